@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from reelabel.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 class ReelabelError(Exception):
@@ -256,6 +256,42 @@ class ConfigurationError(ReelabelError):
     """A setting, a service or a password is wrong."""
 
     code = "configuration"
+
+
+class OptionFault(NamedTuple):
+    """What is wrong with an option.
+
+    Attributes:
+        where: Its name, after those of the options that it is within; empty for options that do not go together.
+        value: Its value.
+        clause: What is wrong, without a full stop.
+    """
+
+    where: str
+    value: object
+    clause: str
+
+    def within(self, name: str) -> OptionFault:
+        """Return the fault of an option within another one."""
+        return self._replace(where=f"{name}.{self.where}" if self.where else name)
+
+
+class InvalidOptionError(ConfigurationError, ValueError):
+    """Options of the library are wrong.
+
+    Attributes:
+        faults: What is wrong with which.
+    """
+
+    faults: tuple[OptionFault, ...] = ()
+
+    @classmethod
+    def of(cls, title: str, faults: Sequence[OptionFault]) -> InvalidOptionError:
+        """Build the error about options, by what they are called."""
+        told = "; ".join(f"{fault.where}: {fault.clause}" if fault.where else fault.clause for fault in faults)
+        error = cls(f"Invalid {title}: {told}{'' if told.endswith('?') else '.'}")
+        error.faults = tuple(faults)
+        return error
 
 
 class ObjectRefusedError(ConfigurationError):

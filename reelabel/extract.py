@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from reelabel.index import VideoIndex
     from reelabel.sampled_frames import SampledFrames
-    from reelabel.sampling.wanted import Wanted
+    from reelabel.sampling.choose import Wanted
     from reelabel.segment import Segment, Windows
     from reelabel.sources.sparse_file import ByteSource
     from reelabel.sources.video_file import VideoFile
@@ -54,7 +54,7 @@ _DEFAULT_LIMITS = Limits()
 _ROUNDED_AWAY = 2  # frames that samplers of a rate lose by taking whole steps, and pairs
 
 
-def extract_keyframes(
+def extract_local(
     video: Path | str | bytes,
     *,
     sampling: Sampling = _DEFAULT_SAMPLING,
@@ -92,14 +92,14 @@ def extract_keyframes(
     segment.require_valid()
     with open_video_file(video) as file:
         try:
-            return extract_keyframes_of_file(
+            return extract_file(
                 file, sampling=sampling, limits=limits, native=native, every=every, threads=threads, segment=segment
             )
         except av.FFmpegError as error:
             raise unreadable(error) from None
 
 
-def extract_keyframes_of_file(  # noqa: PLR0913 - what an extraction request says
+def extract_file(  # noqa: PLR0913 - what an extraction request says
     file: VideoFile,
     *,
     sampling: Sampling,
@@ -113,7 +113,7 @@ def extract_keyframes_of_file(  # noqa: PLR0913 - what an extraction request say
     fast_only: bool = False,
     wanted: Wanted | None = None,
 ) -> SampledFrames:
-    """Decode sampled frames of an open video, as `extract_keyframes` does; a dense sampler, from `windows` alone.
+    """Decode sampled frames of an open video, as `extract_local` does; a dense sampler, from `windows` alone.
 
     With `roughly`, the frames need not be exact; see `ExtractionRequest`. With `fast_only`, FallbackRequired is
     raised instead of decoding the video from its beginning. `wanted` frames take the place of a dense sampler's.
@@ -147,7 +147,7 @@ def extract_keyframes_of_file(  # noqa: PLR0913 - what an extraction request say
 class VideoInOrder:
     """A video that is decoded from its beginning, in one pass for all segments that are extracted in order of time.
 
-    What is extracted equals what `extract_keyframes_of_file` extracts where nothing is faster.
+    What is extracted equals what `extract_file` extracts where nothing is faster.
     """
 
     def __init__(self, file: VideoFile, limits: Limits, *, by_packets: bool = False) -> None:
@@ -157,7 +157,7 @@ class VideoInOrder:
         turns out to be another than announced.
 
         Raises:
-            VideoError: As `extract_keyframes` does.
+            VideoError: As `extract_local` does.
         """
         started = time.perf_counter()
         self._file, self._limits = file, limits
@@ -180,7 +180,7 @@ class VideoInOrder:
         """Decode sampled frames of a segment, or those that are wanted in their place.
 
         Raises:
-            VideoError: As `extract_keyframes` does.
+            VideoError: As `extract_local` does.
         """
         started, self._listed_s = time.perf_counter() - self._listed_s, 0.0
         listed = None if self._video.index.note else self._listed
@@ -201,7 +201,7 @@ class VideoInOrder:
         return _finish(got, request, missing, since=started)
 
 
-def extract_keyframes_by_ranges(  # noqa: PLR0913 - what an extraction request says
+def extract_ranges(  # noqa: PLR0913 - what an extraction request says
     source: ByteSource,
     *,
     sampling: Sampling,
@@ -232,8 +232,8 @@ def extract_keyframes_by_ranges(  # noqa: PLR0913 - what an extraction request s
         The frames, and the index for later calls.
 
     Raises:
-        FallbackRequired: Byte ranges do not suffice; download the whole file and call `extract_keyframes`.
-        VideoError: As `extract_keyframes` does.
+        FallbackRequired: Byte ranges do not suffice; download the whole file and call `extract_local`.
+        VideoError: As `extract_local` does.
         Exception: Whatever `source.read` raises.
     """
     started, stats = time.perf_counter(), DecodeStats()

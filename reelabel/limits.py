@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reelabel.options import check_options, option
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits on one video; a video that exceeds them fails with `video_too_large`.
+    """Limits on one video; a video that exceeds them fails with `video_too_large`."""
 
-    Attributes:
-        max_video_bytes: Size of the file.
-        max_frame_pixels: Width times height of a frame.
-        max_frames: Frames of the video, if they must be counted.
-        max_duration_s: Time that its frames span, or that its header states, in seconds.
-    """
+    max_video_bytes: int = option(4 * 1024**3, "Size of the file.", ge=1)
+    max_frame_pixels: int = option(64_000_000, "Width times height of a frame.", ge=1)
+    max_frames: int = option(1_000_000, "Frames of the video, if they must be counted.", ge=1)
+    max_duration_s: float = option(86_400.0, "Time that its frames span, or that its header states, in seconds.", gt=0)
 
-    max_video_bytes: int = 4 * 1024**3
-    max_frame_pixels: int = 64_000_000
-    max_frames: int = 1_000_000
-    max_duration_s: float = 86_400.0
+    def __post_init__(self) -> None:
+        check_options(self, Limits)

@@ -1,15 +1,23 @@
-"""Dependencies that only some uses of the library need."""
+"""Dependencies that only some uses of the library need, and how to install them.
+
+No package of ours is named: on an index, the name may be anybody's.
+"""
 
 from __future__ import annotations
 
+import json
+import shlex
+import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from reelabel.errors import ConfigurationError
-from reelabel.origin import install_command
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+_LIBRARY = "reelabel"
 
 
 def require(module: str, *, extra: str, purpose: str) -> ModuleType:
@@ -24,3 +32,41 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
         raise ConfigurationError(
             f"{purpose} needs a package that is not installed ({error.name}): `{install_command(extra)}`."
         ) from None
+
+
+def install_command(extra: str, *, of: str = _LIBRARY, again: bool = False, python: str | None = None) -> str:
+    """Return the command that installs an extra into this environment, or into that of another Python.
+
+    It names the folders of the checkout that the distribution was installed from; otherwise, the extra's packages.
+
+    Args:
+        extra: The extra.
+        of: The distribution.
+        again: Install the extra's packages even if they are installed.
+        python: The other Python.
+    """
+    folders = [_folder(name) for name in dict.fromkeys((_LIBRARY, of))]
+    if again or not all(folders):
+        needed = [need.partition(";")[0].strip() for need in _metadata().requires(of) or () if _is_of(need, extra)]
+        words = [*(["--force-reinstall"] if again else []), *needed]
+    else:
+        *others, last = folders
+        words = [word for words in others for word in words] + [*last[:-1], f"{last[-1]}[{extra}]"]
+    return shlex.join([python or sys.executable, "-m", "pip", "install", *words])
+
+
+def _folder(name: str) -> list[str]:
+    """Return how pip is told the folder that a distribution was installed from; empty if from elsewhere."""
+    origin = json.loads(_metadata().distribution(name).read_text("direct_url.json") or "{}")
+    if "dir_info" not in origin:
+        return []
+    folder = unquote(urlsplit(origin["url"]).path)
+    return ["--editable", folder] if origin["dir_info"].get("editable") else [folder]
+
+
+def _is_of(need: str, extra: str) -> bool:
+    return need.partition(";")[2].replace('"', "'").strip() == f"extra == '{extra}'"
+
+
+def _metadata() -> Any:  # noqa: ANN401 - a module, which takes longer to import than NumPy
+    return import_module("importlib.metadata")

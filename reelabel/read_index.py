@@ -42,7 +42,7 @@ def read_index(
 
     Raises:
         FallbackRequired: Its frames are not listed, or only a pass over the whole file would list them.
-        VideoError: As `extract_keyframes` does, as far as the header tells.
+        VideoError: As `extract_local` does, as far as the header tells.
         Exception: Whatever the source of a remote video raises.
     """
     read = partial(_read_frames, of_any_size=of_any_size) if lists == "frames" else _read_keyframes
@@ -67,7 +67,7 @@ def keyframes_of_container(file: VideoFile | SparseFile, limits: Limits) -> Vide
 
     Raises:
         FallbackRequired: It has none, or an inconsistent one.
-        VideoError: As `extract_keyframes` does, as far as the header tells.
+        VideoError: As `extract_local` does, as far as the header tells.
     """
     probed = probe_file(file)
     with probed.open(limits) as video:

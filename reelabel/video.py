@@ -20,12 +20,12 @@ from reelabel.errors import (
     SamplingRefusedError,
     unreadable,
 )
-from reelabel.extract import VideoInOrder, extract_keyframes_by_ranges, extract_keyframes_of_file
+from reelabel.extract import VideoInOrder, extract_file, extract_ranges
 from reelabel.limits import Limits
 from reelabel.read_index import read_index
 from reelabel.result import Cost, FrameIndex, Frames, VideoInfo
+from reelabel.sampling.choose import Instants, Positions
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.wanted import Instants, Positions
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.sparse_file import SparseFile
 from reelabel.sources.video_file import VideoFile
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reelabel.index import VideoInfo as HeaderInfo
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampled_frames import SampledFrames
-    from reelabel.sampling.wanted import Wanted
+    from reelabel.sampling.choose import Wanted
     from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.sparse_file import ByteSource
     from reelabel.strategies.keyframe_table import SavedIndex
@@ -396,7 +396,7 @@ class _Here:
         """Decode what is asked for; once this has taken a linear decode, everything does."""
         if self._in_order is None:
             try:
-                return extract_keyframes_of_file(file, threads=self._threads, fast_only=True, **asked)
+                return extract_file(file, threads=self._threads, fast_only=True, **asked)
             except FallbackRequired as error:
                 self._reason = str(error)
         with self._lock:
@@ -407,7 +407,7 @@ class _Here:
         return replace(got, reason="; ".join(filter(None, [self._reason, got.reason])))
 
     def by_ranges(self, source: ByteSource, **asked: Any) -> tuple[SampledFrames, SavedIndex]:  # noqa: ANN401
-        return extract_keyframes_by_ranges(source, threads=self._threads, **asked)
+        return extract_ranges(source, threads=self._threads, **asked)
 
     def read_index(self, video: VideoFile | ByteSource, limits: Limits, lists: Lists) -> tuple[VideoIndex, SavedIndex]:
         file = video if isinstance(video, VideoFile) else SparseFile(video)

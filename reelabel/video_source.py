@@ -14,27 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from reelabel.errors import VideoEmptyError, VideoTooLargeError
-from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.extractor import stat_video
-from reelabel.frames.fetch import (
-    RANGES_MIN_BYTES,
-    RemoteVideo,
-    as_video_errors,
-    check_size,
-    isolate_refusal,
-    isolate_web_outage,
-)
+from reelabel.sources.archives.member_uri import split_member
 from reelabel.sources.object_info import INLINE_SCHEME, redact_uri, scheme_of
-from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.sparse_file import SMALL_BYTES, ByteRange, ByteSource, read_ranges
 from reelabel.sources.video_file import LocalFile, VideoFile, open_video_file, video_in_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reelabel.frames.fetch import RemoteVideo
     from reelabel.limits import Limits
     from reelabel.sources.archives.members import ArchiveMember
     from reelabel.sources.object_info import ObjectInfo
+    from reelabel.sources.object_store import ObjectStore
 
 VideoSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | ByteSource
 
@@ -87,6 +79,11 @@ class OpenedSource:
     @contextmanager
     def errors(self) -> Iterator[None]:
         """Convert errors of a store into errors of the video."""
+        if self.ranges is None and self._remote is None:
+            yield
+            return
+        from reelabel.frames.fetch import as_video_errors, isolate_refusal  # noqa: PLC0415 - a file needs no store
+
         with as_video_errors(), isolate_refusal():
             yield
 
@@ -95,6 +92,9 @@ class OpenedSource:
         self._stack.close()
 
     def _copy_object(self, video: RemoteVideo | ArchiveMember, info: ObjectInfo) -> VideoFile:
+        from reelabel.frames.download_cache import DownloadCache  # noqa: PLC0415
+        from reelabel.frames.fetch import isolate_web_outage  # noqa: PLC0415
+
         copies = DownloadCache(memory_bytes=SMALL_BYTES)
         with isolate_web_outage(info.uri):
             copy = self._stack.enter_context(copies.hold(video.objects, info, max_bytes=self.limits.max_video_bytes))
@@ -128,9 +128,9 @@ def open_source(source: VideoSource, *, store: ObjectStore | None, limits: Limit
         VideoError: It is missing or may not be read.
         StoreUnavailableError: Its store does not respond.
     """
-    if isinstance(source, str):
-        return _open_uri(source, store or ObjectStore(), limits)
-    if isinstance(source, os.PathLike):
+    if isinstance(source, str) and (store or not _is_file(source)):
+        return _open_uri(source, store, limits)
+    if isinstance(source, str | os.PathLike):
         return _of_file(os.fspath(source), limits, open_video_file(Path(source)))
     if isinstance(source, bytes | bytearray | memoryview):
         return _of_file("the video", limits, video_in_memory(bytes(source)))
@@ -143,13 +143,29 @@ def open_source(source: VideoSource, *, store: ObjectStore | None, limits: Limit
     )
 
 
+def _is_file(uri: str) -> bool:
+    is_path = scheme_of(uri) is None and split_member(uri) is None
+    return is_path and os.path.isfile(uri)  # noqa: PTH113 - unlike Path.is_file, takes names that are too long
+
+
 def _of_file(name: str, limits: Limits, opened: Any) -> OpenedSource:  # noqa: ANN401 - a context manager
     with ExitStack() as stack:
         file = stack.enter_context(opened)
         return OpenedSource(name=name, limits=limits, _file=file, _stack=stack.pop_all())
 
 
-def _open_uri(uri: str, objects: ObjectStore, limits: Limits) -> OpenedSource:
+def _open_uri(uri: str, store: ObjectStore | None, limits: Limits) -> OpenedSource:
+    from reelabel.frames.fetch import (  # noqa: PLC0415 - a file needs no store
+        RANGES_MIN_BYTES,
+        RemoteVideo,
+        as_video_errors,
+        check_size,
+        isolate_refusal,
+        stat_video,
+    )
+    from reelabel.sources.object_store import ObjectStore  # noqa: PLC0415
+
+    objects = store or ObjectStore()
     info, name = stat_video(objects, uri), redact_uri(uri)
     check_size(info, limits)
     with ExitStack() as stack, as_video_errors(), isolate_refusal():

@@ -8,6 +8,7 @@ import signal
 import tempfile
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -150,7 +151,7 @@ def separate_services(
                 update={
                     "home": tmp_path_factory.mktemp("home"),
                     "database": _logins(prefect_services, name),
-                    "store": prefect_services.store.model_copy(update={"uri": f"{prefect_services.store.uri}/{name}"}),
+                    "store": replace(prefect_services.store, uri=f"{prefect_services.store.uri}/{name}"),
                 }
             )
 
@@ -204,7 +205,7 @@ def pool() -> Iterator[DecodePool]:
 @pytest.fixture
 def store_settings(services: Settings) -> StoreSettings:
     """Settings of the S3 server, with a separate prefix for each test as `uri`."""
-    return services.store.model_copy(update={"uri": f"s3://frames/tests/{secrets.token_hex(6)}"})
+    return replace(services.store, uri=f"s3://frames/tests/{secrets.token_hex(6)}")
 
 
 @pytest.fixture

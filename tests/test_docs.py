@@ -17,6 +17,7 @@ import reelabel_engine.errors
 from benchmarks.__main__ import app as benchmarks_app
 from flows.cli.main import app
 from infra.settings import Settings
+from infra.settings.base import fields_of
 from reelabel.errors import JobError
 
 # Typer keeps it private.
@@ -221,7 +222,7 @@ def test_settings_exist(page):
     variables = {f"REELABEL_{name}".upper() for name in sections} | OUTSIDE_SETTINGS
     dotted = set()
     for section, field in sections.items():
-        for name in getattr(field.annotation, "model_fields", {}):
+        for name in fields_of(field.annotation):
             variables.add(f"REELABEL_{section}_{name}".upper())
             dotted.add(f"{section}.{name}")
     named = {

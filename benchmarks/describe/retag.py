@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -99,7 +99,7 @@ def measure_retag(
     assert settings.store.uri is not None
     own = settings.model_copy(
         update={
-            "store": settings.store.model_copy(update={"uri": f"{settings.store.uri}/{count}"}),
+            "store": replace(settings.store, uri=f"{settings.store.uri}/{count}"),
             "describe": settings.describe.model_copy(update={"model": str(model.resolve())}),
         }
     )

@@ -6,7 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +116,7 @@ def measure_towers(
 
 
 def _with_store(settings: Settings, uri: str) -> Settings:
-    return settings.model_copy(update={"store": settings.store.model_copy(update={"uri": uri})})
+    return settings.model_copy(update={"store": replace(settings.store, uri=uri)})
 
 
 def _store(clips: Sequence[Path], settings: Settings) -> str:

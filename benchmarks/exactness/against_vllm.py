@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from benchmarks.media.matrix import Cell, matrix
 from benchmarks.media.wrong_headers import claims_half_the_length, claims_twice_the_frames
 from reelabel.errors import ConfigurationError, VideoError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.integrations.vllm.comparison import Reason, ask_loaders, compare
 from reelabel.sampling.options import Sampling
 from reelabel_engine.environment import engine_environment
@@ -130,7 +130,7 @@ def unexplained(found: Mapping[str, Mapping[str, list[str]]]) -> list[str]:
 
 def _outcome(path: Path, sampling: Sampling, choice: LoaderChoice) -> str:
     try:
-        ours = extract_keyframes(path, sampling=sampling)
+        ours = extract_local(path, sampling=sampling)
     except VideoError:
         return _REFUSED if choice.shown else _BOTH_REFUSE
     return "; ".join(compare(ours, choice, sampling).reasons) or EQUAL

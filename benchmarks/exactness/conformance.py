@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.exactness.agreement import disagreements
 from benchmarks.exactness.linear import LinearDecode, decode_linearly, digest_pixels
 from reelabel.errors import VideoError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.spec import EVERY
@@ -97,7 +97,7 @@ def check_file(path: Path) -> ConformanceResult:
 def _extract(path: Path, num_frames: int | None) -> SampledFrames | VideoError:
     sampling = Sampling(num_frames=num_frames or 1)
     try:
-        return extract_keyframes(path, sampling=sampling, limits=Limits(), native=True, every=num_frames is None)
+        return extract_local(path, sampling=sampling, limits=Limits(), native=True, every=num_frames is None)
     except VideoError as error:
         return error
 
@@ -116,7 +116,7 @@ def _dense_faults(path: Path, linear: LinearDecode, frames: int) -> list[str]:
     """Check that frames spread over the video are those at even distances among all that the decoder outputs."""
     sampling = Sampling(sampler="uniform", num_frames=frames)
     try:
-        got = extract_keyframes(path, sampling=sampling, limits=Limits(), native=True)
+        got = extract_local(path, sampling=sampling, limits=Limits(), native=True)
     except VideoError as error:
         return _faults(error, linear, frames)
     if got.total_frames != len(linear.frames) or _BROKEN in got.reason:  # chosen among frames that do not decode, too
@@ -132,7 +132,7 @@ def _dense_faults(path: Path, linear: LinearDecode, frames: int) -> list[str]:
 def _turn_faults(path: Path, turn: tuple[int, bool, bool]) -> list[str]:
     """Check that the model sees the picture upright: of its eight orientations, the right one must be the nearest."""
     sampling = Sampling(num_frames=1, size_multiple_px=1)
-    seen = extract_keyframes(path, sampling=sampling, limits=Limits())
+    seen = extract_local(path, sampling=sampling, limits=Limits())
     with av.open(str(path)) as container:
         stored = next(frame for frame in container.decode(video=0) if frame.pts == seen.pts[0])
         stored_image = np.asarray(stored.to_ndarray(format="rgb24"), np.uint8)

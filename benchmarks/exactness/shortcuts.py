@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.extraction.loaders import FileParts
 from reelabel.decode.assemble import ExtractionRequest
 from reelabel.errors import FallbackRequired, VideoError
-from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.extract import extract_local, extract_ranges
 from reelabel.frames.index_file import decode_index, encode_index
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -47,7 +47,7 @@ def shortcut_faults(path: Path) -> tuple[bool, list[str]]:
     """
     whole = (CachedRange(0, path.read_bytes()),)  # known in full, so that small files are read in parts, too
     try:
-        got, index = extract_keyframes_by_ranges(FileParts(path), sampling=_FIRST, limits=Limits(), known=whole)
+        got, index = extract_ranges(FileParts(path), sampling=_FIRST, limits=Limits(), known=whole)
     except (FallbackRequired, VideoError):
         return False, []
     faults = [f"in parts: {fault}" for fault in _differences(got, _locally(path, _FIRST))]
@@ -87,7 +87,7 @@ def dense_faults(path: Path) -> tuple[int, list[str]]:
 
 
 def _locally(path: Path, sampling: Sampling, *, threads: int = 1) -> SampledFrames:
-    return extract_keyframes(path, sampling=sampling, limits=Limits(), threads=threads)
+    return extract_local(path, sampling=sampling, limits=Limits(), threads=threads)
 
 
 def _differences(got: SampledFrames, whole: SampledFrames) -> list[str]:

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.extraction.loaders import SAMPLING
 from benchmarks.media.clips import BenchClip
 from reelabel.errors import ReelabelError
-from reelabel.extract import extract_keyframes_by_ranges
+from reelabel.extract import extract_ranges
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
@@ -142,7 +142,7 @@ def _extract(objects: _CountingStore, uri: str) -> tuple[SampledFrames, Cost]:
     """Extract keyframes as a process does that has read nothing yet."""
     started = time.perf_counter()
     source = RemoteVideo(objects, objects.stat(uri))
-    got, _ = extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits())
+    got, _ = extract_ranges(source, sampling=SAMPLING, limits=Limits())
     return got, Cost(len(objects.sizes), sum(objects.sizes), _since(started))
 
 

@@ -117,6 +117,13 @@ def hdr(folder: ClipFolder = FOLDER, rounds: Rounds = 7, *, json: AsJson = False
     report.hdr(folder, rounds=rounds, as_json=json)
 
 
+def start(folder: ClipFolder = FOLDER, rounds: Rounds = 7, *, json: AsJson = False) -> None:
+    """Time the imports and the first frames of fresh processes, beside plain PyAV."""
+    from benchmarks.extraction import report  # noqa: PLC0415
+
+    report.start(folder, rounds=rounds, as_json=json)
+
+
 def cache(
     entries: Annotated[str, typer.Option(help="Numbers of files, ascending, comma-separated.")] = "10000,100000",
     *,
@@ -140,5 +147,6 @@ BENCHES = (
     Bench(store, "store --json"),
     Bench(similar, "similar --threshold 0.9"),
     Bench(hdr, "hdr --rounds 3"),
+    Bench(start, "start --rounds 3"),
     Bench(cache, "cache --entries 1000,10000"),
 )

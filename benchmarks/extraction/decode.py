@@ -24,7 +24,7 @@ from benchmarks.extraction.loaders import (
     uniform_with_pyav,
 )
 from benchmarks.extraction.locked import lock_ratio, one_process_pools, replacement_ms
-from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.extract import extract_local, extract_ranges
 from reelabel.limits import Limits
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def measure_decode(clips: Sequence[BenchClip], folder: Path, *, rounds: int) -> 
 
 def _calls(path: Path, pool: DecodePool) -> dict[str, Callable[[], object]]:
     source = FileParts(path)
-    _, index = extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits())
+    _, index = extract_ranges(source, sampling=SAMPLING, limits=Limits())
     limit = Limit(path)
     held = HeldParts(source.size_bytes, limit.extents)
     calls: dict[str, Callable[[], object]] = {}
@@ -113,12 +113,12 @@ def _calls(path: Path, pool: DecodePool) -> dict[str, Callable[[], object]]:
         calls[OPENCV] = lambda: uniform_with_opencv(path)
     return calls | {
         PYAV: lambda: uniform_with_pyav(path),
-        UNIFORM: lambda: extract_keyframes(path, sampling=UNIFORM_SAMPLING, limits=Limits(), native=True),
+        UNIFORM: lambda: extract_local(path, sampling=UNIFORM_SAMPLING, limits=Limits(), native=True),
         DEMUX: lambda: demux_and_seek(path),
-        NATIVE: lambda: extract_keyframes(path, sampling=SAMPLING, limits=Limits(), native=True),
-        THREADED: lambda: extract_keyframes(path, sampling=SAMPLING, limits=Limits(), native=True, threads=2),
-        OURS: lambda: extract_keyframes(path, sampling=SAMPLING, limits=Limits()),
-        INDEXED: lambda: extract_keyframes_by_ranges(held, sampling=SAMPLING, limits=Limits(), known=index),
+        NATIVE: lambda: extract_local(path, sampling=SAMPLING, limits=Limits(), native=True),
+        THREADED: lambda: extract_local(path, sampling=SAMPLING, limits=Limits(), native=True, threads=2),
+        OURS: lambda: extract_local(path, sampling=SAMPLING, limits=Limits()),
+        INDEXED: lambda: extract_ranges(held, sampling=SAMPLING, limits=Limits(), known=index),
         LIMIT: limit,
         PASSING: lambda: _extract(path, pool),
     }

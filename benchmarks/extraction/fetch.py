@@ -10,7 +10,7 @@ from benchmarks.clock import time_ms
 from benchmarks.extraction.loaders import SAMPLING, Limit
 from benchmarks.extraction.locked import Pools, lock_ratio, one_process_pools
 from reelabel.containers.mp4_sample_table import walk_boxes
-from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.extract import extract_local, extract_ranges
 from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
 
@@ -94,15 +94,15 @@ def _measure(
     rounds: int,
 ) -> FetchRow:
     source, copy = RemoteVideo(objects, info), path.with_suffix(".download")
-    keyframes, index = extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits())
-    again, _ = extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=index)
+    keyframes, index = extract_ranges(source, sampling=SAMPLING, limits=Limits())
+    again, _ = extract_ranges(source, sampling=SAMPLING, limits=Limits(), known=index)
 
     def fetch_whole() -> None:
         objects.download(info.uri, copy, fingerprint=info.fingerprint)
-        extract_keyframes(copy, sampling=SAMPLING, limits=Limits())
+        extract_local(copy, sampling=SAMPLING, limits=Limits())
 
     def fetch_parts(known: SavedIndex = ()) -> None:
-        extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=known)
+        extract_ranges(source, sampling=SAMPLING, limits=Limits(), known=known)
 
     def fetch_in(pool: DecodePool) -> None:
         pool.extract_by_ranges(source, sampling=SAMPLING, limits=Limits())

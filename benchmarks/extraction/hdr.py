@@ -12,7 +12,7 @@ import numpy as np
 from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc
 
 from benchmarks.clock import time_ms
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def measure_hdr(folder: Path, *, rounds: int, size: tuple[int, int] = _SIZE) -> 
         path = folder / f"hdr-{transfer.lower()}-{size[1]}.mp4"
         if not path.exists():
             _encode(path, trc, size)
-        calls = [partial(extract_keyframes, path, sampling=sampling) for sampling in (_SHOWN, _DECODED)]
+        calls = [partial(extract_local, path, sampling=sampling) for sampling in (_SHOWN, _DECODED)]
         times = [[time_ms(call) for call in calls] for _ in range(rounds + 1)][1:]  # the first loads libraries
         shown, decoded = (median(column) for column in zip(*times, strict=True))
         yield HdrRow(transfer=transfer, tone_mapped_ms=shown, as_decoded_ms=decoded)

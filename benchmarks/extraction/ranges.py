@@ -15,7 +15,7 @@ from benchmarks.extraction.fetch import header_bytes
 from benchmarks.media.clips import bench_clips
 from benchmarks.torchcodec.bare import BareDecode
 from reelabel.cores import usable_cores
-from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.extract import extract_local, extract_ranges
 from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -124,13 +124,11 @@ def _measure(case: Case, path: Path, objects: ObjectStore, info: ObjectInfo, rou
 
     def download(decoders: int = threads) -> SampledFrames:
         objects.download(info.uri, copy, fingerprint=info.fingerprint)
-        return extract_keyframes(copy, sampling=_SAMPLING, limits=Limits(), segment=case.segment, threads=decoders)
+        return extract_local(copy, sampling=_SAMPLING, limits=Limits(), segment=case.segment, threads=decoders)
 
     def by_ranges() -> SampledFrames:
         source = RemoteVideo(objects, info)
-        return extract_keyframes_by_ranges(
-            source, sampling=_SAMPLING, limits=Limits(), segment=case.segment, threads=threads
-        )[0]
+        return extract_ranges(source, sampling=_SAMPLING, limits=Limits(), segment=case.segment, threads=threads)[0]
 
     whole, got = download(), by_ranges()
     bare = BareDecode(path, np.unique(whole.frame_index).tolist())

@@ -28,6 +28,7 @@ from benchmarks.extraction.fetch import measure_fetch
 from benchmarks.extraction.hdr import FRAMES, measure_hdr
 from benchmarks.extraction.ranges import measure_ranges
 from benchmarks.extraction.similar import measure_similar, overall_factor
+from benchmarks.extraction.start import measure_start
 from benchmarks.extraction.store import measure_seal, measure_store
 from benchmarks.extraction.survey import measure_survey
 from benchmarks.media.clips import bench_clips, store_clips
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 _LEAST_MS = 0.1  # the logarithmic axis has no zero
 _KIB = 1024
+_START_S = 30  # length of the clip of which a fresh process takes frames
 
 
 def decode(lengths_s: tuple[int, ...], folder: Path, *, rounds: int, as_json: bool, plot: str | None) -> None:
@@ -174,6 +176,19 @@ def hdr(folder: Path, *, rounds: int, as_json: bool) -> None:
     for row in rows:
         figures = (row.as_decoded_ms, row.tone_mapped_ms, row.per_frame_ms)
         table.add_row(row.transfer, *(f"{ms:.1f}" for ms in figures))
+    OUT.print(table)
+
+
+def start(folder: Path, *, rounds: int, as_json: bool) -> None:
+    """Measure fresh processes; print a table or JSON."""
+    with PROGRESS.status("Measuring; the first run makes the clip"):
+        rows = measure_start(bench_clips((_START_S,))[0].make(folder), rounds=rounds)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    table = figures_table("Fresh processes, without the start of Python", ("", "ms", "CPU ms"))
+    for row in rows:
+        table.add_row(row.work, f"{row.wall_ms:,.0f}", f"{row.cpu_ms:,.0f}")
     OUT.print(table)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.media.scenes import LENGTH_S, SCENES
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.similar import drop_similar
@@ -60,7 +60,7 @@ def measure_similar(
     """
     for scene in scenes:
         path = scene.make(folder, length_s=length_s)
-        images = extract_keyframes(path, sampling=_SAMPLING, limits=Limits()).images
+        images = extract_local(path, sampling=_SAMPLING, limits=Limits()).images
         started = time.perf_counter()
         kept = drop_similar(images, threshold=threshold)
         drop_ms = (time.perf_counter() - started) * 1e3

@@ -10,7 +10,7 @@ import os
 import time
 import timeit
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.extraction.loaders import SAMPLING, FileParts
-from reelabel.extract import extract_keyframes_by_ranges
+from reelabel.extract import extract_ranges
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.packets import collect_packets, verify_packets, with_packets, with_pixels
 from reelabel.frames.pixels import from_differences, to_differences
@@ -99,7 +99,7 @@ def measure_store(
     with DecodePool(processes=1, timeout_s=_POOL_TIMEOUT_S, memory_mib=4096, threads=1) as pool:
         for clip in clips:
             path = clip.make(folder)
-            keyframes, index = extract_keyframes_by_ranges(FileParts(path), sampling=SAMPLING, limits=Limits())
+            keyframes, index = extract_ranges(FileParts(path), sampling=SAMPLING, limits=Limits())
             formats = _formats(keyframes)
             packets = collect_packets(keyframes, index, FileParts(path))
             assert packets is not None  # the clips are MP4
@@ -160,7 +160,7 @@ def _stored(
 def _frame_file(
     keyframes: SampledFrames, *, lossless: LosslessEncoding = "zstd", jpeg_quality: int | None = None
 ) -> FrameFile:
-    sampling = SAMPLING.model_copy(update={"jpeg_quality": jpeg_quality})
+    sampling = replace(SAMPLING, jpeg_quality=jpeg_quality)
     return encode_frame_file(keyframes, source_uri="clip", fingerprint="1", sampling=sampling, lossless=lossless)
 
 

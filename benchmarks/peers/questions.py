@@ -177,7 +177,7 @@ class QuestionVideos:
 
     def _rows(self, *, is_changed: bool, endpoint: str = "") -> list[dict[str, Any]]:
         """Return the questions in the order of their videos."""
-        store = self._store.model_copy(update={"endpoint_url": endpoint}) if endpoint else None
+        store = replace(self._store, endpoint_url=endpoint) if endpoint else None
         rows = []
         for uri, truths in self._truths.items():
             url = sign_url(store, uri, valid_s=_SIGNED_S) if store else ""

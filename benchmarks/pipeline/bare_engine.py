@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.pipeline.contender import Timing
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from tasks.model.prompts.prompt import build_question
@@ -73,7 +73,7 @@ class BareEngine:
         self._llm = None
 
     def _video(self, path: str) -> tuple[Any, dict[str, Any]]:
-        keyframes = extract_keyframes(Path(path), sampling=self.workload.spec.sampling, limits=Limits())
+        keyframes = extract_local(Path(path), sampling=self.workload.spec.sampling, limits=Limits())
         return video_input(keyframes)
 
     def _answer(self, number: int, requests: Sequence[_Request]) -> Timing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from prefect.client.orchestration import get_client
@@ -83,7 +83,7 @@ class FlowRun:
                 "min_choice_mass": 0.0,
             }
         )
-        store = self.settings.store.model_copy(update={"uri": f"{self.cache_uri}/{number}"})
+        store = replace(self.settings.store, uri=f"{self.cache_uri}/{number}")
         return self.settings.model_copy(update={"model": model, "store": store})
 
     def _timing(self, settings: Settings, run_id: UUID, *, began_s: float) -> Timing:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel_engine.protocol import Batch
@@ -67,7 +67,7 @@ def warm_up_batch(workload: Workload) -> Batch:
     files = {}
     for job in workload.warm_up:
         path = Path(job.video_uri)
-        keyframes = extract_keyframes(path, sampling=sampling, limits=Limits())
+        keyframes = extract_local(path, sampling=sampling, limits=Limits())
         files[job.video_uri] = encode_frame_file(
             keyframes, source_uri=job.video_uri, fingerprint=path.name, sampling=sampling
         ).data

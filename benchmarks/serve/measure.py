@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -122,7 +122,7 @@ def measure_serve(
     timing = flow.run(1)
     labels = {job.job_id: job.choices[choice] for job, choice in zip(workload.jobs, timing.labels, strict=True)}
     cache_uri = f"{root_uri}/cache/{1 if warm else 'of the service'}"
-    store = settings.store.model_copy(update={"uri": cache_uri.replace(" ", "-")})
+    store = replace(settings.store, uri=cache_uri.replace(" ", "-"))
     with _serving(settings.model_copy(update={"store": store})) as url:
         on_progress("the service: warm-up")
         ask_all(url, [_body(job, root_uri) for job in workload.warm_up], clients=1)

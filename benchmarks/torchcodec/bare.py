@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import av
 
 from reelabel.containers.demux import read_packets
-from reelabel.decode.leaf_filter import LeafFilter
+from reelabel.decode.run_decoder import LeafFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reelabel.sampling.options import Sampling
@@ -46,8 +47,8 @@ def auto_of(model: ModelIdentity, still_tasks: Sequence[str]) -> RunSpec:
 
 def escalated(spec: RunSpec, below: float) -> RunSpec:
     """Return a spec that asks again with the dense sampler where the margin of an answer is lower."""
-    options = {"dense_sampler": "qwen2_vl", "escalate_below": min(below, 1.0)}
-    return spec.model_copy(update={"sampling": Sampling(**spec.sampling.model_dump() | options)})
+    sampling = replace(spec.sampling, dense_sampler="qwen2_vl", escalate_below=min(below, 1.0))
+    return spec.model_copy(update={"sampling": sampling})
 
 
 def escalated_name(first: str) -> str:

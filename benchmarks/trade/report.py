@@ -106,7 +106,7 @@ def _results(name: str, answers: Answers, spec: RunSpec) -> CandidateResults:
         name=name,
         spec_id=spec.spec_id,
         model=spec.model.name,
-        sampling=spec.sampling.model_dump(mode="json"),
+        sampling=spec.sampling.to_dict(),
         labels=rows,
         cost=Cost(
             wall_s=answers.wall_s,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ConfigurationError
-from reelabel.origin import install_command
+from reelabel.optional import install_command
 from reelabel_engine import PROTOCOL
 from reelabel_engine.devices import compute_capabilities, extra_of_engines
 from reelabel_engine.installed import installed_versions

@@ -168,7 +168,7 @@ def _usage_errors_printable() -> Iterator[None]:
     except typer.TyperException as error:
         from pydantic import ValidationError  # noqa: PLC0415 - takes as long to import as all that `--help` needs
 
-        from reelabel.validation import first_fault  # noqa: PLC0415
+        from infra.validation import first_fault  # noqa: PLC0415
 
         if isinstance(error.__cause__, ValidationError):
             _, value, clause = first_fault(error.__cause__)

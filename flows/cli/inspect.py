@@ -19,7 +19,8 @@ from flows.run.spec import engine_settings, make_spec, native_warning
 from infra.embedded import ServiceName
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import ConfigurationError
-from reelabel.frames.extractor import require_image, stat_video
+from reelabel.frames.extractor import require_image
+from reelabel.frames.fetch import stat_video
 from reelabel.frames.pixels import jpeg_round_trip
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.sampling.passes import sampling_of_pass

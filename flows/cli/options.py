@@ -13,9 +13,9 @@ from flows.run.parameters import SpecOverrides
 from infra.settings.base import title_of
 from infra.settings.describe import DescribeOptions
 from infra.settings.sampling import SamplingOptions
+from infra.validation import first_fault
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.registry import NATIVE, find_sampler
-from reelabel.validation import first_fault
 from tasks.results.selection import Selection
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import traceback
 
 from pydantic import ValidationError
 
-from reelabel.validation import first_fault
+from infra.validation import first_fault
 
 _SOURCES = "PREFECT_* variables, its profile, .env, prefect.toml and pyproject.toml"
 

@@ -17,10 +17,10 @@ from infra.embedded import ServiceName, missing_services
 from infra.program import command
 from infra.settings import load_settings
 from infra.settings.schedule import NightlySettings
+from infra.validation import first_fault
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import on_one_line
-from reelabel.validation import first_fault
 from tasks.database.schema import prepare_database
 from tasks.manifest.location import is_one_file
 from tasks.manifest.table import open_jobs

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
 from infra.settings.sampling import SamplingOptions
+from infra.validation import first_fault
 from reelabel.errors import ConfigurationError
-from reelabel.sampling.registry import NATIVE, SAMPLER_OPTIONS, find_sampler
+from reelabel.sampling.registry import NATIVE, find_sampler
 from reelabel.sampling.spec import EVERY
-from reelabel.validation import first_fault
 from tasks.model.backend import backend_of
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ def parse_sampler(text: str) -> SamplingOptions:
 def format_sampling(sampling: Sampling) -> str:
     """Format sampling as `parse_sampler` parses it."""
     frames = f":{sampling.num_frames}" if find_sampler(sampling.sampler).takes_num_frames else ""
-    named = sampling.model_dump(include={*SAMPLER_OPTIONS, "frame_recovery", "drop_similar", "jpeg_quality", "hdr"})
+    plain = {"sampler", "num_frames", "max_pixels", "size_multiple_px"}
+    named = {name: value for name, value in sampling.to_dict().items() if name not in plain}
     return ",".join([f"{sampling.sampler}{frames}", *(f"{name}={value}" for name, value in named.items())])
 
 

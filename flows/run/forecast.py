@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -106,7 +106,7 @@ def forecast(
 
 def _faults(asked: JobTable, settings: Settings) -> tuple[Counter[str], int]:
     """Count the jobs whose video cannot be used, by the code of their failure, and the web videos not asked for."""
-    web = settings.web.model_copy(update={"total_timeout_s": min(settings.web.total_timeout_s, _WEB_S)})
+    web = replace(settings.web, total_timeout_s=min(settings.web.total_timeout_s, _WEB_S))
     objects = video_store(settings.model_copy(update={"web": web}))
     until_s = time.monotonic() + _WEB_S
     codes, unasked = Counter[str](), 0

@@ -15,7 +15,7 @@ from infra.settings.chunks import ChunkOptions
 from infra.settings.describe import DescribeOptions
 from infra.settings.sampling import SamplingOptions
 from infra.settings.schedule import Started
-from reelabel.validation import PLAIN_WORDS
+from infra.validation import PLAIN_WORDS
 from tasks.results.selection import Selection
 
 Manifest = Annotated[str, Field(min_length=1), PLAIN_WORDS]

@@ -15,9 +15,9 @@ from pydantic import ValidationError, validate_call
 
 from infra.program import as_started
 from infra.settings.base import title_of
+from infra.validation import describe_fault
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.text import printable
-from reelabel.validation import describe_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

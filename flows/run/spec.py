@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from flows.run.parameters import NO_OVERRIDES, SpecOverrides
 from infra.settings import PromptOptions
 from infra.settings.engine_args import args_of_answers, args_of_performance
-from reelabel.errors import ConfigurationError
+from reelabel.errors import ConfigurationError, InvalidOptionError
 from reelabel.sampling.options import FITTED, Sampling
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, NATIVE, ROUTING_OPTIONS, SAMPLER_OPTIONS, find_sampler
-from reelabel.validation import first_fault
 from tasks.domain import EmbeddingSpec, RunSpec
 from tasks.domain.chunk_rule import DEFAULT_RULE, check_rule
 from tasks.embedding.backend import towers_card
@@ -56,8 +53,8 @@ def make_spec(
     options["max_pixels"] = usual.max_pixels if is_unchanged else max_frame_pixels(card, settings, num_frames=shown)
     try:
         sampling = Sampling(**options)
-    except ValidationError as error:
-        where, value, clause = first_fault(error)
+    except InvalidOptionError as error:
+        where, value, clause = error.faults[0]
         fault = f"{where} {value}: {clause}" if where else clause
         raise ConfigurationError(f"Conflicting sampling options: {fault}.") from None
     defaults: RunSpec | ModelSettings = base or settings.model
@@ -175,7 +172,7 @@ def _resolve_native(
     """Replace `native`, also where it is the default, by the sampler that the model was trained with."""
     if options["sampler"] == NATIVE:
         options = options | {"sampler": card.native_sampler}
-        is_set = choice.num_frames is not None or (usual.sampler == NATIVE and "num_frames" in usual.model_fields_set)
+        is_set = choice.num_frames is not None or (usual.sampler == NATIVE and _says_num_frames(usual))
         if card.native_frames and not is_set:
             options["num_frames"] = card.native_frames
     if _dense_sampler(options) == NATIVE:
@@ -188,7 +185,7 @@ def _resolve_native(
 def _had_default(usual: Sampling | SamplingSettings, choice: SamplingOptions) -> bool:
     """Return whether the sampling is that of an earlier run whose dense sampler was the default of the library."""
     is_earlier = isinstance(usual, Sampling) and choice.dense_sampler is None
-    return is_earlier and usual.dense_sampler is None and _dense_sampler(usual.model_dump()) is not None
+    return is_earlier and usual.dense_sampler is None and _dense_sampler(_options_of(usual)) is not None
 
 
 def _dense_sampler(options: Mapping[str, Any]) -> str | None:
@@ -219,13 +216,22 @@ def _differs(spec: RunSpec, base: RunSpec, name: str) -> bool:
 
 def _merged_options(usual: Sampling | SamplingSettings, choice: SamplingOptions) -> dict[str, Any]:
     """Apply overrides to the usual sampling; options of the usual sampler do not carry over to another one."""
-    options = usual.model_dump()
+    options = _options_of(usual)
     sampler = choice.sampler or usual.sampler
     if sampler != usual.sampler:
         options |= dict.fromkeys(SAMPLER_OPTIONS - ROUTING_OPTIONS)
     escalate_below = usual.escalate_below if choice.escalate_below is None else choice.escalate_below
     options |= dict.fromkeys(_unused_options(sampler, escalate_below or None)) | choice.model_dump(exclude_none=True)
     return options | {"escalate_below": options.get("escalate_below") or None}
+
+
+def _options_of(sampling: Sampling | SamplingSettings) -> dict[str, Any]:
+    return sampling.to_dict() if isinstance(sampling, Sampling) else sampling.model_dump()
+
+
+def _says_num_frames(usual: Sampling | SamplingSettings) -> bool:
+    """Return whether someone chose the number of frames: those of an earlier run are all chosen."""
+    return isinstance(usual, Sampling) or "num_frames" in usual.model_fields_set
 
 
 def _unused_options(sampler: str, escalate_below: float | str | None) -> frozenset[str]:

@@ -18,9 +18,9 @@ from flows.maintain import maintain
 from flows.survey import survey
 from flows.watch import watch
 from infra.settings.schedule import NightlySettings
+from infra.validation import first_fault
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
-from reelabel.validation import first_fault
 from tasks.manifest.dataset import nightly_dataset
 from tasks.manifest.location import check_date_placeholders, has_date_placeholders
 

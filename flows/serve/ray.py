@@ -35,9 +35,9 @@ from flows.serve.requests.uploads import Uploads
 from infra.database.connect import connected
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
+from infra.validation import first_fault
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.temporary import temporary_folder
-from reelabel.validation import first_fault
 from reelabel.waiting import AbandonedError, go_on
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EngineTimes

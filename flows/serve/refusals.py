@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from infra.validation import describe_fault
 from reelabel.errors import JobError, ReelabelError, TransientError
 from reelabel.text import printable
-from reelabel.validation import describe_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

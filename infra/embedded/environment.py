@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, SecretStr
 
 from infra.settings import CONFIG_VARIABLE
+from infra.settings.base import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,11 +47,11 @@ def export(settings: Settings) -> dict[str, str]:
 
 
 def _flattened(name: str, value: object) -> Iterator[tuple[str, str]]:
-    if isinstance(value, BaseModel):
-        for field, inner in value:
-            if name in _DEPLOYED and field not in value.model_fields_set:
+    if fields := fields_of(type(value)):
+        for field in fields:
+            if isinstance(value, BaseModel) and name in _DEPLOYED and field not in value.model_fields_set:
                 continue
-            yield from _flattened(f"{name}_{field}", inner)
+            yield from _flattened(f"{name}_{field}", getattr(value, field))
     elif isinstance(value, SecretStr):
         yield name, value.get_secret_value()
     elif isinstance(value, Path):

@@ -14,7 +14,7 @@ from infra.json_logs import message_of
 from infra.program import APPLICATION
 from reelabel.disk import full_disk_met, temporary_root
 from reelabel.errors import ConfigurationError
-from reelabel.origin import install_command
+from reelabel.optional import install_command
 
 if TYPE_CHECKING:
     import signal

@@ -23,7 +23,7 @@ from infra.embedded.service import Launch
 from infra.program import APPLICATION
 from reelabel.disk import full_disk
 from reelabel.errors import ConfigurationError
-from reelabel.origin import install_command
+from reelabel.optional import install_command
 from sql.roles import OWNER, READER, ROLES, WRITER, create_roles
 
 if TYPE_CHECKING:

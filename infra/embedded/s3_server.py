@@ -9,6 +9,7 @@ import secrets
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from infra.embedded.service import Launch
 from infra.program import APPLICATION
 from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError, StoreUnavailableError
-from reelabel.origin import install_command
+from reelabel.optional import install_command
 from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
@@ -66,15 +67,14 @@ class S3Server:
 
     def store(self, port: int, base: StoreSettings) -> StoreSettings:
         """Point `base` at this server."""
-        return base.model_copy(
-            update={
-                "uri": STORE_URI,
-                "endpoint_url": s3_endpoint(port),
-                "ca_file": self._certificate_path,
-                "access_key_id": SecretStr(self._home.secret("s3-key")),
-                "secret_access_key": SecretStr(self._home.secret("s3-secret")),
-                "mac_key": base.mac_key or SecretStr(self._home.secret("mac-key")),
-            }
+        return replace(
+            base,
+            uri=STORE_URI,
+            endpoint_url=s3_endpoint(port),
+            ca_file=self._certificate_path,
+            access_key_id=SecretStr(self._home.secret("s3-key")),
+            secret_access_key=SecretStr(self._home.secret("s3-secret")),
+            mac_key=base.mac_key or SecretStr(self._home.secret("mac-key")),
         )
 
     def launch(self, port: int) -> Launch:
@@ -121,7 +121,7 @@ class S3Server:
         """Write an object: the server lists buckets before it can store anything."""
         if not is_listening(port):  # to make a client takes longer than to find out
             return False
-        quick = StoreSettings.model_validate({"connect_timeout_s": 2, "read_timeout_s": 5, "max_attempts": 1})
+        quick = StoreSettings(connect_timeout_s=2, read_timeout_s=5, max_attempts=1)
         try:
             ObjectStore(self.store(port, quick)).replace(f"s3://{_BUCKET}/ready", b"")
         except (StoreUnavailableError, ConfigurationError):

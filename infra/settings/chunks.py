@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from infra.settings.base import SettingsSection
-from reelabel.text_bounds import MAX_CHOICE
+from infra.text_bounds import MAX_CHOICE
 
 _SHORTEST_S = 1.0
 

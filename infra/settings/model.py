@@ -12,7 +12,7 @@ from infra.settings.backends import add_backend_names, check_backend_name
 from infra.settings.base import AbsolutePath, SettingsSection
 from infra.settings.engine_args import check_engine_args
 from infra.settings.template import check_template
-from reelabel.text_bounds import Text  # noqa: TC001 - of fields
+from infra.text_bounds import Text  # noqa: TC001 - of fields
 
 # Shared by the setting and by the option of a run, which may turn it off.
 VideoPruningRate = Annotated[

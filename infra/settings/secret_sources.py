@@ -7,6 +7,7 @@ A secret `prefect://NAME` is read from the Prefect Secret block of that name.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
@@ -15,6 +16,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, SecretStr
 
 from infra.basic_auth import basic_auth_headers
+from infra.settings.base import fields_of
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -34,8 +36,8 @@ def file_variables(model: type[BaseModel], *, prefix: str) -> dict[str, tuple[st
     return {
         f"{prefix}{section}_{field}{_FILE}".upper(): (section, field)
         for section, content in model.model_fields.items()
-        if isinstance(content.annotation, type) and issubclass(content.annotation, BaseModel)
-        for field, info in content.annotation.model_fields.items()
+        if isinstance(content.annotation, type)
+        for field, info in fields_of(content.annotation).items()
         if is_secret(info)
     }
 
@@ -66,11 +68,10 @@ def resolve_blocks(settings: Model, *, api_url: str | None, auth_string: SecretS
     """
     updates: dict[str, Any] = {}
     for section, content in settings:
-        if isinstance(content, BaseModel):
-            named = _named(content)
-            held = {field: _load(f"{section}.{field}", block, api_url, auth_string) for field, block in named}
-            if held:
-                updates[section] = content.model_copy(update=held)
+        held = {field: _load(f"{section}.{field}", block, api_url, auth_string) for field, block in _named(content)}
+        if held:
+            is_model = isinstance(content, BaseModel)
+            updates[section] = content.model_copy(update=held) if is_model else replace(content, **held)
     return settings.model_copy(update=updates) if updates else settings
 
 
@@ -79,8 +80,9 @@ def is_block(secret: SecretStr) -> bool:
     return secret.get_secret_value().startswith(_BLOCK)
 
 
-def _named(section: BaseModel) -> Iterator[tuple[str, str]]:
-    for field, value in section:
+def _named(section: object) -> Iterator[tuple[str, str]]:
+    for field in fields_of(type(section)):
+        value = getattr(section, field)
         if isinstance(value, SecretStr) and is_block(value):
             yield field, value.get_secret_value().removeprefix(_BLOCK)
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
     Field,
+    IPvAnyNetwork,
     SecretStr,
     ValidationError,
     field_validator,
     model_validator,
 )
+from pydantic.dataclasses import dataclass
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -29,7 +30,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from infra.settings.base import AbsolutePath, SettingsSection
+from infra.settings.base import SECTION, AbsolutePath, SettingsSection, fields_of, library_field
 from infra.settings.chunks import ChunkOptions
 from infra.settings.describe import DescribeSettings
 from infra.settings.live import LiveSettings
@@ -42,9 +43,9 @@ from infra.settings.secret_sources import file_variables, is_secret, read_secret
 from infra.settings.serve import ServeSettings
 from infra.settings.server import ServerSettings
 from infra.settings.store import StoreSettings
+from infra.validation import UNKNOWN, describe_fault
 from reelabel.errors import ConfigurationError
 from reelabel.sources.options import WebOptions
-from reelabel.validation import describe_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -106,8 +107,11 @@ class DatabaseSettings(SettingsSection):
         return self
 
 
-class WebSettings(SettingsSection, WebOptions):
+@dataclass(frozen=True, kw_only=True, config=SECTION)
+class WebSettings(WebOptions):
     """How videos are read over `http://` and `https://`."""
+
+    allow_networks: Annotated[tuple[IPvAnyNetwork, ...], library_field(WebOptions, "allow_networks")] = ()
 
 
 class PrefectSettings(SettingsSection):
@@ -343,7 +347,9 @@ def load_settings() -> Settings:
 def _refuse_unknown_variables() -> None:
     """Raise for a misspelled variable, which would otherwise be ignored silently."""
     known = {CONFIG_VARIABLE, "REELABEL_HOME", *file_variables(Settings, prefix=_PREFIX)}
-    known |= {f"REELABEL_{section}_{name}".upper() for section in Settings.model_fields for name in _fields_of(section)}
+    known |= {
+        f"REELABEL_{section}_{name}".upper() for section in Settings.model_fields for name in _settings_in(section)
+    }
     for name in sorted(os.environ):
         if name.startswith("REELABEL_") and name not in known:
             nearest = get_close_matches(name, known, 1)
@@ -358,8 +364,8 @@ def variable_of(name: str) -> str:
         ConfigurationError: There is no such setting.
     """
     section, _, field = name.partition(".")
-    if section not in Settings.model_fields or (field not in _fields_of(section) if field else _fields_of(section)):
-        known = [f"{each}.{field}" for each in Settings.model_fields for field in _fields_of(each)]
+    if section not in Settings.model_fields or (field not in _settings_in(section) if field else _settings_in(section)):
+        known = [f"{each}.{field}" for each in Settings.model_fields for field in _settings_in(each)]
         nearest = get_close_matches(name, known, 1)
         hint = f"; did you mean {nearest[0]}?" if nearest else "; `reelabel config` lists the settings."
         raise ConfigurationError(f"{name} is not a setting{hint}")
@@ -375,15 +381,15 @@ def secret_variables() -> set[str]:
 def _nearest_setting(place: Sequence[int | str]) -> str:
     """Return a hint at the section, or the setting of its section, that a misspelled one may be; empty if none."""
     *section, name = map(str, place)
-    known = Settings.model_fields if not section else _fields_of(section[0])
+    known = Settings.model_fields if not section else _settings_in(section[0])
     nearest = get_close_matches(name, known, 1)
     return f"; did you mean {'.'.join([*section, *nearest])}?" if nearest else ""
 
 
-def _fields_of(name: str) -> Mapping[str, FieldInfo]:
+def _settings_in(name: str) -> Mapping[str, FieldInfo]:
     """Return the settings of a section; none if the name is that of a plain setting."""
     kind = Settings.model_fields[name].annotation
-    return kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
+    return fields_of(kind) if isinstance(kind, type) else {}
 
 
 def _is_secret_place(place: Sequence[int | str]) -> bool:
@@ -393,7 +399,7 @@ def _is_secret_place(place: Sequence[int | str]) -> bool:
 
 def _field_at(place: Sequence[int | str]) -> FieldInfo | None:
     section, name, *_ = (*map(str, place), "", "")
-    return _fields_of(section).get(name) if section in Settings.model_fields else None
+    return _settings_in(section).get(name) if section in Settings.model_fields else None
 
 
 def _by_setting(error: ValidationError) -> Iterable[list[ErrorDetails]]:
@@ -418,7 +424,7 @@ def _explain(faults: Sequence[ErrorDetails]) -> str:
     variable = _PREFIX + where.replace(".", "_").upper()
     value = repr(fault.get("input"))
     lists = dict.fromkeys(("tuple_type", "list_type"), f'must be a list; write it as ["a", "b"] (JSON in {variable})')
-    clauses = lists | {"extra_forbidden": f"unknown setting{_nearest_setting(fault['loc'])}"}
+    clauses = lists | dict.fromkeys(UNKNOWN, f"unknown setting{_nearest_setting(fault['loc'])}")
     is_secret_here = _is_secret_place(fault["loc"])
     if is_secret_here:
         clauses["too_short"] = "must have at least {min_length} characters"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic.dataclasses import dataclass
 
-from infra.settings.base import SettingsSection
+from infra.settings.base import SECTION, library_field
 from infra.settings.secret_sources import is_block
 from reelabel.seal import NO_KEY, Seal
 from reelabel.sources.options import S3Options
@@ -14,9 +16,12 @@ from reelabel.sources.options import S3Options
 _KEY_LENGTH = 32
 
 
-class StoreSettings(SettingsSection, S3Options):
+@dataclass(frozen=True, kw_only=True, config=SECTION)
+class StoreSettings(S3Options):
     """Where frame files are stored, and how S3 is reached."""
 
+    access_key_id: Annotated[SecretStr | None, library_field(S3Options, "access_key_id")] = None
+    secret_access_key: Annotated[SecretStr | None, library_field(S3Options, "secret_access_key")] = None
     uri: Annotated[
         str | None,
         Field(
@@ -62,8 +67,7 @@ class StoreSettings(SettingsSection, S3Options):
         """Return how S3 is reached to read videos."""
         if self.video_access_key_id is None:
             return self
-        keys = {"access_key_id": self.video_access_key_id, "secret_access_key": self.video_secret_access_key}
-        return self.model_copy(update=keys)
+        return replace(self, access_key_id=self.video_access_key_id, secret_access_key=self.video_secret_access_key)
 
     @property
     def seal(self) -> Seal:

@@ -17,7 +17,7 @@ import av.error
 import numpy as np
 from av.stream import Discard
 
-from reelabel.containers.reordering import (
+from reelabel.containers.packet_info import (
     TimesOutOfOrderError,
     is_decodable_leading,
     is_shown_early,

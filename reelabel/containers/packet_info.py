@@ -1,4 +1,7 @@
-"""What a packet says of its frame without being decoded."""
+"""Properties of a picture that its packet states, so that it need not be decoded: order, keyframes, splices.
+
+NAL units of H.264 and HEVC are read as MP4 and Matroska store them, each after its length (ISO/IEC 14496-15).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from reelabel.errors import FallbackRequired
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
     from av.video.stream import VideoStream
+
 
 # H.264 and HEVC reorder at most this many frames (A.3.1 and A.4.2: MaxDpbFrames): so many may be decoded before a frame
 # and presented after it. Other codecs reorder fewer.
@@ -47,3 +54,162 @@ def packet_info(packet: Packet[VideoStream], stream: VideoStream) -> PacketInfo:
     is_hidden = stream.codec_context.name == "vp8" and not memoryview(packet)[0] & _VP8_SHOW_FRAME
     # FFmpeg marks packets outside the edit list as discarded.
     return PacketInfo(packet.pts, packet.is_keyframe, is_shown=not (packet.is_discard or is_hidden))
+
+
+_LENGTH_AT = {"h264": 4, "hevc": 21}  # of two bits in avcC and hvcC
+
+
+def nal_length_bytes(codec: VideoCodecContext, *, only: str = "") -> int | None:
+    """Return the size of the length fields of a stream; None if it has none, or is of another codec than `only`."""
+    name, extradata = codec.codec.canonical_name, codec.extradata
+    at = _LENGTH_AT.get(name)
+    if at is None or (only and only != name):
+        return None
+    return (extradata[at] & 3) + 1 if extradata and len(extradata) > at and extradata[0] == 1 else None
+
+
+def nal_units(data: memoryview, length_bytes: int | None, *, whole_only: bool = False) -> Iterator[memoryview]:
+    """Yield the NAL units of a packet up to the first empty one; the last may be cut short, unless `whole_only`."""
+    start = 0
+    while length_bytes and start + length_bytes < len(data):
+        at = start + length_bytes
+        start = at + int.from_bytes(data[start:at])
+        if start == at or (whole_only and start > len(data)):
+            return
+        yield data[at:start]
+
+
+def nal_type(unit: memoryview, codec: VideoCodecContext) -> int:
+    """Return the type of a NAL unit of H.264, table 7-1, or HEVC, table 7-1."""
+    return unit[0] >> 1 & 0x3F if codec.codec.canonical_name == "hevc" else unit[0] & 0x1F
+
+
+_SLICES = {"h264": range(1, 6), "hevc": range(32)}
+
+
+def first_slice(packet: Packet[VideoStream], codec: VideoCodecContext) -> memoryview | None:
+    """Return the first NAL unit of a picture; None if there is none, or one before it is damaged."""
+    kinds = _SLICES.get(codec.codec.canonical_name, range(0))
+    units = nal_units(memoryview(packet), nal_length_bytes(codec), whole_only=True)
+    return next((unit for unit in units if nal_type(unit, codec) in kinds), None)
+
+
+def first_slice_type(packet: Packet[VideoStream], codec: VideoCodecContext) -> int | None:
+    """Return the type of the first NAL unit of a picture; None as `first_slice`."""
+    unit = first_slice(packet, codec)
+    return None if unit is None else nal_type(unit, codec)
+
+
+_H264_IDR, _HEVC_IDR_N_LP = 5, 20
+# First bytes of headers of slices (ITU-T H.264, 7.3.3) that begin a picture, and whose `slice_type` is B.
+_H264_B = frozenset(
+    bytes([0x80 | kind << 7 - bits | rest])
+    for kind, bits in ((0b010, 3), (0b00111, 5))  # 1 and 6, in Exp-Golomb
+    for rest in range(1 << 7 - bits)
+)
+_HEVC_RADL, _HEVC_LEADING = range(6, 8), range(6, 10)  # RADL_N to RASL_R
+_SILENT_PACKETS = frozenset({"hevc", "vvc"})  # whose pictures of type B may be shown in turn
+_MPEG_PICTURE, _MPEG4_VOP = b"\0\0\1\0", b"\0\0\1\xb6"
+_MPEG_B, _MPEG4_B = 3, 2
+
+
+def keeps_decode_position(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
+    """Return whether exactly the frames decoded before a keyframe of an MP4 are presented before it.
+
+    True for codecs that do not reorder across keyframes, for H.264 IDR pictures, and for HEVC IDR pictures without
+    leading pictures; false if only decoding could tell.
+    """
+    name = codec.codec.canonical_name
+    if name == "h264":
+        return first_slice_type(packet, codec) == _H264_IDR
+    if name == "hevc":
+        return first_slice_type(packet, codec) == _HEVC_IDR_N_LP
+    return name in {"vp9", "av1"} or codec.codec.intra_only
+
+
+class TimesOutOfOrderError(FallbackRequired):
+    """Frames may be shown in another order than that of their timestamps, of which the packets show nothing."""
+
+    def __init__(self) -> None:
+        """Create the error with its reason."""
+        super().__init__("timestamps do not show the order of frames")
+
+
+def is_shown_early(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
+    """Return whether a picture says that it is shown before one that is decoded earlier; false if it does not say."""
+    name = codec.codec.canonical_name
+    if name == "h264":
+        unit = first_slice(packet, codec)
+        return unit is not None and unit[1:2].tobytes() in _H264_B
+    if name == "hevc":
+        return first_slice_type(packet, codec) in _HEVC_LEADING
+    if name in {"mpeg1video", "mpeg2video"}:
+        head = _after(packet, _MPEG_PICTURE, 2)
+        return len(head) > 1 and head[1] >> 3 & 7 == _MPEG_B
+    if name == "mpeg4":
+        head = _after(packet, _MPEG4_VOP, 1)
+        return bool(head) and head[0] >> 6 == _MPEG4_B
+    return False
+
+
+def is_decodable_leading(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
+    """Return whether a picture of HEVC is shown before the keyframe that precedes it, and depends on it alone."""
+    return codec.codec.canonical_name == "hevc" and first_slice_type(packet, codec) in _HEVC_RADL
+
+
+def states_reordering(codec: VideoCodecContext) -> bool:
+    """Return whether the parameters of a stream whose packets do not tell say that its pictures may be reordered."""
+    return codec.codec.canonical_name in _SILENT_PACKETS and codec.has_b_frames
+
+
+def require_shown_in_turn(packet: Packet[VideoStream] | None, codec: VideoCodecContext) -> None:
+    """Check a packet of a video whose timestamps never fall: the decoder must not show it before an earlier one.
+
+    Raises:
+        TimesOutOfOrderError: It may, as the packet or the parameters of the decoder say.
+    """
+    if states_reordering(codec) or (packet is not None and is_shown_early(packet, codec)):
+        raise TimesOutOfOrderError
+
+
+def _after(packet: Packet[VideoStream], start_code: bytes, size: int) -> bytes:
+    """Return bytes that follow a start code; empty if there is none."""
+    data = bytes(packet)
+    at = data.find(start_code)
+    return b"" if at < 0 else data[at + len(start_code) : at + len(start_code) + size]
+
+
+# Types of NAL units in HEVC (ITU-T H.265, table 7-1).
+_BLA, _IDR, _CRA = range(16, 19), range(19, 21), 21
+_ENDS = (36, 37)  # of a sequence, and of the bitstream
+_END_BYTES = 2
+_NO_OUTPUT_OF_PRIOR_PICS = 0x40  # in the first byte of a slice header
+
+
+def begins_splice(packet: Packet[VideoStream], codec: VideoCodecContext, *, has_ended: bool = False) -> bool:
+    """Return whether HEVC has been cut and joined at a keyframe, so that a decoder leaves out announced frames.
+
+    These are the leading pictures of a BLA picture, or of a CRA picture after the end of a sequence (ITU-T H.265,
+    8.1.3), and what has not been shown yet at such a CRA picture, or at an IDR picture that says so (C.5.2.2).
+
+    Args:
+        packet: Its packet.
+        codec: Its decoder.
+        has_ended: Whether the packet before it ends a sequence.
+    """
+    for unit in nal_units(memoryview(packet), nal_length_bytes(codec, only="hevc")):
+        kind = unit[0] >> 1 & 0x3F
+        has_ended |= kind in _ENDS
+        if kind in _SLICES["hevc"]:
+            says_so = any(byte & _NO_OUTPUT_OF_PRIOR_PICS for byte in unit[_END_BYTES : _END_BYTES + 1])
+            return kind in _BLA or (kind == _CRA and has_ended) or (kind in _IDR and says_so)
+    return False
+
+
+def ends_sequence(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
+    """Return whether the last NAL unit of a packet of HEVC ends a sequence."""
+    length_bytes = nal_length_bytes(codec, only="hevc")
+    if not length_bytes:
+        return False
+    last = bytes(memoryview(packet)[-length_bytes - _END_BYTES :])
+    return any(last == _END_BYTES.to_bytes(length_bytes) + bytes([kind << 1, 1]) for kind in _ENDS)

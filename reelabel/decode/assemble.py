@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from reelabel.index import Int64s, VideoIndex, VideoInfo
     from reelabel.limits import Limits
     from reelabel.sampled_frames import Orientation
-    from reelabel.sampling.choose import Chosen
+    from reelabel.sampling.choose import Chosen, Wanted
     from reelabel.sampling.options import Sampling
-    from reelabel.sampling.wanted import Wanted
     from reelabel.sources.sparse_file import SparseFile
     from reelabel.sources.video_file import VideoFile
 
@@ -52,7 +51,7 @@ class DecodeStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractionRequest:
-    """What to extract from one video, and the decode statistics so far; see `extract_keyframes`.
+    """What to extract from one video, and the decode statistics so far; see `extract_local`.
 
     Attributes:
         roughly: Leave out the loop filter where frames are decoded out of GOPs: faster, and unsuited for frames that a

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import av.error
 from av.video.frame import PictureType
 
-from reelabel.containers.nal import first_slice, first_slice_type
+from reelabel.containers.packet_info import first_slice, first_slice_type
 from reelabel.errors import FallbackRequired
 
 if TYPE_CHECKING:

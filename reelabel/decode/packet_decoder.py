@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import av
 
 from reelabel.containers.stream_properties import decoder_limit_options
-from reelabel.decode.interlacing import require_own_flag
 from reelabel.decode.keyframe_check import decode_single_packet
-from reelabel.decode.parameter_sets import require_own_parameters
+from reelabel.decode.parameter_sets import require_own_flag, require_own_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,11 +9,16 @@ import numpy as np
 
 from reelabel.containers.container_format import NO_TIME_BASE
 from reelabel.containers.demux import check_frame_count, open_video, read_packets
-from reelabel.containers.packet_info import packet_info, require_no_palette
-from reelabel.containers.reordering import is_shown_early, require_shown_in_turn
+from reelabel.containers.packet_info import (
+    begins_splice,
+    ends_sequence,
+    is_shown_early,
+    packet_info,
+    require_no_palette,
+    require_shown_in_turn,
+)
 from reelabel.containers.stream_properties import video_info
 from reelabel.decode.keyframe_check import is_flagged_wrongly
-from reelabel.decode.splices import begins_splice, ends_sequence
 from reelabel.errors import FallbackRequired
 from reelabel.index import VideoIndex
 from reelabel.output_order import output_order, require_forward

@@ -17,7 +17,7 @@ from reelabel.containers.stream_properties import check_frame_size, hdr_transfer
 from reelabel.decode.tone_mapping import DEEP_PLANAR, tone_map
 from reelabel.errors import VideoUnreadableError
 from reelabel.sampled_frames import Orientation
-from reelabel.sampling.fields import AS_DECODED
+from reelabel.sampling.options import AS_DECODED
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -43,7 +43,7 @@ def _version(package: str) -> str:
 
 @lru_cache(_SAMPLINGS)
 def _sampling_facts(sampling: Sampling) -> dict[str, Any]:
-    return sampling.model_dump(mode="json")
+    return sampling.to_dict()
 
 
 @dataclass(frozen=True, kw_only=True)

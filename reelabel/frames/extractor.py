@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from contextlib import contextmanager
@@ -13,34 +12,23 @@ from typing import TYPE_CHECKING
 
 from reelabel.coverage import DEFAULT_THRESHOLDS
 from reelabel.errors import (
-    ConfigurationError,
-    LoginRefusedError,
-    MemberMissingError,
-    ObjectChangedError,
-    ObjectMissingError,
-    ObjectTooLargeError,
-    VideoChangedError,
     VideoError,
-    VideoMissingError,
-    VideoRefusedError,
-    VideoTooLargeError,
     VideoUnreadableError,
 )
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.fetch import FrameFetcher, VideoReader, isolate_web_outage
+from reelabel.frames.fetch import FrameFetcher, VideoReader, stat_video
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.packets import with_packets
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.sampling.passes import dense_pass, first_pass, resolve_auto, with_sampler
 from reelabel.sampling.passes import sampling_of_pass as sampling_of
 from reelabel.segment import WHOLE
-from reelabel.sources.object_info import path_advice, redact_uri
+from reelabel.sources.object_info import redact_uri
 from reelabel.waiting import LOOK_S, go_on
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
-    from pathlib import Path
 
     from reelabel.coverage import CoverageThresholds
     from reelabel.frames.cache import FrameCache
@@ -52,7 +40,7 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.passes import FramePass
     from reelabel.segment import Segment
-    from reelabel.sources.object_store import ObjectInfo, ObjectStore
+    from reelabel.sources.object_store import ObjectInfo
 
 _NO_PACKETS = (
     "packets were requested, but no keyframe table lists them, or they do not decode to these pixels by themselves"
@@ -315,46 +303,3 @@ def require_image(uri: str, frames: SampledFrames | FrameFile) -> None:
     """
     if frames.total_frames != 1:
         raise VideoUnreadableError(f"{redact_uri(uri)} is a video, not an image; give it as a video.")
-
-
-def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:
-    """Look up a video's size and fingerprint.
-
-    Args:
-        objects: The object store, web and local files, by URI.
-        uri: URI of the video.
-        allow_roots: Folders that a local video must lie in; empty allows every folder.
-
-    Raises:
-        VideoMissingError: There is no video at the URI.
-        VideoRefusedError: The video may not be read, or the URI is not a valid source.
-        VideoTooLargeError: The server reports no length, and the video is too large to be read to find out.
-        VideoUnavailableError: The web server does not serve it.
-        ArchiveUnreadableError: Its archive is damaged, or it cannot be read from there.
-        VideoChangedError: Its archive was replaced while its index was being read.
-        LoginRefusedError: The store refuses the login, so that no video can be read there.
-    """
-    try:
-        if objects.local_path(uri) is not None:
-            with objects.open_local(uri, allow_roots) as file:
-                return file.info
-        with isolate_web_outage(uri):
-            return objects.stat(uri)
-    except MemberMissingError as error:
-        raise VideoMissingError(error.message) from None
-    except ObjectMissingError:
-        path = objects.local_path(uri)
-        if path is not None and os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir, takes names that are too long
-            raise VideoMissingError(f"{uri} is a folder, not a video; name a file in it.") from None
-        advice = path_advice(uri) or "; check the path or URI"
-        raise VideoMissingError(f"There is no video at {redact_uri(uri)}{advice}.") from None
-    except ObjectTooLargeError as error:
-        raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None
-    except ObjectChangedError as error:
-        raise VideoChangedError(error.message) from None
-    except LoginRefusedError:
-        raise
-    except (ConfigurationError, ValueError) as error:
-        # Caused by this video alone: access to the frame cache was checked before the run.
-        told, shown = str(error), redact_uri(uri)
-        raise VideoRefusedError(told if told.startswith(shown) else f"{shown} cannot be read: {told}") from None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from reelabel.errors import (
+    ConfigurationError,
     FallbackRequired,
+    LoginRefusedError,
+    MemberMissingError,
     ObjectChangedError,
     ObjectMissingError,
     ObjectRefusedError,
@@ -26,7 +30,7 @@ from reelabel.frames.cache_key import index_key
 from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.packets import collect_packets, verify_packets
 from reelabel.segment import WHOLE
-from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, redact_uri, scheme_of
+from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, path_advice, redact_uri, scheme_of
 from reelabel.sources.video_file import LocalFile
 
 if TYPE_CHECKING:
@@ -306,3 +310,46 @@ def as_video_errors() -> Iterator[None]:
         raise VideoMissingError(error.message) from None
     except ObjectTooLargeError as error:
         raise VideoTooLargeError(f"{error.message} See extract.max_video_bytes.") from None
+
+
+def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:
+    """Look up a video's size and fingerprint.
+
+    Args:
+        objects: The object store, web and local files, by URI.
+        uri: URI of the video.
+        allow_roots: Folders that a local video must lie in; empty allows every folder.
+
+    Raises:
+        VideoMissingError: There is no video at the URI.
+        VideoRefusedError: The video may not be read, or the URI is not a valid source.
+        VideoTooLargeError: The server reports no length, and the video is too large to be read to find out.
+        VideoUnavailableError: The web server does not serve it.
+        ArchiveUnreadableError: Its archive is damaged, or it cannot be read from there.
+        VideoChangedError: Its archive was replaced while its index was being read.
+        LoginRefusedError: The store refuses the login, so that no video can be read there.
+    """
+    try:
+        if objects.local_path(uri) is not None:
+            with objects.open_local(uri, allow_roots) as file:
+                return file.info
+        with isolate_web_outage(uri):
+            return objects.stat(uri)
+    except MemberMissingError as error:
+        raise VideoMissingError(error.message) from None
+    except ObjectMissingError:
+        path = objects.local_path(uri)
+        if path is not None and os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir, takes names that are too long
+            raise VideoMissingError(f"{uri} is a folder, not a video; name a file in it.") from None
+        advice = path_advice(uri) or "; check the path or URI"
+        raise VideoMissingError(f"There is no video at {redact_uri(uri)}{advice}.") from None
+    except ObjectTooLargeError as error:
+        raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None
+    except ObjectChangedError as error:
+        raise VideoChangedError(error.message) from None
+    except LoginRefusedError:
+        raise
+    except (ConfigurationError, ValueError) as error:
+        # Caused by this video alone: access to the frame cache was checked before the run.
+        told, shown = str(error), redact_uri(uri)
+        raise VideoRefusedError(told if told.startswith(shown) else f"{shown} cannot be read: {told}") from None

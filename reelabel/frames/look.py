@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from reelabel.errors import RangesIgnoredError, VideoError
 from reelabel.frames.cache_key import index_key
-from reelabel.frames.extractor import stat_video
 from reelabel.frames.fetch import (
     RemoteVideo,
     VideoReader,
     as_video_errors,
     check_size,
     isolate_refusal,
+    stat_video,
 )
 from reelabel.index import VideoIndex, VideoInfo
 from reelabel.sources.object_info import INLINE_SCHEME, scheme_of

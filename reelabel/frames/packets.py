@@ -17,6 +17,7 @@ from reelabel.errors import FallbackRequired, FrameFileError, VideoError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.pixels import encode_pixels
 from reelabel.limits import Limits
+from reelabel.options import read_options
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.spec import EVERY
 from reelabel.sources.sparse_file import ByteRange, SparseFile
@@ -84,8 +85,7 @@ def decode_packets(
         FallbackRequired: A packet does not decode to a keyframe.
         VideoError: As `DecodePool.extract` does.
     """
-    size = {"max_pixels": sampling.max_pixels, "size_multiple_px": sampling.size_multiple_px}
-    every = Sampling(num_frames=EVERY, **size)
+    every = Sampling(num_frames=EVERY, max_pixels=sampling.max_pixels, size_multiple_px=sampling.size_multiple_px)
     keyframes, _ = pool.extract_by_ranges(stored, sampling=every, limits=limits, known=stored.table)
     return keyframes.images
 
@@ -120,7 +120,7 @@ def with_pixels(file: FrameFile, pool: DecodePool, limits: Limits) -> bytes:
         VideoError: As `DecodePool.extract` does.
     """
     try:
-        sampling = Sampling.model_validate(file.facts["sampling"])
+        sampling = read_options(Sampling, file.facts["sampling"])
         images = decode_packets(_stored_packets(file), pool, sampling=sampling, limits=limits)
     except (FallbackRequired, KeyError, TypeError, ValueError) as error:
         raise FrameFileError(f"The frame file's packets cannot be decoded ({error}).") from None

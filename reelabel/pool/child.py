@@ -16,10 +16,18 @@ import socket
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from reelabel.extract import VideoInOrder, extract_keyframes_by_ranges, extract_keyframes_of_file
-from reelabel.pool.indexes import pack_index
-from reelabel.pool.messages import Begun, ReadFailedError, Reads, Ready, Unavailable, clip, describe_failure
-from reelabel.pool.transfer import pack_frames
+from reelabel.extract import VideoInOrder, extract_file, extract_ranges
+from reelabel.pool.messages import (
+    Begun,
+    ReadFailedError,
+    Reads,
+    Ready,
+    Unavailable,
+    clip,
+    describe_failure,
+    encode_answer,
+)
+from reelabel.pool.transfer import pack_frames, pack_index
 from reelabel.pool.warm_up import warm_up
 from reelabel.pool.wire import READ, receive, receive_bytes, send
 from reelabel.read_index import read_index
@@ -48,7 +56,7 @@ def main(descriptor: int) -> None:
 
 def say(connection: socket.socket, answer: Answer, descriptor: int | None = None) -> None:
     """Send an answer to the pool."""
-    send(connection, answer.model_dump_json().encode(), descriptor)
+    send(connection, encode_answer(answer), descriptor)
 
 
 def _start(connection: socket.socket) -> None:
@@ -131,12 +139,12 @@ def extract(connection: socket.socket, request: Request, descriptor: int | None)
     if descriptor is None:
         source = _PoolSource(connection, request.size_bytes)
         try:
-            return extract_keyframes_by_ranges(source, known=request.known or (), **asked)
+            return extract_ranges(source, known=request.known or (), **asked)
         finally:
             source.settle()
     file = VideoFile(descriptor, request.size_bytes, request.suffix)
     asked |= {name: getattr(request, name) for name in ("every", "fast_only")}
-    return extract_keyframes_of_file(file, **asked), ()
+    return extract_file(file, **asked), ()
 
 
 @contextmanager

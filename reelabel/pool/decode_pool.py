@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 from reelabel.cores import usable_cores
 from reelabel.errors import ConfigurationError, DecoderCrashedError, InvalidAnswerError, NotBegunError, ProcessDiedError
 from reelabel.limits import Limits
-from reelabel.pool.indexes import unpack_index
 from reelabel.pool.messages import Frames, Index, Request, Setup
 from reelabel.pool.piece_decoder import PieceDecoder
 from reelabel.pool.process import TimeLimits
 from reelabel.pool.processes import MAX_LOST, DecodingProcesses, Modules, decoders_lost
 from reelabel.pool.reading import RangeReader
-from reelabel.pool.transfer import sampled_frames, unpack_frames, with_ranges
+from reelabel.pool.transfer import sampled_frames, unpack_frames, unpack_index, with_ranges
 from reelabel.sampling.options import Sampling
 from reelabel.sandbox import check_mode
 from reelabel.segment import WHOLE
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from reelabel.pool.piece_decoder import Lend
     from reelabel.pool.process import DecodingProcess
     from reelabel.sampled_frames import SampledFrames
-    from reelabel.sampling.wanted import Wanted
+    from reelabel.sampling.choose import Wanted
     from reelabel.sandbox import SandboxMode
     from reelabel.segment import Segment, Windows
     from reelabel.sources.object_store import ObjectStore
@@ -146,7 +145,7 @@ class DecodePool:
         fast_only: bool = False,
         wanted: Wanted | None = None,
     ) -> SampledFrames:
-        """Run `extract_keyframes` in a decoding process, which gets the open file, not its path.
+        """Run `extract_local` in a decoding process, which gets the open file, not its path.
 
         It waits while all processes are busy: more threads than processes are of no use.
 
@@ -159,7 +158,7 @@ class DecodePool:
             DecodersClosedError: The pool is closed.
             RuntimeError: Another process made it.
             FallbackRequired: `fast_only` was requested, and nothing else would be exact.
-            VideoError: As `extract_keyframes` does; also DecoderCrashedError and DecoderTimeoutError.
+            VideoError: As `extract_local` does; also DecoderCrashedError and DecoderTimeoutError.
             DecodersLostError: Decoding processes keep being killed.
             ConfigurationError: Decoding processes cannot start.
         """
@@ -238,7 +237,7 @@ class DecodePool:
         roughly: bool = False,
         wanted: Wanted | None = None,
     ) -> tuple[SampledFrames, SavedIndex]:
-        """Run `extract_keyframes_by_ranges` in a decoding process, for which this one reads `source`.
+        """Run `extract_ranges` in a decoding process, for which this one reads `source`.
 
         Raises:
             FallbackRequired: Byte ranges do not suffice; download the whole file.

@@ -1,14 +1,14 @@
 """What a pool and a decoding process say to each other.
 
-The answers are validated in full, with strict types: a decoding process may have been taken over by a video.
+The answers are checked in full when they are made: a decoding process may have been taken over by a video.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
-
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from reelabel.errors import (
     DecoderCrashedError,
@@ -23,18 +23,20 @@ from reelabel.errors import (
     VideoUnreadableError,
     unreadable,
 )
+from reelabel.pool.checked import MAX_TEXT, Checked, checked, printable, within
 
 if TYPE_CHECKING:
     from reelabel.index import Lists
     from reelabel.limits import Limits
+    from reelabel.sampling.choose import Wanted
     from reelabel.sampling.options import Sampling
-    from reelabel.sampling.wanted import Wanted
     from reelabel.sandbox import SandboxMode
     from reelabel.segment import Segment, Windows
     from reelabel.strategies.keyframe_table import SavedIndex
 
-MAX_TEXT = 2000
-_INT64 = 2**63
+_INT32_MOST = 2**31 - 1
+_MAX_TAG = 16
+_TIME_BASE = re.compile(r"[0-9]{1,10}(/[1-9][0-9]{0,9})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One video, and what to extract from it; see `extract_keyframes` and `extract_keyframes_by_ranges`.
+    """One video, and what to extract from it; see `extract_local` and `extract_ranges`.
 
     Attributes:
         size_bytes: Length of the video.
@@ -97,26 +99,40 @@ def clip(text: str) -> str:
     return text[:MAX_TEXT].encode(errors="replace").decode()
 
 
-def _printable(text: str) -> str:
-    """Replace control characters, which a terminal would obey and a database would refuse."""
-    return "".join(each if each.isprintable() else "?" for each in text)
+def _ascii(text: str) -> str:
+    if not text.isascii():
+        raise InvalidAnswerError("not ASCII")
+    return text
 
 
-Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_printable)]
-Count = Annotated[int, Field(ge=0, lt=_INT64)]
-Number = Annotated[int, Field(ge=-_INT64, lt=_INT64)]
-Positive = Annotated[int, Field(ge=1, lt=_INT64)]
-Small = Annotated[int, Field(ge=0, lt=2**31)]  # as a column of a database
-Side = Annotated[int, Field(ge=1, lt=2**31)]
-Margin = Annotated[int, Field(ge=0, lt=2**31)]
-Milliseconds = Annotated[float, Field(ge=0)]
+def _tag(text: str) -> str:
+    if len(text) > _MAX_TAG:
+        raise InvalidAnswerError("too long")
+    return _ascii(text)
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+def _fraction(text: str) -> str:
+    if not _TIME_BASE.fullmatch(text):
+        raise InvalidAnswerError("not a fraction")
+    return text
 
 
-class Ready(_Answer):
+def _not_empty(values: tuple[object, ...]) -> tuple[object, ...]:
+    if not values:
+        raise InvalidAnswerError("empty")
+    return values
+
+
+Text = Annotated[str, printable]
+Count = Annotated[int, within(0)]
+Positive = Annotated[int, within(1)]
+Small = Annotated[int, within(0, _INT32_MOST)]  # as a column of a database
+Side = Annotated[int, within(1, _INT32_MOST)]
+NotNegative = Annotated[float, within(0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready(Checked):
     """The process has started.
 
     Attributes:
@@ -127,20 +143,23 @@ class Ready(_Answer):
     missing: tuple[Text, ...] = ()
 
 
-class Unavailable(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unavailable(Checked):
     """The process cannot start, and why."""
 
     kind: Literal["unavailable"] = "unavailable"
     message: Text
 
 
-class Begun(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun(Checked):
     """The process has received the request."""
 
     kind: Literal["begun"] = "begun"
 
 
-class Reads(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads(Checked):
     """The process needs ranges of the video, each given by its start and size.
 
     Attributes:
@@ -149,10 +168,11 @@ class Reads(_Answer):
 
     kind: Literal["reads"] = "reads"
     is_kept: bool = True
-    spans: Annotated[tuple[tuple[Count, Positive], ...], Field(min_length=1)]
+    spans: Annotated[tuple[tuple[Count, Positive], ...], _not_empty]
 
 
-class Failed(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(Checked):
     """The video cannot be used, or not by ranges."""
 
     kind: Literal["failed"] = "failed"
@@ -161,12 +181,13 @@ class Failed(_Answer):
     frames_decoded: Count = 0
 
 
-class Codec(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codec(Checked):
     """The attributes of `CodecParameters`; `extradata` as base64."""
 
     name: Text
-    extradata: str
-    tag: Annotated[str, Field(max_length=16)]
+    extradata: Annotated[str, _ascii]
+    tag: Annotated[str, _tag]
     width: Side
     height: Side
     pix_fmt: Text | None
@@ -178,26 +199,28 @@ class Codec(_Answer):
     field_order: Count
 
 
-class Info(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Info(Checked):
     """The attributes of `VideoInfo`; `time_base` as a fraction."""
 
     container: Text
     codec: Text
-    width_px: Margin
-    height_px: Margin
+    width_px: Small
+    height_px: Small
     hdr: Literal["", "PQ", "HLG"]
-    time_base: Annotated[str, Field(pattern=r"^[0-9]{1,10}(/[1-9][0-9]{0,9})?$")]
-    fps: Annotated[float, Field(ge=0)]
-    duration_s: Annotated[float, Field(ge=0)]
+    time_base: Annotated[str, _fraction]
+    fps: NotNegative
+    duration_s: NotNegative
     pixel_aspect: float
-    crop: tuple[Margin, Margin, Margin, Margin]
+    crop: tuple[Small, Small, Small, Small]
     frames: Count | None
 
 
 Orienting: TypeAlias = tuple[bool, bool, bool, Literal[0, 90, 180, 270]]
 
 
-class Table(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Checked):
     """A keyframe table, without its columns.
 
     Attributes:
@@ -214,7 +237,8 @@ class Table(_Answer):
     is_order_proven: bool
 
 
-class Frames(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frames(Checked):
     """Frames, without their columns, which are in the descriptor.
 
     Attributes:
@@ -243,20 +267,21 @@ class Frames(_Answer):
     orientation: Orienting
     method: Literal["index", "seek", "linear"]
     reason: Text
-    decode_ms: Milliseconds
+    decode_ms: NotNegative
     frames_decoded: Small
     sampler: Text
     dropped_as_similar: Small
     pixel_aspect: float
     starts_s: float | None
     first_s: float | None
-    first_ms: Number | None
+    first_ms: int | None
     is_index_known: bool = False
     reads: Count = 0
     table: Table | None = None
 
 
-class Index(_Answer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index(Checked):
     """The attributes of `VideoIndex`; its columns are in the descriptor.
 
     Attributes:
@@ -289,7 +314,20 @@ class Index(_Answer):
 
 Answer: TypeAlias = Ready | Unavailable | Begun | Reads | Failed | Frames | Index
 
-_answers: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="kind")])
+_ANSWERS: dict[object, type[Answer]] = {
+    "ready": Ready,
+    "unavailable": Unavailable,
+    "begun": Begun,
+    "reads": Reads,
+    "failed": Failed,
+    "frames": Frames,
+    "index": Index,
+}
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """Return an answer as JSON."""
+    return json.dumps(answer.to_dict(), separators=(",", ":")).encode()
 
 
 def parse_answer(data: bytes) -> Answer:
@@ -299,10 +337,14 @@ def parse_answer(data: bytes) -> Answer:
         InvalidAnswerError: It is no answer.
     """
     try:
-        return _answers.validate_json(data)
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise InvalidAnswerError(f"{'.'.join(map(str, fault['loc'][:3]))}: {fault['msg']}"[:MAX_TEXT]) from None
+        sent = json.loads(data)
+    except (ValueError, RecursionError):
+        raise InvalidAnswerError("not JSON") from None
+    kind = sent.get("kind") if isinstance(sent, dict) else None
+    if not isinstance(kind, str) or kind not in _ANSWERS:
+        raise InvalidAnswerError("an unknown kind of message")
+    answer: Answer = checked(sent, _ANSWERS[kind])
+    return answer
 
 
 # What a decoding process may say of a video. The pool itself opens and reads it, and so knows best what else is wrong.

@@ -1,4 +1,4 @@
-"""Transfer of frames from a decoding process, in a sealed memory file.
+"""Transfer of frames, and of a video's index, from a decoding process, in a sealed memory file.
 
 The process copies the pixels into it once, seals it and sends its descriptor; the pool maps it. A sealed file can
 neither shrink, which would kill the pool with SIGBUS, nor change after it was checked. It has no name, and is freed
@@ -11,12 +11,14 @@ import fcntl
 import mmap
 import os
 from dataclasses import fields
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from reelabel.errors import InvalidAnswerError
-from reelabel.pool.messages import Codec, Frames, Info, Table, clip
+from reelabel.index import Crop, VideoIndex, VideoInfo
+from reelabel.pool.messages import Codec, Frames, Index, Info, Table, clip
 from reelabel.pool.wire import map_privately
 from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
     _Int64s = npt.NDArray[np.int64]
 
+    from reelabel.sources.sparse_file import CachedRange
+
+
 # NumPy arrays by name, as keyword arguments.
 Arrays: TypeAlias = dict[str, Any]
 
@@ -41,7 +46,10 @@ _ALIGNMENT_BYTES = 8
 _BLOCK_BYTES = 512
 _SMALL_BYTES = 64 * 1024
 _TABLE_COLUMNS = ("pts", "pos", "size", "frames_before")
-_SCALARS = Frames.model_fields.keys() & {field.name for field in fields(SampledFrames)} - {"orientation", "picks"}
+_SCALARS = ({each.name for each in fields(Frames)} & {each.name for each in fields(SampledFrames)}) - {
+    "orientation",
+    "picks",
+}
 
 
 class Column(NamedTuple):
@@ -239,7 +247,7 @@ def sampled_frames(
         return SampledFrames(
             **{name: array for name, array in arrays.items() if not name.startswith("table_")}
             | {"is_keyframe": arrays["is_keyframe"].view(np.bool_)},
-            **message.model_dump(include=set(_SCALARS)),
+            **{name: getattr(message, name) for name in _SCALARS},
             orientation=Orientation(*message.orientation),
             segment=request.segment,
             **fetched,
@@ -277,7 +285,85 @@ def _keyframe_table(table: Table, arrays: Arrays) -> KeyframeTable:
         InvalidAnswerError: It is none.
     """
     try:
-        arguments = table_arguments(table.model_dump(exclude={"keyframes"}))
+        described = table.to_dict()
+        del described["keyframes"]
+        arguments = table_arguments(described)
     except ValueError as error:
         raise InvalidAnswerError(str(error)) from None
     return KeyframeTable(**{name: arrays[f"table_{name}"] for name in _TABLE_COLUMNS}, **arguments)
+
+
+_PLAIN = (
+    *("lists", "keyframes", "first_s", "last_s", "total_frames"),
+    *("is_whole", "is_start_known", "is_order_proven"),
+)
+_FLAGS = ("is_keyframe", "is_shown")
+
+
+def pack_info(info: VideoInfo) -> Info:
+    """Write what a header states to a message."""
+    plain = {each.name: getattr(info, each.name) for each in fields(Info)}
+    texts = {"container": clip(info.container), "codec": clip(info.codec), "time_base": str(info.time_base)}
+    return Info(**plain | texts | {"crop": tuple(info.crop)})
+
+
+def unpack_info(message: Info) -> VideoInfo:
+    """Read what a header states from a message."""
+    return VideoInfo(**message.to_dict() | {"time_base": Fraction(message.time_base), "crop": Crop(*message.crop)})
+
+
+def _index_columns(message: Index) -> Iterator[Column]:
+    rows, shown = (message.rows,), (message.shown,)
+    yield from (Column(name, np.int64, rows) for name in ("pts", "pos", "size"))
+    yield from (Column(name, np.int64, shown) for name in ("order", "position"))
+    if message.has_times:
+        yield Column("time_s", np.float64, shown)
+    if message.is_listed:
+        yield Column("keyframe_s", np.float64, (message.keyframes,))
+    yield from (Column(name, np.uint8, rows) for name in _FLAGS)
+
+
+def pack_index(index: VideoIndex, ranges: Sequence[CachedRange], request: Request) -> tuple[Index, int]:
+    """Write an index to a message and a memory file, in a decoding process.
+
+    Raises:
+        MemoryError: There is no room for the file.
+    """
+    known = request.known if isinstance(request.known, tuple) else ()
+    message = Index(
+        **{name: getattr(index, name) for name in _PLAIN},
+        info=pack_info(index.info),
+        source="packets" if index.kind == "packets" else "container",
+        rows=len(index.pts),
+        shown=len(index.order),
+        has_times=index.time_s is not None,
+        is_listed=index.is_listed,
+        doubt=clip(index.doubt),
+        note=clip(index.note),
+        reads=max(0, len(ranges) - len(known)),
+    )
+    return message, pack_columns((column, getattr(index, column.name)) for column in _index_columns(message))
+
+
+def unpack_index(message: Index | Frames, descriptor: int, *, max_bytes: int) -> VideoIndex:
+    """Assemble an index from a message and its memory file, in the pool.
+
+    Raises:
+        InvalidAnswerError: It is none, or contradicts itself.
+    """
+    if not isinstance(message, Index):
+        raise InvalidAnswerError("frames instead of an index")
+    arrays = unpack_columns(list(_index_columns(message)), descriptor, max_bytes=max_bytes)
+    for name in _FLAGS:
+        if arrays[name].max(initial=0) > 1:
+            raise InvalidAnswerError(f"wrong values of {name}")
+        arrays[name] = arrays[name].view(np.bool_)
+    try:
+        return VideoIndex(
+            **{name: getattr(message, name) for name in (*_PLAIN, "doubt", "note")},
+            **arrays,
+            info=unpack_info(message.info),
+            kind=message.source,
+        )
+    except ValueError as error:
+        raise InvalidAnswerError(str(error)) from None

@@ -11,9 +11,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ConfigurationError
-from reelabel.extract import extract_keyframes_by_ranges, extract_keyframes_of_file
+from reelabel.extract import extract_file, extract_ranges
 from reelabel.limits import Limits
-from reelabel.pool.messages import Begun, Request, parse_answer
+from reelabel.pool.messages import Begun, Request, encode_answer, parse_answer
 from reelabel.pool.transfer import pack_frames, unpack_frames
 from reelabel.read_index import read_index
 from reelabel.sampling.options import Sampling
@@ -52,7 +52,7 @@ def warm_up() -> None:
         read_index(VideoFile(descriptor, len(clip), ".mp4"), Limits(), lists="frames")
     finally:
         os.close(descriptor)
-    parse_answer(Begun().model_dump_json().encode())
+    parse_answer(encode_answer(Begun()))
     with suppress(ConfigurationError):  # the pool raises it for requests that need it
         _choose_in_each_way()
 
@@ -70,13 +70,13 @@ def _decode(clip: bytes, descriptor: int, sampling: Sampling) -> None:
     request = Request(size_bytes=len(clip), suffix=".mp4", sampling=sampling, limits=limits, segment=WHOLE, threads=1)
     request = pickle.loads(pickle.dumps(request))  # noqa: S301 - our own
     file = VideoFile(descriptor, len(clip), request.suffix)
-    got = extract_keyframes_of_file(file, sampling=request.sampling, limits=limits)
+    got = extract_file(file, sampling=request.sampling, limits=limits)
     index: SavedIndex = ()
     if sampling.sampler == "keyframes":
-        extract_keyframes_of_file(file, sampling=sampling, limits=limits, native=True, every=True)
+        extract_file(file, sampling=sampling, limits=limits, native=True, every=True)
         index = (CachedRange(0, clip),)
         for _ in range(2):  # by the container's index, then by the table made of it
-            got, index = extract_keyframes_by_ranges(
+            got, index = extract_ranges(
                 _Held(clip),
                 sampling=sampling,
                 limits=limits,

@@ -6,14 +6,16 @@ The resolved samplings equal those of a run that uses the sampler alone, so that
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, SAMPLER_OPTIONS, find_sampler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from reelabel.sampling.options import Sampling
 
 # What a job is shown: what the video's coverage decides, its keyframes in any case, the dense sampler's frames, or an
 # image, which is a video of one frame.
@@ -45,7 +47,7 @@ def sampling_of_pass(sampling: Sampling, name: FramePass) -> Sampling:
     if name == "keyframes":
         return with_sampler(sampling, "keyframes")
     if name == "image":
-        return with_sampler(sampling.model_copy(update={"num_frames": 1}), "keyframes")
+        return replace(with_sampler(sampling, "keyframes"), num_frames=1)
     return dense_pass(sampling) if name == "dense" else first_pass(sampling)
 
 
@@ -67,7 +69,7 @@ def require_no_job_options(sampling: Sampling) -> Sampling:
 def first_pass(sampling: Sampling) -> Sampling:
     """Return the sampling of the first pass; `auto` stays, since it depends on the video."""
     if sampling.sampler == "auto":
-        return sampling.model_copy(update={"escalate_below": None, "motion_tasks": None, "still_tasks": None})
+        return replace(sampling, escalate_below=None, motion_tasks=None, still_tasks=None)
     return with_sampler(sampling, sampling.sampler)
 
 
@@ -88,7 +90,8 @@ def with_sampler(sampling: Sampling, sampler: str) -> Sampling:
     excluded = SAMPLER_OPTIONS - spec.options | {"escalate_below"}
     if spec.choose is None:
         excluded |= {"frame_recovery"}
-    return Sampling(**sampling.model_dump(exclude=set(excluded)) | {"sampler": sampler})
+    unset: dict[str, Any] = dict.fromkeys(excluded)
+    return replace(sampling, sampler=sampler, **unset)
 
 
 def sampling_shown(sampling: Sampling, *, sampler: str, chosen_ms: str) -> Sampling:
@@ -98,5 +101,5 @@ def sampling_shown(sampling: Sampling, *, sampler: str, chosen_ms: str) -> Sampl
 
 
 def with_times(sampling: Sampling, times_ms: Sequence[int]) -> Sampling:
-    """Return a sampling by a question with the times that were chosen, in milliseconds, ascending."""
-    return sampling.model_copy(update={"times_ms": tuple(times_ms)})
+    """Return a sampling by a question with the times that were chosen, in milliseconds, never falling."""
+    return replace(sampling, times_ms=tuple(dict.fromkeys(times_ms)))

@@ -7,25 +7,18 @@ script adds one by `register`.
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import entry_points
+from importlib import import_module
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from reelabel.errors import ConfigurationError, SamplingRefusedError
-from reelabel.sampling.dynamic import DYNAMIC
-from reelabel.sampling.glm import GLM5_NEXT, GLM46V, GLMGA
-from reelabel.sampling.llava import LLAVA_ONEVISION2
-from reelabel.sampling.molmo import MOLMO2
-from reelabel.sampling.openpangu import OPENPANGU
-from reelabel.sampling.paced import CLEF_OMNI, EMBEDDING_GEMMA2, MINIMAX_M3_VL
-from reelabel.sampling.qwen import QWEN2_VL, QWEN3_VL
-from reelabel.sampling.relevant import RELEVANT
+from reelabel.sampling.native import CLEF_OMNI, EMBEDDING_GEMMA2, LLAVA_ONEVISION2, MINIMAX_M3_VL, MOLMO2, OPENPANGU
+from reelabel.sampling.qwen_glm import GLM5_NEXT, GLM46V, GLMGA, QWEN2_VL, QWEN3_VL
 from reelabel.sampling.spec import DenseOption, RoutingOption, SamplerSpec
-from reelabel.sampling.timeline import FPS, MIDDLES, NUM_FRAMES, nearest_frames, presentation_times_s
-from reelabel.sampling.uniform import UNIFORM
+from reelabel.sampling.timeline import FPS, MIDDLES, NUM_FRAMES, RELEVANT, nearest_frames, presentation_times_s
+from reelabel.sampling.uniform import DYNAMIC, UNIFORM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -137,7 +130,7 @@ def find_sampler(name: str) -> SamplerSpec:
         return spec
     if name == NATIVE:
         raise ValueError(f"{NATIVE} stands for a model's sampler, and no model is known here; name that sampler")
-    near = get_close_matches(name, _registered, n=2, cutoff=0.5)
+    near = import_module("difflib").get_close_matches(name, _registered, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(_registered)}"
     raise ValueError(f"Unknown sampler {name}; {hint}")
 
@@ -157,7 +150,8 @@ def find_dense_sampler(name: str) -> SamplerSpec:
 
 @cache
 def _register_entry_points() -> None:
-    for point in entry_points(group=ENTRY_POINT_GROUP):
+    # Imported late: this takes longer to import than PyAV.
+    for point in import_module("importlib.metadata").entry_points(group=ENTRY_POINT_GROUP):
         origin = f"{point.name} of {point.dist.name}" if point.dist else point.name
         try:
             spec = point.load()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.errors import SamplingRefusedError
 from reelabel.sampling.spec import EVERY, SamplerSpec
 from reelabel.sampling.uniform import sample_uniformly
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.properties import Indices, VideoProperties
     from reelabel.sampling.spec import TargetInstants
+
 
 _FPS = 2.0
 _MAX_FRAMES = 768
@@ -81,8 +84,7 @@ def _sample_at(instants_s: TargetInstants, sampling: Sampling, facts: VideoPrope
 
 def _without_rate(sampling: Sampling) -> Sampling:
     """Return a sampling of as many frames, for a video without times."""
-    most = {"num_frames": _most(sampling)} if sampling.fps == EVERY else {}
-    return sampling.model_copy(update={"fps": None, **most})
+    return replace(sampling, fps=None, num_frames=_most(sampling) if sampling.fps == EVERY else sampling.num_frames)
 
 
 def _instants_of_rate_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -144,4 +146,35 @@ MIDDLES = SamplerSpec(
     summary="the frames nearest to the middles of equal parts, even where the frame rate varies",
     choose=sample_middles,
     instants_s=_middle_instants_s,
+)
+
+
+def sample_named(sampling: Sampling, facts: VideoProperties) -> Indices:
+    """Take the frames nearest to `times_ms`; return frame indices; shape (M,), M >= 1, in the order of the times.
+
+    Raises:
+        SamplingRefusedError: Nobody has chosen, or the video has no times.
+    """
+    if not sampling.times_ms:
+        raise SamplingRefusedError(
+            "The sampler relevant chooses frames by what a job asks, and no job is known here; it is for classify, "
+            "backfill and evaluate: use another sampler."
+        )
+    times_s = presentation_times_s(facts)
+    if times_s is None:
+        raise SamplingRefusedError("The sampler relevant needs times, which the video lacks; use the sampler uniform.")
+    return nearest_frames(times_s, _named_s(sampling, times_s))
+
+
+def _named_s(sampling: Sampling, _times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.array(sampling.times_ms, np.float64) / 1e3
+
+
+RELEVANT = SamplerSpec(
+    name="relevant",
+    summary="the frames that fit a job's question best, by an image-text model, spread over time",
+    choose=sample_named,
+    options=frozenset({"times_ms"}),
+    instants_s=_named_s,
+    asks_the_question=True,
 )

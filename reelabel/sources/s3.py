@@ -26,6 +26,7 @@ from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefuse
 from reelabel.sources.archives.member_uri import unescape_name
 from reelabel.sources.folder import partial_file
 from reelabel.sources.object_info import ObjectInfo, changed, part_size
+from reelabel.sources.options import S3Options, reveal
 from reelabel.sources.s3_connections import endable, make_endable
 from reelabel.sources.s3_errors import (
     BOTOCORE_RETRIES,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from reelabel.sources.options import S3Options
     from reelabel.sources.pending import PendingReads
 
 
@@ -363,13 +363,12 @@ def _client(settings: S3Options) -> Any:  # noqa: ANN401 - boto3 creates its cla
 
 @lru_cache(maxsize=8)
 def _client_of(settings: S3Options, _pid: int) -> Any:  # noqa: ANN401
-    key, secret = settings.access_key_id, settings.secret_access_key
     client = _session(settings).client(
         "s3",
         endpoint_url=settings.endpoint_url,
         region_name=settings.region,
-        aws_access_key_id=key.get_secret_value() if key else None,
-        aws_secret_access_key=secret.get_secret_value() if secret else None,
+        aws_access_key_id=reveal(settings.access_key_id),
+        aws_secret_access_key=reveal(settings.secret_access_key),
         # If None, botocore uses AWS_CA_BUNDLE or its own list; verification is never off.
         verify=_authority(settings),
         config=_config(settings),

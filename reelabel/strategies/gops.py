@@ -52,7 +52,7 @@ def extract_by_packet_scan(request: ExtractionRequest) -> SampledFrames:
 
     Raises:
         FallbackRequired: The packets are not sufficient, or a GOP does not decode to the frames they announce.
-        VideoError: As `extract_keyframes` does.
+        VideoError: As `extract_local` does.
     """
     if request.every:
         raise FallbackRequired("all keyframes were requested")
@@ -73,7 +73,7 @@ def extract_by_frame_index(request: ExtractionRequest) -> tuple[SampledFrames, S
     Raises:
         FallbackRequired: The container does not list the frames; or the file contradicts its index, or most of a remote
             file would be read, so that only a linear decode is left.
-        VideoError: As `extract_keyframes` does.
+        VideoError: As `extract_local` does.
     """
     with _no_other_index():
         probed = probe_file(request.source)

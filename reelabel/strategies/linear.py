@@ -6,7 +6,6 @@ precedes the next chosen frame, as in vLLM's loaders with `frame_recovery`; or l
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -34,20 +33,20 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.decode.assemble import ExtractionRequest, FrameInfo
-    from reelabel.index import Int64s, VideoInfo
+    from reelabel.index import VideoInfo
     from reelabel.limits import Limits
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.choose import Chosen
     from reelabel.sources.sparse_file import SparseFile
 
-_NAMED = 60  # of each kind, so that a note stays within what a decoding process may say
+_NAMED = 60  # of each kind, so that a note stays within the length that a decoding process may send
 
 
 def extract_linearly(request: ExtractionRequest, video: LinearVideo) -> SampledFrames:
     """Extract chosen frames of a video that is decoded from its beginning.
 
     Raises:
-        VideoError: As `extract_keyframes` does.
+        VideoError: As `extract_local` does.
     """
     index, note = video.index, ""
     if request.shows_keyframes or request.wanted or video.announced is None:
@@ -83,7 +82,7 @@ class LinearVideo:
         """List the frames, by decoding them; with `by_packets`, by demuxing, if packets announce them all.
 
         Raises:
-            VideoError: As `extract_keyframes` does.
+            VideoError: As `extract_local` does.
         """
         self._source, self._limits = source, limits
         self._listed, self._pass = ExitStack(), ExitStack()
@@ -118,7 +117,7 @@ class LinearVideo:
 
     @cached_property
     def note(self) -> str:
-        """How times differ from timestamps, and from when on frames are not shown; empty if there is nothing to say."""
+        """How times differ from timestamps, and from when on frames are not shown; empty if neither is so."""
         return "; ".join(filter(None, [self.index.note, self._note_of_rest()]))
 
     def _note_of_rest(self) -> str:
@@ -222,43 +221,28 @@ def _map_to_decoded(
     Raises:
         NoFramesError: Neither the chosen frames nor any replacement could be decoded.
     """
-    listed, shown = announced.pts[announced.order].tolist(), decoded.pts.tolist()
-    mapped: list[tuple[int, int]] = []
-    replaced, lost = dict[int, int](), dict[int, None]()
-    unique = chosen.unique.tolist()
-    limits = dict(zip(unique, [listed[place] for place in unique[1:]] + [listed[-1] + 1], strict=True))
-    for row, place in enumerate(chosen.places.tolist()):
-        found = bisect_left(shown, listed[place])
-        limit = limits[place] if recovers else listed[place] + 1
-        if found == len(shown) or shown[found] >= limit:
-            lost[place] = None
-            continue
-        mapped.append((row, found))
-        if shown[found] != listed[place]:
-            replaced[place] = bisect_left(listed, shown[found])
-    if not mapped:
+    unique, pts = chosen.unique, announced.pts[announced.order]
+    targets, ends = pts[unique], np.append(decoded.pts, np.iinfo(np.int64).max)
+    found = np.searchsorted(decoded.pts, targets)
+    limits = np.append(targets[1:], pts[-1] + 1) if recovers else targets + 1
+    is_found = ends[found] < limits
+    if not is_found.any():
         raise NoFramesError("None of the chosen frames can be decoded; the file is probably damaged.")
-    rows, places = _columns(mapped)
-    instants_s = None if chosen.instants_s is None else chosen.instants_s[rows]
-    return replace(chosen, places=places, instants_s=instants_s), _note(replaced, lost)
+    rows = np.searchsorted(unique, chosen.places)
+    rows, is_shown = rows[is_found[rows]], is_found[rows]
+    instants_s = None if chosen.instants_s is None else chosen.instants_s[is_shown]
+    is_replaced = is_found & (ends[found] != targets)
+    good = np.searchsorted(pts, ends[found[is_replaced]])
+    replaced = [f"{broken} by {next_good}" for broken, next_good in zip(unique[is_replaced], good, strict=True)]
+    notes = [
+        _note("replaced by the next good one", replaced),
+        _note("left out", [str(each) for each in unique[~is_found]]),
+    ]
+    return replace(chosen, places=found[rows], instants_s=instants_s), "; ".join(filter(None, notes))
 
 
-def _columns(mapped: Sequence[tuple[int, int]]) -> tuple[Int64s, Int64s]:
-    rows, places = np.array(mapped, np.int64).T
-    return rows, places
-
-
-def _note(replaced: dict[int, int], lost: dict[int, None]) -> str:
-    """Name the frames that do not decode, by their positions among those that the file announces."""
-    notes = []
-    if replaced:
-        pairs = _listed([f"{broken} by {good}" for broken, good in replaced.items()])
-        notes.append(f"{pluralize(len(replaced), 'broken frame')} replaced by the next good one: {pairs}")
-    if lost:
-        notes.append(f"{pluralize(len(lost), 'broken frame')} left out: {_listed([str(each) for each in lost])}")
-    return "; ".join(notes)
-
-
-def _listed(names: list[str]) -> str:
-    rest = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
+def _note(fate: str, frames: list[str]) -> str:
+    """Name broken frames by their positions among those that the file announces; return an empty note without any."""
+    rest = len(frames) - _NAMED
+    named = ", ".join(frames[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
+    return f"{pluralize(len(frames), 'broken frame')} {fate}: {named}" if frames else ""

@@ -13,14 +13,18 @@ import numpy as np
 from reelabel.containers.container_format import NO_TIME_BASE
 from reelabel.containers.demux import read_packets
 from reelabel.containers.formats import missing_bytes, probe_file
-from reelabel.containers.packet_info import require_no_palette
-from reelabel.containers.reordering import TimesOutOfOrderError, is_shown_early, keeps_decode_position
+from reelabel.containers.packet_info import (
+    TimesOutOfOrderError,
+    begins_splice,
+    is_shown_early,
+    keeps_decode_position,
+    require_no_palette,
+)
 from reelabel.containers.stream_properties import check_frame_size, video_info
 from reelabel.decode.assemble import assemble_frames, frames_of
 from reelabel.decode.keyframe_check import prime_mpeg4_decoder
 from reelabel.decode.packet_decoder import CodecParameters, affordable_threads, decode_packets_independently
 from reelabel.decode.parameter_sets import brings_parameters
-from reelabel.decode.splices import begins_splice
 from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sources.sparse_file import ByteRange, SparseFile
@@ -55,7 +59,7 @@ def extract_by_keyframe_packets(request: ExtractionRequest) -> tuple[SampledFram
 
     Raises:
         FallbackRequired: The container has no index, or the file contradicts it.
-        VideoError: As `extract_keyframes` does.
+        VideoError: As `extract_local` does.
     """
     if request.every:
         raise FallbackRequired("all keyframes were requested")
@@ -120,7 +124,7 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
 
     Raises:
         FallbackRequired: A packet does not decode to a keyframe.
-        VideoError: As `extract_keyframes` does.
+        VideoError: As `extract_local` does.
     """
     if request.every:
         raise FallbackRequired("a keyframe table serves only picks")

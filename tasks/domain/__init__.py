@@ -1,6 +1,5 @@
 """Shared types. Imports no other package of Reelabel."""
 
-from reelabel.sampling.fields import SamplerName
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import ROUTING_OPTIONS, SAMPLER_OPTIONS
 from reelabel.segment import WHOLE, Segment
@@ -44,7 +43,6 @@ __all__ = [
     "RunCost",
     "RunPhase",
     "RunSpec",
-    "SamplerName",
     "Sampling",
     "Segment",
     "Shard",

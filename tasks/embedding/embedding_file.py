@@ -19,6 +19,7 @@ from reelabel import arrow as pa
 from reelabel.digest import json_digest
 from reelabel.errors import FrameFileError, ObjectMissingError
 from reelabel.frames.cache_key import decoder_versions
+from reelabel.sampling.options import Sampling
 from reelabel.seal import BLANK, METADATA_KEY, NO_KEY, embed_checksum, embed_seal, verify_seal
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import redact_uri
@@ -29,9 +30,7 @@ from tasks.frame_cache.sealed_files import SealedFiles
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from pydantic import BaseModel
 
-    from reelabel.sampling.options import Sampling
     from reelabel.seal import Seal
     from reelabel.segment import Segment
 
@@ -46,9 +45,9 @@ _TYPES = {"float16": np.float16, "float32": np.float32}
 
 
 @lru_cache(maxsize=64)
-def _as_json(options: BaseModel) -> dict[str, Any]:
+def _as_json(options: ModelIdentity | Sampling) -> dict[str, Any]:
     # Cached, as it takes longer than hashing the key, and is the same for all videos of a run.
-    return options.model_dump(mode="json")
+    return options.to_dict() if isinstance(options, Sampling) else options.model_dump(mode="json")
 
 
 @dataclass(frozen=True, kw_only=True)

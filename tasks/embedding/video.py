@@ -20,7 +20,8 @@ from reelabel.errors import (
     VideoUnreadableError,
 )
 from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.extractor import Turns, stat_video
+from reelabel.frames.extractor import Turns
+from reelabel.frames.fetch import stat_video
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.packets import with_pixels
 from reelabel.segment import WHOLE, Segment

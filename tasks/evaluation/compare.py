@@ -30,7 +30,7 @@ class CandidateResults:
         name: Display name; unique among the candidates.
         spec_id: Spec of its results in the database; empty if they are not stored.
         model: The model's name.
-        sampling: The sampling, as returned by `Sampling.model_dump(mode="json")`.
+        sampling: The sampling, as returned by `Sampling.to_dict`.
         labels: A row per label: `job_id`, `label`, and `probabilities` (a list, one per choice),
             and `choice_mass`, null if unknown.
         failed: Ids of the jobs that failed.

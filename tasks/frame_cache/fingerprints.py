@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from infra.log_context import in_context
 from reelabel.errors import JobError, VideoEmptyError
-from reelabel.frames.extractor import stat_video
+from reelabel.frames.fetch import stat_video
 from reelabel.sources.object_info import WEB_SCHEMES, redact_uri, scheme_of
 from reelabel.unexpected import failing_alone
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from infra.settings.template import check_template
+from infra.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_INLINE, MAX_TEXT, MAX_URI, NO_NUL, too_long
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES
-from reelabel.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_INLINE, MAX_TEXT, MAX_URI, NO_NUL, too_long
 from tasks.domain import MAX_MEDIA
 from tasks.manifest.messages import messages_as_json, resolve_media
 from tasks.manifest.schema import (

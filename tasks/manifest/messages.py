@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
+from infra.text_bounds import MAX_INLINE, too_long
 from reelabel.integrations.chat_messages import parse_messages, without_nulls
-from reelabel.text_bounds import MAX_INLINE, too_long
 from tasks.manifest.schema import MEDIA, ROW, Fault, row_fault
 
 # The columns that messages replace.

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from infra.errors import ManifestError, ManifestMissingError
 from infra.prefetch import prefetch
+from infra.text_bounds import MAX_TEXT
 from reelabel.errors import ObjectMissingError
 from reelabel.sources.object_info import absolute_uri, path_advice
 from reelabel.temporary import temporary_folder
 from reelabel.text import on_one_line, shorten, why_unreadable
-from reelabel.text_bounds import MAX_TEXT
 from tasks.manifest.cells import parse_list
 from tasks.manifest.location import resolve_manifest_files
 from tasks.manifest.row_batches import (

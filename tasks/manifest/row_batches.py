@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from infra.errors import ManifestError
-from reelabel.text_bounds import MAX_INLINE, MAX_TEXT
+from infra.text_bounds import MAX_INLINE, MAX_TEXT
 from tasks.manifest.parquet_pages import read_pages
 from tasks.manifest.schema import MAX_CHARACTERS
 

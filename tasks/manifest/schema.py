@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from infra.text_bounds import MAX_CHOICE, MAX_ID, MAX_INLINE, MAX_TEXT
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, redact_uri
 from reelabel.text import pluralize, quoted
-from reelabel.text_bounds import MAX_CHOICE, MAX_ID, MAX_INLINE, MAX_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -160,7 +160,7 @@ def gather(
             glance=summarize(run, model=spec.model.name if spec else ""),
             labels=scope.count(connection, RESULT),
             failures=scope.count(connection, FAILURE),
-            sampling=spec.sampling.model_dump(exclude_none=True) if spec else {},
+            sampling=spec.sampling.to_dict() if spec else {},
             native_sampler=run["native_sampler"],
             label_counts=count_labels(connection, scope),
             margins=count_margins(connection, scope),

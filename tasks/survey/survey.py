@@ -236,7 +236,7 @@ def compile_survey(
         stopped_early=len(seen) < len(drawn.drawn),
         took_s=took_s,
         bytes_read=sum({each.clip.uri: each.seen.bytes_read for each in seen if each.seen}.values()),
-        sampling=sampling.model_dump(mode="json"),
+        sampling=sampling.to_dict(),
         failed=_failures(rows),
         one_keyframe=rows.share("one_keyframe", _is_one_keyframe),
         not_covered=rows.share("not_covered", lambda _, cost: not cost.coverage.is_good),

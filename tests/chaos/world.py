@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -95,8 +96,8 @@ class World:
     def _gated(self, started, model_url):
         url = make_url(started.database.url.get_secret_value()).set(port=self.database.port)
         database = started.database.model_copy(update={"url": SecretStr(url.render_as_string(hide_password=False))})
-        store = started.store.model_copy(
-            update={"endpoint_url": f"http://127.0.0.1:{self.store.port}", "read_timeout_s": 5, "max_attempts": 3}
+        store = replace(
+            started.store, endpoint_url=f"http://127.0.0.1:{self.store.port}", read_timeout_s=5, max_attempts=3
         )
         prefect = started.prefect.model_copy(update={"api_url": f"http://127.0.0.1:{self._prefect.port}/api"})
         gated = {"prefect": prefect, "database": database, "store": store, "home": self._folder / "runs"}

@@ -32,7 +32,7 @@ def results(name, labels, *, failed=(), cost=None):
         name=name,
         spec_id=f"id of {name}",
         model="tiny",
-        sampling=Sampling().model_dump(mode="json"),
+        sampling=Sampling().to_dict(),
         labels=pl.DataFrame(rows, schema=columns),
         failed=failed,
         cost=cost or Cost(),

@@ -1,5 +1,6 @@
 """Keyframe coverage depends on where the keyframes are, whatever frames are requested."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import av
@@ -9,7 +10,7 @@ import pytest
 from benchmarks.extraction.loaders import FileParts
 from benchmarks.media.matrix import cells_like
 from reelabel.coverage import CoverageThresholds, count_reasons, measure_coverage
-from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.extract import extract_local, extract_ranges
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -117,7 +118,7 @@ def test_every_sampler_reports_all_keyframe_times(make_clip, decode_linearly, sa
     # PyAV's own AVI demuxer gives no presentation times; there, frames are as long as their rate says.
     expected = [round(Fraction(pts) * ms) for pts in shown] if None not in shown else [0, 1000, 2000, 3000]
 
-    got = extract_keyframes(path, sampling=Sampling(sampler=sampler, num_frames=3), limits=Limits())
+    got = extract_local(path, sampling=Sampling(sampler=sampler, num_frames=3), limits=Limits())
 
     assert got.keyframe_ms.tolist() == expected
     assert got.sampler == sampler
@@ -137,7 +138,7 @@ def cut_clip(request, tmp_path_factory):
 
 @pytest.mark.parametrize("sampler", ["keyframes", "num_frames", "auto"])
 def test_frames_before_the_first_keyframe_count(cut_clip, sampler):
-    got = extract_keyframes(cut_clip, sampling=Sampling(sampler=sampler, num_frames=3), limits=Limits())
+    got = extract_local(cut_clip, sampling=Sampling(sampler=sampler, num_frames=3), limits=Limits())
 
     assert got.coverage(THRESHOLDS).longest_gap_s == pytest.approx(8, abs=0.1)
     assert sampler != "auto" or got.sampler != "keyframes"
@@ -147,7 +148,7 @@ def test_frames_before_the_first_keyframe_count(cut_clip, sampler):
 def test_frames_before_the_first_keyframe_count_in_a_remote_video_and_its_frame_file(cut_clip):
     source, known = FileParts(cut_clip), ()
     for _ in range(2):
-        got, known = extract_keyframes_by_ranges(source, sampling=Sampling(num_frames=1), limits=Limits(), known=known)
+        got, known = extract_ranges(source, sampling=Sampling(num_frames=1), limits=Limits(), known=known)
         file = encode_frame_file(got, source_uri="v", fingerprint="f", sampling=Sampling())
 
         assert got.coverage(THRESHOLDS).longest_gap_s == pytest.approx(8, abs=0.1)
@@ -165,7 +166,7 @@ def test_frames_before_the_first_keyframe_count_in_a_remote_video_and_its_frame_
     ],
 )
 def test_decoded_keyframes_are_counted(make_clip, name, sampling, decoded):
-    got = extract_keyframes(make_clip(name), sampling=sampling, limits=Limits())
+    got = extract_local(make_clip(name), sampling=sampling, limits=Limits())
 
     assert got.frames_decoded == decoded
 
@@ -177,17 +178,17 @@ AUTO = Sampling(sampler="auto", num_frames=3, dense_sampler="num_frames")
 def test_auto_takes_keyframes_if_they_are_enough_and_otherwise_decodes_none(make_clip, gop, sampler, decoded):
     path = make_clip(gop=gop)
 
-    got = extract_keyframes(path, sampling=AUTO, limits=Limits())
+    got = extract_local(path, sampling=AUTO, limits=Limits())
 
-    alone = extract_keyframes(path, sampling=Sampling(sampler=sampler, num_frames=3), limits=Limits())
+    alone = extract_local(path, sampling=Sampling(sampler=sampler, num_frames=3), limits=Limits())
     assert (got.sampler, got.frames_decoded) == (sampler, decoded)
     np.testing.assert_array_equal(got.images, alone.images)
 
 
 def test_auto_follows_the_given_thresholds(make_clip):
-    strict = AUTO.model_copy(update={"min_keyframes": 5, "coverage_radius_s": 0.25})
+    strict = replace(AUTO, min_keyframes=5, coverage_radius_s=0.25)
 
-    assert extract_keyframes(make_clip(), sampling=strict, limits=Limits()).sampler == "num_frames"
+    assert extract_local(make_clip(), sampling=strict, limits=Limits()).sampler == "num_frames"
 
 
 @pytest.mark.parametrize("container", ["flv", "ts", "ps", "ogg", "asf", "mxf"])
@@ -197,7 +198,7 @@ def test_keyframes_are_counted_in_containers_without_an_index(tmp_path, containe
     path = tmp_path / "clip"
     path.write_bytes(one.make())
 
-    got = extract_keyframes(path, sampling=Sampling(sampler=sampler))
+    got = extract_local(path, sampling=Sampling(sampler=sampler))
 
     assert "one_keyframe" in got.coverage(THRESHOLDS).reasons
     assert sampler != "auto" or got.sampler == "uniform"
@@ -205,7 +206,7 @@ def test_keyframes_are_counted_in_containers_without_an_index(tmp_path, containe
 
 @pytest.mark.parametrize(("gop", "sampler"), [(12, "keyframes"), (48, "num_frames")])
 def test_auto_decodes_a_container_without_an_index_to_find_out(make_clip, gop, sampler):
-    got = extract_keyframes(make_clip("clip.flv", gop=gop), sampling=AUTO, limits=Limits())
+    got = extract_local(make_clip("clip.flv", gop=gop), sampling=AUTO, limits=Limits())
 
     assert (got.sampler, got.coverage(THRESHOLDS).is_good) == (sampler, gop == 12)
 
@@ -216,7 +217,7 @@ def test_packet_flags_are_not_trusted(tmp_path):
     path = tmp_path / "clip"
     path.write_bytes(cell.make())
 
-    got = extract_keyframes(path, sampling=AUTO)
+    got = extract_local(path, sampling=AUTO)
 
     assert (got.sampler, got.keyframes_in_file) == ("num_frames", 1)
 
@@ -226,6 +227,6 @@ def test_without_times_coverage_is_unknown(tmp_path):
     path = tmp_path / "clip"
     path.write_bytes(cell.make())
 
-    got = extract_keyframes(path, sampling=AUTO)
+    got = extract_local(path, sampling=AUTO)
 
     assert (got.sampler, got.coverage(THRESHOLDS).reasons) == ("num_frames", ("unknown",))

@@ -4,7 +4,7 @@ import av
 import numpy as np
 import pytest
 
-from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.extract import extract_local, extract_ranges
 from reelabel.frames.index_file import decode_index, encode_index
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
@@ -63,40 +63,38 @@ def inside(images):
 def test_margins_are_cut_off_whatever_the_container_and_the_sampler(make_cropped, sampling, name, options, method):
     whole, cropped = make_cropped(name, mux_options=options)
 
-    got = extract_keyframes(cropped, sampling=sampling)
+    got = extract_local(cropped, sampling=sampling)
 
     assert got.method == (method if sampling.sampler == "keyframes" else "seek")
     assert (got.native_width_px, got.native_height_px) == CROPPED
-    np.testing.assert_array_equal(got.images, inside(extract_keyframes(whole, sampling=sampling).images))
+    np.testing.assert_array_equal(got.images, inside(extract_local(whole, sampling=sampling).images))
 
 
 def test_margins_are_cut_off_of_what_is_decoded_from_the_beginning(make_cropped):
     whole, cropped = make_cropped()
 
-    got = extract_keyframes(cropped, sampling=Sampling(sampler="uniform", num_frames=5), every=True)
-    linear = extract_keyframes(cropped, sampling=Sampling(), every=True)
+    got = extract_local(cropped, sampling=Sampling(sampler="uniform", num_frames=5), every=True)
+    linear = extract_local(cropped, sampling=Sampling(), every=True)
 
     assert linear.method == "linear"
     assert got.images.shape[1:3] == linear.images.shape[1:3] == CROPPED[::-1]
-    np.testing.assert_array_equal(
-        linear.images, inside(extract_keyframes(whole, sampling=Sampling(), every=True).images)
-    )
+    np.testing.assert_array_equal(linear.images, inside(extract_local(whole, sampling=Sampling(), every=True).images))
 
 
 def test_a_picture_is_cropped_before_it_is_turned(make_cropped):
     whole, cropped = make_cropped(rotation_deg=90)
 
-    got = extract_keyframes(cropped, sampling=Sampling(num_frames=2))
+    got = extract_local(cropped, sampling=Sampling(num_frames=2))
 
     assert got.rotation_deg == 90
-    upright = np.rot90(extract_keyframes(whole, sampling=Sampling(num_frames=2)).images, -1, axes=(1, 2))
+    upright = np.rot90(extract_local(whole, sampling=Sampling(num_frames=2)).images, -1, axes=(1, 2))
     np.testing.assert_array_equal(got.images, np.rot90(inside(upright), 1, axes=(1, 2)))
 
 
 def test_a_picture_is_cropped_before_it_is_scaled(make_cropped):
     _, cropped = make_cropped()
 
-    got = extract_keyframes(cropped, sampling=Sampling(num_frames=1, max_pixels=112 * 84 // 4, size_multiple_px=28))
+    got = extract_local(cropped, sampling=Sampling(num_frames=1, max_pixels=112 * 84 // 4, size_multiple_px=28))
 
     assert got.images.shape[1:3] == (28, 56)
     assert (got.native_width_px, got.native_height_px) == CROPPED
@@ -105,7 +103,7 @@ def test_a_picture_is_cropped_before_it_is_scaled(make_cropped):
 def test_native_frames_are_as_stored(make_cropped, decode_linearly):
     _, cropped = make_cropped()
 
-    got = extract_keyframes(cropped, sampling=Sampling(num_frames=2), native=True)
+    got = extract_local(cropped, sampling=Sampling(num_frames=2), native=True)
 
     assert (got.native_width_px, got.native_height_px) == SIZE
     np.testing.assert_array_equal(got.images[0], decode_linearly(cropped)[0][2])
@@ -129,10 +127,10 @@ def test_ranges_of_a_video_suffice_to_crop_it_and_so_does_its_saved_index(make_c
     whole, cropped = make_cropped(name, **LONG)
     wanted = {"sampling": SAMPLERS[0], "limits": Limits()}
 
-    got, index = extract_keyframes_by_ranges(Held(cropped), **wanted)
-    again, _ = extract_keyframes_by_ranges(Held(cropped), **wanted, known=decode_index(encode_index(index)))
+    got, index = extract_ranges(Held(cropped), **wanted)
+    again, _ = extract_ranges(Held(cropped), **wanted, known=decode_index(encode_index(index)))
 
-    expected = inside(extract_keyframes(whole, sampling=SAMPLERS[0]).images)
+    expected = inside(extract_local(whole, sampling=SAMPLERS[0]).images)
     for frames in (got, again):
         assert (frames.native_width_px, frames.native_height_px) == CROPPED
         np.testing.assert_array_equal(frames.images, expected)
@@ -145,7 +143,7 @@ def test_a_sandboxed_process_crops_as_well(make_cropped):
 
     for frames, sampling in zip(sandboxed, SAMPLERS, strict=True):
         assert (frames.native_width_px, frames.native_height_px) == CROPPED
-        np.testing.assert_array_equal(frames.images, extract_keyframes(cropped, sampling=sampling).images)
+        np.testing.assert_array_equal(frames.images, extract_local(cropped, sampling=sampling).images)
 
 
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv"])
@@ -161,9 +159,9 @@ def test_a_survey_reports_the_size_that_is_shown(make_cropped, name):
 
 def test_margins_that_leave_nothing_are_ignored(make_clip):
     path = make_clip("clip.mp4", **CLIP)
-    plain = extract_keyframes(path, sampling=Sampling(num_frames=1))
+    plain = extract_local(path, sampling=Sampling(num_frames=1))
     crop_in_container(path, 2, 2, left=600, top=600, size=SIZE)
 
-    got = extract_keyframes(path, sampling=Sampling(num_frames=1))
+    got = extract_local(path, sampling=Sampling(num_frames=1))
 
     np.testing.assert_array_equal(got.images, plain.images)

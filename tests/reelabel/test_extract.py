@@ -10,7 +10,7 @@ from reelabel.errors import (
     VideoTooLargeError,
     VideoUnreadableError,
 )
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
@@ -36,7 +36,7 @@ def test_every_frame_equals_that_of_the_linear_decode(make_clip, decode_linearly
     path = make_clip(name, codec=codec, **options)
     linear = decode_linearly(path)
 
-    got = extract_keyframes(path, sampling=Sampling(num_frames=6), limits=LIMITS, native=True)
+    got = extract_local(path, sampling=Sampling(num_frames=6), limits=LIMITS, native=True)
 
     assert got.method == method
     assert len(got.picks) == 6
@@ -56,7 +56,7 @@ def test_every_keyframe_is_taken_if_all_are_requested(make_clip, decode_linearly
     path = make_clip(name, codec=codec, **options)
     expected = [image for _, flag, image in decode_linearly(path) if flag]
 
-    got = extract_keyframes(path, sampling=Sampling(), limits=LIMITS, native=True, every=True)
+    got = extract_local(path, sampling=Sampling(), limits=LIMITS, native=True, every=True)
 
     np.testing.assert_array_equal(got.images, np.stack(expected))
     assert got.picks.tolist() == list(range(len(expected)))
@@ -66,7 +66,7 @@ def test_every_keyframe_is_taken_if_all_are_requested(make_clip, decode_linearly
 def test_two_keyframes_for_sixteen_frames_are_shown_eight_times_each(make_clip):
     path = make_clip(frames=24, gop=12)
 
-    got = extract_keyframes(path, sampling=Sampling(num_frames=16), limits=LIMITS)
+    got = extract_local(path, sampling=Sampling(num_frames=16), limits=LIMITS)
 
     assert len(got.images) == 2
     assert got.picks.tolist() == [0] * 8 + [1] * 8
@@ -76,7 +76,7 @@ def test_two_keyframes_for_sixteen_frames_are_shown_eight_times_each(make_clip):
 def test_frames_are_scaled_to_the_models_patch_within_its_pixel_limit(make_clip):
     path = make_clip(size=(320, 240))
 
-    got = extract_keyframes(path, sampling=Sampling(max_pixels=28 * 28 * 20, size_multiple_px=28), limits=LIMITS)
+    got = extract_local(path, sampling=Sampling(max_pixels=28 * 28 * 20, size_multiple_px=28), limits=LIMITS)
 
     assert got.images.shape[1:3] == (84, 140)
     assert (got.native_width_px, got.native_height_px) == (320, 240)
@@ -87,7 +87,7 @@ def test_a_file_cut_in_the_middle_yields_the_keyframes_before_the_cut(make_clip,
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     linear = {pts: image for pts, _, image in decode_linearly(path)}
 
-    got = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=LIMITS, native=True)
+    got = extract_local(path, sampling=Sampling(num_frames=4), limits=LIMITS, native=True)
 
     for pts, image in zip(got.pts.tolist(), got.images, strict=True):
         np.testing.assert_array_equal(image, linear[pts])
@@ -97,21 +97,21 @@ def test_an_empty_file_is_named(tmp_path):
     path = tmp_path / "empty.mp4"
     path.touch()
     with pytest.raises(VideoEmptyError):
-        extract_keyframes(path, sampling=Sampling(), limits=LIMITS)
+        extract_local(path, sampling=Sampling(), limits=LIMITS)
 
 
 def test_a_text_file_is_not_a_video(tmp_path):
     path = tmp_path / "text.mp4"
     path.write_text("not a video " * 100)
     with pytest.raises(VideoUnreadableError):
-        extract_keyframes(path, sampling=Sampling(), limits=LIMITS)
+        extract_local(path, sampling=Sampling(), limits=LIMITS)
 
 
 def test_a_file_cut_in_its_header_is_unreadable(make_clip):
     path = make_clip()
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises((VideoUnreadableError, NoFramesError)):
-        extract_keyframes(path, sampling=Sampling(), limits=LIMITS)
+        extract_local(path, sampling=Sampling(), limits=LIMITS)
 
 
 def test_an_audio_file_has_no_video_stream(tmp_path):
@@ -123,13 +123,13 @@ def test_an_audio_file_has_no_video_stream(tmp_path):
         for packet in [*stream.encode(frame), *stream.encode()]:
             container.mux(packet)
     with pytest.raises(NoVideoStreamError):
-        extract_keyframes(path, sampling=Sampling(), limits=LIMITS)
+        extract_local(path, sampling=Sampling(), limits=LIMITS)
 
 
 def test_frames_over_the_limit_are_refused_before_decoding(make_clip):
     path = make_clip(size=(320, 240))
     with pytest.raises(VideoTooLargeError, match="320x240"):
-        extract_keyframes(path, sampling=Sampling(), limits=Limits(max_frame_pixels=50_000))
+        extract_local(path, sampling=Sampling(), limits=Limits(max_frame_pixels=50_000))
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(sampler="uniform")], ids=lambda sampling: sampling.sampler)
@@ -137,12 +137,12 @@ def test_a_video_with_too_many_frames_is_refused_if_they_are_counted(make_clip, 
     path = make_clip("clip.avi", codec="mpeg4", frames=48)
 
     with pytest.raises(VideoTooLargeError, match=r"extract\.max_frames \(40\)"):
-        extract_keyframes(path, sampling=sampling, limits=Limits(max_frames=40))
+        extract_local(path, sampling=sampling, limits=Limits(max_frames=40))
 
 
 def test_a_video_that_claims_to_last_too_long_is_refused(make_clip):
     with pytest.raises(VideoTooLargeError, match=r"4 s, which exceeds extract\.max_duration_s \(3 s\)"):
-        extract_keyframes(make_clip(frames=48), sampling=Sampling(), limits=Limits(max_duration_s=3))
+        extract_local(make_clip(frames=48), sampling=Sampling(), limits=Limits(max_duration_s=3))
 
 
 def test_an_error_of_ffmpeg_is_one_of_the_video(make_clip):
@@ -150,18 +150,18 @@ def test_an_error_of_ffmpeg_is_one_of_the_video(make_clip):
     count = data.index(b"stts") + len("stts") + 4  # of its entries, for which FFmpeg would need 16 GiB
 
     with pytest.raises(VideoUnreadableError, match="cannot be decoded"):
-        extract_keyframes(data[:count] + b"\x7f\xff\xff\xff" + data[count + 4 :])
+        extract_local(data[:count] + b"\x7f\xff\xff\xff" + data[count + 4 :])
 
 
 @pytest.mark.parametrize("ends", [(-1.0, 2.0), (3.0, 2.0), (float("nan"), 2.0), (0.0, float("inf"))])
 def test_a_segment_that_is_not_valid_is_an_error_of_the_caller(make_clip, ends):
     with pytest.raises(ValueError, match=r"the segment from .* is not valid"):
-        extract_keyframes(make_clip(), segment=Segment(*ends))
+        extract_local(make_clip(), segment=Segment(*ends))
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/a.mp4", "https://host/a.mp4?token=secret", "data:video/mp4;base64,AAAA"])
 def test_a_uri_is_told_from_a_path(uri):
     with pytest.raises(VideoRefusedError, match="is a URI, but only a path") as caught:
-        extract_keyframes(uri)
+        extract_local(uri)
 
     assert "secret" not in caught.value.message

@@ -24,7 +24,7 @@ from benchmarks.media.matrix import Cell
 from benchmarks.media.recipe import make_clip as make_recipe
 from reelabel.decode import packet_decoder as codec_module
 from reelabel.errors import NoVideoStreamError, VideoMissingError, VideoUnreadableError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.limits import Limits
 from reelabel.sampled_frames import NO_PTS
 from reelabel.sampling.options import Sampling
@@ -32,7 +32,7 @@ from reelabel.segment import Segment
 
 
 def extract(path, *, num_frames=6, **options):
-    return extract_keyframes(path, sampling=Sampling(num_frames=num_frames), limits=Limits(), **options)
+    return extract_local(path, sampling=Sampling(num_frames=num_frames), limits=Limits(), **options)
 
 
 def assert_is_linear(got, linear):
@@ -118,7 +118,7 @@ def test_packets_that_are_no_keyframes_are_not_counted_where_all_are_listed(
     path.write_bytes(make_recipe(replace(cell.recipe, **changes)))
     linear = decode_linearly(path)
 
-    got = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=2), native=True, segment=segment)
+    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=2), native=True, segment=segment)
 
     assert got.reason == "a packet is flagged as a keyframe, but its frame is not"
     assert (got.total_frames, got.keyframes_in_file) == (len(linear), sum(is_key for _, is_key, _ in linear))
@@ -131,7 +131,7 @@ def test_a_matroska_file_that_ends_before_zero_is_decoded(tmp_path, decode_linea
     before_zero = {"ticks": lambda number: number - 70, "mux_options": {"avoid_negative_ts": "disabled"}}
     path.write_bytes(make_recipe(replace(Cell("mkv", "vp8").recipe, frames=1, **before_zero)))
 
-    got = extract_keyframes(path, sampling=Sampling(sampler=sampler), native=True)
+    got = extract_local(path, sampling=Sampling(sampler=sampler), native=True)
 
     assert got.method == "linear"
     assert_is_linear(got, decode_linearly(path))
@@ -246,7 +246,7 @@ def test_frames_of_changing_size_must_be_scaled(make_clip, tmp_path):
     path.write_bytes(b"".join(part.read_bytes() for part in parts))
 
     scaled = Sampling(num_frames=6, max_pixels=3136, size_multiple_px=28)
-    assert extract_keyframes(path, sampling=scaled, limits=Limits()).images.shape[1:] == (56, 56, 3)
+    assert extract_local(path, sampling=scaled, limits=Limits()).images.shape[1:] == (56, 56, 3)
     for native in (False, True):
         with pytest.raises(VideoUnreadableError, match=r"frame size changes .* set max_pixels"):
             extract(path, native=native)
@@ -396,7 +396,7 @@ def test_a_multi_file_format_is_refused_and_its_siblings_are_not_read(tmp_path, 
     watcher.start()
     try:
         with pytest.raises(VideoUnreadableError, match=r"^FFmpeg cannot open the video .*\.$"):
-            extract_keyframes(tmp_path / name)
+            extract_local(tmp_path / name)
     finally:
         is_over.set()
         watcher.join()
@@ -408,4 +408,4 @@ def test_a_multi_file_format_is_refused_and_its_siblings_are_not_read(tmp_path, 
 def test_a_jpeg_is_a_video_of_one_frame_whatever_its_name(tmp_path, name):
     Image.new("RGB", (56, 84), "red").save(tmp_path / name, "jpeg")
 
-    assert extract_keyframes(tmp_path / name).images.shape == (1, 84, 56, 3)
+    assert extract_local(tmp_path / name).images.shape == (1, 84, 56, 3)

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.media.matrix import Cell
 from reelabel.errors import FallbackRequired
-from reelabel.extract import extract_keyframes_by_ranges
+from reelabel.extract import extract_ranges
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
@@ -36,6 +36,6 @@ def test_a_failed_read_prints_no_traceback(cell, reads, sampler, capfd):
     store, segment = Store(cell.make(), reads), Segment(0.5, 1.0)
 
     with suppress(ConnectionError, FallbackRequired):
-        extract_keyframes_by_ranges(store, sampling=Sampling(sampler=sampler), limits=Limits(), segment=segment)
+        extract_ranges(store, sampling=Sampling(sampler=sampler), limits=Limits(), segment=segment)
 
     assert capfd.readouterr() == ("", "")

@@ -6,7 +6,7 @@ import pytest
 from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc
 
 from reelabel.containers.stream_properties import hdr_transfer
-from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.extract import extract_local, extract_ranges
 from reelabel.frames.index_file import decode_index, encode_index
 from reelabel.integrations.ray_data.prepare import PrepareVideo
 from reelabel.limits import Limits
@@ -82,7 +82,7 @@ def patches_of(image):
 @pytest.mark.parametrize("sampling", SAMPLERS, ids=lambda sampling: sampling.sampler)
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".ts"])
 def test_an_hdr_video_is_shown_in_the_colours_of_its_sdr_original(tmp_path, transfer, sampling, suffix):
-    got = extract_keyframes(encode(tmp_path / f"clip{suffix}", transfer), sampling=sampling)
+    got = extract_local(encode(tmp_path / f"clip{suffix}", transfer), sampling=sampling)
 
     assert got.images.shape[1:3] == SIZE[::-1]
     assert f"{transfer} tone-mapped to SDR" in got.reason
@@ -94,7 +94,7 @@ def test_an_hdr_video_is_shown_in_the_colours_of_its_sdr_original(tmp_path, tran
 def test_light_keeps_its_brightness_up_to_the_knee_and_is_compressed_above(tmp_path, transfer):
     path = encode(tmp_path / "clip.mp4", transfer, nits=[[50, 100, 150, 203], [250, 300, 400, 1000]])
 
-    [image] = extract_keyframes(path, sampling=Sampling(num_frames=1)).images
+    [image] = extract_local(path, sampling=Sampling(num_frames=1)).images
 
     grey = patches_of(image)
     assert np.ptp(grey, axis=-1).max() <= 2
@@ -108,8 +108,8 @@ def test_light_keeps_its_brightness_up_to_the_knee_and_is_compressed_above(tmp_p
 def test_frames_as_decoded_are_those_of_ffmpeg(tmp_path, transfer, decode_linearly):
     path = encode(tmp_path / "clip.mp4", transfer)
 
-    got = extract_keyframes(path, sampling=Sampling(num_frames=1, hdr="as_decoded"))
-    native = extract_keyframes(path, sampling=Sampling(num_frames=1), native=True)
+    got = extract_local(path, sampling=Sampling(num_frames=1, hdr="as_decoded"))
+    native = extract_local(path, sampling=Sampling(num_frames=1), native=True)
 
     assert got.reason == f"{transfer} shown as decoded"
     assert np.abs(patches_of(got.images[0]) - patches_of(native.images[0])).max() <= 3  # scaled exactly, and not
@@ -120,11 +120,11 @@ def test_frames_as_decoded_are_those_of_ffmpeg(tmp_path, transfer, decode_linear
 def test_ranges_a_saved_index_and_a_sandboxed_process_show_the_same(tmp_path):
     path = encode(tmp_path / "clip.mp4", "HLG")
     path.write_bytes(path.read_bytes() + (1 << 16).to_bytes(4) + b"free" + bytes((1 << 16) - 8))  # so that ranges pay
-    expected = extract_keyframes(path, sampling=SAMPLERS[0])
+    expected = extract_local(path, sampling=SAMPLERS[0])
     wanted = {"sampling": SAMPLERS[0], "limits": Limits()}
 
-    got, index = extract_keyframes_by_ranges(Held(path), **wanted)
-    again, _ = extract_keyframes_by_ranges(Held(path), **wanted, known=decode_index(encode_index(index)))
+    got, index = extract_ranges(Held(path), **wanted)
+    again, _ = extract_ranges(Held(path), **wanted, known=decode_index(encode_index(index)))
     with DecodePool(processes=1) as pool:
         pooled = pool.extract(path, **wanted)
 
@@ -145,10 +145,10 @@ def test_each_row_of_prepare_video_says_what_was_done(tmp_path):
 
 
 def test_a_spec_says_how_hdr_is_shown_only_if_it_is_not_tone_mapped():
-    plain = Sampling().model_dump()
+    plain = Sampling().to_dict()
 
     assert Sampling(hdr="sdr") == Sampling()
-    assert Sampling(hdr="as_decoded").model_dump() == plain | {"hdr": "as_decoded"}
+    assert Sampling(hdr="as_decoded").to_dict() == plain | {"hdr": "as_decoded"}
 
 
 @pytest.mark.parametrize("transfer", TRANSFERS)

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from reelabel.errors import VideoUnreadableError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -40,15 +40,15 @@ def turned_by_pillow(image, orientation):
 @pytest.mark.parametrize("name", ["photo.jpg", "photo.png", "photo.webp"])
 @pytest.mark.parametrize("orientation", EVERY_ORIENTATION)
 def test_a_photograph_is_turned_as_its_exif_data_says(tmp_path, name, orientation):
-    stored = extract_keyframes(save(tmp_path / f"plain-{name}")).images[0]
+    stored = extract_local(save(tmp_path / f"plain-{name}")).images[0]
 
-    shown = extract_keyframes(save_turned(tmp_path / name, orientation)).images[0]
+    shown = extract_local(save_turned(tmp_path / name, orientation)).images[0]
 
     np.testing.assert_array_equal(shown, turned_by_pillow(stored, orientation))
 
 
 def test_a_locked_process_turns_photographs(tmp_path):
-    stored = extract_keyframes(save(tmp_path / "plain.jpg")).images[0]
+    stored = extract_local(save(tmp_path / "plain.jpg")).images[0]
     turned = {n: save_turned(tmp_path / f"{n}.jpg", n) for n in EVERY_ORIENTATION}
 
     with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
@@ -62,9 +62,9 @@ def test_a_locked_process_turns_photographs(tmp_path):
     "exif", [b"", b"Exif\0\0", b"Exif\0\0MM\0*\xff\xff\xff\xff", b"Exif\0\0II*\0\x08\0\0\0\xff\xff"]
 )
 def test_damaged_exif_data_leaves_a_photograph_as_it_is(tmp_path, exif):
-    stored = extract_keyframes(save(tmp_path / "plain.jpg")).images
+    stored = extract_local(save(tmp_path / "plain.jpg")).images
 
-    shown = extract_keyframes(save(tmp_path / "photo.jpg", exif=exif)).images
+    shown = extract_local(save(tmp_path / "photo.jpg", exif=exif)).images
 
     np.testing.assert_array_equal(shown, stored)
 
@@ -76,7 +76,7 @@ def test_a_photograph_in_tiles_is_refused_instead_of_shown_as_one_of_them(make_c
     with pytest.raises(
         VideoUnreadableError, match=r"^The picture is stored in 4 tiles, .*; convert it to JPEG or PNG\.$"
     ):
-        extract_keyframes(path)
+        extract_local(path)
 
 
 def test_an_animated_webp_is_called_what_it_is(tmp_path):
@@ -85,8 +85,8 @@ def test_an_animated_webp_is_called_what_it_is(tmp_path):
     pictures[0].save(tmp_path / "photo.webp", exif=b"Exif\0\0")
 
     with pytest.raises(VideoUnreadableError, match=r"^The file is an animated WebP, .*; convert it to MP4\.$"):
-        extract_keyframes(tmp_path / "clip.webp")
-    assert extract_keyframes(tmp_path / "photo.webp").total_frames == 1
+        extract_local(tmp_path / "clip.webp")
+    assert extract_local(tmp_path / "photo.webp").total_frames == 1
 
 
 def in_tiles(clip, *, rows, columns, side_px):

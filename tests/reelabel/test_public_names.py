@@ -76,3 +76,19 @@ def test_frames_of_a_video_can_be_written_to_a_frame_file_and_read_by_path(make_
     for name in ("images", "time_s", "pts", "index", "is_keyframe", "deviation_s", "sampler", "method", "note"):
         assert np.array_equal(getattr(read, name), getattr(frames, name)), name
     assert (read.info.width, read.info.height, read.info.fps) == (96, 64, 12)
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["import reelabel.pool.child", "import reelabel; reelabel.extract_frames(sys.argv[1], num_frames=2)"],
+    ids=["a decoding process", "frames of a file"],
+)
+def test_what_decodes_a_file_imports_nothing_slow_that_it_does_not_need(script, make_clip):
+    listing = f"import sys; {script}; print(*sys.modules)"
+
+    done = subprocess.run(
+        [sys.executable, "-c", listing, str(make_clip())], check=True, capture_output=True, text=True, timeout=60
+    )
+
+    slow = {"boto3", "importlib.metadata", "pyarrow", "pydantic", "urllib3", "reelabel.sources.object_store"}
+    assert not slow & set(done.stdout.split())

@@ -7,8 +7,8 @@ import pytest
 from reelabel.errors import FallbackRequired, InvalidAnswerError
 from reelabel.index import VideoIndex
 from reelabel.limits import Limits
-from reelabel.pool.indexes import pack_index, unpack_index
-from reelabel.pool.messages import Index, Request
+from reelabel.pool.messages import Request
+from reelabel.pool.transfer import pack_index, unpack_index
 from reelabel.read_index import read_index
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, lie_in_windows
@@ -93,7 +93,7 @@ def test_columns_that_are_missing_are_noticed(make_clip, changes):
     message, descriptor = pack_index(read(make_clip()), (), REQUEST)
 
     with pytest.raises(InvalidAnswerError):
-        unpack_index(Index(**message.model_dump() | changes), descriptor, max_bytes=10**7)
+        unpack_index(replace(message, **changes), descriptor, max_bytes=10**7)
 
 
 def test_columns_of_other_shapes_are_no_index(make_clip):

@@ -4,7 +4,7 @@ import av
 import numpy as np
 import pytest
 
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
 
 COLOURS = np.array([[220, 20, 20], [20, 20, 220], [20, 200, 20], [200, 200, 200]])
@@ -41,7 +41,7 @@ def test_a_transparent_video_is_shown_in_its_stored_colours(tmp_path, name, code
     path = encode(tmp_path / name, codec, pix_fmt)
 
     for sampler in ("keyframes", "uniform"):
-        got = extract_keyframes(path, sampling=Sampling(sampler=sampler, num_frames=2))
+        got = extract_local(path, sampling=Sampling(sampler=sampler, num_frames=2))
 
         shown = got.images[:, SIDE // 2 :: SIDE, SIDE // 2 :: SIDE].astype(int)
         assert np.abs(shown - COLOURS).max() <= 8

@@ -8,7 +8,7 @@ import pytest
 from flows.shard.extract import prepare_view
 from infra.settings import StoreSettings
 from reelabel.errors import SamplingRefusedError, VideoMissingError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.look import IndexReader
 from reelabel.limits import Limits
@@ -79,7 +79,7 @@ def shown_s(video):
 @pytest.mark.parametrize("container", ["mp4", "ts"])
 def test_the_frames_that_the_question_is_about_are_shown_exactly(extractor, clips, container):
     uri = clips[container]
-    every = extract_keyframes(uri, sampling=Sampling(sampler="uniform", num_frames=-1), limits=Limits())
+    every = extract_local(uri, sampling=Sampling(sampler="uniform", num_frames=-1), limits=Limits())
     since_s = every.time_s - every.time_s[0]
 
     video = prepare_view(extractor, asked(uri, "red"))

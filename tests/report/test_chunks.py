@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from infra.settings import StoreSettings
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import encode_frame_file
@@ -32,7 +32,7 @@ def answered(started, manifest, tmp_path):
     chunks = [ChunkOutcome(job=cut.job, number=number, outcome=each) for number, each in enumerate(outcomes)]
     asked = {"source_uri": uri, "fingerprint": "e1", "sampling": SPEC.sampling}
     segment = Segment(2.0)
-    frames = extract_keyframes(Path(uri), sampling=SPEC.sampling, limits=Limits(), segment=segment)
+    frames = extract_local(Path(uri), sampling=SPEC.sampling, limits=Limits(), segment=segment)
     cache = FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache")
     cache.write(FrameIdentity(**asked, segment=segment), encode_frame_file(frames, **asked))
     started(CUT, [merge_chunks(cut, {}, dict(enumerate(chunks)), "any:no")], chunks=chunks)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.fetch import FrameFetcher
 from reelabel.frames.look import IndexReader
 from reelabel.limits import Limits
@@ -31,7 +31,7 @@ def test_the_frames_to_decode_are_those_that_a_run_decodes(name, sampler, segmen
 
     cost = cost_of(Clip(uri=str(path), segment=segment), reader.look(str(path)), sampling)
 
-    decoded = extract_keyframes(path, sampling=sampling, segment=segment)
+    decoded = extract_local(path, sampling=sampling, segment=segment)
     assert cost.coverage == decoded.coverage(cost_thresholds())
     if sampler == "keyframes":
         assert (cost.frames, cost.stored) == (decoded.frames_decoded, len(decoded.images))

@@ -12,7 +12,7 @@ from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
 from infra.settings.sampling import SamplingOptions
 from reelabel.errors import ConfigurationError
-from reelabel.frames.extractor import stat_video
+from reelabel.frames.fetch import stat_video
 from reelabel.integrations.vllm.comparison import ask_loaders, compare, reproduces_loader
 from reelabel.sampling.registry import NATIVE, samplers
 from reelabel.sources.archives.member_uri import split_member
@@ -79,7 +79,7 @@ def compare_with_vllm(
 def comparison_as_json(found: Comparison) -> dict[str, Any]:
     """Return a comparison as JSON values."""
     return {
-        "loader": found.choice.model_dump(),
+        "loader": asdict(found.choice),
         "frames": [asdict(frame) for frame in found.frames],
         "reasons": found.reasons,
     }

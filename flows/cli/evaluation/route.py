@@ -86,7 +86,7 @@ def _passes(settings: Settings, overrides: SpecOverrides) -> list[SpecOverrides]
     asked = sampling.model_copy(update={"sampler": sampler if sampler == "auto" else "keyframes"})
     escalating = asked.model_copy(update={"escalate_below": "fitted"})
     spec = _spec(settings, overrides.model_copy(update={"sampling": escalating}))
-    plain = dense_pass(spec.sampling).model_dump(exclude_none=True)
+    plain = dense_pass(spec.sampling).to_dict()
     known = {name: value for name, value in plain.items() if name in SamplingOptions.model_fields}
     first = {"escalate_below": 0.0} | ({} if sampler == "auto" else {"dense_sampler": None})
     samplings = (escalating, asked.model_copy(update=first), SamplingOptions(**known))

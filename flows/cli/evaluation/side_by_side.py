@@ -13,7 +13,7 @@ from flows.run.spec import make_spec
 from infra.settings.sampling import SamplingOptions
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import ConfigurationError, VideoError
-from reelabel.frames.extractor import stat_video
+from reelabel.frames.fetch import stat_video
 from reelabel.frames.pixels import jpeg_round_trip
 from reelabel.sampling.registry import NATIVE, find_sampler
 from reelabel.sources.object_info import redact_uri, scheme_of

@@ -23,8 +23,7 @@ from av.audio.frame import AudioFrame
 from PIL import Image
 
 from flows.cli.live.ears import Ears
-from reelabel.containers.cropping import read_crop
-from reelabel.containers.stream_properties import hdr_transfer
+from reelabel.containers.stream_properties import hdr_transfer, read_crop
 from reelabel.decode.render import Renderer, cut_margins, orientation_of
 from reelabel.errors import ConfigurationError
 from reelabel.limits import Limits

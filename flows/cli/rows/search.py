@@ -18,7 +18,7 @@ from flows.cli.context import open_database
 from flows.cli.rows.formats import check_format, print_rows
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError, ReelabelError, VideoMissingError, VideoRefusedError
-from reelabel.frames.extractor import stat_video
+from reelabel.frames.fetch import stat_video
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
@@ -50,7 +50,6 @@ _SHEET_PIXELS = 300 * 220 * 4
 # Times of embeddings are rounded to milliseconds.
 _FRAME_S = 0.001
 # A look at what was found must not take longer than the search: a server that is down is not waited for.
-_ONE_TRY = {"max_attempts": 1, "timeout_s": 5.0}
 _MAX_CONCURRENT_LOOKS = 16
 _GONE = "gone"
 
@@ -259,7 +258,7 @@ def _with_states(jobs: pl.DataFrame, settings: Settings) -> pl.DataFrame:
 
     `video_state` is `unchanged`, `replaced` or `gone`; null where that cannot be found out now.
     """
-    objects = video_store(settings.model_copy(update={"web": settings.web.model_copy(update=_ONE_TRY)}))
+    objects = video_store(settings.model_copy(update={"web": replace(settings.web, max_attempts=1, timeout_s=5.0)}))
 
     def current(uri: str) -> str | None:
         try:

@@ -15,6 +15,7 @@ from infra.embedded import ServiceName, in_use, login_path, status, stop, with_r
 from infra.embedded.home import Home
 from infra.program import command
 from infra.settings import load_settings
+from infra.settings.base import fields_of
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.temporary import remove_stale_folders
@@ -98,8 +99,7 @@ def print_settings(settings: Settings) -> None:
     print(tomli_w.dumps({"home": str(settings.home)}), end="")  # noqa: T201 - may be saved as a file
     for name, fields in sections.items():
         print(f"\n[{name}]")  # noqa: T201
-        model = type(getattr(settings, name))
-        for field, about in model.model_fields.items():
+        for field, about in fields_of(type(getattr(settings, name))).items():
             value = fields.get(field)
             print(f"{_line(field, value)}  # {about.description}")  # noqa: T201
 

@@ -12,7 +12,7 @@ from flows.shard.tasks import extract_shard
 from infra.program import APPLICATION
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, DecodersLostError
-from reelabel.origin import install_command
+from reelabel.optional import install_command
 from tasks.domain import RunSpec
 from tasks.frame_cache.pool import decode_pool, open_extractor
 

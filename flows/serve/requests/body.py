@@ -15,7 +15,7 @@ from python_multipart.multipart import parse_options_header
 
 from flows.serve.refusals import RequestRefusedError, invalid_request
 from flows.serve.requests.uploads import too_large
-from reelabel.validation import too_intricate, too_many_faults
+from infra.validation import too_intricate, too_many_faults
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

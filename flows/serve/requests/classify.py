@@ -22,7 +22,7 @@ from flows.serve.requests.route import (
 from infra.settings import PromptOptions
 from infra.settings.chunks import ChunkOptions
 from infra.settings.sampling import SamplingOptions
-from reelabel.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_ID, MAX_TEXT
+from infra.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_ID, MAX_TEXT
 from tasks.domain import JobResult
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from flows.serve.refusals import RequestRefusedError
 from infra.settings.base import SettingsSection
+from infra.text_bounds import MAX_INLINE
 from reelabel.errors import InternalError
-from reelabel.text_bounds import MAX_INLINE
 from tasks.manifest.check import check_row
 from tasks.manifest.digests import job_of
 from tasks.manifest.schema import JOB_COLUMNS, QUESTION

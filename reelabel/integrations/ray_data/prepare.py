@@ -24,6 +24,7 @@ from reelabel.integrations.ray_data.rows import (
 )
 from reelabel.integrations.ray_data.worker import close_worker, get_worker
 from reelabel.limits import Limits
+from reelabel.options import read_options
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.options import S3Options, WebOptions
 
@@ -114,27 +115,28 @@ class PrepareVideo:
         Raises:
             ConfigurationError: An option is invalid, or `pil` needs Pillow, which is not installed.
         """
-        self._options = PrepareOptions(
-            sampling=sampling,
-            cache_dir=cache_dir,
-            cache_mode=cache_mode,
-            output_format=output_format,
-            channels_first=channels_first,
-            timeout_s=timeout_s,
-            max_concurrency=max_concurrency,
-            retries=retries,
-            bypass_if_frames_present=bypass_if_frames_present,
-            sample_frames_present=sample_frames_present,
-            pack_for_model=pack_for_model,
-            processes=processes,
-            videos_per_process=videos_per_process,
-            sandbox=sandbox,
-            s3=S3Options() if s3 is None else s3,
-            web=WebOptions() if web is None else web,
-            allow_roots=allow_roots,
-            read_buckets=read_buckets,
-            limits=Limits() if limits is None else limits,
-        )
+        given = {
+            "sampling": sampling,
+            "cache_dir": cache_dir,
+            "cache_mode": cache_mode,
+            "output_format": output_format,
+            "channels_first": channels_first,
+            "timeout_s": timeout_s,
+            "max_concurrency": max_concurrency,
+            "retries": retries,
+            "bypass_if_frames_present": bypass_if_frames_present,
+            "sample_frames_present": sample_frames_present,
+            "pack_for_model": pack_for_model,
+            "processes": processes,
+            "videos_per_process": videos_per_process,
+            "sandbox": sandbox,
+            "s3": S3Options() if s3 is None else s3,
+            "web": WebOptions() if web is None else web,
+            "allow_roots": allow_roots,
+            "read_buckets": read_buckets,
+            "limits": Limits() if limits is None else limits,
+        }
+        self._options = read_options(PrepareOptions, given)
         self._form = (
             OutputFormat(kind="packed")
             if pack_for_model

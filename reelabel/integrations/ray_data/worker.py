@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.extractor import stat_video
-from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher
+from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher, stat_video
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
 
@@ -51,10 +50,14 @@ class PrepareWorker:
     def __init__(self, options: PrepareOptions) -> None:
         """Start the decoding processes."""
         attempts = options.retries + 1
-        timeouts = {"connect_timeout_s": options.timeout_s, "read_timeout_s": options.timeout_s}
         self._objects = ObjectStore(
-            options.s3.model_copy(update={**timeouts, "max_attempts": attempts}),
-            options.web.model_copy(update={"timeout_s": options.timeout_s, "max_attempts": attempts}),
+            replace(
+                options.s3,
+                connect_timeout_s=options.timeout_s,
+                read_timeout_s=options.timeout_s,
+                max_attempts=attempts,
+            ),
+            replace(options.web, timeout_s=options.timeout_s, max_attempts=attempts),
             buckets=options.read_buckets,
         )
         self._allow_roots = options.allow_roots

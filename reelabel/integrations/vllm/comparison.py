@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
-
 from reelabel.errors import ConfigurationError, SamplingRefusedError
 from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, find_sampler
@@ -31,7 +29,8 @@ _RATE_TOLERANCE = 1e-6
 _MOLMO2_FPS = 2.0
 
 
-class LoaderChoice(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderChoice:
     """What a loader of vLLM's own does with a file.
 
     Attributes:
@@ -44,8 +43,6 @@ class LoaderChoice(BaseModel):
         refusal: Why it refuses the file; empty if it does not.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     loader: str
     chosen: list[int]
     shown: list[int]
@@ -53,9 +50,6 @@ class LoaderChoice(BaseModel):
     fps: float
     duration_s: float
     refusal: str
-
-
-LOADER_CHOICES = TypeAdapter(list[LoaderChoice])
 
 
 def reproduces_loader(sampler: str) -> bool:
@@ -105,7 +99,7 @@ def ask_loaders(
     Raises:
         ConfigurationError: vLLM cannot be imported, or the process fails or takes too long.
     """
-    asked = [(str(path), sampling.model_dump(mode="json", exclude_none=True)) for path, sampling in requests]
+    asked = [(str(path), sampling.to_dict()) for path, sampling in requests]
     try:
         done = subprocess.run(  # noqa: S603 - our own module
             [python, "-P", "-m", _MODULE],
@@ -120,7 +114,7 @@ def ask_loaders(
     if done.returncode or not done.stdout:
         last_line = (done.stderr.decode(errors="replace").strip().splitlines() or ["its process died"])[-1]
         raise ConfigurationError(f"vLLM's loaders cannot be run: {last_line}")
-    return LOADER_CHOICES.validate_json(done.stdout)
+    return [LoaderChoice(**choice) for choice in json.loads(done.stdout)]
 
 
 class Reason(StrEnum):

@@ -13,7 +13,7 @@ from vllm.multimodal.media import MediaConnector, MediaWithBytes, VideoMediaIO
 from vllm.multimodal.media.connector import global_thread_pool
 
 from reelabel.errors import ConfigurationError
-from reelabel.integrations.vllm.ranges import decode_url
+from reelabel.integrations.vllm.decode import decode_url
 from reelabel.integrations.vllm.video_input import drop_repeated_frames, video_input
 
 if TYPE_CHECKING:

@@ -1,30 +1,42 @@
-"""Decode the bytes passed by vLLM, in its own threads or in disposable processes."""
+"""Decode what vLLM passes, bytes or a URL read by ranges, in its own threads or in disposable processes."""
 
 from __future__ import annotations
 
 import atexit
 import os
 import threading
-from typing import TYPE_CHECKING, Any, cast, get_args
+from functools import cache
+from ipaddress import ip_network
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
 
-from pydantic import ValidationError
-
-from reelabel.errors import ConfigurationError, FrameFileError, as_video_errors
-from reelabel.extract import extract_keyframes_of_file
+from reelabel.errors import (
+    ConfigurationError,
+    FallbackRequired,
+    FrameFileError,
+    InvalidOptionError,
+    ReelabelError,
+    as_video_errors,
+)
+from reelabel.extract import extract_file, extract_ranges
 from reelabel.frames import packets
+from reelabel.frames.fetch import RANGES_MIN_BYTES, RemoteVideo
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.media_options import invalid_option, translate_media_options
 from reelabel.limits import Limits
+from reelabel.optional import require
+from reelabel.options import read_options
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import require_no_job_options
 from reelabel.sandbox import SandboxMode
+from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.options import WebOptions
 from reelabel.sources.video_file import video_in_memory
-from reelabel.validation import first_fault
 
 if TYPE_CHECKING:
     from reelabel.frames.frame_file import FrameFile
     from reelabel.sampled_frames import SampledFrames
+
 
 PROCESSES_VARIABLE = "REELABEL_LOADER_PROCESSES"
 SANDBOX_VARIABLE = "REELABEL_LOADER_SANDBOX"
@@ -55,7 +67,7 @@ def decode_video(data: bytes, **options: Any) -> SampledFrames:  # noqa: ANN401
         if pool is not None:
             return pool.extract(file, sampling=sampling, limits=Limits())
         with as_video_errors():
-            return extract_keyframes_of_file(file, sampling=sampling, limits=Limits())
+            return extract_file(file, sampling=sampling, limits=Limits())
 
 
 def is_frame_file(data: bytes) -> bool:
@@ -84,12 +96,12 @@ def parse_sampling(options: dict[str, Any]) -> Sampling:
     """
     translated = translate_media_options(options)
     try:
-        return require_no_job_options(Sampling(**_UNSCALED | translated))
-    except ValidationError as error:
-        where, _, message = first_fault(error)
-        where = where or "combination of options"
+        return require_no_job_options(read_options(Sampling, _UNSCALED | translated))
+    except InvalidOptionError as error:
+        where, _, message = error.faults[0]
     except ValueError as error:
-        where, message = "combination of options", str(error)
+        where, message = "", str(error)
+    where = where or "combination of options"
     theirs = [name for name, ours in _RENAMED.items() if ours == where and name in options and ours not in options]
     if "max_duration_s" not in options:
         message = message.replace("max_duration_s", "max_duration")
@@ -120,3 +132,69 @@ def decode_pool() -> DecodePool | None:
             )
             atexit.register(_pools[key].close)
         return _pools[key]
+
+
+NETWORKS_VARIABLE = "REELABEL_LOADER_NETWORKS"
+
+
+class RemoteFrames(NamedTuple):
+    """Frames of a remote video, and the version of the video that they are of."""
+
+    frames: SampledFrames
+    fingerprint: str
+
+
+def decode_url(
+    url: str, options: dict[str, Any], *, hosts: tuple[str, ...] = (), timeout_s: float, max_bytes: int | None
+) -> RemoteFrames | None:
+    """Decode sampled frames of a remote video, reading only what they need.
+
+    Args:
+        url: An `https://` or `http://` URL.
+        options: Options of `reelabel.sampling.options.Sampling`.
+        hosts: Hosts that may be read, also after redirects; empty allows every public one.
+        timeout_s: Seconds to wait for a connection or for data.
+        max_bytes: Size of the largest video; None for any.
+
+    Returns:
+        The frames; None if the video is small, or anything stands in the way of ranges: vLLM then downloads it, and
+        says what is wrong.
+
+    Raises:
+        ConfigurationError: An option or a variable is invalid.
+    """
+    sampling, objects = parse_sampling(options), _store(hosts, timeout_s, os.environ.get(NETWORKS_VARIABLE, ""))
+    pool = decode_pool()
+    try:
+        info = objects.stat(url)
+        if info.size_bytes < RANGES_MIN_BYTES or (max_bytes is not None and info.size_bytes > max_bytes):
+            return None
+        with as_video_errors():
+            extract = pool.extract_by_ranges if pool else extract_ranges
+            frames, _ = extract(RemoteVideo(objects, info), sampling=sampling, limits=Limits())
+    except (ReelabelError, FallbackRequired):
+        return None
+    return RemoteFrames(frames, info.fingerprint)
+
+
+def require_web() -> None:
+    """Check that videos at URLs can be read by ranges.
+
+    Raises:
+        ConfigurationError: urllib3 is not installed, or too old.
+    """
+    require("reelabel.sources.web", extra="web", purpose="The media connector reelabel")
+
+
+@cache
+def _store(hosts: tuple[str, ...], timeout_s: float, networks: str) -> ObjectStore:
+    try:
+        allowed = tuple(map(ip_network, filter(None, networks.split(","))))
+    except ValueError:
+        raise ConfigurationError(
+            f"{NETWORKS_VARIABLE} is {networks!r}; it must be networks separated by commas, such as 10.1.0.0/16."
+        ) from None
+    try:
+        return ObjectStore(web=WebOptions(allow_hosts=hosts, timeout_s=timeout_s, allow_networks=allowed))
+    except InvalidOptionError as error:
+        raise ConfigurationError(f"The video cannot be read by ranges: {error.faults[0].clause}.") from None

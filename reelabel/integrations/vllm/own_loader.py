@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from vllm.multimodal.video import VIDEO_LOADER_REGISTRY
 
-from reelabel.integrations.vllm.comparison import LOADER_CHOICES, LoaderChoice, loader_options
+from reelabel.integrations.vllm.comparison import LoaderChoice, loader_options
 from reelabel.sampling.options import Sampling
 
 # Loaders that only the modules of their models register.
@@ -53,8 +54,8 @@ def choose(data: bytes, sampling: Sampling) -> LoaderChoice:
         shown, positions = _paired(shown), _paired(positions)
     return LoaderChoice(
         loader=loader,
-        chosen=positions,
-        shown=shown,
+        chosen=list(map(int, positions)),
+        shown=list(map(int, shown)),
         total_frames=source[0],
         fps=source[1],
         duration_s=source[2],
@@ -73,7 +74,7 @@ def main() -> None:
     os.dup2(2, 1)
     choices = [choose(Path(path).read_bytes(), Sampling(**sampling)) for path, sampling in json.load(sys.stdin)]
     with answer:
-        answer.write(LOADER_CHOICES.dump_json(choices))
+        answer.write(json.dumps([asdict(choice) for choice in choices]).encode())
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ from vllm.multimodal.video import VIDEO_LOADER_REGISTRY, VideoLoader
 
 from reelabel.errors import ConfigurationError, JobError
 from reelabel.integrations.vllm.connector import RangeConnector
-from reelabel.integrations.vllm.decode import decode_video, is_frame_file, read_frame_file
-from reelabel.integrations.vllm.ranges import require_web
+from reelabel.integrations.vllm.decode import decode_video, is_frame_file, read_frame_file, require_web
 from reelabel.integrations.vllm.video_input import drop_repeated_frames, video_input
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from pydantic import (
     model_validator,
 )
 
+from infra.text_bounds import MAX_CHOICES, Choice, Id, Words
+from infra.validation import describe_fault, too_intricate, too_many_faults
 from reelabel.text import printable
-from reelabel.text_bounds import MAX_CHOICES, Choice, Id, Words
-from reelabel.validation import describe_fault, too_intricate, too_many_faults
 from tasks.live.protocol.server import MessageRefusedError
 
 if TYPE_CHECKING:

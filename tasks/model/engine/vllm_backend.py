@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from infra.checks import Check
 from reelabel.cores import usable_cores
 from reelabel.errors import ConfigurationError, ReelabelError
-from reelabel.origin import install_command
+from reelabel.optional import install_command
 from reelabel.sampling.options import estimate_frames
 from reelabel_engine.devices import assign_gpus, extra_of_engines, gpu_memory_bytes, visible_gpus
 from reelabel_engine.environment import ENGINE, engine_environment, find_python

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.text_bounds import MAX_TEXT
+from infra.text_bounds import MAX_TEXT
 from reelabel_engine.errors import PromptTooLongError
 from reelabel_engine.protocol import Question, QuestionFailure, ShownFile
 from tasks.domain import Answer, OrderBias

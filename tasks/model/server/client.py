@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from infra.errors import ServerFailedError, ServerUnavailableError
 from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError, JobError, ReelabelError
-from reelabel.origin import install_command
+from reelabel.optional import install_command
 from reelabel.text import why_unreadable
 from reelabel_engine.errors import InferenceError, PromptTooLongError
 from tasks.model.server.answers import Completion, CompletionChunk, Detokenized, Models, ServedModel, Tokens, Version

@@ -50,7 +50,7 @@ def read_candidate_results(
         name=name,
         spec_id=spec.spec_id,
         model=spec.model.name,
-        sampling=spec.sampling.model_dump(mode="json"),
+        sampling=spec.sampling.to_dict(),
         labels=labels.select("job_id", "label", "probabilities", "choice_mass"),
         failed=failures["job_id"].to_list(),
         cost=_cost_of(engine, labels),

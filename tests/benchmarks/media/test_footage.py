@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.media.footage import make_footage
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 
@@ -16,7 +16,7 @@ def folder(tmp_path_factory):
 def test_one_minute_clips_differ_and_have_the_right_length(folder):
     paths = make_footage(folder, count=6, width_px=240, height_px=240)
 
-    shown = [extract_keyframes(path, sampling=Sampling(num_frames=16), limits=Limits()) for path in paths]
+    shown = [extract_local(path, sampling=Sampling(num_frames=16), limits=Limits()) for path in paths]
 
     assert len({frames.images.tobytes() for frames in shown}) == 6
     assert all(30 <= frames.duration_s <= 45 for frames in shown)

@@ -8,7 +8,7 @@ from benchmarks.torchcodec.measure import SETTINGS, Bare, KeyframeRow, Load, Pai
 from benchmarks.torchcodec.process import answer, load_bare, load_ours
 from benchmarks.torchcodec.report import bound_table, keyframe_table, peer_table
 from reelabel.errors import ReelabelError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
 from tests.clips import write_clip
 
@@ -69,7 +69,7 @@ def test_keyframes_are_compared_with_an_approximate_seek_as_their_users_get_them
 )
 def test_ffmpeg_alone_decodes_the_pictures_that_ours_decodes_and_all_up_to_the_picks(tmp_path, encode, threads):
     path = write_clip(tmp_path / "clip.mp4", frames=48, gop=24, **encode)
-    ours = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=4), native=True)
+    ours = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=4), native=True)
     request = {"path": str(path), "indices": ours.frame_index.tolist(), "threads": threads}
     load = load_bare()
 
@@ -86,7 +86,7 @@ def test_our_process_answers_with_the_times_and_pixels_of_its_frames(tmp_path):
     keyframes = answer(load_ours(), request | {"sampler": "keyframes"})
     got = answer(load_ours(), request)
 
-    expected = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=5), native=True)
+    expected = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=5), native=True)
     assert got["indices"] == expected.frame_index.tolist()
     assert got["times_s"] == expected.time_s.tolist()
     assert got["size"] == expected.images.shape[1:3]

@@ -25,6 +25,7 @@ from infra.database.connect import connected
 from infra.embedded import export
 from infra.embedded.processes import free_port
 from infra.settings import Settings
+from infra.settings.base import fields_of
 from reelabel.sampling.registry import samplers
 from tasks.database.tables import RUN
 from tests.command_line import reelabel, reelabel_process
@@ -419,7 +420,7 @@ def test_config_prints_every_setting(environment):
     shown = re.findall(r"^(?:# )?(\w+) =|^\[(\w+)\]", reelabel(environment, "config").stdout, re.MULTILINE)
 
     sections = {name: field.annotation for name, field in Settings.model_fields.items() if name != "home"}
-    fields = ["home", *(each for section in sections.values() for each in section.model_fields)]
+    fields = ["home", *(each for section in sections.values() for each in fields_of(section))]
     assert [section for _, section in shown if section] == [*sections]
     assert [name for name, _ in shown if name] == fields
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.media.matrix import Cell
 from infra.embedded import export
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
@@ -35,7 +35,7 @@ def test_a_samplers_picks_are_shown(frames, make_clip):
 
     shown = frames(str(clip), "--sampler", "fps", "--fps", "1.5")
 
-    expected = extract_keyframes(clip, sampling=sampling, limits=Limits())
+    expected = extract_local(clip, sampling=sampling, limits=Limits())
     assert [pick["pts"] for pick in shown["picks"]] == expected.pts[expected.picks].tolist()
     assert len(shown["picks"]) == 12
     assert (shown["longest_gap_s"], shown["coverage"], shown["sampler"]) == (2.0, [], "fps")

@@ -15,8 +15,7 @@ from pyarrow import parquet
 from flows.cli.manifest import ImportOptions, read_source
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
-from reelabel.frames.extractor import stat_video
-from reelabel.frames.fetch import FrameFetcher
+from reelabel.frames.fetch import FrameFetcher, stat_video
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment

@@ -12,7 +12,7 @@ from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
 from infra.embedded import export
 from infra.settings import PromptOptions, Settings
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sources.object_store import ObjectStore
@@ -70,7 +70,7 @@ def prompt_tokens(engine, manifest):
             read_model_card(str(TINY_MODEL)), Settings(), SpecOverrides(prompts=PromptOptions(examples=examples))
         )
         [job] = [one for one in read_jobs(manifest, ObjectStore(Settings().store)) if one.job_id == job_id]
-        frames = extract_keyframes(Path(job.video_uri), sampling=spec.sampling, limits=Limits())
+        frames = extract_local(Path(job.video_uri), sampling=spec.sampling, limits=Limits())
         file = encode_frame_file(frames, source_uri="v", fingerprint="e", sampling=spec.sampling).data
         [answer] = engine.answer(Batch(frame_files={job.video_uri: file}, questions=(build_question(job, spec),)))
         return answer.prompt_tokens

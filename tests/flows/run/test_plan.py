@@ -120,7 +120,7 @@ def test_a_run_replaces_the_altered_plan_of_another_run(opened):
 
 
 def with_another_key(ready):
-    store = ready.settings.store.model_copy(update={"mac_key": SecretStr("another key, as long as the first")})
+    store = replace(ready.settings.store, mac_key=SecretStr("another key, as long as the first"))
     return replace(ready, settings=ready.settings.model_copy(update={"store": store}))
 
 

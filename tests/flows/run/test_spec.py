@@ -117,9 +117,7 @@ def test_routing_settings_apply_only_where_samplers_are_chosen_by_job(card):
     ]
 
     assert (auto.max_gap_s, auto.dense_sampler, auto.motion_tasks, auto.escalate_below) == (4, "fps", ("order",), 0.5)
-    assert cascade == make_spec(card, Settings()).sampling.model_copy(
-        update={"escalate_below": 0.5, "dense_sampler": "fps"}
-    )
+    assert cascade == replace(make_spec(card, Settings()).sampling, escalate_below=0.5, dense_sampler="fps")
     assert plain[0] == make_spec(card, Settings()).sampling
     assert (plain[1].sampler, plain[1].escalate_below, plain[1].dense_sampler) == ("uniform", None, None)
 

@@ -194,7 +194,7 @@ def test_shards_are_read_on_after_the_store_was_away_for_a_moment(
 ):
     plan = planned(1, objects, store_settings.uri)
     there = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": 1}
-    shards = iter(replace(source_of(plan), objects=ObjectStore(store_settings.model_copy(update=there))))
+    shards = iter(replace(source_of(plan), objects=ObjectStore(replace(store_settings, **there))))
 
     outage = ExitStack()
     outage.enter_context(store_gate.shut())
@@ -209,7 +209,7 @@ def test_a_shard_that_its_store_does_not_give_is_given_up(
     monkeypatch.setattr(retry, "RETRY_DELAYS_S", (0.01,))
     plan = planned(2, objects, store_settings.uri)
     there = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": 1}
-    shards = iter(replace(source_of(plan), objects=ObjectStore(store_settings.model_copy(update=there))))
+    shards = iter(replace(source_of(plan), objects=ObjectStore(replace(store_settings, **there))))
     bucket, _, prefix = store_settings.uri.removeprefix("s3://").partition("/")
 
     with store_gate.refusing(f"GET /{bucket}/{prefix}/p", 500, "InternalError"), pytest.raises(StoreUnavailableError):

@@ -5,6 +5,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from urllib.parse import quote
 
 import httpx
@@ -126,7 +127,7 @@ def test_a_worker_that_knows_other_addresses_is_replaced(settings, tmp_path):
     start(settings, wanted=WANTED)
     before = _pids(settings)
 
-    elsewhere = settings.model_copy(update={"store": settings.store.model_copy(update={"uri": tmp_path.as_uri()})})
+    elsewhere = settings.model_copy(update={"store": replace(settings.store, uri=tmp_path.as_uri())})
     start(elsewhere, wanted=WANTED)
 
     after = _pids(settings)

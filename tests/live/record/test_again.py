@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from reelabel.errors import ConfigurationError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from tasks.live.record.again import encode_footage, write_jobs
@@ -34,7 +34,7 @@ def test_a_query_asked_again_shows_exactly_the_frames_that_it_saw(recorder, db, 
     for job in (first, third):
         video = tmp_path / "seen.mkv"
         video.write_bytes(objects.read(job["video_uri"]))
-        frames = extract_keyframes(video, sampling=Sampling(sampler=sampler, num_frames=8), limits=Limits())
+        frames = extract_local(video, sampling=Sampling(sampler=sampler, num_frames=8), limits=Limits())
         assert frames.images.shape == (3, *image(0).shape)
         assert [sorted(set(each.ravel().tolist())) for each in frames.images] == [
             [value] for value in seen[job["job_id"]]
@@ -60,7 +60,7 @@ def test_frames_that_are_hours_apart_are_all_shown(tmp_path):
     frames = [KeptFrame(number, number * 7200.0, image(number * 10)) for number in range(12)]
     (tmp_path / "night.mkv").write_bytes(encode_footage(frames))
 
-    found = extract_keyframes(tmp_path / "night.mkv", sampling=Sampling(sampler="qwen2_vl"), limits=Limits())
+    found = extract_local(tmp_path / "night.mkv", sampling=Sampling(sampler="qwen2_vl"), limits=Limits())
 
     assert found.time_s[found.picks].tolist() == [frame.time_s for frame in frames]
 

@@ -3,7 +3,7 @@
 from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
 from infra.settings import Settings
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel_engine.protocol import Question
@@ -18,5 +18,5 @@ QUESTION = Question(video_id="v", text=TEXT, system_prompt="Be brief.", choices=
 def frame_file(model, clip, *, num_frames):
     overrides = SpecOverrides(sampling={"num_frames": num_frames})
     sampling = make_spec(read_model_card(str(model)), Settings(), overrides).sampling
-    keyframes = extract_keyframes(clip, sampling=sampling, limits=Limits())
+    keyframes = extract_local(clip, sampling=sampling, limits=Limits())
     return encode_frame_file(keyframes, source_uri="v", fingerprint="e", sampling=sampling).data

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from reelabel.errors import FrameFileError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.sampling.options import Sampling
 from tasks.model.server.frame_transport import FRAME_ENCODINGS
@@ -44,7 +44,7 @@ def test_pngs_carry_exact_pixels_and_true_times():
 
 @pytest.mark.parametrize("frames", [1, 3, 12, 15])
 def test_a_clip_with_fewer_frames_than_requested_is_sent_with_the_right_times(make_clip, frames):
-    clip = extract_keyframes(make_clip(frames=frames, gop=1, fps=12), sampling=Sampling(num_frames=16))
+    clip = extract_local(make_clip(frames=frames, gop=1, fps=12), sampling=Sampling(num_frames=16))
     data = encode_frame_file(clip, source_uri="v", fingerprint="e", sampling=Sampling()).data
 
     video = FRAME_ENCODINGS["png"](data).options["media_io_kwargs"]["video"]

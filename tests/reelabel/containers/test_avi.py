@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.exactness.conformance import check_file
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 
@@ -15,7 +15,7 @@ FRAMES, GOP = 48, 12
 
 
 def extract(path, *, num_frames=4):
-    return extract_keyframes(path, sampling=Sampling(num_frames=num_frames), limits=Limits(), native=True)
+    return extract_local(path, sampling=Sampling(num_frames=num_frames), limits=Limits(), native=True)
 
 
 def assert_is_linear(got, linear):
@@ -118,5 +118,5 @@ def test_pictures_whose_palette_is_in_the_header_have_its_colours(tmp_path, suff
         container.mux(stream.encode())
 
     assert check_file(path).faults == ()
-    dense = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=5), native=True)
+    dense = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=5), native=True)
     assert dense.method == "linear"

@@ -10,7 +10,7 @@ from reelabel.containers.avi import AVI
 from reelabel.containers.matroska import MATROSKA
 from reelabel.containers.mp4 import MP4
 from reelabel.errors import FallbackRequired
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 
@@ -30,7 +30,7 @@ def change(monkeypatch):
 
 def extract(path, sampler="keyframes"):
     sampling = PICKS if sampler == "keyframes" else Sampling(sampler=sampler, num_frames=3)
-    return extract_keyframes(path, sampling=sampling, limits=Limits(), native=True)
+    return extract_local(path, sampling=sampling, limits=Limits(), native=True)
 
 
 def fail(*_):

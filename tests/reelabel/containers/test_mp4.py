@@ -9,7 +9,7 @@ from benchmarks.exactness.conformance import check_file
 from benchmarks.extraction.loaders import FileParts
 from benchmarks.media.boxes import replace_boxes
 from benchmarks.media.matrix import Cell
-from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.extract import extract_local, extract_ranges
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.sparse_file import CachedRange
@@ -77,8 +77,8 @@ def test_keyframes_that_begin_an_open_gop_may_be_listed_apart(tmp_path, decode_l
     are_key = [is_key for _, is_key, _ in decode_linearly(path)]
     assert sum(are_key) == len(keyframes) > 3
 
-    local = extract_keyframes(path, sampling=EVERY_FRAME)
-    parts, _ = extract_keyframes_by_ranges(
+    local = extract_local(path, sampling=EVERY_FRAME)
+    parts, _ = extract_ranges(
         FileParts(path), sampling=EVERY_FRAME, limits=Limits(), known=[CachedRange(0, path.read_bytes())]
     )
 
@@ -104,4 +104,4 @@ def test_samples_without_a_byte_are_not_counted(tmp_path):
     path.write_bytes(replace_boxes(made, tables))
 
     assert check_file(path).faults == ()
-    assert extract_keyframes(path, sampling=Sampling(num_frames=4)).method == "index"
+    assert extract_local(path, sampling=Sampling(num_frames=4)).method == "index"

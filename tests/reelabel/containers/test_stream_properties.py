@@ -7,7 +7,7 @@ import pytest
 from benchmarks.media.matrix import Cell
 from benchmarks.media.recipe import make_clip
 from reelabel.errors import VideoTooLargeError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 
@@ -24,7 +24,7 @@ def test_a_stream_whose_frames_grow_past_the_limit_is_refused(name, sampling, tm
     path.write_bytes(make_clip(recipe) + make_clip(replace(recipe, width_px=512, height_px=384, frames=12)))
 
     with pytest.raises(VideoTooLargeError, match="512x384"):
-        extract_keyframes(path, sampling=sampling, limits=LIMITS)
+        extract_local(path, sampling=sampling, limits=LIMITS)
 
 
 @pytest.mark.parametrize("name", ["mp4/h264", "ts/hevc", "mkv/vp9", "avi/mjpeg", "asf/wmv2", "mxf/mpeg2", "rm/rv10"])
@@ -33,4 +33,4 @@ def test_a_stream_that_starts_past_the_limit_is_refused(name, tmp_path):
     path.write_bytes(Cell(*name.split("/")).make())
 
     with pytest.raises(VideoTooLargeError, match="96x64"):
-        extract_keyframes(path, sampling=Sampling(), limits=Limits(max_frame_pixels=96 * 64 - 1))
+        extract_local(path, sampling=Sampling(), limits=Limits(max_frame_pixels=96 * 64 - 1))

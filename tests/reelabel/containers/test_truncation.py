@@ -2,7 +2,7 @@ import av
 import pytest
 
 from reelabel.containers.formats import missing_bytes
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -37,7 +37,7 @@ def test_frames_of_a_truncated_file_say_so(make_clip):
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
 
-    got = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=Limits())
+    got = extract_local(path, sampling=Sampling(num_frames=4), limits=Limits())
 
     assert f"its last {len(whole) - len(whole) // 2:,} bytes are missing" in got.reason
 
@@ -51,7 +51,7 @@ def test_a_cut_video_is_as_long_as_what_can_be_decoded(make_clip, name):
     with av.open(str(path)) as container:
         left = sum(1 for _ in container.decode(video=0))
 
-    got = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=Limits())
+    got = extract_local(path, sampling=Sampling(num_frames=4), limits=Limits())
 
     assert left < 80
     assert (got.total_frames, got.duration_s) == (left, left / 12)

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.media.matrix import Cell
 from reelabel.errors import VideoError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.sampled_frames import NO_PTS
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
@@ -58,7 +58,7 @@ def require_same_pixels(path):
         return  # the container is not readable
     for request in REQUESTS:
         try:
-            got = extract_keyframes(path, native=True, **request)
+            got = extract_local(path, native=True, **request)
         except VideoError:
             continue
         for pts, image in zip(got.pts.tolist(), got.images, strict=True):

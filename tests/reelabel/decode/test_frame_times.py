@@ -12,7 +12,7 @@ from benchmarks.extraction.loaders import FileParts
 from benchmarks.media.timestamps import fuzzed_timestamps, retimed, with_sample_times
 from reelabel.containers.stream_properties import check_frame_times
 from reelabel.errors import VideoError, VideoTooLargeError
-from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.extract import extract_local, extract_ranges
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -42,7 +42,7 @@ def test_frames_that_span_too_long_are_refused_in_every_container(write, contain
     path = write(retimed(container, OVER_AN_HOUR))
 
     with pytest.raises(VideoTooLargeError, match=r", which exceeds extract\.max_duration_s \(3,600 s\)"):
-        extract_keyframes(path, sampling=Sampling(sampler=sampler), limits=HOUR)
+        extract_local(path, sampling=Sampling(sampler=sampler), limits=HOUR)
 
 
 @pytest.mark.parametrize("wanted", [{}, {"every": True}, {"native": True}, {"segment": Segment(0.0, 1.0)}], ids=str)
@@ -51,25 +51,25 @@ def test_a_header_that_claims_a_second_changes_nothing(write, sampler, wanted):
     path = write(with_sample_times([(40, 2**30)], timescale=12_800))
 
     with pytest.raises(VideoTooLargeError, match="span of frame times is "):
-        extract_keyframes(path, sampling=Sampling(sampler=sampler), limits=Limits(), **wanted)
+        extract_local(path, sampling=Sampling(sampler=sampler), limits=Limits(), **wanted)
 
 
 def test_ranges_are_held_to_the_limit_with_and_without_a_saved_index(write):
     # Ranges of a small file would be most of it.
     padding = struct.pack(">I4s", 1_000_000, b"free") + bytes(1_000_000 - 8)
     source = FileParts(write(with_sample_times([(40, 2**30)], timescale=12_800) + padding))
-    _, index = extract_keyframes_by_ranges(source, sampling=Sampling(), limits=FOREVER)
+    _, index = extract_ranges(source, sampling=Sampling(), limits=FOREVER)
 
     for known in ((), index):
         with pytest.raises(VideoTooLargeError, match="span of frame times is "):
-            extract_keyframes_by_ranges(source, sampling=Sampling(), limits=Limits(), known=known)
+            extract_ranges(source, sampling=Sampling(), limits=Limits(), known=known)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_recording_may_start_at_any_time(write, sampler):
     path = write(retimed("mkv", [EPOCH_MS + number * 40 for number in range(40)]))
 
-    frames = extract_keyframes(path, sampling=Sampling(sampler=sampler), limits=HOUR)
+    frames = extract_local(path, sampling=Sampling(sampler=sampler), limits=HOUR)
 
     assert frames.time_s[0] == EPOCH_MS / 1e3
     assert np.ptp(frames.time_s) < 2
@@ -79,12 +79,12 @@ def test_times_too_large_to_be_exact_are_refused(write):
     path = write(retimed("mkv", [2**60 + number * 40 for number in range(40)]))
 
     with pytest.raises(VideoTooLargeError, match="frame times reach 1,152,921,504,606,84"):
-        extract_keyframes(path, sampling=Sampling(), limits=FOREVER)
+        extract_local(path, sampling=Sampling(), limits=FOREVER)
 
 
 @pytest.fixture
 def frames(write):
-    return extract_keyframes(write(retimed("mp4", range(0, 1600, 40))), sampling=Sampling(), limits=HOUR)
+    return extract_local(write(retimed("mp4", range(0, 1600, 40))), sampling=Sampling(), limits=HOUR)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_random_timestamps_are_shown_or_refused_with_a_reason(write, sampler):
     for seed in range(30):
         path = write(fuzzed_timestamps(seed))
         with suppress(VideoError):  # any other error fails the test
-            frames = extract_keyframes(path, sampling=Sampling(sampler=sampler), limits=Limits())
+            frames = extract_local(path, sampling=Sampling(sampler=sampler), limits=Limits())
             shown = video_input(frames)[1]
             assert np.ptp(frames.time_s) <= Limits().max_duration_s, seed
             assert min(shown["frames_indices"]) >= 0, seed
@@ -133,7 +133,7 @@ def test_a_file_of_a_recording_is_as_long_as_its_frames_whenever_it_begins(make_
                 packet.pts, packet.dts, packet.stream = packet.pts + late, packet.dts + late, copy
                 target.mux(packet)
 
-    found = extract_keyframes(tmp_path / "late.mkv", sampling=Sampling(sampler="auto", num_frames=8))
+    found = extract_local(tmp_path / "late.mkv", sampling=Sampling(sampler="auto", num_frames=8))
 
     assert found.duration_s == pytest.approx(4, abs=0.1)
     assert (found.time_s[0], found.method) == (late_s, "index")

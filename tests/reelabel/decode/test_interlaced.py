@@ -6,7 +6,7 @@ import av
 import numpy as np
 import pytest
 
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
 from tests.reelabel.decode.nal_units import rewrite
 
@@ -54,7 +54,7 @@ def timed(unit):
 def test_frames_shown_as_fields_are_those_of_a_linear_decode(shown_as, decode_linearly, name, suffix, sampling):
     path = shown_as(name, suffix)
 
-    got = extract_keyframes(path, sampling=sampling, native=True)
+    got = extract_local(path, sampling=sampling, native=True)
 
     linear = {pts: pixels for pts, _, pixels in decode_linearly(path)}
     for pts, image in zip(got.pts.tolist(), got.images, strict=True):
@@ -67,7 +67,7 @@ def test_frames_shown_as_fields_are_those_of_a_linear_decode(shown_as, decode_li
 def test_pictures_that_are_coded_by_fields_need_no_linear_decode(make_clip, parameters, sampling):
     path = make_clip(b_frames=2, **{"x264-params": f"{parameters}:pic-struct=1"})
 
-    assert extract_keyframes(path, sampling=sampling).method != "linear"
+    assert extract_local(path, sampling=sampling).method != "linear"
 
 
 # Scaling lists (ITU-T H.264, 7.3.2.1.1.1): sixteen equal numbers, one that is the default, and six that are absent.
@@ -85,7 +85,7 @@ def test_scaling_lists_before_what_tells_of_fields_are_read_past(make_clip, tmp_
             if packet.size:
                 copy.mux(packet)
 
-    got = extract_keyframes(path, sampling=Sampling(num_frames=4), native=True)
+    got = extract_local(path, sampling=Sampling(num_frames=4), native=True)
 
     assert got.method == "index"
     linear = decode_linearly(path)

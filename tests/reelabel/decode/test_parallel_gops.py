@@ -14,7 +14,7 @@ from reelabel.decode.packet_decoder import affordable_threads
 from reelabel.decode.render import Renderer
 from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import VideoUnreadableError
-from reelabel.extract import extract_keyframes, extract_keyframes_of_file
+from reelabel.extract import extract_file, extract_local
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -62,9 +62,9 @@ def test_any_number_of_threads_gives_the_same_frames(make_clip, name, options):
     path = make_clip(name, **options)
 
     for sampling in (UNIFORM, EVERY_SECOND):
-        alone = extract_keyframes(path, sampling=sampling, limits=LIMITS)
+        alone = extract_local(path, sampling=sampling, limits=LIMITS)
         for threads in (2, 3, 8):
-            got = extract_keyframes(path, sampling=sampling, limits=LIMITS, threads=threads)
+            got = extract_local(path, sampling=sampling, limits=LIMITS, threads=threads)
             assert got.method == "seek"
             assert facts_of(got) == facts_of(alone)
 
@@ -72,7 +72,7 @@ def test_any_number_of_threads_gives_the_same_frames(make_clip, name, options):
 def test_no_gop_is_decoded_twice_by_several_decoders(make_clip):
     path = make_clip(frames=96, gop=12, b_frames=2)
 
-    alone, shared = (extract_keyframes(path, sampling=UNIFORM, limits=LIMITS, threads=count) for count in (1, 4))
+    alone, shared = (extract_local(path, sampling=UNIFORM, limits=LIMITS, threads=count) for count in (1, 4))
 
     assert shared.frames_decoded == alone.frames_decoded
 
@@ -96,7 +96,7 @@ def test_threads_are_divided_among_the_gops(make_clip, monkeypatch, sampling, go
         lambda decoder: (prepare(decoder), used.append(decoder.stream.codec_context.thread_count))[0],
     )
 
-    extract_keyframes(path, sampling=sampling, limits=LIMITS, threads=4)
+    extract_local(path, sampling=sampling, limits=LIMITS, threads=4)
 
     assert used == [threads_of_each] * decoders
 
@@ -107,7 +107,7 @@ def test_long_runs_are_shared_out_before_short_ones(make_clip, monkeypatch):
         gops, "decode_in_parallel", lambda runs, *others: shared.extend(runs) or decode_in_parallel(runs, *others)
     )
 
-    got = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=4), limits=LIMITS, threads=2)
+    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=4), limits=LIMITS, threads=2)
 
     assert got.frame_index.tolist() == [0, 31, 63, 95]
     assert [info.position for [info] in shared] == [0, 95, 63, 31]
@@ -115,7 +115,7 @@ def test_long_runs_are_shared_out_before_short_ones(make_clip, monkeypatch):
 
 def test_runs_wait_until_the_first_frame_has_settled_size_and_orientation(make_clip, monkeypatch):
     path = make_clip(frames=48, gop=12, rotation_deg=90)
-    first_pts = extract_keyframes(path, sampling=UNIFORM, limits=LIMITS).pts[0]
+    first_pts = extract_local(path, sampling=UNIFORM, limits=LIMITS).pts[0]
     settled, others = [], threading.Event()
     decode = RunDecoder.decode
 
@@ -132,7 +132,7 @@ def test_runs_wait_until_the_first_frame_has_settled_size_and_orientation(make_c
         Renderer, "from_frame", lambda frame, **named: (settled.append(frame.pts), from_frame(frame, **named))[1]
     )
 
-    extract_keyframes(path, sampling=UNIFORM, limits=LIMITS, threads=2)
+    extract_local(path, sampling=UNIFORM, limits=LIMITS, threads=2)
 
     assert settled == [first_pts]
 
@@ -147,7 +147,7 @@ def test_damage_in_any_gop_leads_to_the_linear_decode(make_clip, decode_linearly
     shown = {pts: image for pts, _, image in decode_linearly(path)}
     before = threading.active_count()
 
-    got = extract_keyframes(path, sampling=EVERY_SECOND, limits=LIMITS, native=True, threads=3)
+    got = extract_local(path, sampling=EVERY_SECOND, limits=LIMITS, native=True, threads=3)
 
     assert got.method == "linear"
     assert got.frames_decoded > 2 * 48
@@ -164,14 +164,14 @@ def test_no_thread_outlives_frames_that_cannot_be_used(make_clip, monkeypatch):
 
     monkeypatch.setattr(Renderer, "draw", refuse)
     with pytest.raises(VideoUnreadableError) as caught:
-        extract_keyframes(path, sampling=EVERY_SECOND, limits=LIMITS, threads=4)
+        extract_local(path, sampling=EVERY_SECOND, limits=LIMITS, threads=4)
 
     assert threading.active_count() == before, caught.value
 
 
 def test_one_decoder_goes_on_where_memory_does_not_suffice_for_several(make_clip, monkeypatch):
     path = make_clip(frames=48, gop=12, b_frames=2)
-    alone = extract_keyframes(path, sampling=EVERY_SECOND, limits=LIMITS)
+    alone = extract_local(path, sampling=EVERY_SECOND, limits=LIMITS)
     decode = RunDecoder.decode
 
     def run_out_of_memory(decoder, run):
@@ -182,7 +182,7 @@ def test_one_decoder_goes_on_where_memory_does_not_suffice_for_several(make_clip
 
     monkeypatch.setattr(RunDecoder, "decode", run_out_of_memory)
 
-    assert facts_of(extract_keyframes(path, sampling=EVERY_SECOND, limits=LIMITS, threads=3)) == facts_of(alone)
+    assert facts_of(extract_local(path, sampling=EVERY_SECOND, limits=LIMITS, threads=3)) == facts_of(alone)
 
 
 def test_threads_leave_room_in_a_limited_address_space(monkeypatch):
@@ -206,7 +206,7 @@ def test_much_is_shared_and_tiny_pictures_have_one_thread_each(make_clip, monkey
         RunDecoder, "__post_init__", lambda decoder: (prepare(decoder), threads.append(decoder.threads))[0]
     )
 
-    got = extract_keyframes(path, sampling=EVERY, limits=LIMITS, threads=8)
+    got = extract_local(path, sampling=EVERY, limits=LIMITS, threads=8)
 
     assert (threads, len(got.pts)) == (used, 96)
 
@@ -221,7 +221,7 @@ def test_roughly_decoded_frames_are_nearly_the_same(make_clip, codec):
 
 def read(path, **named):
     with open_video_file(path) as file:
-        return extract_keyframes_of_file(file, sampling=EVERY_SECOND, limits=LIMITS, **named)
+        return extract_file(file, sampling=EVERY_SECOND, limits=LIMITS, **named)
 
 
 @pytest.mark.system
@@ -232,4 +232,4 @@ def test_confined_processes_with_many_threads_and_little_memory_give_the_same_fr
         confined = [pool.extract(clip, sampling=sampling, limits=LIMITS) for clip in clips]
 
     for clip, got in zip(clips, confined, strict=True):
-        assert facts_of(got) == facts_of(extract_keyframes(clip, sampling=sampling, limits=LIMITS))
+        assert facts_of(got) == facts_of(extract_local(clip, sampling=sampling, limits=LIMITS))

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.exactness.shortcuts import shortcut_faults
 from reelabel.decode import gops
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
 from tests.reelabel.decode.nal_units import units_of
 
@@ -70,9 +70,9 @@ def test_keyframes_of_joined_clips_are_those_of_a_linear_decode(make_clip, tmp_p
 
     for sampling in SAMPLINGS:
         for threads in (1, 3):
-            got = extract_keyframes(path, sampling=sampling, native=True, threads=threads)
+            got = extract_local(path, sampling=sampling, native=True, threads=threads)
             for pts, image in zip(got.pts.tolist(), got.images, strict=True):
                 np.testing.assert_array_equal(image, linear[pts])
 
-    assert extract_keyframes(path, sampling=Sampling(num_frames=8)).method == method
+    assert extract_local(path, sampling=Sampling(num_frames=8)).method == method
     assert shortcut_faults(path)[1] == []

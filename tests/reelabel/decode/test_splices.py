@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sampling.options import Sampling
 from tests.reelabel.decode.nal_units import rewrite
@@ -69,7 +69,7 @@ def test_no_frame_around_a_splice_is_shown_or_counted_that_a_linear_decode_leave
     assert len(linear) < 48
 
     for sampling in SAMPLINGS:
-        got = extract_keyframes(path, sampling=sampling, native=True)
+        got = extract_local(path, sampling=sampling, native=True)
         is_read = name != "ends of sequences" or sampling.sampler != "keyframes"  # else the end is in another packet
         assert got.total_frames in {None, len(linear)} or not is_read
         assert_shown(got, linear)
@@ -82,6 +82,6 @@ def test_an_end_of_the_last_sequence_is_no_splice(make_clip, tmp_path):
         coded, tmp_path / "ended.mp4", lambda number, units: [*units, END_OF_SEQUENCE] if number == 47 else units
     )
 
-    got = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=9))
+    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=9))
 
     assert (got.method, got.total_frames) == ("seek", 48)

@@ -25,10 +25,10 @@ from reelabel.errors import (
     VideoRefusedError,
     VideoTooLargeError,
 )
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor, stat_video
-from reelabel.frames.fetch import FrameFetcher
+from reelabel.frames.extractor import FrameExtractor
+from reelabel.frames.fetch import FrameFetcher, stat_video
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.seal import Seal
@@ -49,7 +49,7 @@ def clip(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def local(clip):
-    return extract_keyframes(clip, sampling=SAMPLING, limits=Limits())
+    return extract_local(clip, sampling=SAMPLING, limits=Limits())
 
 
 def as_tar(data, *, copies=1):

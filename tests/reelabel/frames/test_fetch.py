@@ -15,7 +15,7 @@ from reelabel.errors import (
     VideoUnavailableError,
     VideoUnreadableError,
 )
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import index_key
 from reelabel.frames.fetch import FrameFetcher
@@ -59,7 +59,7 @@ def put(objects, store_settings):
 
 
 def test_a_remote_video_yields_the_frames_of_the_file_from_a_part_of_its_bytes(fetcher, put, clip):
-    local = extract_keyframes(clip, sampling=fetcher.sampling, limits=Limits())
+    local = extract_local(clip, sampling=fetcher.sampling, limits=Limits())
 
     got = fetcher.fetch(put(clip))
 
@@ -77,7 +77,7 @@ def test_a_store_without_etags_and_ranges_yields_the_frames_of_the_whole_file(fe
 
         got = elsewhere.fetch(objects.stat("s3://bucket/clip.mp4"))
 
-    local = extract_keyframes(clip, sampling=fetcher.sampling, limits=Limits())
+    local = extract_local(clip, sampling=fetcher.sampling, limits=Limits())
     np.testing.assert_array_equal(got.keyframes.images, local.images)
 
 
@@ -100,7 +100,7 @@ SEGMENT = Segment(9.1, 11.2)
 def test_a_segment_of_a_remote_video_is_read_at_about_its_bytes(fetcher, put, make_clip, name, share):
     path = make_clip(name, size=(160, 120), frames=480, gop=12, b_frames=2, qp="2")
     dense = replace(fetcher, sampling=Sampling(sampler="fps", fps=2), segment=SEGMENT)
-    local = extract_keyframes(path, sampling=dense.sampling, limits=Limits(), segment=SEGMENT)
+    local = extract_local(path, sampling=dense.sampling, limits=Limits(), segment=SEGMENT)
 
     got = dense.fetch(put(path))
 
@@ -127,7 +127,7 @@ def dense(fetcher):
 
 def test_a_frame_that_the_header_takes_for_a_keyframe_is_decoded_from_a_real_one(dense, put, make_clip):
     path = make_clip(size=(160, 120), frames=240, gop=24, qp="2")
-    intact = extract_keyframes(path, sampling=dense.sampling, limits=Limits(), segment=dense.segment)
+    intact = extract_local(path, sampling=dense.sampling, limits=Limits(), segment=dense.segment)
     flag_as_keyframe(path, 30)
 
     got = dense.fetch(put(path))
@@ -166,7 +166,7 @@ def test_the_index_of_an_earlier_version_of_a_video_is_not_used(fetcher, put, cl
     got = fetcher.fetch(put(replaced))
 
     assert (replaced, got.keyframes.method) == (clip, "index")
-    local = extract_keyframes(replaced, sampling=fetcher.sampling, limits=Limits())
+    local = extract_local(replaced, sampling=fetcher.sampling, limits=Limits())
     np.testing.assert_array_equal(got.keyframes.images, local.images)
     assert got.bytes_fetched < replaced.stat().st_size / 2
 
@@ -204,7 +204,7 @@ def test_a_video_replaced_during_reading_is_an_error(fetcher, put, clip, objects
 @pytest.fixture
 def behind(store_gate, fetcher, store_settings):
     """The fetcher, with the store behind the gate."""
-    there = store_settings.model_copy(update={"endpoint_url": f"http://127.0.0.1:{store_gate.port}"})
+    there = replace(store_settings, endpoint_url=f"http://127.0.0.1:{store_gate.port}")
     objects = ObjectStore(there)
     return replace(fetcher, objects=objects, cache=FrameCache(objects, f"{store_settings.uri}/cache"))
 
@@ -261,7 +261,7 @@ def test_an_inaccessible_cache_is_not_the_fault_of_a_video(behind, store_gate, p
 @pytest.mark.parametrize("verb", ["GET", "PUT"])
 def test_an_outage_of_the_cache_is_not_the_fault_of_a_web_server(store_gate, fetcher, clip, store_settings, verb):
     there = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": 1}
-    store = ObjectStore(store_settings.model_copy(update=there), WebSettings(allow_private=True))
+    store = ObjectStore(replace(store_settings, **there), WebSettings(allow_private=True))
     behind = replace(fetcher, objects=store, cache=FrameCache(store, f"{store_settings.uri}/cache"))
     with serving() as server:
         info = store.stat(server.add("/clip", body=clip.read_bytes()))

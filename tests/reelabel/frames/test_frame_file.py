@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infra.settings import StoreSettings
+from infra.settings.base import fields_of
 from reelabel.errors import FrameFileError, VideoTooLargeError
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.pixels import ExactEncoding, LosslessEncoding
@@ -159,4 +160,4 @@ def test_arbitrary_bytes_are_not_a_frame_file():
 
 
 def test_the_settings_offer_every_lossless_encoding():
-    assert StoreSettings.model_fields["encoding"].annotation == ExactEncoding
+    assert fields_of(StoreSettings)["encoding"].annotation == ExactEncoding

@@ -9,7 +9,7 @@ from reelabel.errors import (
     VideoTooLargeError,
     VideoUnreadableError,
 )
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.fetch import FrameFetcher
 from reelabel.frames.look import IndexReader
@@ -47,7 +47,7 @@ def test_an_index_tells_what_extraction_finds(reader, put, make_clip, name, plac
 
     index = reader.look(put(path) if place == "s3" else str(path)).index
 
-    found = extract_keyframes(path, sampling=Sampling())
+    found = extract_local(path, sampling=Sampling())
     np.testing.assert_array_equal(index.keyframe_ms, found.keyframe_ms)
     info = index.info
     assert (info.codec, info.width_px, info.height_px) == ("h264", 160, 120)

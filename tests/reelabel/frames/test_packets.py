@@ -8,7 +8,7 @@ import pytest
 
 from infra.settings import StoreSettings
 from reelabel.errors import FrameFileError, VideoError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import decode_frame_file
@@ -46,7 +46,7 @@ def test_packets_decode_to_the_extracted_pixels(preparer, pool, clip, options):
 
     file = stored(preparer, clip)
 
-    expected = extract_keyframes(clip, sampling=preparer.sampling, limits=Limits())
+    expected = extract_local(clip, sampling=preparer.sampling, limits=Limits())
     got = decode_frame_file(with_pixels(file, pool, Limits()))
     assert (file.encoding, got.encoding) == ("packets", "raw")
     np.testing.assert_array_equal(got.images, expected.images)
@@ -72,7 +72,7 @@ def test_packets_of_a_video_on_s3_are_stored_and_nothing_is_printed(
     first, again = stored(preparer, uri), stored(replace(preparer, sampling=Sampling(num_frames=3)), uri)
 
     for file, count in ((first, 4), (again, 3)):
-        expected = extract_keyframes(clip, sampling=Sampling(num_frames=count), limits=Limits())
+        expected = extract_local(clip, sampling=Sampling(num_frames=count), limits=Limits())
         assert file.encoding == "packets"
         np.testing.assert_array_equal(decode_frame_file(with_pixels(file, pool, Limits())).images, expected.images)
     assert capfd.readouterr() == ("", "")

@@ -86,7 +86,7 @@ OTHERS = {
     "source_uri": "s3://bucket/another.mp4",
     "fingerprint": "another",
     "segment_s": [0.0, 1.0],
-    "sampling": Sampling(num_frames=5).model_dump(mode="json"),
+    "sampling": Sampling(num_frames=5).to_dict(),
     "decoder": {"av": "0"},
     "key": f"v{SCHEMA_VERSION}/aa/{'a' * 32}.arrow",
     "schema": SCHEMA_VERSION - 1,

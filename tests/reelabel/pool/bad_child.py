@@ -2,6 +2,7 @@
 
 import array
 import fcntl
+import json
 import os
 import pickle
 import signal
@@ -9,24 +10,29 @@ import socket
 import struct
 import tempfile
 import time
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 
 from reelabel.errors import FallbackRequired
+from reelabel.index import VideoIndex, VideoInfo
 from reelabel.pool import child, transfer
-from reelabel.pool.messages import Begun, Failed, Reads
+from reelabel.pool.messages import Begun, Failed, Reads, encode_answer
+from reelabel.pool.transfer import pack_index
 from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.segment import WHOLE
 
 PREFIX = b"do "
-honest_extract = child.extract
+honest_extract, honest_opened = child.extract, child._opened
 
 
 def main(descriptor):
     child.extract = extract
     child._extract_in_order = extract_in_order
+    child._opened = opened
     child.main(descriptor)
 
 
@@ -42,6 +48,18 @@ def extract(connection, request, descriptor):
     BEHAVIOURS[name](connection, request, *arguments)
     time.sleep(60)
     raise AssertionError
+
+
+@contextmanager
+def opened(connection, request, descriptor):
+    """Open a video honestly, unless it says what its index is."""
+    head = b"" if descriptor is None else os.pread(descriptor, 4096, 0)
+    if head.startswith(PREFIX):
+        name, *arguments = head.decode().split()[1:]
+        BEHAVIOURS[name](connection, request, *arguments)
+        time.sleep(60)
+    with honest_opened(connection, request, descriptor) as video:
+        yield video
 
 
 def extract_in_order(connection, request, descriptor):
@@ -94,7 +112,7 @@ def changed_answer(request, *, change=None, seals=transfer._SEALS, write=None, *
         os.write(copy, write(bytearray(os.pread(descriptor, 1 << 20, 0))))
         fcntl.fcntl(copy, fcntl.F_ADD_SEALS, transfer._SEALS)
         descriptor = copy
-    text = message.model_copy(update=changed).model_dump_json()
+    text = json.dumps(message.to_dict() | changed, separators=(",", ":"))
     return (change(text) if change else text).encode(), descriptor
 
 
@@ -110,6 +128,43 @@ def put(offset, value):
         return data
 
     return write
+
+
+@behaviour
+def index_with(connection, request, name=None, value=None):
+    """Send an index, with another value of a field, of its `info` or of a column of the memory file."""
+    message, descriptor = pack_index(index(), (), request)
+    answer = message.to_dict()
+    if name in COLUMNS:
+        column = np.array(json.loads(value), np.uint8 if name.startswith("is_") else None)
+        _, descriptor = pack_index(index(**{name: column}), (), request)
+    elif name in answer["info"]:
+        answer["info"][name] = json.loads(value)
+    elif name:
+        answer[name] = json.loads(value)
+    child.send(connection, json.dumps(answer).encode(), descriptor)
+
+
+COLUMNS = {
+    "pts": np.array([0, 1]),
+    "pos": np.array([10, 20]),
+    "size": np.array([9, 9]),
+    "order": np.array([0, 1]),
+    "position": np.array([0, 1]),
+    "time_s": np.array([0.0, 1.0]),
+    "keyframe_s": np.array([0.0, 1.0]),
+    "is_keyframe": np.ones(2, np.bool_),
+    "is_shown": np.ones(2, np.bool_),
+}
+
+
+def index(**changed):
+    """Return an index that a pool would take, but for the columns that are changed."""
+    info = VideoInfo(container="mp4", codec="h264", width_px=8, height_px=8, fps=1.0, duration_s=2.0, frames=2)
+    made = VideoIndex(info=info, kind="container", lists="keyframes", keyframes=2, total_frames=2, **COLUMNS)
+    for name, column in changed.items():
+        object.__setattr__(made, name, column)  # unchecked
+    return made
 
 
 IMAGES = 2 * 8 * 8 * 3
@@ -261,7 +316,7 @@ def descriptor_of_a_file(connection, request):
 def file_of_holes(connection, request):
     message, _ = transfer.pack_frames(frames(), (), request)
     holes = os.memfd_create("frames", os.MFD_ALLOW_SEALING)
-    message = message.model_copy(update={"height_px": 4096, "width_px": 4096})
+    message = replace(message, height_px=4096, width_px=4096)
     os.ftruncate(
         holes, sum(column.size_bytes + transfer._padding(column.size_bytes) for column in transfer._columns(message))
     )
@@ -273,7 +328,7 @@ def file_of_holes(connection, request):
 def flood_of_descriptors(connection, request):
     message, descriptor = transfer.pack_frames(frames(), (), request)
     rights = array.array("i", [descriptor] * 200)
-    text = message.model_dump_json().encode()
+    text = encode_answer(message)
     connection.sendmsg([struct.pack("!Q", len(text))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     connection.sendall(text)
 
@@ -281,7 +336,7 @@ def flood_of_descriptors(connection, request):
 @behaviour
 def descriptors_in_the_body(connection, request):
     message, descriptor = transfer.pack_frames(frames(), (), request)
-    text = message.model_dump_json().encode()
+    text = encode_answer(message)
     connection.sendall(struct.pack("!Q", len(text)))
     for at in range(0, len(text), 16):
         rights = array.array("i", [descriptor] * 10)

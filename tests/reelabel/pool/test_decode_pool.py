@@ -24,7 +24,7 @@ from reelabel.errors import (
     VideoEmptyError,
     VideoMissingError,
 )
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
 from reelabel.pool import process as process_module
@@ -61,7 +61,7 @@ def test_frames_of_a_child_equal_those_of_this_process(pool, make_clip):
 
     got = pool.extract(clip, **WANTED)
 
-    expected = extract_keyframes(clip, **WANTED)
+    expected = extract_local(clip, **WANTED)
     for name in ("images", "pts", "time_s", "frame_index", "is_keyframe", "picks", "keyframe_ms"):
         np.testing.assert_array_equal(getattr(got, name), getattr(expected, name))
         assert getattr(got, name).dtype == getattr(expected, name).dtype
@@ -74,7 +74,7 @@ def test_each_sampler_works_in_a_locked_child(pool, make_clip):
 
     for name in dense_samplers():
         sampled = pool.extract(clip, sampling=Sampling(sampler=name), limits=limits)
-        expected = extract_keyframes(clip, sampling=Sampling(sampler=name), limits=limits)
+        expected = extract_local(clip, sampling=Sampling(sampler=name), limits=limits)
         assert sampled.pts[sampled.picks].tolist() == expected.pts[expected.picks].tolist()
 
 
@@ -153,7 +153,7 @@ def test_children_are_locked_and_their_time_is_reported(make_clip):
         child = only_child(pool)
         status = Path(f"/proc/{child}/status").read_text()
 
-        np.testing.assert_array_equal(got.images, extract_keyframes(clip, **WANTED).images)
+        np.testing.assert_array_equal(got.images, extract_local(clip, **WANTED).images)
         assert locks_of(child) == LOCKS
         assert "Threads:\t1" in status.splitlines()
         with pytest.raises(DecoderTimeoutError, match="0 s of CPU time"):
@@ -466,11 +466,11 @@ def test_a_sampler_of_an_interactive_session_is_refused_in_one_sentence(make_cli
 
 def test_a_video_may_be_a_path_or_its_bytes(pool, make_clip):
     clip = make_clip()
-    expected = extract_keyframes(clip)
+    expected = extract_local(clip)
 
     for video in (clip, str(clip), clip.read_bytes()):
         np.testing.assert_array_equal(pool.extract(video).images, expected.images)
-        np.testing.assert_array_equal(extract_keyframes(video).images, expected.images)
+        np.testing.assert_array_equal(extract_local(video).images, expected.images)
 
 
 def test_a_forked_process_is_refused_instead_of_sharing_decoding_processes(make_clip):

@@ -4,7 +4,7 @@ import math
 import os
 import time
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +14,11 @@ from reelabel.limits import Limits
 from reelabel.pool import fork_server
 from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.pool.messages import Request, parse_answer
+from reelabel.pool.messages import Index, Info, Request, parse_answer
 from reelabel.pool.transfer import sampled_frames, unpack_frames
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE
+from reelabel.sources.video_file import open_video_file
 from tests.reelabel.pool import bad_child
 
 pytestmark = pytest.mark.xdist_group("hostile child")
@@ -99,6 +100,77 @@ def test_an_invalid_answer_fails_its_video_and_stops_its_process(bad_pool, video
     assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
     assert not before & set(bad_pool.process_ids)
     assert open_descriptors() <= descriptors
+
+
+# A value of each field of an index, of what its header states and of each column, that no honest process sends.
+WRONG_INDEX = {
+    "kind": '"indices"',
+    "info": "null",
+    "source": '"linear"',
+    "lists": '"packets"',
+    "rows": 3,
+    "shown": 1,
+    "has_times": 1,
+    "is_listed": "null",
+    "keyframes": 3,
+    "first_s": '"0"',
+    "last_s": "true",
+    "total_frames": -1,
+    "is_whole": 0,
+    "is_start_known": '"yes"',
+    "is_order_proven": "[true]",
+    "doubt": 7,
+    "note": '["x"]',
+    "reads": 0.5,
+}
+WRONG_INFO = {
+    "container": 7,
+    "codec": "null",
+    "width_px": -1,
+    "height_px": 2**31,
+    "hdr": '"SDR"',
+    "time_base": '"1/0"',
+    "fps": -1.0,
+    "duration_s": '"2"',
+    "pixel_aspect": "NaN",
+    "crop": "[0,0,0]",
+    "frames": "true",
+}
+WRONG_COLUMNS = {
+    "pos": "[-1,0]",
+    "size": "[9,-9]",
+    "order": "[0,2]",
+    "position": "[-2,0]",
+    "time_s": "[1.0,0.0]",
+    "keyframe_s": "[0.0,NaN]",
+    "is_keyframe": "[1,2]",
+    "is_shown": "[7,1]",
+}
+WRONG = WRONG_INDEX | WRONG_INFO | WRONG_COLUMNS | {"colour": 3}
+
+
+def test_each_field_of_an_index_has_a_wrong_value():
+    assert WRONG_INDEX.keys() == {each.name for each in fields(Index)}
+    assert WRONG_INFO.keys() == {each.name for each in fields(Info)}
+    assert WRONG_COLUMNS.keys() == bad_child.COLUMNS.keys() - {"pts"}  # which may be any
+
+
+def test_an_index_that_an_honest_process_sends_is_taken(bad_pool, video):
+    with open_video_file(video("index_with")) as file:
+        index, _, _ = bad_pool.read_index(file, limits=Limits(), lists="keyframes")
+
+    assert (index.times_ms.tolist(), index.info.codec) == ([0, 1000], "h264")
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_index_with_a_wrong_value_in_any_field_is_refused(bad_pool, video, make_clip, name):
+    with (
+        open_video_file(video("index_with", name, WRONG[name])) as file,
+        pytest.raises(DecoderCrashedError, match=r"sent something invalid .*; do not trust the video\.$"),
+    ):
+        bad_pool.read_index(file, limits=Limits(), lists="keyframes")
+
+    assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
 
 
 @pytest.mark.parametrize("behaviour", ["drip", "descriptors_in_the_body"])

@@ -17,7 +17,7 @@ from PIL.Image import fromarray
 
 from reelabel import PrepareVideo
 from reelabel.errors import ConfigurationError, SandboxUnavailableError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.integrations.ray_data import worker
 from reelabel.integrations.ray_data.options import parse_sampling
 from reelabel.integrations.ray_data.rows import frames_of, object_column
@@ -33,7 +33,7 @@ LOOK, WHOLE = "bytes=0-0", "bytes=0-"
 
 def test_frames_equal_those_of_extract_and_other_columns_are_kept(preparing, make_clip):
     path = make_clip()
-    expected = extract_keyframes(path, sampling=parse_sampling({"num_frames": 4}), limits=Limits())
+    expected = extract_local(path, sampling=parse_sampling({"num_frames": 4}), limits=Limits())
 
     got = preparing()({"id": np.array([7]), "video_uri": np.array([str(path)])})
 
@@ -99,7 +99,7 @@ def test_sampling_may_be_given_in_ray_datas_terms_or_ours(given, expected):
 
 def test_a_row_about_a_segment_has_the_frames_of_that_segment(preparing, make_clip):
     path = make_clip(frames=48, fps=12)
-    whole = extract_keyframes(path, sampling=parse_sampling({"fps": 3}), limits=Limits())
+    whole = extract_local(path, sampling=parse_sampling({"fps": 3}), limits=Limits())
 
     got = preparing(sampling={"fps": 3})(
         {"video_uri": [str(path)] * 3, "start_s": [np.nan, 1.0, 2.0], "end_s": [None, 2.0, 1.0]}
@@ -194,7 +194,7 @@ def test_a_uri_that_is_empty_is_a_failure(preparing, column):
 
 def test_how_far_each_frame_is_from_the_instant_it_was_chosen_for_is_told(preparing, make_clip):
     path = make_clip()
-    expected = extract_keyframes(path, sampling=parse_sampling({"fps": 5}), limits=Limits())
+    expected = extract_local(path, sampling=parse_sampling({"fps": 5}), limits=Limits())
 
     [[meta]] = preparing(sampling={"fps": 5})({"video_uri": [str(path)]})["video_meta"]
 

@@ -8,7 +8,7 @@ import pytest
 from PIL.Image import Image
 
 from reelabel import PrepareVideo
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.integrations.ray_data.options import parse_sampling
 from reelabel.integrations.ray_data.worker import get_worker
 from reelabel.integrations.vllm.video_input import video_input
@@ -49,9 +49,7 @@ def test_actors_yield_arrays_and_download_one_address_once(ray, make_clip, serve
 def test_chat_messages_become_input_of_our_engine(ray, make_clip):
     path = make_clip()
     messages = [[{"role": "user", "content": [{"type": kind, kind: url}]}] for kind, url in _parts(path)]
-    expected, metadata = video_input(
-        extract_keyframes(path, sampling=parse_sampling(OPTIONS["sampling"]), limits=Limits())
-    )
+    expected, metadata = video_input(extract_local(path, sampling=parse_sampling(OPTIONS["sampling"]), limits=Limits()))
 
     rows = ray.data.from_items([{"messages": message} for message in messages], override_num_blocks=3)
     got = rows.map_batches(PrepareVideo(**OPTIONS, pack_for_model=True), batch_size=1).take_all()

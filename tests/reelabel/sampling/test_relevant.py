@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from infra.settings.sampling import SamplingSettings
-from reelabel.errors import SamplingRefusedError
-from reelabel.extract import extract_keyframes
+from reelabel.errors import InvalidOptionError, SamplingRefusedError
+from reelabel.extract import extract_local
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -25,13 +24,11 @@ FACTS = VideoProperties(total_frames=48, fps=12.0, duration_s=4.0)
 @pytest.mark.parametrize("segment", [Segment(), Segment(1.0, 3.5)])
 def test_the_frames_of_the_named_times_are_extracted(make_clip, name, options, segment):
     path = make_clip(name, frames=48, gop=12, **options)
-    every = extract_keyframes(
-        path, sampling=Sampling(sampler="uniform", num_frames=-1), limits=Limits(), segment=segment
-    )
+    every = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=-1), limits=Limits(), segment=segment)
     rows = [1, 7, 8, 20]
     times_ms = tuple(round(time_s * 1e3) for time_s in every.time_s[rows])
 
-    got = extract_keyframes(
+    got = extract_local(
         path, sampling=Sampling(sampler="relevant", times_ms=times_ms), limits=Limits(), segment=segment
     )
 
@@ -66,7 +63,7 @@ def test_a_video_without_times_is_refused():
     ],
 )
 def test_combinations_without_sense_are_refused_in_a_sentence(options, message):
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(InvalidOptionError, match=message):
         Sampling(**options)
 
 
@@ -85,5 +82,5 @@ def test_the_times_are_part_of_what_a_frame_file_is_asked_for_by():
     keys = {FrameIdentity(source_uri="a.mp4", fingerprint="1", sampling=each).key for each in chosen}
 
     assert len(keys) == 2
-    assert "times_ms" not in Sampling(sampler="relevant").model_dump()  # nor in the id of a spec
+    assert "times_ms" not in Sampling(sampler="relevant").to_dict()  # nor in the id of a spec
     assert with_sampler(chosen[0], "uniform").times_ms is None

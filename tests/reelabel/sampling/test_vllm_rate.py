@@ -4,7 +4,7 @@ import cv2
 import pytest
 
 from benchmarks.media.matrix import Cell
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.properties import VideoProperties
@@ -23,7 +23,7 @@ def test_samplers_use_the_frame_rate_that_vllm_uses(cell, options, tmp_path):
     rate = cv2.VideoCapture(str(path)).get(cv2.CAP_PROP_FPS)
 
     sampling = Sampling(num_frames=32, **options)
-    got = extract_keyframes(path, sampling=sampling)
+    got = extract_local(path, sampling=sampling)
 
     facts = VideoProperties(total_frames=got.total_frames, fps=rate, duration_s=got.total_frames / rate)
     assert got.fps == pytest.approx(rate)

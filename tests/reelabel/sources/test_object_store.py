@@ -1,6 +1,7 @@
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -171,7 +172,7 @@ def test_a_bucket_that_has_an_impossible_name_is_named():
 
 
 def test_a_wrong_secret_names_the_setting(store_settings):
-    wrong = store_settings.model_copy(update={"secret_access_key": SecretStr("wrong")})
+    wrong = replace(store_settings, secret_access_key=SecretStr("wrong"))
 
     for use in (ObjectStore(wrong).stat, ObjectStore(wrong).read, lambda uri: ObjectStore(wrong).replace(uri, b"")):
         with pytest.raises(ConfigurationError, match=r"store\.secret_access_key") as caught:
@@ -208,7 +209,7 @@ def test_a_store_counts_as_available_whatever_it_answers(objects, store_settings
     elsewhere = [nobody, str(tmp_path / "none" / "clip.mp4"), "data:video/mp4;base64,AAAA", "gopher://host/clip.mp4"]
     objects.reach([*missing, *elsewhere, "s3://bucket"])
 
-    shut = store_settings.model_copy(update={"endpoint_url": f"http://127.0.0.1:{free_port()}", "max_attempts": 1})
+    shut = replace(store_settings, endpoint_url=f"http://127.0.0.1:{free_port()}", max_attempts=1)
     ObjectStore(shut).reach(elsewhere)
     with pytest.raises(StoreUnavailableError, match=r"store\.endpoint_url"):
         ObjectStore(shut).reach(missing)
@@ -230,7 +231,7 @@ def test_a_server_that_ignores_ranges_is_noticed():
 
 def test_plain_http_to_a_server_that_speaks_tls_is_told_from_one_that_is_not_running(store_settings):
     address = store_settings.endpoint_url.replace("https://", "http://")
-    plain = ObjectStore(store_settings.model_copy(update={"endpoint_url": address, "max_attempts": 1}))
+    plain = ObjectStore(replace(store_settings, endpoint_url=address, max_attempts=1))
 
     for ask in (lambda: plain.read(f"{store_settings.uri}/x"), lambda: next(plain.list(store_settings.uri), None)):
         with pytest.raises(

@@ -1,5 +1,7 @@
 """S3 answers that are cut off in the middle."""
 
+from dataclasses import replace
+
 import pytest
 
 from reelabel.errors import DiskFullError, LoginRefusedError, StoreUnavailableError
@@ -16,7 +18,7 @@ def behind(store_gate, store_settings, objects):
     uri = f"{store_settings.uri}/broken/clip.mp4"
     objects.replace(uri, DATA)
     there = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": ATTEMPTS}
-    return ObjectStore(store_settings.model_copy(update=there)), uri
+    return ObjectStore(replace(store_settings, **there)), uri
 
 
 def read(store, uri, _folder):

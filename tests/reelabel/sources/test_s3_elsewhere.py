@@ -27,7 +27,7 @@ def elsewhere(server):
     """Sets how the server behaves, and returns a store on it with some objects."""
 
     def behave(**behaviour):
-        store = ObjectStore(server.settings.model_copy(update={"max_attempts": behaviour.pop("max_attempts", 4)}))
+        store = ObjectStore(replace(server.settings, max_attempts=behaviour.pop("max_attempts", 4)))
         for name, value in behaviour.items():
             setattr(server, name, value)
         server.requests.clear()
@@ -107,7 +107,7 @@ def test_a_store_that_refuses_three_of_four_requests_is_got_through_to(elsewhere
 
 def test_a_store_that_refuses_everything_is_given_up_after_the_time_of_one_attempt(server, elsewhere):
     elsewhere(refused=4)
-    store = ObjectStore(server.settings.model_copy(update={"connect_timeout_s": 0.3, "read_timeout_s": 0.7}))
+    store = ObjectStore(replace(server.settings, connect_timeout_s=0.3, read_timeout_s=0.7))
     started = time.monotonic()
 
     with pytest.raises(StoreUnavailableError, match=r"HTTP 503\) after all attempts; try again later"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reelabel.errors import FallbackRequired, StoreUnavailableError
-from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.extract import extract_local, extract_ranges
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.sparse_file import ByteRange, SparseFile
@@ -100,9 +100,9 @@ def test_known_extents_are_not_fetched():
 
 def test_frames_read_in_parts_equal_those_of_the_whole_file(clip):
     source = Memory(clip.read_bytes())
-    whole = extract_keyframes(clip, sampling=SAMPLING, limits=Limits())
+    whole = extract_local(clip, sampling=SAMPLING, limits=Limits())
 
-    got, _ = extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits())
+    got, _ = extract_ranges(source, sampling=SAMPLING, limits=Limits())
 
     assert (got.method, got.pts.tolist()) == ("index", whole.pts.tolist())
     np.testing.assert_array_equal(got.images, whole.images)
@@ -111,12 +111,12 @@ def test_frames_read_in_parts_equal_those_of_the_whole_file(clip):
 
 def test_with_a_known_header_only_frames_are_read(clip):
     data = clip.read_bytes()
-    _, header = extract_keyframes_by_ranges(Memory(data), sampling=Sampling(num_frames=2), limits=Limits())
+    _, header = extract_ranges(Memory(data), sampling=Sampling(num_frames=2), limits=Limits())
     source = Memory(data)
 
-    got, _ = extract_keyframes_by_ranges(source, sampling=SAMPLING, limits=Limits(), known=header)
+    got, _ = extract_ranges(source, sampling=SAMPLING, limits=Limits(), known=header)
 
-    fresh, _ = extract_keyframes_by_ranges(Memory(data), sampling=SAMPLING, limits=Limits())
+    fresh, _ = extract_ranges(Memory(data), sampling=SAMPLING, limits=Limits())
     np.testing.assert_array_equal(got.images, fresh.images)
     assert got.bytes_fetched < fresh.bytes_fetched
     assert len(source.given) <= 4
@@ -126,12 +126,12 @@ def test_a_container_without_an_index_is_read_whole(make_clip):
     data = make_clip("clip.ts", size=(160, 120), frames=240, **LARGE).read_bytes()
 
     with pytest.raises(FallbackRequired, match="no index"):
-        extract_keyframes_by_ranges(Memory(data), sampling=SAMPLING, limits=Limits())
+        extract_ranges(Memory(data), sampling=SAMPLING, limits=Limits())
 
 
 def test_a_small_file_is_read_whole(make_clip):
     with pytest.raises(FallbackRequired, match="most of the file") as error:
-        extract_keyframes_by_ranges(Memory(make_clip().read_bytes()), sampling=SAMPLING, limits=Limits())
+        extract_ranges(Memory(make_clip().read_bytes()), sampling=SAMPLING, limits=Limits())
 
     assert error.value.bytes_fetched >= 0
 
@@ -141,9 +141,7 @@ def test_an_error_of_a_source_is_raised_unchanged_wherever_it_occurs(make_clip, 
     path = make_clip(size=(160, 120), frames=240, gop=24, **LARGE)
 
     with pytest.raises(StoreUnavailableError):
-        extract_keyframes_by_ranges(
-            Memory(path.read_bytes(), failing_after=failing_after), sampling=SAMPLING, limits=Limits()
-        )
+        extract_ranges(Memory(path.read_bytes(), failing_after=failing_after), sampling=SAMPLING, limits=Limits())
 
 
 def a_range_that_comes_late():

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from reelabel.errors import JobError, ObjectChangedError, ObjectMissingError, ReelabelError, VideoRefusedError
-from reelabel.frames.extractor import stat_video
-from reelabel.frames.fetch import FrameFetcher
+from reelabel.frames.fetch import FrameFetcher, stat_video
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.extraction.loaders import FileParts
 from reelabel.decode.assemble import ExtractionRequest
-from reelabel.extract import extract_keyframes_by_ranges
+from reelabel.extract import extract_ranges
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
@@ -65,7 +65,7 @@ def clips(tmp_path_factory):
 
 
 def by_ranges(path, sampling, segment=WHOLE, **wanted):
-    return extract_keyframes_by_ranges(FileParts(path), sampling=sampling, limits=LIMITS, segment=segment, **wanted)
+    return extract_ranges(FileParts(path), sampling=sampling, limits=LIMITS, segment=segment, **wanted)
 
 
 def linearly(path, sampling, segment=WHOLE):

@@ -15,7 +15,7 @@ from benchmarks.media.matrix import Cell
 from benchmarks.media.recipe import make_clip, read_number
 from reelabel import PrepareVideo
 from reelabel.errors import FallbackRequired
-from reelabel.extract import VideoInOrder, extract_keyframes, extract_keyframes_by_ranges
+from reelabel.extract import VideoInOrder, extract_local, extract_ranges
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from reelabel.output_order import ClockReader, output_order, play_times
@@ -87,7 +87,7 @@ def numbers_of(got):
 def test_each_frame_is_at_its_place_and_time(file_of, cell, sampling, segment):
     note, first = FILES[cell]
 
-    got = extract_keyframes(file_of(cell), sampling=sampling, native=True, segment=segment)
+    got = extract_local(file_of(cell), sampling=sampling, native=True, segment=segment)
 
     since = numbers_of(got) - first
     assert (np.diff(since) > 0).all()
@@ -104,7 +104,7 @@ def test_each_frame_is_at_its_place_and_time(file_of, cell, sampling, segment):
 def test_frames_spread_over_a_video_are_evenly_spread_over_what_the_decoder_outputs(file_of, cell):
     note, first = FILES[cell]
 
-    got = extract_keyframes(file_of(cell), sampling=Sampling(sampler="uniform", num_frames=8), native=True)
+    got = extract_local(file_of(cell), sampling=Sampling(sampler="uniform", num_frames=8), native=True)
 
     assert (numbers_of(got) - first).tolist() == np.linspace(0, got.total_frames - 1, 8, dtype=int).tolist()
     assert note in got.reason
@@ -132,12 +132,12 @@ def test_a_note_says_from_when_on_the_video_goes_on_in_another_stream(file_of, t
     others = {"mpegts_start_pid": "512", "mpegts_pmt_start_pid": "4352"}
     path.write_bytes(first + make_clip(replace(Cell("ts", "h264").recipe, mux_options=others, first_number=40)))
 
-    got = extract_keyframes(path, sampling=Sampling(sampler=sampler, num_frames=8), native=True)
+    got = extract_local(path, sampling=Sampling(sampler=sampler, num_frames=8), native=True)
 
     assert numbers_of(got).max() < 40
     assert got.reason.endswith("; from 1.6 s on, the video goes on in another stream (PID 512), which is not shown")
     path.write_bytes(2 * first)
-    assert "another stream" not in extract_keyframes(path, sampling=Sampling(sampler=sampler), native=True).reason
+    assert "another stream" not in extract_local(path, sampling=Sampling(sampler=sampler), native=True).reason
 
 
 def test_pieces_of_joined_recordings_follow_each_other(file_of):
@@ -151,7 +151,7 @@ def test_pieces_of_joined_recordings_follow_each_other(file_of):
 
 
 def test_every_keyframe_of_joined_recordings_is_in_its_place(file_of):
-    got = extract_keyframes(file_of(Cell("ts", "h264", "joined")), sampling=Sampling(), native=True, every=True)
+    got = extract_local(file_of(Cell("ts", "h264", "joined")), sampling=Sampling(), native=True, every=True)
 
     assert got.frame_index.tolist() == numbers_of(got).tolist() == list(range(0, 80, 10))
     assert (got.keyframe_ms - got.first_ms).tolist() == list(range(0, 3200, 400))
@@ -164,24 +164,24 @@ def test_ranges_are_refused_where_timestamps_do_not_show_the_order(file_of, tmp_
     path = padded(file_of(Cell("mp4", "h264", "times-of-decoding-open-gop")), tmp_path)
 
     with pytest.raises(FallbackRequired, match="timestamps do not show the order of frames"):
-        extract_keyframes_by_ranges(FileParts(path), sampling=sampling, limits=Limits())
+        extract_ranges(FileParts(path), sampling=sampling, limits=Limits())
 
 
 def test_a_saved_index_is_refused_where_timestamps_do_not_show_the_order(file_of, tmp_path):
     path = padded(file_of(Cell("mp4", "h264", "times-of-decoding-open-gop")), tmp_path)
     one, four = Sampling(num_frames=1), Sampling(num_frames=4)
-    _, known = extract_keyframes_by_ranges(FileParts(path), sampling=one, limits=Limits(), segment=Segment(None, 0.1))
+    _, known = extract_ranges(FileParts(path), sampling=one, limits=Limits(), segment=Segment(None, 0.1))
 
     assert isinstance(known, KeyframeTable)
     with pytest.raises(FallbackRequired, match="timestamps do not show the order of frames"):
-        extract_keyframes_by_ranges(FileParts(path), sampling=four, limits=Limits(), known=known)
+        extract_ranges(FileParts(path), sampling=four, limits=Limits(), known=known)
 
 
 @pytest.mark.parametrize("sampler", ["keyframes", "uniform"])
 def test_a_segment_counts_from_the_leading_pictures_that_are_shown_first(file_of, sampler):
     path = file_of(Cell("mkv", "hevc", "leading-pictures"))
 
-    got = extract_keyframes(
+    got = extract_local(
         path, sampling=Sampling(sampler=sampler, num_frames=1), native=True, segment=Segment(0.07, 0.09)
     )
 
@@ -199,9 +199,7 @@ def test_the_packets_of_joined_recordings_are_not_listed(file_of):
 
 def test_a_frame_without_a_timestamp_is_timed_by_its_neighbours(file_of):
     """In MPEG-PS, only some frames of H.264 have one, and the first is not at zero."""
-    got = extract_keyframes(
-        file_of(Cell("ps", "h264")), sampling=Sampling(sampler="uniform", num_frames=-1), native=True
-    )
+    got = extract_local(file_of(Cell("ps", "h264")), sampling=Sampling(sampler="uniform", num_frames=-1), native=True)
 
     assert NO_PTS in got.pts
     assert np.diff(got.time_s) == pytest.approx(np.full(39, 1 / FPS), abs=1e-4)
@@ -238,7 +236,7 @@ def assert_all_are_shown(tmp_path, data):
     path = tmp_path / "clip"
     path.write_bytes(data)
 
-    got = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=-1), native=True)
+    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=-1), native=True)
     linear = decode_linearly(path).frames
 
     assert check_file(path).faults == ()

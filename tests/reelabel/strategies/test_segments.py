@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.extraction.loaders import FileParts
 from reelabel.errors import SamplingRefusedError
-from reelabel.extract import extract_keyframes, extract_keyframes_by_ranges
+from reelabel.extract import extract_local, extract_ranges
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -86,10 +86,10 @@ def test_every_sampler_takes_the_true_frames_of_a_segment(clips, name, sampling,
         wanted = expected(sampling, segment, times_s, are_key)
     except SamplingRefusedError:  # too short for it
         with pytest.raises(SamplingRefusedError):
-            extract_keyframes(path, sampling=sampling, limits=LIMITS, segment=segment)
+            extract_local(path, sampling=sampling, limits=LIMITS, segment=segment)
         return
 
-    got = extract_keyframes(path, sampling=sampling, limits=LIMITS, native=True, segment=segment)
+    got = extract_local(path, sampling=sampling, limits=LIMITS, native=True, segment=segment)
 
     np.testing.assert_allclose(got.time_s[got.picks], times_s[wanted], atol=1e-3)
     for image, row in zip(got.images[got.picks], wanted, strict=True):
@@ -101,7 +101,7 @@ def test_every_sampler_takes_the_true_frames_of_a_segment(clips, name, sampling,
 def test_a_segment_without_a_keyframe_shows_the_last_one_before_it_and_says_so(clips):
     path, *_ = clips["clip.mp4"]
 
-    got = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=LIMITS, segment=Segment(1.5, 1.9))
+    got = extract_local(path, sampling=Sampling(num_frames=4), limits=LIMITS, segment=Segment(1.5, 1.9))
 
     assert got.time_s.tolist() == [1.0]
     assert got.reason == "the segment contains no keyframe; the last one before it is used"
@@ -111,7 +111,7 @@ def test_a_segment_after_the_end_is_refused(clips):
     path, *_ = clips["clip.mp4"]
     for sampling in (Sampling(), Sampling(sampler="uniform")):
         with pytest.raises(SamplingRefusedError, match="starts at 9 s, but the video ends at 4 s; correct start_s"):
-            extract_keyframes(path, sampling=sampling, limits=LIMITS, segment=Segment(9.0, 12.0))
+            extract_local(path, sampling=sampling, limits=LIMITS, segment=Segment(9.0, 12.0))
 
 
 def test_segments_of_a_remote_video_always_count_from_its_first_frame(tmp_path):
@@ -120,7 +120,7 @@ def test_segments_of_a_remote_video_always_count_from_its_first_frame(tmp_path):
     known = ()
 
     for _ in range(2):
-        got, known = extract_keyframes_by_ranges(
+        got, known = extract_ranges(
             FileParts(path), sampling=Sampling(num_frames=1), limits=LIMITS, segment=Segment(2.0, 3.0), known=known
         )
         assert got.time_s.tolist() == pytest.approx([3.0 - MISSING / FPS])
@@ -132,12 +132,10 @@ def test_segments_of_a_remote_video_always_count_from_its_first_frame(tmp_path):
 def test_only_the_keyframes_of_a_remote_videos_segment_are_read(tmp_path, name):
     path = write_clip(tmp_path / name, gop=FPS, **CLIPS[name], **LARGE)
     segment = Segment(5.0, 7.5)
-    whole = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=LIMITS, segment=segment)
+    whole = extract_local(path, sampling=Sampling(num_frames=4), limits=LIMITS, segment=segment)
 
-    first, index = extract_keyframes_by_ranges(
-        FileParts(path), sampling=Sampling(num_frames=4), limits=LIMITS, segment=segment
-    )
-    again, _ = extract_keyframes_by_ranges(
+    first, index = extract_ranges(FileParts(path), sampling=Sampling(num_frames=4), limits=LIMITS, segment=segment)
+    again, _ = extract_ranges(
         FileParts(path), sampling=Sampling(num_frames=4), limits=LIMITS, segment=segment, known=index
     )
 
@@ -153,11 +151,11 @@ def test_the_model_is_told_times_as_if_the_video_had_been_cut(clips):
     segment = Segment(1.0, 2.5)
 
     _, uniform = video_input(
-        extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=4), limits=LIMITS, segment=segment)
+        extract_local(path, sampling=Sampling(sampler="uniform", num_frames=4), limits=LIMITS, segment=segment)
     )
-    _, keyframes = video_input(extract_keyframes(path, sampling=Sampling(num_frames=2), limits=LIMITS, segment=segment))
+    _, keyframes = video_input(extract_local(path, sampling=Sampling(num_frames=2), limits=LIMITS, segment=segment))
     _, earlier = video_input(
-        extract_keyframes(path, sampling=Sampling(num_frames=2), limits=LIMITS, segment=Segment(1.5, 1.9))
+        extract_local(path, sampling=Sampling(num_frames=2), limits=LIMITS, segment=Segment(1.5, 1.9))
     )
 
     assert (uniform["fps"], uniform["frames_indices"], uniform["total_num_frames"]) == (FPS, [0, 6, 12, 18], 19)

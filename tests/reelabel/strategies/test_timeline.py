@@ -9,7 +9,7 @@ import pytest
 from benchmarks.media.matrix import Cell
 from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import SamplingRefusedError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.properties import VideoProperties
@@ -47,7 +47,7 @@ def test_frames_are_those_chosen_by_the_sampler(make_clip, decode_linearly, samp
     times_s = np.array([pts for pts, _, _ in linear]) * time_base if known else None
     facts = VideoProperties(total_frames=len(linear), fps=12.0, duration_s=len(linear) / 12, times_s=times_s)
 
-    got = extract_keyframes(path, sampling=sampling, limits=LIMITS, native=True)
+    got = extract_local(path, sampling=sampling, limits=LIMITS, native=True)
 
     assert got.method == method
     assert got.frame_index[got.picks].tolist() == choose_indices(sampling, facts).tolist()
@@ -62,7 +62,7 @@ def test_only_the_needed_gops_of_a_fragmented_mp4_are_decoded(tmp_path, decode_l
     path.write_bytes(Cell("fmp4", codec).make())
     linear = decode_linearly(path)
 
-    got = extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=3), native=True)
+    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=3), native=True)
 
     assert (got.method, got.frame_index.tolist()) == ("seek", [0, 19, 39])
     assert got.frames_decoded < len(linear)
@@ -80,11 +80,11 @@ def test_a_gop_without_picks_is_not_decoded_and_no_gop_is_decoded_twice(make_cli
         lambda decoder, start, *others: (starts.append(start), decode_from(decoder, start, *others))[1],
     )
 
-    extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=3), limits=LIMITS)
+    extract_local(path, sampling=Sampling(sampler="uniform", num_frames=3), limits=LIMITS)
     assert starts == [0, 48, 108]
 
     starts.clear()
-    extract_keyframes(path, sampling=Sampling(sampler="uniform", num_frames=60), limits=LIMITS)
+    extract_local(path, sampling=Sampling(sampler="uniform", num_frames=60), limits=LIMITS)
     assert starts == list(range(0, 120, 12))
 
 
@@ -104,7 +104,7 @@ def broken(make_clip, decode_linearly):
 def test_a_broken_frame_is_replaced_by_the_next_good_one(broken):
     path, whole = broken
 
-    got = extract_keyframes(path, sampling=Sampling(sampler="fps", fps=3), limits=LIMITS, native=True)
+    got = extract_local(path, sampling=Sampling(sampler="fps", fps=3), limits=LIMITS, native=True)
 
     # Asked for 0, 4, ..., 20, ...: 20 is gone, and what was 21 is now the twentieth frame shown.
     assert got.reason.endswith("; 1 broken frame replaced by the next good one: 20 by 21")
@@ -115,7 +115,7 @@ def test_a_broken_frame_is_left_out_where_frames_are_not_to_be_replaced(broken):
     path, whole = broken
     sampling = Sampling(sampler="fps", fps=3, frame_recovery=False)
 
-    got = extract_keyframes(path, sampling=sampling, limits=LIMITS, native=True)
+    got = extract_local(path, sampling=sampling, limits=LIMITS, native=True)
 
     assert got.reason.endswith("; 1 broken frame left out: 20")
     assert len(got.picks) == len(got.images) == 11
@@ -123,7 +123,7 @@ def test_a_broken_frame_is_left_out_where_frames_are_not_to_be_replaced(broken):
 
 
 def test_a_broken_frame_without_a_good_one_before_the_next_pick_is_told(broken):
-    got = extract_keyframes(broken[0], sampling=Sampling(sampler="uniform", num_frames=48), limits=LIMITS)
+    got = extract_local(broken[0], sampling=Sampling(sampler="uniform", num_frames=48), limits=LIMITS)
 
     assert got.reason.endswith("; 1 broken frame left out: 20")
     assert len(got.picks) == 47
@@ -141,14 +141,14 @@ def test_a_broken_frame_without_a_good_one_before_the_next_pick_is_told(broken):
 def test_every_frame_is_shown_once(make_clip, decode_linearly, options):
     path = make_clip(frames=30, gop=10, b_frames=2)
 
-    got = extract_keyframes(path, sampling=Sampling(**options), limits=LIMITS, native=True)
+    got = extract_local(path, sampling=Sampling(**options), limits=LIMITS, native=True)
 
     assert got.frame_index[got.picks].tolist() == list(range(30))
     np.testing.assert_array_equal(got.images, [image for *_, image in decode_linearly(path)])
 
 
 def test_every_keyframe_is_shown_once(make_clip):
-    got = extract_keyframes(make_clip(frames=48, gop=12), sampling=Sampling(num_frames=-1), limits=LIMITS)
+    got = extract_local(make_clip(frames=48, gop=12), sampling=Sampling(num_frames=-1), limits=LIMITS)
 
     assert (got.frame_index[got.picks].tolist(), got.method) == ([0, 12, 24, 36], "index")
 
@@ -156,7 +156,7 @@ def test_every_keyframe_is_shown_once(make_clip):
 def test_the_rate_of_the_video_itself_is_thinned_out_to_the_most_frames(make_clip):
     sampling = Sampling(sampler="fps", fps=-1, max_frames=4)
 
-    got = extract_keyframes(make_clip(frames=31, gop=10), sampling=sampling, limits=LIMITS)
+    got = extract_local(make_clip(frames=31, gop=10), sampling=sampling, limits=LIMITS)
 
     assert got.frame_index[got.picks].tolist() == [0, 10, 20, 30]
     assert got.reason.startswith("12 frames per second would be 31 frames; 4 are shown, spread over the video")
@@ -167,7 +167,7 @@ def test_a_samplers_own_rate_that_is_thinned_out_to_the_most_frames_is_told(make
     path = make_clip(frames=97, fps=12, gop=12)
 
     thinned, whole = (
-        extract_keyframes(path, sampling=Sampling(sampler=sampler, max_frames=most), limits=LIMITS) for most in (8, 64)
+        extract_local(path, sampling=Sampling(sampler=sampler, max_frames=most), limits=LIMITS) for most in (8, 64)
     )
 
     assert re.search("2 frames per second would be 1[5-7] frames; 8 are shown, spread over the video", thinned.reason)
@@ -176,15 +176,15 @@ def test_a_samplers_own_rate_that_is_thinned_out_to_the_most_frames_is_told(make
 
 def test_a_sampler_that_refuses_a_video_says_so(make_clip):
     with pytest.raises(SamplingRefusedError):
-        extract_keyframes(make_clip(frames=3), sampling=Sampling(sampler="dynamic", fps=1), limits=LIMITS)
+        extract_local(make_clip(frames=3), sampling=Sampling(sampler="dynamic", fps=1), limits=LIMITS)
 
 
 def test_similar_frames_are_dropped_on_request(make_clip):
     path = make_clip(frames=48, gop=12)
     sampling = Sampling(num_frames=8, drop_similar=0.5)
-    every = extract_keyframes(path, sampling=Sampling(num_frames=8), limits=LIMITS)
+    every = extract_local(path, sampling=Sampling(num_frames=8), limits=LIMITS)
 
-    got = extract_keyframes(path, sampling=sampling, limits=LIMITS)
+    got = extract_local(path, sampling=sampling, limits=LIMITS)
 
     assert got.dropped_as_similar == len(every.images) - len(got.images) > 0
     assert set(got.pts) < set(every.pts)

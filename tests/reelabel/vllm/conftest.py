@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -76,7 +76,7 @@ def vllm_python_with_arrow(tmp_path_factory, wheel):
 def asked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("media")
     video = write_clip(folder / "clip.mp4")
-    frames = extract_keyframes(video, sampling=Sampling(**SAMPLING), limits=Limits())
+    frames = extract_local(video, sampling=Sampling(**SAMPLING), limits=Limits())
     data = encode_frame_file(frames, source_uri="v", fingerprint="e", sampling=Sampling(**SAMPLING)).data
     (folder / "clip.arrow").write_bytes(data)
     (folder / "text.mp4").write_text("This is no video.")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.integrations.vllm.comparison import LoaderChoice, Reason, compare, loader_options
 from reelabel.sampling.options import Sampling
 from tests.clips import make_clip
@@ -19,7 +19,7 @@ def choice(chosen, **changes):
 
 @pytest.fixture
 def frames(make_clip):
-    return extract_keyframes(make_clip(), sampling=UNIFORM)
+    return extract_local(make_clip(), sampling=UNIFORM)
 
 
 def reasons(frames, theirs):

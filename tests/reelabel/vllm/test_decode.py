@@ -13,7 +13,7 @@ import pytest
 
 from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError, FrameFileError, SandboxUnavailableError, VideoUnreadableError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import decode_frame_file
@@ -59,7 +59,7 @@ def test_a_separate_process_gives_the_same_frames(make_clip):
 
     got = decode.decode_video(path.read_bytes(), num_frames=4, size_multiple_px=28)
 
-    expected = extract_keyframes(path, sampling=Sampling(num_frames=4, size_multiple_px=28), limits=Limits())
+    expected = extract_local(path, sampling=Sampling(num_frames=4, size_multiple_px=28), limits=Limits())
     np.testing.assert_array_equal(got.images, expected.images)
 
 
@@ -161,7 +161,7 @@ def test_a_frame_file_of_packets_is_decoded_if_there_are_processes_for_it(make_c
     file = decode.read_frame_file(data)
 
     assert decode_frame_file(data).encoding == "packets"
-    expected = extract_keyframes(path, sampling=Sampling(num_frames=4), limits=Limits())
+    expected = extract_local(path, sampling=Sampling(num_frames=4), limits=Limits())
     np.testing.assert_array_equal(file.images, expected.images)
 
 
@@ -188,7 +188,7 @@ def store_packets(path, folder, pool):
 
 
 def test_no_scheduler_store_or_database_is_imported():
-    parts = ", ".join(f"reelabel.integrations.vllm.{name}" for name in ("decode", "ranges", "video_input"))
+    parts = ", ".join(f"reelabel.integrations.vllm.{name}" for name in ("decode", "video_input"))
     script = f"import sys, {parts}; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
 

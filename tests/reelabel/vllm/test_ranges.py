@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from reelabel.errors import ConfigurationError
-from reelabel.extract import extract_keyframes
-from reelabel.integrations.vllm import ranges
-from reelabel.integrations.vllm.decode import parse_sampling
+from reelabel.extract import extract_local
+from reelabel.integrations.vllm.decode import NETWORKS_VARIABLE, decode_url, parse_sampling
 from reelabel.limits import Limits
 from tests.clips import make_clip
 from tests.reelabel.sources.web_server import serving
@@ -43,20 +42,20 @@ def path(make_clip):
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setenv(ranges.NETWORKS_VARIABLE, "127.0.0.0/8")
+    monkeypatch.setenv(NETWORKS_VARIABLE, "127.0.0.0/8")
     with serving() as server:
         yield server
 
 
 @pytest.fixture
 def expected(path):
-    return extract_keyframes(path, sampling=parse_sampling(OPTIONS), limits=Limits())
+    return extract_local(path, sampling=parse_sampling(OPTIONS), limits=Limits())
 
 
 def test_frames_between_keyframes_are_read_by_ranges(server, path, expected):
     url = server.add("/clip.mp4", body=path.read_bytes())
 
-    got = ranges.decode_url(url, OPTIONS, **ASK)
+    got = decode_url(url, OPTIONS, **ASK)
 
     np.testing.assert_array_equal(got.frames.images, expected.images)
     assert 0 < got.frames.bytes_fetched < PADDING_BYTES / 4
@@ -75,21 +74,21 @@ def test_frames_between_keyframes_are_read_by_ranges(server, path, expected):
 def test_whatever_stands_in_the_way_is_left_to_vllm(server, path, page, asked):
     url = server.add("/clip.mp4", body=path.read_bytes(), **page)
 
-    assert ranges.decode_url(url, OPTIONS, **ASK | asked) is None
+    assert decode_url(url, OPTIONS, **ASK | asked) is None
 
 
 def test_a_private_address_is_read_by_ranges_only_where_it_is_allowed(server, path, monkeypatch):
-    monkeypatch.delenv(ranges.NETWORKS_VARIABLE)
+    monkeypatch.delenv(NETWORKS_VARIABLE)
     url = server.add("/clip.mp4", body=path.read_bytes())
 
-    assert ranges.decode_url(url, OPTIONS, **ASK) is None
+    assert decode_url(url, OPTIONS, **ASK) is None
 
 
 def test_networks_that_are_none_are_named(monkeypatch):
-    monkeypatch.setenv(ranges.NETWORKS_VARIABLE, "home")
+    monkeypatch.setenv(NETWORKS_VARIABLE, "home")
 
     with pytest.raises(ConfigurationError, match="REELABEL_LOADER_NETWORKS is 'home'"):
-        ranges.decode_url("http://127.0.0.1/clip.mp4", OPTIONS, **ASK)
+        decode_url("http://127.0.0.1/clip.mp4", OPTIONS, **ASK)
 
 
 @pytest.mark.system

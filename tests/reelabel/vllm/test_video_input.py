@@ -7,7 +7,7 @@ import av
 import numpy as np
 import pytest
 
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -38,7 +38,7 @@ def make_uneven_clip(tmp_path):
 
 
 def test_frames_come_in_the_order_shown_with_indices_that_encode_their_times(make_clip):
-    frames = extract_keyframes(make_clip(), sampling=Sampling(num_frames=6), limits=Limits())
+    frames = extract_local(make_clip(), sampling=Sampling(num_frames=6), limits=Limits())
 
     pixels, metadata = video_input(frames)
 
@@ -52,7 +52,7 @@ def test_frames_come_in_the_order_shown_with_indices_that_encode_their_times(mak
 @pytest.mark.parametrize("sampling", [Sampling(num_frames=8), Sampling(sampler="uniform", num_frames=20)])
 def test_every_time_is_true_with_a_variable_frame_rate(make_uneven_clip, name, sampling):
     times_s = np.cumsum([0, *[0.04] * 20, *[0.57] * 20, *[0.013] * 8])
-    frames = extract_keyframes(make_uneven_clip(times_s, name), sampling=sampling, limits=Limits())
+    frames = extract_local(make_uneven_clip(times_s, name), sampling=sampling, limits=Limits())
 
     _, metadata = video_input(frames)
 
@@ -67,7 +67,7 @@ def test_every_time_is_true_with_a_variable_frame_rate(make_uneven_clip, name, s
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.ts"])
 def test_times_count_from_the_first_frame_wherever_the_streams_clock_starts(make_uneven_clip, name):
     times_s = 7 + np.arange(50) / 25
-    frames = extract_keyframes(make_uneven_clip(times_s, name), sampling=Sampling(num_frames=4), limits=Limits())
+    frames = extract_local(make_uneven_clip(times_s, name), sampling=Sampling(num_frames=4), limits=Limits())
 
     _, metadata = video_input(frames)
 
@@ -87,7 +87,7 @@ def test_the_length_of_a_file_that_is_cut_short_is_that_of_the_frames_that_decod
     data = make_clip("clip.avi", frames=100, gop=10).read_bytes()
     cut = tmp_path / "cut.avi"
     cut.write_bytes(data[: len(data) * 3 // 5])
-    frames = extract_keyframes(cut, sampling=sampling, limits=Limits())
+    frames = extract_local(cut, sampling=sampling, limits=Limits())
 
     _, metadata = video_input(frames)
 

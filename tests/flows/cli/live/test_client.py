@@ -26,7 +26,7 @@ from infra.settings import Settings
 from infra.settings.live import LiveSettings
 from infra.settings.serve import ServeSettings
 from reelabel.errors import ConfigurationError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
 from reelabel_engine.live.items import AUDIO_HZ, AudioItem
 from tests.clips import crop_in_container, write_clip
@@ -131,7 +131,7 @@ def test_the_time_of_a_session_ends_while_a_picture_is_held(server, tmp_path, ca
 @pytest.mark.parametrize("rotation_deg", [0, 90, 180, 270])
 def test_the_frames_of_a_phone_are_sent_upright(tmp_path, rotation_deg):
     path = write_clip(tmp_path / "phone.mp4", frames=2, size=(112, 56), rotation_deg=rotation_deg)
-    [upright] = extract_keyframes(path, sampling=Sampling(num_frames=1)).images
+    [upright] = extract_local(path, sampling=Sampling(num_frames=1)).images
 
     with Source(str(path), fps=FPS) as source:
         sent = np.asarray(Image.open(io.BytesIO(next(source.parts()).jpeg)), np.int16)
@@ -143,7 +143,7 @@ def test_the_frames_of_a_phone_are_sent_upright(tmp_path, rotation_deg):
 def test_the_frames_of_a_file_are_sent_without_what_its_container_crops(tmp_path):
     path = write_clip(tmp_path / "clip.mp4", frames=2, size=(112, 56))
     crop_in_container(path, 56, 28, left=28, top=14, size=(112, 56))
-    [shown] = extract_keyframes(path, sampling=Sampling(num_frames=1)).images
+    [shown] = extract_local(path, sampling=Sampling(num_frames=1)).images
 
     with Source(str(path), fps=FPS) as source:
         sent = np.asarray(Image.open(io.BytesIO(next(source.parts()).jpeg)), np.int16)
@@ -155,7 +155,7 @@ def test_the_frames_of_a_file_are_sent_without_what_its_container_crops(tmp_path
 @pytest.mark.parametrize("transfer", ["HLG", "PQ"])
 def test_hdr_frames_are_sent_in_the_colours_of_sdr(tmp_path, transfer):
     path = encode_hdr(tmp_path / "clip.mp4", transfer)
-    [shown] = extract_keyframes(path, sampling=Sampling(num_frames=1)).images
+    [shown] = extract_local(path, sampling=Sampling(num_frames=1)).images
 
     with Source(str(path), fps=FPS) as source:
         sent = np.asarray(Image.open(io.BytesIO(next(source.parts()).jpeg)), np.int16)

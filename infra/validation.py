@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from reelabel.errors import InvalidOptionError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -16,8 +18,10 @@ if TYPE_CHECKING:
 _MAX_COMMAS, _MAX_FAULTS = 100_000, 100
 # By the type of the fault, or by its first word. https://docs.pydantic.dev/latest/errors/validation_errors/
 _DESCRIBED = "described"
+# An unknown field: of a model, of a dataclass.
+UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _CLAUSES = {
-    "extra_forbidden": "unknown option",
+    **dict.fromkeys(UNKNOWN, "unknown option"),
     "missing": "is required",
     "greater_than": "must be greater than {gt}",
     "greater_than_equal": "must be at least {ge}",
@@ -62,7 +66,8 @@ def describe_fault(fault: ErrorDetails, clauses: Mapping[str, str] | None = None
     if kind == _DESCRIBED:
         return fault["msg"]
     if kind in {"value_error", "assertion_error"}:
-        return str(context["error"])
+        error = context["error"]
+        return error.faults[0].clause if isinstance(error, InvalidOptionError) else str(error)
     known = _CLAUSES | dict(clauses or {})
     return known.get(kind, known.get(kind.split("_")[0], "is not valid")).format_map(context)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra.program import APPLICATION
-from reelabel.origin import install_command
+from reelabel.optional import install_command
 
 ROOT = Path(__file__).parents[2]
 PIP = [sys.executable, "-m", "pip", "install"]

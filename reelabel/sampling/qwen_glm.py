@@ -1,24 +1,137 @@
-"""The native samplers of GLM-4.6V and its successors."""
+"""The native samplers of Qwen's models, and of GLM-4.6V and its successors."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.errors import SamplingRefusedError
 from reelabel.sampling.spec import SamplerSpec
 
 if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.properties import Indices, VideoProperties
 
-_FPS_UP_TO_S = ((30.0, 3.0), (300.0, 1.0), (2400.0, 0.5))  # lower frame rates for longer videos
-_MAX_DURATION_S = _FPS_UP_TO_S[-1][0]
-_MAX_FRAMES = 640
-_TEMPORAL_PATCH = 2  # frames per temporal patch of the model
+
 _FPS = 2.0
-_MAX_FPS = 30.0  # of GLM-GA
-_NEXT_MAX_FRAMES = 2048
+_MAX_FPS = 30.0
+_MIN_FRAMES = 4
+_MAX_FRAMES = 768
+_TEMPORAL_PATCH = 2  # frames per temporal patch of the model
+_ASSUMED_FPS = 24.0  # Qwen3-VL's default for a video without a frame rate
+
+_LANES = 8  # float32 lanes in a vector of torch's CPU kernel
+_UNROLLED = 2 * _LANES
+
+
+def sample_qwen2_vl(sampling: Sampling, facts: VideoProperties) -> Indices:
+    """Sample at `fps`, an even number of frames from `min_frames` to `max_frames`.
+
+    Equivalent to vLLM's loader `qwen2_vl`, which follows Qwen2-VL's video processor in transformers; Qwen2.5-VL uses
+    the same one.
+
+    Returns:
+        Frame indices; shape (M,), M >= 2, ascending; the last may be repeated.
+
+    Raises:
+        SamplingRefusedError: The frame rate is unknown, or the video has only one frame.
+    """
+    facts.require_rate("qwen2_vl", instead="fps")
+    wanted = facts.total_frames / facts.fps * min(sampling.fps or _FPS, _MAX_FPS)
+    most = _even(min(sampling.max_frames or _MAX_FRAMES, facts.total_frames))
+    count = _even(min(max(wanted, sampling.min_frames or _MIN_FRAMES), most))
+    if count == 0:
+        raise SamplingRefusedError(
+            "The sampler qwen2_vl needs at least 2 frames, but the video has 1; use the sampler num_frames."
+        )
+    return np.minimum(_arange_as_torch(facts.total_frames, count), facts.total_frames - 1)
+
+
+def sample_qwen3_vl(sampling: Sampling, facts: VideoProperties) -> Indices:
+    """Sample at `fps`, from `min_frames` to `max_frames` frames, evenly from the first to the last.
+
+    Equivalent to vLLM's loader `qwen3_vl`, which follows Qwen3-VL's video processor in transformers.
+
+    Returns:
+        Frame indices; shape (M,), M >= 1, ascending, without repeats.
+    """
+    wanted = int(facts.total_frames / (facts.fps or _ASSUMED_FPS) * min(sampling.fps or _FPS, _MAX_FPS))
+    least, most = sampling.min_frames or _MIN_FRAMES, sampling.max_frames or _MAX_FRAMES
+    count = min(max(wanted, least), most, facts.total_frames)
+    return np.linspace(0, facts.total_frames - 1, count).round().astype(np.int64)
+
+
+def _even(count: float) -> int:
+    return math.floor(count / _TEMPORAL_PATCH) * _TEMPORAL_PATCH
+
+
+def _arange_as_torch(total: int, count: int) -> Indices:
+    """Compute `torch.arange(0, total, total / count).int()` as torch does on a CPU, with identical rounding.
+
+    torch computes in float64 and stores float32, in vectors whose first element is rounded to float32 before the
+    steps of the others are added; elements that do not fill two vectors are computed one by one. Without this, one
+    video in six would get a different frame somewhere.
+
+    Returns:
+        Shape (M,), where M is `count`, or one more, the last then being `total`.
+    """
+    step = total / count
+    positions = np.arange(math.ceil(total / step))
+    lane = positions % _LANES
+    starts = (step * (positions - lane)).astype(np.float32).astype(np.float64)
+    is_vector = positions < len(positions) // _UNROLLED * _UNROLLED
+    exact = np.where(is_vector, starts + lane * step, step * positions)
+    return exact.astype(np.float32).astype(np.int64)
+
+
+QWEN2_VL = SamplerSpec(
+    name="qwen2_vl",
+    summary="as Qwen2-VL and Qwen2.5-VL were trained",
+    choose=sample_qwen2_vl,
+    options=frozenset({"fps", "min_frames", "max_frames"}),
+    takes_num_frames=False,
+    default_fps=_FPS,
+    at_most=(("max_frames", _MAX_FRAMES),),
+    processors=("Qwen2VLVideoProcessor",),
+    model_types=(
+        "qwen2_vl",
+        "qwen2_5_vl",
+        "qwen2_5_omni",
+        "qwen3_omni_moe",
+        "exaone4_5",
+        "hyperclovax_vision_v2",
+    ),
+    yields_to_num_frames=True,
+    source="vLLM's loader qwen2_vl",
+)
+QWEN3_VL = SamplerSpec(
+    name="qwen3_vl",
+    summary="as Qwen3-VL was trained",
+    choose=sample_qwen3_vl,
+    options=frozenset({"fps", "min_frames", "max_frames"}),
+    takes_num_frames=False,
+    default_fps=_FPS,
+    at_most=(("max_frames", _MAX_FRAMES),),
+    processors=("Qwen3VLVideoProcessor", "Cosmos3EdgeVideoProcessor"),
+    model_types=(
+        "qwen3_vl",
+        "qwen3_vl_moe",
+        "qwen3_5",
+        "qwen3_5_moe",
+        "qwen4_exp",
+        "cosmos3_edge",
+        "cosmos3_omni",
+    ),
+    source="vLLM's loader qwen3_vl",
+)
+
+
+_GLM_FPS_UP_TO_S = ((30.0, 3.0), (300.0, 1.0), (2400.0, 0.5))  # lower frame rates for longer videos
+_GLM_MAX_S = _GLM_FPS_UP_TO_S[-1][0]
+_GLM_MAX_FRAMES = 640
+_GLM_NEXT_MAX_FRAMES = 2048
 
 
 def sample_glm46v(sampling: Sampling, facts: VideoProperties) -> Indices:  # noqa: ARG001 - the model leaves no choice
@@ -30,9 +143,9 @@ def sample_glm46v(sampling: Sampling, facts: VideoProperties) -> Indices:  # noq
         Frame indices; shape (M,), ascending, the last repeated if M would be odd; empty if the video is shorter than
         one step.
     """
-    length_s = min(facts.length_s, _MAX_DURATION_S)
-    fps = next(fps for up_to_s, fps in _FPS_UP_TO_S if length_s <= up_to_s)
-    count = min(int(length_s * fps * _TEMPORAL_PATCH), _MAX_FRAMES)
+    length_s = min(facts.length_s, _GLM_MAX_S)
+    fps = next(fps for up_to_s, fps in _GLM_FPS_UP_TO_S if length_s <= up_to_s)
+    count = min(int(length_s * fps * _TEMPORAL_PATCH), _GLM_MAX_FRAMES)
     if facts.total_frames < count:
         return _paired(np.linspace(0, facts.total_frames - 1, count, dtype=np.int64))
     walked = _walk(facts, step_s=1 / (_TEMPORAL_PATCH * fps), end_s=int(facts.length_s))
@@ -54,7 +167,7 @@ def sample_glm5_next(sampling: Sampling, facts: VideoProperties) -> Indices:
     """
     facts.require_rate("glm5_next", instead="num_frames")
     fps, total = sampling.fps or _FPS, facts.total_frames
-    count = min(int(facts.length_s * fps), sampling.max_frames or _NEXT_MAX_FRAMES)
+    count = min(int(facts.length_s * fps), sampling.max_frames or _GLM_NEXT_MAX_FRAMES)
     if total < count:
         return _paired(np.arange(count) * total // count)
     walked = _walk(facts, step_s=1 / (_TEMPORAL_PATCH * fps), end_s=int(facts.length_s))
@@ -75,7 +188,7 @@ def sample_glmga(sampling: Sampling, facts: VideoProperties) -> Indices:
     """
     facts.require_rate("glmga", instead="num_frames")
     fps = min(sampling.fps or _FPS, _MAX_FPS)
-    count = min(int(facts.length_s * fps), sampling.max_frames or _MAX_FRAMES, facts.total_frames)
+    count = min(int(facts.length_s * fps), sampling.max_frames or _GLM_MAX_FRAMES, facts.total_frames)
     walked = _walk(facts, step_s=1 / fps, end_s=facts.length_s - 1 / fps)
     return _paired(_respread(walked, count, facts))
 
@@ -139,7 +252,7 @@ GLMGA = SamplerSpec(
     options=frozenset({"fps", "max_frames"}),
     takes_num_frames=False,
     default_fps=_FPS,
-    at_most=(("max_frames", _MAX_FRAMES),),
+    at_most=(("max_frames", _GLM_MAX_FRAMES),),
     processors=("GlmgaVideoProcessor",),
     model_types=("glmga",),
     source="vLLM's loader glmga",

@@ -1,0 +1,220 @@
+"""Options: frozen dataclasses whose fields say what values they take.
+
+`option` describes a field by metadata, in pydantic's names for them, so that an application can read the same bounds
+and descriptions; `check_options` refuses what does not fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from reelabel.errors import InvalidOptionError, OptionFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from _typeshed import DataclassInstance
+
+    Options = TypeVar("Options", bound=DataclassInstance)
+
+_BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "gt": (lambda value, bound: value > bound, "must be greater than {}"),
+    "ge": (lambda value, bound: value >= bound, "must be at least {}"),
+    "lt": (lambda value, bound: value < bound, "must be less than {}"),
+    "le": (lambda value, bound: value <= bound, "must be at most {}"),
+    "min_length": (lambda value, bound: len(value) >= bound, "must have at least {} entries"),
+    "max_length": (lambda value, bound: len(value) <= bound, "must have at most {:,} entries"),
+}
+
+
+def option(
+    default: Any = MISSING,  # noqa: ANN401 - any type, as of `dataclasses.field`
+    description: str = "",
+    *,
+    convert: Callable[[Any], Any] | None = None,
+    check: Callable[[Any], Any] | None = None,
+    is_secret: bool = False,
+    **about: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """Describe a field of a dataclass of options.
+
+    Args:
+        default: Its default, if it has one.
+        description: A sentence for help and forms.
+        convert: Makes the value of what may be written for it, before its type is checked; ValueError refuses it.
+        check: Checks a value other than None, and returns what it stands for; ValueError, with a clause, refuses it.
+        is_secret: Whether its value must not be shown.
+        about: Its bounds: gt, ge, lt, le, min_length and max_length; and `exclude_if`, a function that tells which
+            values `to_dict` leaves out.
+    """
+    metadata = {"description": description, "convert": convert, "check": check, **about}
+    return field(default=default, repr=not is_secret, metadata=metadata)
+
+
+def is_none(value: object) -> bool:
+    """Return whether an option is left to its default: `exclude_if` of an option that specs do not name."""
+    return value is None
+
+
+def to_dict(options: DataclassInstance) -> dict[str, Any]:
+    """Return options by name, with lists for tuples, without those that their `exclude_if` leaves out."""
+    values = {each.name: (getattr(options, each.name), each.metadata.get("exclude_if")) for each in fields(options)}
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, (value, leaves_out) in values.items()
+        if leaves_out is None or not leaves_out(value)
+    }
+
+
+def check_options(options: DataclassInstance, kind: type[DataclassInstance], title: str = "") -> None:
+    """Check each field by its type and its metadata, and replace its value by what it stands for.
+
+    A whole number stands for a float, a list for a tuple, a text for a path, and a dictionary for options within these.
+
+    Args:
+        options: The options, from within their `__post_init__`.
+        kind: The class that has this `__post_init__`, whose fields are checked; a subclass checks its own.
+        title: What they are called in the error; defaults to the options of their class.
+
+    Raises:
+        InvalidOptionError: Values do not fit; all of them are named.
+    """
+    faults: list[OptionFault] = []
+    for rule in _rules_of(kind):
+        value = getattr(options, rule.name)
+        try:
+            checked = rule.check(value)
+        except InvalidOptionError as error:
+            faults += [each.within(rule.name) for each in error.faults]
+        except ValueError as error:
+            faults.append(OptionFault(rule.name, value, str(error)))
+        else:
+            object.__setattr__(options, rule.name, checked)
+    if faults:
+        raise InvalidOptionError.of(title or _title(options), faults)
+
+
+def conflict(options: DataclassInstance, clause: str, title: str = "") -> InvalidOptionError:
+    """Return the error about options that do not go together."""
+    return InvalidOptionError.of(title or _title(options), [OptionFault("", None, clause)])
+
+
+def read_options(kind: type[Options], given: Mapping[str, Any]) -> Options:
+    """Build options from a dictionary.
+
+    Raises:
+        InvalidOptionError: One is unknown, missing or does not fit.
+    """
+    unknown = [name for name in given if name not in {each.name for each in fields(kind)}]
+    missing = [
+        each.name
+        for each in fields(kind)
+        if each.name not in given and each.default is MISSING and each.default_factory is MISSING
+    ]
+    if unknown or missing:
+        faults = [OptionFault(str(name), given[name], "unknown option") for name in unknown]
+        faults += [OptionFault(name, None, "is required") for name in missing]
+        raise InvalidOptionError.of(f"options of {kind.__name__}", faults)
+    return kind(**given)
+
+
+def _title(options: DataclassInstance) -> str:
+    return f"options of {type(options).__name__}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    name: str
+    kind: Any
+    metadata: Mapping[str, Any]
+
+    def check(self, value: Any) -> Any:  # noqa: ANN401 - any type
+        convert, check = self.metadata.get("convert"), self.metadata.get("check")
+        if convert is not None:
+            value = convert(value)
+        value = _as_kind(value, self.kind)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            for name, (holds, clause) in _BOUNDS.items():
+                if name in self.metadata and not holds(value, self.metadata[name]):
+                    raise ValueError(clause.format(self.metadata[name]))
+        return value if check is None else check(value)
+
+
+@lru_cache
+def _rules_of(kind: type[DataclassInstance]) -> tuple[_Rule, ...]:
+    types = get_type_hints(kind)
+    return tuple(_Rule(each.name, types[each.name], each.metadata) for each in fields(kind))
+
+
+def _as_kind(value: Any, kind: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - a case for each kind of type
+    """Return a value as one of a type.
+
+    Raises:
+        ValueError: It is none; the message is a clause.
+    """
+    if get_origin(kind) in {Union, UnionType}:
+        return _as_one_of(value, get_args(kind))
+    if get_origin(kind) is Literal:
+        if not isinstance(value, str) or value not in get_args(kind):
+            raise ValueError(f"must be {_listed(get_args(kind))}")
+        return value
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise ValueError("must be a list")
+        return tuple(_as_kind(each, get_args(kind)[0]) for each in value)
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
+        return read_options(kind, value)
+    if kind is bool:
+        return _require(value, isinstance(value, bool), "must be true or false")
+    if kind is int:
+        return _require(value, isinstance(value, int) and not isinstance(value, bool), "must be a whole number")
+    if kind is float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+        return float(_require(value, is_number, "must be a number"))
+    if kind is str:
+        return _require(value, isinstance(value, str), "must be text")
+    if kind is Path:
+        return Path(_require(value, isinstance(value, str | Path), "must be a path"))
+    return _require(
+        value,
+        isinstance(value, kind),
+        "must be a group of options" if is_dataclass(kind) else f"must be a {kind.__name__}",
+    )
+
+
+def _as_one_of(value: Any, kinds: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    if value is None and NoneType in kinds:
+        return None
+    return _first_fit(value, [kind for kind in kinds if kind is not NoneType])
+
+
+def _first_fit(value: Any, kinds: list[Any]) -> Any:  # noqa: ANN401
+    clauses: list[str] = []
+    for kind in kinds:
+        try:
+            return _as_kind(value, kind)
+        except InvalidOptionError:
+            raise
+        except ValueError as error:
+            clauses.append(str(error))
+    first, *others = dict.fromkeys(clauses)
+    raise ValueError(" or ".join([first, *(other.removeprefix("must be ") for other in others)]))
+
+
+def _require(value: Any, fits: bool, clause: str) -> Any:  # noqa: ANN401, FBT001
+    if not fits:
+        raise ValueError(clause)
+    return value
+
+
+def _listed(choices: tuple[Any, ...]) -> str:
+    *others, last = map(repr, choices)
+    return f"{', '.join(others)} or {last}" if others else last
