@@ -1,27 +1,32 @@
-# Two commands matter: `make demo` and `make test`. Everything installs into .venv.
+# Two commands matter: `make demo` and `make test`. The application and its tools are installed into .venv, what runs
+# models (vLLM, PyTorch) into .venv-engine.
 PYTHON ?= python3
 BIN := .venv/bin
+ENGINE := .venv-engine/bin
 # Only where the configured index has no CPU build of torch is PyTorch's own asked.
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
 # Each module is compiled once, not in every process that the tests start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all chaos system-packages check conformance format lock audit-dependencies sbom wheel clean
+.PHONY: demo engine test test-all chaos system-packages check conformance format lock audit-dependencies sbom wheel clean
 
-demo: .venv/installed
+demo: .venv/installed .venv-engine/installed
 	$(BIN)/reelabel demo $(ARGS)
 
+# What runs models, on a machine without a GPU.
+engine: .venv-engine/installed
+
 # What a change in one room can break, and one run from end to end; ARGS="-n 0" uses one process.
-test: .venv/installed
+test: .venv/installed .venv-engine/installed
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not system" $(ARGS)
 
 # Everything: also what needs engines, servers, a browser, or minutes.
-test-all: .venv/installed system-packages
+test-all: .venv/installed .venv-engine/installed system-packages
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 # Breaks runs at random moments, and proves that no job is lost: make chaos ARGS="--trials 20 --engine vllm --seed 1".
-chaos: .venv/installed
+chaos: .venv/installed .venv-engine/installed
 	PYTHONPATH=. $(BIN)/python -P -m tests.chaos $(ARGS)
 
 # Debian's own; asks for no password as root.
@@ -44,43 +49,51 @@ format: .venv/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# The lock names every package by its hash, so nothing is resolved here: what must stay away on a CPU stays away.
+# The locks name every package by its hash, so nothing is resolved here: what must stay away on a CPU stays away.
+.venv/installed: requirements/worker.txt requirements/dev.txt pyproject.toml engine/pyproject.toml reelabel/pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements/worker.txt -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps -e reelabel -e engine -e .
+	touch $@
+
 # torch for the CPU is the one package by version alone: each index has a build of its own.
 # PyPI's torchvision cannot be imported beside it, by vLLM or anything else, without the finder of the last lines.
 TORCHVISION_FINDER := engine/reelabel_engine/cpu_site/sitecustomize.py
-.venv/installed: requirements/cpu.txt requirements/dev.txt requirements/torch-cpu.txt pyproject.toml engine/pyproject.toml reelabel/pyproject.toml $(TORCHVISION_FINDER)
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-deps -r requirements/torch-cpu.txt \
-	  || $(BIN)/python -m pip install --quiet --no-deps --extra-index-url $(TORCH_INDEX) -r requirements/torch-cpu.txt
-	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements/cpu.txt -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --no-deps -e reelabel -e engine -e .
-	site=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+.venv-engine/installed: requirements/engine-cpu.txt requirements/torch-cpu.txt engine/pyproject.toml reelabel/pyproject.toml $(TORCHVISION_FINDER)
+	$(PYTHON) -m venv .venv-engine
+	$(ENGINE)/python -m pip install --quiet --upgrade pip
+	$(ENGINE)/python -m pip install --quiet --no-deps -r requirements/torch-cpu.txt \
+	  || $(ENGINE)/python -m pip install --quiet --no-deps --extra-index-url $(TORCH_INDEX) -r requirements/torch-cpu.txt
+	$(ENGINE)/python -m pip install --quiet --no-deps --require-hashes -r requirements/engine-cpu.txt
+	$(ENGINE)/python -m pip install --quiet --no-deps -e reelabel -e engine
+	site=$$($(ENGINE)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	  && cp $(TORCHVISION_FINDER) $$site/_torchvision_on_cpu.py \
 	  && echo 'import _torchvision_on_cpu' > $$site/_torchvision_on_cpu.pth
 	touch $@
 
 # What is pinned stays as it is where it fits; `make lock LOCK_ARGS=--upgrade` takes the newest of everything.
 LOCK_OPTIONS = --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet $(LOCK_ARGS)
-LOCK = uv pip compile pyproject.toml $(LOCK_OPTIONS) --no-emit-package reelabel --no-emit-package reelabel-engine
-# Development needs all that a machine without a GPU needs, so that its lock has only what is not in that one.
+LOCK = uv pip compile pyproject.toml $(LOCK_OPTIONS) --no-emit-package reelabel --no-emit-package reelabel-engine \
+	--extra kubernetes --extra server
+LOCK_ENGINE = uv pip compile engine/pyproject.toml $(LOCK_OPTIONS) --no-emit-package reelabel
+# Development needs all that a worker needs, so that its lock has only what is not in that one.
 # rfc3987-syntax builds its grammar whenever jsonschema is imported, for over a second in every process of Prefect's.
-LOCK_CPU = $(LOCK) --extra cpu --extra embedded --overrides requirements/cpu-overrides.txt \
-	--config-file requirements/cpu-uv.toml $(addprefix --no-emit-package ,torch torchaudio torchcodec triton)
 lock:
-	$(LOCK_CPU) --output-file requirements/cpu.txt
-	$(LOCK_CPU) --extra kubernetes --extra ray --group dev --no-emit-package rfc3987-syntax \
-	  --constraint requirements/cpu.txt --output-file requirements/dev.txt
-	awk 'NR == FNR { locked[$$0]; next } /^[^ ]/ { is_new = !($$0 in locked) } is_new' requirements/cpu.txt \
+	$(LOCK) --output-file requirements/worker.txt
+	$(LOCK) --extra embedded --extra ray --group dev --no-emit-package rfc3987-syntax \
+	  --constraint requirements/worker.txt --output-file requirements/dev.txt
+	awk 'NR == FNR { locked[$$0]; next } /^[^ ]/ { is_new = !($$0 in locked) } is_new' requirements/worker.txt \
 	  requirements/dev.txt > requirements/dev.new && mv requirements/dev.new requirements/dev.txt
-	$(LOCK) --extra kubernetes --extra server --output-file requirements/worker.txt
-	$(LOCK) --extra gpu --extra kubernetes --output-file requirements/gpu.txt
+	$(LOCK_ENGINE) --extra gpu --output-file requirements/engine-gpu.txt
+	$(LOCK_ENGINE) --extra cpu --overrides requirements/cpu-overrides.txt --config-file requirements/cpu-uv.toml \
+	  $(addprefix --no-emit-package ,torch torchaudio torchcodec triton) --output-file requirements/engine-cpu.txt
 	uv pip compile reelabel/pyproject.toml $(LOCK_OPTIONS) --output-file requirements/library.txt
 	uv pip compile --group build $(LOCK_OPTIONS) --output-file requirements/build.txt
 	sed -n 's/^torch==.*/&+cpu/p' requirements/cpu-overrides.txt > requirements/torch-cpu.txt
 
 # By the advisories of PyPI's JSON API; a package that cannot be looked up is a fault, not a pass.
-LOCKED := worker gpu cpu
+LOCKED := worker engine-gpu engine-cpu
 audit-dependencies: .venv/installed
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
 	  $(foreach name,$(LOCKED),--requirement requirements/$(name).txt)
@@ -89,11 +102,11 @@ audit-dependencies: .venv/installed
 sbom: .venv/installed
 	mkdir -p dist
 	$(foreach name,$(LOCKED),PYTHONWARNINGS=ignore $(BIN)/cyclonedx-py requirements requirements/$(name).txt \
-	  --pyproject pyproject.toml --output-reproducible --output-file dist/sbom-$(name).json &&) true
+	  --pyproject $(if $(filter worker,$(name)),.,engine)/pyproject.toml --output-reproducible --output-file dist/sbom-$(name).json &&) true
 
 wheel: .venv/installed
 	rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./reelabel ./engine .
 
 clean:
-	rm -rf .venv dist
+	rm -rf .venv .venv-engine dist

@@ -86,12 +86,12 @@ def check_system() -> Check:
 
 
 def check_python() -> Check:
-    """Check the version of Python."""
+    """Check the version of the Python that runs the application."""
     ok = sys.version_info[:2] >= _OLDEST_PYTHON
     return Check(
         name="python",
         ok=ok,
-        detail=platform.python_version(),
+        detail=f"{platform.python_version()}, in {sys.executable}",
         advice="" if ok else "Install Python 3.11 or later, and recreate the virtual environment.",
     )
 

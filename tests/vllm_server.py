@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -19,6 +18,7 @@ from infra.embedded.processes import free_port
 from reelabel_engine.environment import engine_environment
 from reelabel_engine.protocol import EngineConfig
 from tasks.model.identity import TINY_MODEL
+from tests.engine_python import engine_python
 from tests.http_server import HttpServer
 from tests.shared import shared
 from tests.wait import until
@@ -64,7 +64,7 @@ def serve_tiny_model(folder):
 
 
 def _command(port):
-    command = [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", str(TINY_MODEL)]
+    command = [engine_python(), "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", str(TINY_MODEL)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--api-key", KEY, "--served-model-name", NAME]
     command += ["--dtype", "float32", "--enforce-eager", "--block-size", "32", "--max-num-seqs", "16"]
     command += ["--limit-mm-per-prompt", '{"image": 16, "video": 4}']

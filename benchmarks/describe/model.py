@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import reelabel_engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
+from reelabel_engine.environment import find_python
 from tasks.embedding.identity import TINY_TOWERS
 
 NAME = "siglip-base"
@@ -37,8 +37,8 @@ def make_model(folder: Path, *, seed: int = 0, layers: int = LAYERS) -> Path:
     """
     model = folder / "with-weights" / f"{NAME}-{layers}-{seed}"
     if not (model / "model.safetensors").exists():
-        # In a subprocess: this process forks later, and must not have torch's threads.
-        command = [sys.executable, "-P", "-m", "benchmarks.describe.model", str(model), str(seed), str(layers)]
+        python = find_python(needs="transformers").path
+        command = [python, "-P", "-m", "benchmarks.describe.model", str(model), str(seed), str(layers)]
         subprocess.run(command, check=True)  # noqa: S603 - our own module
     return model
 

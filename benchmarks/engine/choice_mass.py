@@ -16,7 +16,7 @@ from itertools import count
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from reelabel_engine.environment import engine_environment
+from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.errors import ModelError
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def measure_choice_mass(requests: Requests) -> list[ScoringRow]:
     Raises:
         ModelError: The engine does not load.
     """
-    ended = subprocess.run(
-        [sys.executable, "-P", "-m", "benchmarks.engine.choice_mass"],
+    ended = subprocess.run(  # noqa: S603 - our own module
+        [find_python().path, "-P", "-m", "benchmarks.engine.choice_mass"],
         input=pickle.dumps(requests),
         capture_output=True,
         env=engine_environment(requests.config),

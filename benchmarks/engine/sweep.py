@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import pickle
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from reelabel_engine.devices import visible_gpus
-from reelabel_engine.environment import engine_environment
+from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.errors import ModelError
 
 if TYPE_CHECKING:
@@ -184,8 +183,8 @@ def _measure(requests: Requests, candidate: Candidate, cores: tuple[int, ...]) -
     if cores:
         environment["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cores))
     with tempfile.TemporaryFile() as log:
-        ended = subprocess.run(
-            [sys.executable, "-P", "-m", "benchmarks.engine.sweep_process"],
+        ended = subprocess.run(  # noqa: S603 - our own module
+            [find_python().path, "-P", "-m", "benchmarks.engine.sweep_process"],
             input=pickle.dumps((requests, candidate, cores)),
             stdout=subprocess.PIPE,
             stderr=log,

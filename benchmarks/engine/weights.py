@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import reelabel_engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
-
 _FILE = "model.safetensors"
 _LEAST_BYTES = 4096
 _EMBEDDING_DEVIATION = 0.05

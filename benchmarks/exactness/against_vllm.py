@@ -14,7 +14,7 @@ from reelabel.errors import ConfigurationError, VideoError
 from reelabel.extract import extract_local
 from reelabel.integrations.vllm.comparison import Reason, ask_loaders, compare
 from reelabel.sampling.options import Sampling
-from reelabel_engine.environment import engine_environment
+from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.protocol import EngineConfig
 from tasks.model.identity import TINY_MODEL
 
@@ -109,7 +109,7 @@ def compare_kinds(compared: list[Kind]) -> dict[str, dict[str, list[str]]]:
                 requests += [(path, sampling) for sampling in SAMPLINGS]
                 names += [(kind.title, f"{name} {sampling.sampler}") for sampling in SAMPLINGS]
         environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
-        choices = ask_loaders(requests, environment=environment, timeout_s=_TIMEOUT_S)
+        choices = ask_loaders(requests, environment=environment, timeout_s=_TIMEOUT_S, python=find_python().path)
         outcomes = [_outcome(*request, choice) for request, choice in zip(requests, choices, strict=True)]
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for (title, name), outcome in zip(names, outcomes, strict=True):

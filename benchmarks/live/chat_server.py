@@ -7,7 +7,6 @@ import io
 import json
 import socket
 import subprocess
-import sys
 import time
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import httpx
 from PIL import Image
 
-from reelabel_engine.environment import engine_environment
+from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.errors import ModelError
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def serve_chat(setup: LiveSetup, folder: Path, *, prompt_tokens: int) -> Iterato
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     config = setup.config
-    command = [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", config.model]
+    command = [find_python().path, "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", config.model]
     command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", _NAME]
     command += ["--load-format", config.load_format, "--dtype", config.dtype, "--enforce-eager", "--block-size", "32"]
     command += ["--limit-mm-per-prompt", '{"image": 0, "video": 1}', "--kv-cache-memory-bytes", "1G"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.live.latency import warm_up
 from benchmarks.live.stream import open_live, pairs_of, system_prompt_of
+from reelabel_engine.environment import find_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +45,7 @@ def open_timed(setup: LiveSetup, folder: Path) -> Iterator[tuple[OpenLive, Path]
     """Load an engine with clocks; yields it, and the file of its times."""
     path = folder / "live-parts.jsonl"
     path.unlink(missing_ok=True)
-    with open_live(setup, folder, command=(sys.executable, "-P", str(_ENGINE), str(path))) as live:
+    with open_live(setup, folder, command=(find_python().path, "-P", str(_ENGINE), str(path))) as live:
         yield live, path
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
@@ -13,6 +12,7 @@ import numpy as np
 import typer
 
 from benchmarks.engine.model_folders import MEDIUM, write_architecture
+from reelabel_engine.environment import find_python
 from reelabel_engine.protocol import EngineConfig
 from tasks.demo.actors import SIDE_PX
 from tasks.live.items import Pairs
@@ -137,5 +137,5 @@ def open_collecting(setup: LiveSetup, folder: Path) -> Iterator[tuple[OpenLive, 
     """Load an engine that notes when it collects garbage; yield it, and the file of its notes."""
     path = folder / "live-collections.txt"
     path.unlink(missing_ok=True)
-    with open_live(setup, folder, command=(sys.executable, "-P", str(_COLLECTING), str(path))) as live:
+    with open_live(setup, folder, command=(find_python().path, "-P", str(_COLLECTING), str(path))) as live:
         yield live, path

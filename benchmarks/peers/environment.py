@@ -1,6 +1,6 @@
-"""An environment for each peer: its pinned requirements on top of the packages that we have.
+"""An environment for each peer: its pinned requirements on top of the packages of the engine and ours.
 
-A peer sees our packages, so that all peers share one engine, and packages whose versions agree are stored once. Those
+A peer sees these, so that all peers share one engine, and packages whose versions agree are stored once. Those
 that it wants in other versions are installed into its own folder, which comes first on its path.
 """
 
@@ -13,6 +13,7 @@ import venv
 from pathlib import Path
 
 from reelabel.errors import ReelabelError
+from reelabel_engine.environment import find_python
 
 _REQUIREMENTS = Path(__file__).with_name("requirements")
 _SHOWN_LINES = 3
@@ -30,7 +31,7 @@ def peer_python(peer: str, folder: Path) -> Path:
         ReelabelError: The environment cannot be made; the message holds what pip has said last.
     """
     home = (folder / "peers" / peer).absolute()
-    wanted = (_REQUIREMENTS / f"{peer}.txt").read_text() + f"# beside {sysconfig.get_path('purelib')}\n"
+    wanted = (_REQUIREMENTS / f"{peer}.txt").read_text() + f"# beside {_shared_packages()}\n"
     python, installed = home / "bin/python", home / "requirements.txt"
     if not installed.exists() or installed.read_text() != wanted:
         venv.create(home, clear=True)
@@ -41,9 +42,16 @@ def peer_python(peer: str, folder: Path) -> Path:
 
 
 def _share_our_packages(home: Path) -> None:
-    """Append our packages to the path of an environment, after its own; what we have in editable form stays ours."""
+    """Append the engine's packages and ours to the path of an environment; what we have in editable form stays ours."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    (home / "lib" / version / "site-packages" / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    shared = "".join(f"{folder}\n" for folder in _shared_packages())
+    (home / "lib" / version / "site-packages" / "shared.pth").write_text(shared)
+
+
+def _shared_packages() -> list[Path]:
+    """Return the engine's folder of packages, and ours."""
+    folders = [*(Path(find_python().path).parents[1] / "lib").glob("python*/site-packages")]
+    return list(dict.fromkeys([*folders, Path(sysconfig.get_path("purelib"))]))
 
 
 def _install(python: Path, requirements: Path, peer: str) -> None:

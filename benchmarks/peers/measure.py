@@ -98,8 +98,6 @@ class Bench:
     counter: DecodedFrames | None = None
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    python = sys.executable
-
     def measure(
         self,
         peers: Sequence[Peer],

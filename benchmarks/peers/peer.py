@@ -50,7 +50,7 @@ _TRANSCODES = "its frames are of clips that it has encoded anew"
 _ASKS_NO_MODEL = "it asks no model; a function of your own can"
 OURS = Peer(name="reelabel", script="ours", kinds=_ALL_KINDS)
 PLAIN = (
-    Peer(name="plain script", script="plain", kinds=_ALL_KINDS),
+    Peer(name="plain script", script="plain", environment="plain", kinds=_ALL_KINDS),
     Peer(name="plain, by URL", script="url"),
 )
 PEERS = (

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import pickle
+import subprocess
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,9 +18,8 @@ from benchmarks.peers.cases import FRAMES, QUESTIONS_PER_VIDEO, count_faults
 from benchmarks.peers.scripts.job import QuestionJob
 from benchmarks.pipeline.runner import model_folder
 from reelabel.sources.s3 import sign_url
-from reelabel_engine.environment import engine_environment
+from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.protocol import EngineConfig
-from reelabel_engine.tuning import tune_engine
 from tasks.demo.clips import FPS, Encoding, write_clip
 from tasks.demo.shapes import QUESTIONS, draw_shape, render_frames
 from tasks.domain.spec import DEFAULT_TEMPLATE
@@ -39,6 +41,12 @@ _PARTS = 8  # files of a table
 _SIGNED_S = 24 * 3600
 _DTYPE = "float32"  # so that an answer does not depend on those that are computed with it
 # What the tiny model answers as well as the demo's own questions; the last one is then asked in other words.
+_TUNE = """
+import json, pickle, sys
+from reelabel_engine.tuning import tune_engine
+
+print(json.dumps(tune_engine(pickle.load(sys.stdin.buffer)).arguments))
+"""
 _ASKED = (
     ("colour", "Which colour is the shape?"),
     ("direction", "Which direction does it move?"),
@@ -157,7 +165,7 @@ class QuestionVideos:
         for part in range(_PARTS):
             frame = pl.DataFrame(rows[part * size : (part + 1) * size]).drop("letter")
             frame.write_parquet(table / f"{part}.parquet")
-        engine = tune_engine(self._config).arguments | {
+        engine = _tuned(self._config) | {
             "dtype": _DTYPE,
             "enable_prefix_caching": True,
             "limit_mm_per_prompt": {"image": 0, "video": 1},
@@ -170,7 +178,7 @@ class QuestionVideos:
             model=self._config.model,
             engine=engine,
             sampling={"max_tokens": 1, "temperature": 0.0, "allowed_token_ids": _letter_tokens(self._config.model)},
-            python=bench.python,
+            python=find_python().path,
             folder=folder,
             **bench.reach(),
         )
@@ -222,6 +230,19 @@ def make_clips(folder: Path, count: int) -> list[tuple[Path, dict[str, str]]]:
             unfinished.replace(path)
         made.append((path, {task: shape.truth(task) for task in QUESTIONS}))
     return made
+
+
+def _tuned(config: EngineConfig) -> dict[str, Any]:
+    """Return the arguments of vLLM that an engine would choose."""
+    done = subprocess.run(  # noqa: S603 - our own code
+        [find_python().path, "-P", "-c", _TUNE],
+        input=pickle.dumps(config),
+        env=engine_environment(config),
+        capture_output=True,
+        check=True,
+    )
+    arguments: dict[str, Any] = json.loads(done.stdout)
+    return arguments
 
 
 def _most_pixels(model: str) -> int:

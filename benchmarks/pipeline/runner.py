@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from benchmarks.pipeline.report import DEFINITION, print_results, print_versions
 from benchmarks.pipeline.workload import WARM_UP_CLIPS
 from benchmarks.services import own_services
 from flows.cli.context import prefect_ready
+from reelabel_engine.environment import find_python
 from tasks.database.schema import prepare_database
 from tasks.model.identity import TINY_MODEL
 
@@ -54,8 +54,7 @@ def _make_medium(folder: Path) -> Path:
     model = folder / "with-weights" / MEDIUM.name
     if not has_weights(model):
         write_architecture(MEDIUM, model.parent)
-        # In a subprocess: this process forks later, and must not have torch's threads.
-        command = [sys.executable, "-P", "-m", "benchmarks.engine.weights", str(model)]
+        command = [find_python(needs="transformers").path, "-P", "-m", "benchmarks.engine.weights", str(model)]
         subprocess.run(command, check=True)  # noqa: S603 - our own module
     return model
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _NO_GPU = (
     "no GPU can be used; check that nvidia-smi lists one, that CUDA_VISIBLE_DEVICES names it and that the container "
-    "was given it, or install requirements/cpu.txt on a machine without one"
+    "was given it, or install requirements/engine-cpu.txt on a machine without one"
 )
 _FINDS_NO_GPU = (
     r"Device string must not be empty|Failed to infer device type|Found no NVIDIA driver|No CUDA GPUs are available|"

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 8 * 1024**2
 
 
-def copy_query(connection: Connection, query: Select[Any], columns: dict[str, pa.DataType]) -> Iterator[pl.DataFrame]:
+def copy_query(
+    connection: Connection, query: Select[*tuple[Any, ...]], columns: dict[str, pa.DataType]
+) -> Iterator[pl.DataFrame]:
     """Run a query, in a transaction, and yield its rows in data frames of a few megabytes, of the given columns."""
     psycopg: Any = connection.connection.driver_connection  # SQLAlchemy does not support COPY
     compiled = query.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})

@@ -53,7 +53,8 @@ class Actor:
         dy = grid[None, :, None] - centre_y[:, None, None]
         is_visible = (fractions >= self.enters) & (fractions < self.leaves)
         # Half a pixel of blend at the edge keeps slow motion visible between frames.
-        return np.clip(0.5 - _distance(self.shape, dx, dy, self.radius_px), 0, 1) * is_visible[:, None, None]
+        covered: npt.NDArray[np.floating[Any]] = np.clip(0.5 - _distance(self.shape, dx, dy, self.radius_px), 0, 1)
+        return covered * is_visible[:, None, None]
 
 
 def paint(

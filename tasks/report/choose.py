@@ -59,15 +59,15 @@ def choose_jobs(
     }
 
 
-def _ids(connection: Connection, query: Select[tuple[str]]) -> list[str]:
+def _ids(connection: Connection, query: Select[str]) -> list[str]:
     return list(connection.execute(query).scalars())
 
 
-def _labels(scope: Scope) -> Select[tuple[str]]:
+def _labels(scope: Scope) -> Select[str]:
     return select(RESULT.c.job_id).where(scope.matches(RESULT))
 
 
-def _failed(scope: Scope) -> Select[tuple[str]]:
+def _failed(scope: Scope) -> Select[str]:
     rank = func.row_number().over(partition_by=FAILURE.c.code, order_by=FAILURE.c.job_id).label("rank")
     ranked = select(FAILURE.c.job_id, rank).where(scope.matches(FAILURE)).subquery()
     return (
@@ -75,12 +75,12 @@ def _failed(scope: Scope) -> Select[tuple[str]]:
     )
 
 
-def _wrong(scope: Scope) -> Select[tuple[str]]:
+def _wrong(scope: Scope) -> Select[str]:
     is_wrong = RESULT.c.label != RESULT.c.answer
     return _labels(scope).where(is_wrong).order_by(RESULT.c.margin.desc(), RESULT.c.job_id).limit(_EACH)
 
 
-def _sample(scope: Scope) -> Select[tuple[str]]:
+def _sample(scope: Scope) -> Select[str]:
     """Draw a uniform sample, ordered by a seeded hash of the ids so that it is reproducible."""
     order = func.hashtextextended(cast(RESULT.c.job_id, Text), literal(_SEED))
     return _labels(scope).order_by(order, RESULT.c.job_id).limit(MAX_JOBS)

@@ -124,9 +124,10 @@ def find_changes(connection: Connection, scope: Scope, runs: tuple[RunFigures, .
     jobs = func.count().label("jobs")
     moves = select(then.c.label.label("before"), now.c.label.label("after"), jobs).group_by(then.c.label, now.c.label)
     some = select(now.c.job_id, then.c.label).order_by(now.c.margin.desc(), now.c.job_id).limit(_MAX_EXAMPLES)
-    counts, moves, some = (
-        query.select_from(now.join(then, both)).where(mine, theirs) for query in (counts, moves, some)
-    )
+    joined = now.join(then, both)
+    counts = counts.select_from(joined).where(mine, theirs)
+    moves = moves.select_from(joined).where(mine, theirs)
+    some = some.select_from(joined).where(mine, theirs)
     order = (jobs.desc(), then.c.label, now.c.label)
     moved = connection.execute(moves.where(is_changed).order_by(*order).limit(_MAX_MOVES)).mappings()
     return Changes(

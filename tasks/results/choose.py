@@ -125,7 +125,7 @@ def _count_by(connection: Connection, value: ColumnElement[Any]) -> dict[Any, in
     """Count the selected jobs by a value, most frequent first."""
     count = func.count()
     rows = connection.execute(select(value, count).group_by(value).order_by(count.desc(), value))
-    return dict(rows.tuples().all())
+    return dict(rows.all())
 
 
 def _require_reader(connection: Connection) -> None:

@@ -76,7 +76,7 @@ def read_fences(connection: Connection, scope: Scope, job_ids: Collection[str]) 
     query = select(CHUNK.c.job_id, CHUNK.c.chunk, CHUNK.c.fence).where(
         scope.matches(CHUNK), CHUNK.c.job_id == func.any([*job_ids])
     )
-    for job_id, number, fence in connection.execute(query).tuples():
+    for job_id, number, fence in connection.execute(query):
         found[job_id][number] = fence
     return found
 

@@ -43,7 +43,7 @@ def read_job(engine: Engine, job_id: str, *, dataset: str | None = None) -> JobR
     current: list[dict[str, Any]] = []
     with database_errors(), engine.connect() as connection:
         # Naming the datasets lets Postgres use the primary keys, which begin with the dataset.
-        datasets = [dataset] if dataset else [*connection.execute(select(RUN.c.dataset.distinct())).scalars()]
+        datasets = [dataset] if dataset else [*connection.execute(select(RUN.c.dataset).distinct()).scalars()]
         for table, kind in _KINDS.items():
             query = select(table, *of_run).join_from(table, RUN, table.c.run_id == RUN.c.run_id)
             its = (table.c.dataset == func.any(datasets)) & (table.c.job_id == job_id)

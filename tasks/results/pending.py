@@ -170,14 +170,14 @@ def _hash_fingerprints(
     return hashes
 
 
-def _same_job(table: Table, scope: Scope) -> Select[tuple[int, str]]:
+def _same_job(table: Table, scope: Scope) -> Select[int, str]:
     # IS TRUE hides the equality from Postgres, which would otherwise hash both columns of all rows of the dataset.
     same_question = (table.c.job_digest == ASKED.c.job_digest).is_(true())
     same = (table.c.job_id == ASKED.c.job_id) & same_question
     return select(ASKED.c.row, table.c.source_fingerprint).join(table, same).where(scope.matches(table))
 
 
-def _failed(scope: Scope, run_id: UUID | None) -> Select[tuple[int, str]]:
+def _failed(scope: Scope, run_id: UUID | None) -> Select[int, str]:
     is_lasting = and_(FAILURE.c.stage != Stage.CACHE.value, FAILURE.c.code.not_in(PASSING_CODES))
     is_ended = is_lasting if run_id is None else or_(is_lasting, FAILURE.c.run_id == run_id)
     return _same_job(FAILURE, scope).where(is_ended)

@@ -123,14 +123,14 @@ def count_labels(engine: Engine, scope: Scope) -> dict[str, int]:
     query = select(RESULT.c.label, func.count()).where(scope.matches(RESULT))
     with database_errors(), engine.connect() as connection:
         rows = connection.execute(query.group_by(RESULT.c.label).order_by(func.count().desc(), RESULT.c.label))
-        return dict(rows.tuples().all())
+        return dict(rows.all())
 
 
 def count_ids_by_dataset(engine: Engine, job_ids: Sequence[str]) -> dict[str, int]:
     """Count how many of these job ids have a label, a description or a failure in each dataset that has any."""
     with database_errors(), engine.connect() as connection:
         # Naming the datasets lets Postgres use the primary keys, which begin with the dataset.
-        datasets = [*connection.execute(select(RUN.c.dataset.distinct())).scalars()]
+        datasets = [*connection.execute(select(RUN.c.dataset).distinct()).scalars()]
         found = union(
             *(
                 select(table.c.dataset, table.c.job_id).where(
@@ -140,7 +140,7 @@ def count_ids_by_dataset(engine: Engine, job_ids: Sequence[str]) -> dict[str, in
             )
         ).subquery()
         rows = connection.execute(select(found.c.dataset, func.count()).group_by(found.c.dataset).order_by("dataset"))
-        return dict(rows.tuples().all())
+        return dict(rows.all())
 
 
 def _read(engine: Engine, table: Table, scope: Scope, limit: int | None) -> pl.DataFrame:

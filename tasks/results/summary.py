@@ -237,7 +237,7 @@ def count_low_mass(engine: Engine, *, run_id: UUID) -> int:
         return int(connection.scalar(_low_mass_count().where(RESULT.c.run_id == run_id)) or 0)
 
 
-def _low_mass_count() -> Select[tuple[int]]:
+def _low_mass_count() -> Select[int]:
     return select(func.count()).select_from(RESULT).where(RESULT.c.choice_mass < LOW_CHOICE_MASS)
 
 

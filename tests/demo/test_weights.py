@@ -6,7 +6,6 @@ from string import ascii_uppercase
 
 import jinja2
 import pytest
-from safetensors import safe_open
 from tokenizers import Tokenizer
 
 import tasks.demo
@@ -31,17 +30,22 @@ def render_chat(text, system_prompt=None):
     return template.render(messages=chat_messages(text, system_prompt), add_generation_prompt=True)
 
 
+def data_types(path):
+    """The data types of a safetensors file, which begins with the length of its header, as JSON."""
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return {tensor["dtype"] for name, tensor in header.items() if name != "__metadata__"}
+
+
 def test_the_weights_are_float32_and_under_ten_megabytes():
     assert sum(path.stat().st_size for path in WEIGHTS.iterdir()) < 10_000_000
-    with safe_open(WEIGHTS / "model.safetensors", framework="numpy") as tensors:
-        assert {tensors.get_slice(name).get_dtype() for name in tensors.keys()} == {"F32"}  # noqa: SIM118
+    assert data_types(WEIGHTS / "model.safetensors") == {"F32"}
 
 
 def test_the_image_text_model_is_float32_safetensors_and_under_six_megabytes():
     assert sum(path.stat().st_size for path in TINY_TOWERS.iterdir()) < 6_000_000
     assert {path.suffix for path in TINY_TOWERS.iterdir()} == {".json", ".safetensors"}
-    with safe_open(TINY_TOWERS / "model.safetensors", framework="numpy") as tensors:
-        assert {tensors.get_slice(name).get_dtype() for name in tensors.keys()} == {"F32"}  # noqa: SIM118
+    assert data_types(TINY_TOWERS / "model.safetensors") == {"F32"}
 
 
 def test_the_texts_of_the_shipped_banks_fit_the_image_text_model():

@@ -1,13 +1,9 @@
 """What is used of vLLM, by name and by argument, and what is said of a vLLM that lacks it."""
 
-import subprocess
-import sys
-
 import pytest
 
 from reelabel_engine import check
-from reelabel_engine.environment import engine_environment
-from reelabel_engine.protocol import EngineConfig
+from tests.engine_python import run_by_engine
 
 
 def test_what_is_missing_or_takes_other_arguments_is_listed(monkeypatch):
@@ -23,10 +19,7 @@ def test_what_is_missing_or_takes_other_arguments_is_listed(monkeypatch):
 
 @pytest.mark.system
 def test_the_installed_vllm_has_all_that_the_engine_uses():
-    command = [sys.executable, "-P", "-m", "reelabel_engine.check"]
-    environment = engine_environment(EngineConfig(model="any"))
-
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    found = run_by_engine("-P", "-m", "reelabel_engine.check", capture_output=True, text=True, timeout=300, check=False)
 
     assert found.returncode == 0, found.stdout
     assert ", 0 missing or changed" in found.stdout

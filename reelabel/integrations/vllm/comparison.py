@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
@@ -90,11 +89,11 @@ def ask_loaders(
     *,
     environment: Mapping[str, str],
     timeout_s: float,
-    python: str = sys.executable,
+    python: str,
 ) -> list[LoaderChoice]:
     """Let vLLM's loaders, each by a sampler that reproduces it, read files in a process of their own.
 
-    Most of the seconds allowed go into importing vLLM.
+    Most of the seconds allowed go into importing vLLM, which `python` has.
 
     Raises:
         ConfigurationError: vLLM cannot be imported, or the process fails or takes too long.

@@ -7,12 +7,22 @@ import sys
 
 import pytest
 
-import reelabel_engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
 from benchmarks.engine.model_folders import QWEN_3B, QWEN_7B, write_qwen
 from benchmarks.pipeline.targets import CEILING, UNIFORM, WARM
 from tasks.model.identity import read_model_card
+from tests.engine_python import run_by_engine
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("gpu")]
+
+_COUNT = """
+import sys
+import torch
+from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration
+
+with torch.device("meta"):
+    model = Qwen2_5_VLForConditionalGeneration(AutoConfig.from_pretrained(sys.argv[1]))
+print(sum(parameter.numel() for parameter in model.parameters()))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +81,9 @@ def test_what_was_measured_is_kept_and_what_no_time_is_left_for_is_named(measure
     ("qwen", "billions"), [pytest.param(QWEN_7B, 8.3, id="7B"), pytest.param(QWEN_3B, 3.8, id="3B")]
 )
 def test_an_architecture_has_the_published_number_of_parameters(tmp_path, qwen, billions):
-    import torch  # noqa: PLC0415
-    from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration  # noqa: PLC0415
-
     folder = write_qwen(qwen, tmp_path)
-    with torch.device("meta"):
-        model = Qwen2_5_VLForConditionalGeneration(AutoConfig.from_pretrained(folder))
 
-    assert sum(parameter.numel() for parameter in model.parameters()) / 1e9 == pytest.approx(billions, abs=0.05)
+    counted = run_by_engine("-c", _COUNT, folder, capture_output=True, text=True).stdout
+
+    assert int(counted.splitlines()[-1]) / 1e9 == pytest.approx(billions, abs=0.05)
     assert read_model_card(str(folder)).size_multiple_px == 28

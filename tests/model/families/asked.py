@@ -1,4 +1,4 @@
-"""The question that every family is asked, and its frames: those that a run would extract."""
+"""The frames that every family is asked about: those that a run would extract."""
 
 from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
@@ -6,13 +6,7 @@ from infra.settings import Settings
 from reelabel.extract import extract_local
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
-from reelabel_engine.protocol import Question
 from tasks.model.identity import read_model_card
-
-NUM_FRAMES = 6
-CHOICES = ("red", "green", "blue", "yellow")
-TEXT = "Which colour is the shape?\nA. red\nB. green\nC. blue\nD. yellow\nAnswer with one letter."
-QUESTION = Question(video_id="v", text=TEXT, system_prompt="Be brief.", choices=CHOICES, scoring="letter")
 
 
 def frame_file(model, clip, *, num_frames):

@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from infra.settings import Settings
 from reelabel.errors import JobError
+from reelabel_engine.protocol import EngineConfig
 from reelabel_engine.renderer import HashedMedium, InputRenderer
-from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_card
 from tests.model.families.architectures import save
-from tests.model.families.asked import QUESTION
+from tests.model.families.question import QUESTION
 
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 DTYPES = ("float32", "bfloat16")
@@ -83,8 +82,11 @@ def main(folder):
     for family in FAMILIES:
         save(family, folder / family)
         for dtype in DTYPES:
-            settings = Settings(sampling={"num_frames": 6}, model={"dtype": dtype})
-            renderer = InputRenderer(engine_config(read_model_card(str(folder / family)), settings))
+            card = read_model_card(str(folder / family))
+            config = EngineConfig(
+                model=card.location, dtype=dtype, num_frames=6, size_multiple_px=card.size_multiple_px
+            )
+            renderer = InputRenderer(config)
             rng = np.random.default_rng(0)
             shown = {name: list(compare(renderer, shape, rng)) for name, shape in SHAPES.items()}
             compared[f"{family} {dtype}"] = shown

@@ -1,11 +1,11 @@
-"""Builds a tiny model of each family and looks at what its processor makes of a question.
+"""Looks at what the processor of each family makes of a question.
 
-`python look_at_inputs.py FOLDER`: FOLDER/clip.mp4 is shown at the size that each model's card asks for.
-FOLDER/seen.json then tells, by family and number of frames, the prompt and the processor's inputs.
+`python look_at_inputs.py FOLDER`: FOLDER/asked.pickle has, by family, the engine's configuration, and frame files by
+number of frames. FOLDER/seen.json then tells, by family and number of frames, the prompt and the processor's inputs.
 """
 
 import json
-import shutil
+import pickle
 import sys
 from dataclasses import replace
 from hashlib import blake2b
@@ -15,17 +15,13 @@ from types import SimpleNamespace
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.model_executor.layers.rotary_embedding import get_rope
 
-from infra.settings import Settings
 from reelabel.errors import JobError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel_engine.renderer import HashedMedium, InputRenderer, table_length
 from reelabel_engine.tuning import read_model_profile
 from tasks.domain import MediaCounts
-from tasks.model.engine.vllm_backend import engine_config
-from tasks.model.identity import read_model_card
-from tests.model.families.architectures import MAKERS, TEXT_TEMPLATE, save
-from tests.model.families.asked import NUM_FRAMES, QUESTION, frame_file
+from tests.model.families.question import NUM_FRAMES, QUESTION
 
 VALUES = ("video_grid_thw", "second_per_grid_ts", "timestamps")
 
@@ -99,21 +95,15 @@ def as_list(value):
 
 
 def main(folder):
-    for family in MAKERS:
-        save(family, folder / family)
-    texts = shutil.copytree(folder / "qwen2_vl", folder / "texts")
-    (texts / "chat_template.jinja").write_text(TEXT_TEMPLATE)
     seen = {"rotary tables": {kind: table_lengths(kind) for kind in ROTARY}}
-    settings = Settings(sampling={"num_frames": NUM_FRAMES}, model={"dtype": "float32"})
-    for family in (*MAKERS, "texts"):
-        config = engine_config(read_model_card(str(folder / family)), settings)
+    asked = pickle.loads((folder / "asked.pickle").read_bytes())
+    for family, (config, files) in asked.items():
         renderer = InputRenderer(config)
-        for num_frames in (NUM_FRAMES, 1):
-            data = frame_file(folder / family, folder / "clip.mp4", num_frames=num_frames)
+        for num_frames, data in files.items():
             seen[f"{family} {num_frames}"] = look(renderer, data) | {
                 "max_tokens": read_model_profile(config).video_tokens(config)
             }
-        whole = frame_file(folder / family, folder / "clip.mp4", num_frames=NUM_FRAMES)
+        whole, data = files[NUM_FRAMES], files[1]
         seen[f"{family} several"] = look_at_several(config, whole, data, "video", "video")
         if family == "texts":
             seen["texts mixed"] = look_at_several(config, whole, data, "image", "video", "image", "video")

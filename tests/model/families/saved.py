@@ -1,20 +1,23 @@
-"""Models of `architectures`, saved by a process of their own: this one must not import what they are made of."""
+"""Models of `architectures`, saved by the engine's Python: this one has nothing of what they are made of."""
 
-import subprocess
+from tests.engine_python import run_by_engine
+
+_SAVE = """
 import sys
 from pathlib import Path
+from tests.model.families.architectures import save
 
-from reelabel_engine.environment import engine_environment
-from reelabel_engine.protocol import EngineConfig
-from tasks.model.identity import TINY_MODEL
+for family in sys.argv[2:]:
+    save(family, Path(sys.argv[1]) / family)
+"""
 
-_SAVE = "import sys; from pathlib import Path; from tests.model.families.architectures import save; "
+
+def save_all(families, folder):
+    """Save the models that `families` name, with random weights, in folders of their own."""
+    run_by_engine("-c", _SAVE, folder, *families)
 
 
 def saved(family, folder):
-    """Save the model that `family` names, with random weights, in a folder of its own, which is returned."""
-    environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
-    environment["PYTHONPATH"] += f":{Path(__file__).parents[3]}"
-    command = [sys.executable, "-c", _SAVE + "save(sys.argv[1], Path(sys.argv[2]))", family, str(folder / family)]
-    subprocess.run(command, check=True, env=environment, cwd=folder)
+    """Save one model, and return its folder."""
+    save_all([family], folder)
     return folder / family

@@ -1,24 +1,32 @@
 """Every family named in the documentation, from a video's frames to an answer through real vLLM."""
 
 import json
+import pickle
 import re
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
 
-from reelabel_engine.environment import engine_environment
+from infra.settings import Settings
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.model.engine.process import EngineProcess
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.engine.vllm_backend import engine_config
+from tasks.model.identity import read_model_card
 from tests.clips import write_clip
-from tests.model.families.asked import NUM_FRAMES, QUESTION, frame_file
+from tests.engine_python import run_by_engine
+from tests.model.families.asked import frame_file
+from tests.model.families.question import NUM_FRAMES, QUESTION
+from tests.model.families.saved import save_all
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("families")]
 
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v", "llava_onevision", "internvl")
+TEXT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 # The clip's four keyframes are shown at 0, 0, 1, 2, 2 and 3 seconds of 4.
 SECONDS_PER_PAIR = 2 * 4 / NUM_FRAMES
 
@@ -28,11 +36,16 @@ def folder(tmp_path_factory):
     """Models by family, and what their processors make of a question."""
     folder = tmp_path_factory.mktemp("families")
     write_clip(folder / "clip.mp4", size=(160, 120))
-    root = Path(__file__).parents[3]
-    environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
-    environment["PYTHONPATH"] += f":{root}"
-    command = [sys.executable, str(Path(__file__).with_name("look_at_inputs.py")), str(folder)]
-    subprocess.run(command, check=True, env=environment, cwd=folder)
+    save_all(FAMILIES, folder)
+    texts = shutil.copytree(folder / "qwen2_vl", folder / "texts")
+    (texts / "chat_template.jinja").write_text(TEXT_TEMPLATE)
+    settings, asked = Settings(sampling={"num_frames": NUM_FRAMES}, model={"dtype": "float32"}), {}
+    for family in (*FAMILIES, "texts"):
+        model = folder / family
+        files = {number: frame_file(model, folder / "clip.mp4", num_frames=number) for number in (NUM_FRAMES, 1)}
+        asked[family] = engine_config(read_model_card(str(model)), settings), files
+    (folder / "asked.pickle").write_bytes(pickle.dumps(asked))
+    run_by_engine(Path(__file__).with_name("look_at_inputs.py"), folder, cwd=folder)
     return folder
 
 

@@ -16,7 +16,8 @@ from tasks.model.engine.prompt_preview import preview_prompt
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import read_model_card
 from tests.clips import write_clip
-from tests.model.families.asked import NUM_FRAMES, QUESTION, frame_file
+from tests.model.families.asked import frame_file
+from tests.model.families.question import NUM_FRAMES, QUESTION
 from tests.model.families.saved import saved
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("families")]

@@ -1,15 +1,11 @@
 """Prompts rendered without the library's processor equal those rendered with it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from reelabel_engine.environment import engine_environment
-from reelabel_engine.protocol import EngineConfig
-from tasks.model.identity import TINY_MODEL
+from tests.engine_python import run_by_engine
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("families-shortcut")]
 
@@ -20,11 +16,7 @@ SIZED = ("even", "odd", "alone")
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
-    root = Path(__file__).parents[3]
-    environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
-    environment["PYTHONPATH"] += f":{root}"
-    command = [sys.executable, str(Path(__file__).with_name("compare_layouts.py")), str(folder)]
-    subprocess.run(command, check=True, env=environment, cwd=folder)
+    run_by_engine(Path(__file__).with_name("compare_layouts.py"), folder, cwd=folder)
     return json.loads((folder / "compared.json").read_text())
 
 

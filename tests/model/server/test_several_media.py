@@ -2,20 +2,18 @@
 
 import json
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from reelabel.errors import ConfigurationError
-from reelabel_engine.environment import engine_environment
 from reelabel_engine.prompts import choice_tokens, score_choices
 from reelabel_engine.protocol import Batch, EngineConfig, ShownFile
 from tasks.domain import Answer, MediaCounts
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
+from tests.engine_python import run_by_engine
 from tests.model.asked import frame_file, question
 from tests.model.images import image_file
 
@@ -69,11 +67,8 @@ def told(folder):
     )
     allowed = sorted(set().union(*tokens))
     (folder / "asked.pickle").write_bytes(pickle.dumps((CONFIG, FILES, BATCH.questions, allowed)))
-    script, root = Path(__file__).parents[1] / "chat_about_media.py", Path(__file__).parents[3]
-    environment = engine_environment(CONFIG)
-    environment["PYTHONPATH"] += f":{root}"
-    command = [sys.executable, str(script), str(folder / "asked.pickle"), str(folder / "told.json")]
-    subprocess.run(command, check=True, env=environment, cwd=folder)
+    script = Path(__file__).parents[1] / "chat_about_media.py"
+    run_by_engine(script, folder / "asked.pickle", folder / "told.json", cwd=folder)
     told = json.loads((folder / "told.json").read_text())
     for each in told:
         logprobs = {int(token): value for token, value in each["logprobs"].items()}

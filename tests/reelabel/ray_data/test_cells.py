@@ -1,16 +1,12 @@
 """The formats in which frames are returned."""
 
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from reelabel.integrations.ray_data.rows import OutputFormat
-from reelabel_engine.environment import engine_environment
-from reelabel_engine.protocol import EngineConfig
-from tasks.model.identity import TINY_MODEL
+from tests.engine_python import run_by_engine
 from tests.reelabel.frames.conftest import keyframes
 
 __all__ = ["keyframes"]
@@ -48,9 +44,7 @@ def test_an_empty_cell_has_the_type_of_a_cell_with_frames(form, keyframes):
 @pytest.mark.system
 def test_vllm_accepts_packed_cells(keyframes):
     packed = pickle.dumps(OutputFormat(kind="packed").video(keyframes))
-    environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
-    command = [sys.executable, "-c", _PARSE]
 
-    said = subprocess.run(command, input=packed, check=True, env=environment, capture_output=True).stdout
+    said = run_by_engine("-c", _PARSE, input=packed, capture_output=True).stdout
 
     assert said.decode().splitlines()[-1] == "(4, 28, 56, 3) [0, 0, 12, 24] 12.0 False"

@@ -1,19 +1,19 @@
 """Ray's own LLM processor asks vLLM about the videos that `PrepareRequest` prepares."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
+from tests.engine_python import link_beside_engine, run_by_engine
 from tests.reelabel.ray_data.llm_processor import CHOICES, CLIPS
 
 pytestmark = pytest.mark.system
 
 
 def test_requests_about_videos_are_answered_by_rays_llm_processor_and_a_missing_video_fails_alone(tmp_path):
-    command = [sys.executable, "-m", "tests.reelabel.ray_data.llm_processor", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
+    beside = link_beside_engine(("ray", "polars", "pytest"), tmp_path / "beside")
+    module = ["-m", "tests.reelabel.ray_data.llm_processor", tmp_path]
+    done = run_by_engine(*module, beside=[beside], capture_output=True, text=True, timeout=800, check=False)
 
     assert done.returncode == 0, done.stderr[-5000:]
     rows = json.loads(done.stdout.splitlines()[-1])

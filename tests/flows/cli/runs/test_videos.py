@@ -28,7 +28,7 @@ def outcomes(engine, table, **wanted):
     [(column, word)] = wanted.items()
     query = select(table.c.job_id, table.c[column]).where(table.c.dataset.contains(word)).order_by(table.c.job_id)
     with engine.connect() as connection:
-        return dict(connection.execute(query).tuples().all())
+        return dict(connection.execute(query).all())
 
 
 def test_new_files_of_a_folder_are_answered_and_no_video_twice(reelabel, folder, engine):

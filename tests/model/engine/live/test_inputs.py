@@ -1,15 +1,11 @@
 """Pairs of frames side by side give the engine the inputs of the whole video."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from reelabel_engine.environment import engine_environment
-from reelabel_engine.protocol import EngineConfig
-from tasks.model.identity import TINY_MODEL
+from tests.engine_python import run_by_engine
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("live-inputs")]
 
@@ -19,10 +15,7 @@ FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inputs")
-    environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
-    environment["PYTHONPATH"] += f":{Path(__file__).parents[4]}"
-    command = [sys.executable, str(Path(__file__).with_name("compare_inputs.py")), str(folder)]
-    subprocess.run(command, check=True, env=environment, cwd=folder)
+    run_by_engine(Path(__file__).with_name("compare_inputs.py"), folder, cwd=folder)
     return json.loads((folder / "compared.json").read_text())
 
 

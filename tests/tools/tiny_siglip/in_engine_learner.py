@@ -2,18 +2,12 @@
 
 import numpy as np
 import pytest
-
-import reelabel_engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
-
-# isort: split
 import torch
 
 from tasks.description.banks import ACTIVITIES, PLACES, read_bank
 from tools.tiny_siglip.architecture import MAX_TOKENS, make_image_processor, make_tokenizer
 from tools.tiny_siglip.pictures import ALL_CAPTIONS, draw_pictures
 from tools.tiny_siglip.train import new_learner, train
-
-pytestmark = pytest.mark.xdist_group("learner")
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,6 @@
 
 import numpy as np
 import pytest
-
-import reelabel_engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
-
-# isort: split
 import torch
 from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl as qwen
 
@@ -20,8 +16,6 @@ from tools.tiny_model.examples import (
     tokenize_questions,
 )
 from tools.tiny_model.learner import Learner, patchify, use_fast_vision
-
-pytestmark = pytest.mark.xdist_group("learner")
 
 DIRECTION = TASKS.index("direction")
 VIDEO_TOKENS = GROUPS * TOKENS_PER_GROUP

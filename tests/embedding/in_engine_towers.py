@@ -2,10 +2,6 @@
 
 import numpy as np
 import pytest
-
-import reelabel_engine.cpu_site.sitecustomize  # noqa: F401 - before torchvision, which transformers imports
-
-# isort: split
 import torch
 import transformers
 from PIL import Image
@@ -16,8 +12,6 @@ from reelabel_engine.protocol import TowersConfig
 from tasks.embedding.bank_file import towers_versions
 from tasks.embedding.process import TowersProcess
 from tasks.embedding.transformers_backend import TRANSFORMERS
-
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("towers")]
 
 WORDS = ["<pad>", "<eos>", "a", "red", "blue", "square", "circle", "on", "the", "grass", "<bos>"]
 TEXTS = ["a red square", "the blue circle on the grass", "grass"]
