@@ -18,7 +18,7 @@ from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import printable
 from tasks.model.backend import backend_of
-from tasks.report.addresses import page_link, page_uri
+from tasks.report.pages import page_link, page_uri
 from tasks.survey.describe import amount, headlines, title
 from tasks.survey.page import render
 from tasks.survey.take import SurveyOptions, take_survey

@@ -107,7 +107,7 @@ def _import_flows() -> None:
     import flows.backfill  # noqa: PLC0415
     import flows.classify  # noqa: PLC0415
     import flows.describe  # noqa: F401, PLC0415
-    import tasks.report.of_run  # noqa: F401, PLC0415 - needed when the run ends
+    import tasks.report.videos  # noqa: F401, PLC0415 - needed when the run ends
 
 
 def _set_logging(settings: Settings) -> None:

@@ -33,7 +33,7 @@ from reelabel.text import pluralize
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import frame_cache
 from tasks.manifest.rejects import rejected_csv
-from tasks.report.addresses import page_link, page_uri, rejected_uri
+from tasks.report.pages import page_link, page_of_run, page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.evaluation.routing import read_routing
 from tasks.results.read import failures_of_run
@@ -74,9 +74,6 @@ def write_report_page(database: Engine, run_id: UUID, settings: Settings) -> str
     Returns:
         URL of the page; None if it was not written, or `report.base_url` is not set.
     """
-    # Imported late: rendering and scoring take longer to import than most of what a run needs before.
-    from tasks.report.of_run import page_of_run  # noqa: PLC0415
-
     store_uri = settings.store.uri
     if not settings.report.at_end or store_uri is None:
         return None

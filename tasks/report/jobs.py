@@ -1,194 +1,220 @@
-"""Jobs shown individually in a report: outcome, question, and the frames that the model saw."""
+"""The jobs that a page shows one by one: which ones, and what is known of each."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from sqlalchemy import select
+import polars as pl
+from sqlalchemy import Text, cast, func, literal, select
 
-from reelabel.errors import FrameFileError
+from infra.errors import ManifestError
+from reelabel.errors import FrameFileError, ObjectError
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.sampling.passes import dense_pass, sampling_of_pass, with_sampler
-from reelabel.sampling.registry import samplers
+from reelabel.sampling.passes import dense_pass, sampling_of_pass, sampling_shown, with_sampler
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import redact_uri
-from tasks.database.tables import FAILURE, RESULT
+from tasks.database.tables import CHUNK, FAILURE, RESULT
 from tasks.domain.media import split_fingerprint
+from tasks.manifest.digests import rows_to_jobs
+from tasks.manifest.table import open_jobs
 from tasks.model.prompts.prompt import build_question
-from tasks.report.chunks import chunks_with_frames, read_chunk_rows, show_chunk
-from tasks.report.manifest import identity_of_frames, jobs_of_rows
-from tasks.report.strip import make_strip
+from tasks.report.frames import make_strip
+from tasks.report.render import NO_ROOM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from sqlalchemy import Connection, RowMapping
+    from sqlalchemy import ColumnElement, Connection, RowMapping, Select
 
     from reelabel.frames.cache import FrameCache
     from reelabel.sources.object_store import ObjectStore
     from tasks.database.scope import Scope
     from tasks.domain import Job, RunSpec
-    from tasks.report.chunks import ShownChunk
-    from tasks.report.strip import Strip
+    from tasks.report.frames import Strip
 
+    # By what is shown (None is the one video of a job, and numbers are those of its media or chunks): what its frame
+    # file may be asked for by.
+    _Possible: TypeAlias = dict[int | None, Sequence[FrameIdentity]]
+
+MAX_JOBS = 300
+_EACH = 40
+_PER_CODE = 8
+_SEED = 1
 _READS_AT_ONCE = 8
 _MAX_CHOICES = 26
-_TIMES = ("fetch_ms", "decode_ms", "embed_ms", "cache_write_ms", "cache_read_ms", "preprocess_ms", "inference_ms")
-_COUNTS = (
-    *("prompt_tokens", "cached_tokens", "frames_used", "frames_decoded", "shard_index"),
-    *("chunks", "chunks_answered"),
-)
-_TEXTS = (
-    "label",
-    "answer",
-    "code",
-    "stage",
-    "message",
-    "task",
-    "subtask",
-    "decode_method",
-    "decode_note",
-    "sampler",
-    "coverage",
+_MAX_CHUNKS = 3_000
+# Total time of a job: its video and its answer.
+SPENT_MS: ColumnElement[float] = (
+    RESULT.c.fetch_ms
+    + RESULT.c.decode_ms
+    + RESULT.c.embed_ms
+    + RESULT.c.cache_write_ms
+    + RESULT.c.cache_read_ms
+    + RESULT.c.preprocess_ms
+    + RESULT.c.inference_ms
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownMedium:
-    """One of several videos and images that a job shows.
+class JobCard:
+    """What is shown of one job.
 
     Attributes:
-        kind: `video` or `image`.
-        uri: Its URI, without credentials.
-        strip: Index in `ShownJobs.strips`; None if its frames are not included.
-        no_strip: Why they are not included; empty otherwise.
-    """
-
-    kind: str
-    uri: str
-    strip: int | None = None
-    no_strip: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownJob:
-    """One job in a report.
-
-    Attributes:
-        reasons: Why it was chosen.
-        facts: Non-empty columns of its row.
-        choices: Choices with their probabilities; None if the job failed, or the manifest no longer has them.
+        row: Its row, a result or a failure.
+        selected_because: Why it was selected.
         before: Its label in the run it is compared with; None if that is the same, or there is none.
+        choices: Choices with their probabilities; None if the job failed, or the manifest no longer has them.
         question: The question; None if the manifest now has another one.
         video: URI of the video, without credentials; of several, the first.
-        strip: Index in `ShownJobs.strips`; None if the frames are not included.
+        strip: The frames of its one video; None if they are not included.
         no_strip: Why they are not included; empty otherwise.
-        others: Indices of the frames that other samplers chose of the same video, as far as the cache has them.
-        chunks: Its chunks; empty if it was not cut, or if they do not fit into the report.
-        media: Everything that it shows, in order, with frames of their own; empty if that is one video.
+        media: If it shows several videos and images: their `kind`, `uri`, `strip` and `no_strip`, in order.
+        chunks: Rows of its chunks with their `strip`; empty if it was not cut, or they are too many.
     """
 
-    job_id: str
-    reasons: tuple[str, ...]
-    facts: dict[str, Any]
-    choices: tuple[tuple[str, float], ...] | None
+    row: RowMapping
+    selected_because: Sequence[str]
     before: str | None
+    choices: Sequence[tuple[str, float]] | None
     question: str | None
     system_prompt: str | None
     video: str | None
     start_s: float | None
     end_s: float | None
-    strip: int | None
+    strip: Strip | None
     no_strip: str
-    others: tuple[int, ...]
-    chunks: tuple[ShownChunk, ...] = ()
-    media: tuple[ShownMedium, ...] = ()
+    media: Sequence[Mapping[str, Any]]
+    chunks: Sequence[Mapping[str, Any]]
+
+    @property
+    def job_id(self) -> str:
+        """The id of the job."""
+        return str(self.row["job_id"])
+
+    @property
+    def strips(self) -> list[Strip]:
+        """All its frames, in order."""
+        every = (self.strip, *(each["strip"] for each in (*self.media, *self.chunks)))
+        return [strip for strip in every if strip]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownJobs:
-    """Jobs in descending priority, and the frames of their videos without duplicates."""
-
-    jobs: tuple[ShownJob, ...]
-    strips: tuple[Strip, ...]
-    note: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """Sources of information about jobs besides their rows.
-
-    Attributes:
-        manifest_uri: URI of their manifest.
-        spec: Their spec; None if this version cannot read it.
-        native_sampler: Name of the sampler that the model was trained with; empty if unknown.
-        objects: Store of the manifest.
-        cache: Cache of the frames.
-    """
+class Sources(NamedTuple):
+    """Where what is shown of jobs comes from, besides their rows; `spec` is None if this version cannot read it."""
 
     manifest_uri: str
     spec: RunSpec | None
-    native_sampler: str
     objects: ObjectStore
     cache: FrameCache
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Frames:
-    """What the frame files of one job are asked for by.
+def select_jobs(
+    connection: Connection, scope: Scope, *, named: Sequence[str], changed: Iterable[str]
+) -> dict[str, list[str]]:
+    """Select up to MAX_JOBS jobs, deterministically, among them those that are named or whose label has changed.
 
-    Attributes:
-        whole: That of its video; None if it was cut, or shows several, or it is unknown.
-        media: If it shows several: for each of them, all that may be its; empty if unknown.
-        chunks: Those of its chunks whose frames are shown, by number; None if unknown.
+    Returns:
+        Reasons for selecting each job, by job id, in descending priority for including frames.
     """
+    selected: dict[str, list[str]] = {}
+    groups: list[tuple[str, Iterable[str]]] = [
+        ("requested", named),
+        ("failed", _ids(connection, _failed(scope))),
+        ("changed label", list(changed)[:_EACH]),
+        ("wrong", _ids(connection, _wrong(scope))),
+        ("low margin", _ids(connection, _labels(scope).order_by(RESULT.c.margin, RESULT.c.job_id).limit(_EACH))),
+        ("slow", _ids(connection, _labels(scope).order_by(SPENT_MS.desc(), RESULT.c.job_id).limit(_EACH // 2))),
+        ("sample", _ids(connection, _sample(scope))),
+    ]
+    for reason, job_ids in groups:
+        for job_id in job_ids:
+            if job_id in selected or len(selected) < MAX_JOBS:
+                selected.setdefault(job_id, []).append(reason)
+    return {
+        job_id: reasons[:-1] if len(reasons) > 1 and reasons[-1] == "sample" else reasons
+        for job_id, reasons in selected.items()
+    }
 
-    whole: FrameIdentity | None
-    media: tuple[tuple[FrameIdentity, ...], ...]
-    chunks: dict[int, FrameIdentity | None]
 
-    def known(self) -> Iterator[FrameIdentity]:
-        """Yield all that are known."""
-        yield from filter(None, (self.whole, *chain.from_iterable(self.media), *self.chunks.values()))
+def _ids(connection: Connection, query: Select[str]) -> list[str]:
+    return list(connection.execute(query).scalars())
 
 
-def read_shown(
+def _labels(scope: Scope) -> Select[str]:
+    return select(RESULT.c.job_id).where(scope.matches(RESULT))
+
+
+def _failed(scope: Scope) -> Select[str]:
+    rank = func.row_number().over(partition_by=FAILURE.c.code, order_by=FAILURE.c.job_id).label("rank")
+    ranked = select(FAILURE.c.job_id, rank).where(scope.matches(FAILURE)).subquery()
+    return (
+        select(ranked.c.job_id).where(ranked.c.rank <= _PER_CODE).order_by(ranked.c.rank, ranked.c.job_id).limit(_EACH)
+    )
+
+
+def _wrong(scope: Scope) -> Select[str]:
+    is_wrong = RESULT.c.label != RESULT.c.answer
+    return _labels(scope).where(is_wrong).order_by(RESULT.c.margin.desc(), RESULT.c.job_id).limit(_EACH)
+
+
+def _sample(scope: Scope) -> Select[str]:
+    """Draw a uniform sample, ordered by a seeded hash of the ids so that it is reproducible."""
+    order = func.hashtextextended(cast(RESULT.c.job_id, Text), literal(_SEED))
+    return _labels(scope).order_by(order, RESULT.c.job_id).limit(MAX_JOBS)
+
+
+def load_jobs(
     connection: Connection,
     scope: Scope,
     sources: Sources,
     *,
-    reasons: Mapping[str, Sequence[str]],
+    selected: Mapping[str, Sequence[str]],
     before: Mapping[str, str],
     named_chunks: Mapping[str, AbstractSet[int]] = MappingProxyType({}),
     max_videos: int,
-) -> ShownJobs:
-    """Read everything that a report shows about some jobs, with the frames of at most `max_videos`.
+) -> tuple[list[JobCard], str]:
+    """Load all that is shown of some jobs, with the frames of at most `max_videos`; also say what prevents it.
 
-    `reasons` has the reasons for choosing each job, by its id; ids without a row are ignored. `before` has the earlier
-    labels of those whose label has changed, and `named_chunks` the numbers of the chunks whose frames the user wants.
+    Args:
+        connection: To the database.
+        scope: Their dataset and spec.
+        sources: Where questions and frames come from.
+        selected: Reasons for selecting each job, by its id; ids without a row are ignored.
+        before: Earlier labels of those whose label has changed.
+        named_chunks: Numbers of the chunks whose frames the user wants.
+        max_videos: Most videos with frames, those of the first jobs.
     """
-    rows = _rows(connection, scope, list(reasons))
+    rows = _rows(connection, scope, list(selected))
     jobs, note = jobs_of_rows(sources.manifest_uri, sources.objects, rows)
-    cut = read_chunk_rows(connection, scope, {job_id: rows[job_id] for job_id in reasons if job_id in rows})
-    found = [
-        replace(
-            _shown(row, tuple(reasons[job_id]), before.get(job_id), jobs.get(job_id), sources.spec),
-            chunks=tuple(map(show_chunk, cut.get(job_id, ()))),
+    chunks = _chunk_rows(connection, scope, {job_id: rows[job_id] for job_id in selected if job_id in rows})
+    found = [job_id for job_id in selected if job_id in rows]
+    possible = {
+        job_id: _possible_frames(
+            jobs.get(job_id), rows[job_id], chunks.get(job_id, ()), named_chunks.get(job_id, frozenset()), sources.spec
         )
-        for job_id in reasons
-        if (row := rows.get(job_id))
+        for job_id in found
+    }
+    wanted = dict.fromkeys(each for job_id in found for group in possible[job_id].values() for each in group)
+    wanted_first = list(wanted)[:max_videos]
+    with ThreadPoolExecutor(_READS_AT_ONCE) as readers:
+        strips = dict(zip(wanted_first, readers.map(partial(_strip, sources.cache), wanted_first), strict=True))
+    cards = [
+        _card(
+            rows[job_id],
+            jobs.get(job_id),
+            sources.spec,
+            chunks=chunks.get(job_id, ()),
+            frames={place: _found(group, strips) for place, group in possible[job_id].items()},
+            selected_because=selected[job_id],
+            before=before.get(job_id),
+        )
+        for job_id in found
     ]
-    frames = {}
-    for job_id, row in rows.items():
-        chunks = chunks_with_frames(row, cut.get(job_id, ()), named_chunks.get(job_id, frozenset()))
-        frames[job_id] = _frames_of(jobs.get(job_id), row, chunks, sources.spec)
-    return _with_strips(found, frames, sources, max_videos=max_videos, note=note)
+    return cards, note
 
 
 def _rows(connection: Connection, scope: Scope, job_ids: list[str]) -> dict[str, RowMapping]:
@@ -196,106 +222,111 @@ def _rows(connection: Connection, scope: Scope, job_ids: list[str]) -> dict[str,
     return {row["job_id"]: row for query in queries for row in connection.execute(query).mappings()}
 
 
-def _shown(
-    row: RowMapping, reasons: tuple[str, ...], before: str | None, job: Job | None, spec: RunSpec | None
-) -> ShownJob:
-    names = (
-        *_TEXTS,
-        *_TIMES,
-        *_COUNTS,
-        "margin",
-        "entropy_nats",
-        "order_agreement",
-        "attempts",
-        "longest_gap_s",
-        "keyframe_coverage",
+def jobs_of_rows(
+    manifest_uri: str, objects: ObjectStore, rows: Mapping[str, RowMapping], *, questions: bool = True
+) -> tuple[dict[str, Job], str]:
+    """Read the jobs of rows by id, without those that the manifest has changed since; also say what prevents it."""
+    if not rows:
+        return {}, ""
+    try:
+        only = pl.Series("job_id", list(rows), dtype=pl.String)
+        with open_jobs(manifest_uri, objects, only=only, keep_going=True, questions=questions) as table:
+            jobs = [job for part in table.parts() for job in rows_to_jobs(part)]
+    except (ManifestError, ObjectError) as error:
+        return {}, f"{'Questions' if questions else 'Videos'} and frames are unavailable: {error.message}"
+    return {job.job_id: job for job in jobs if job.digest == rows[job.job_id]["job_digest"]}, ""
+
+
+def _chunk_rows(connection: Connection, scope: Scope, rows: Mapping[str, RowMapping]) -> dict[str, list[RowMapping]]:
+    """Read the chunks of jobs that were cut, in order, by job id; of many jobs, those of the first."""
+    wanted, chunks = [], 0
+    for job_id, row in rows.items():
+        chunks += row["chunks"] or 0
+        if row["chunks"] and chunks <= _MAX_CHUNKS:
+            wanted.append(job_id)
+    if not wanted:
+        return {}
+    query = (
+        select(CHUNK).where(scope.matches(CHUNK), CHUNK.c.job_id.in_(wanted)).order_by(CHUNK.c.job_id, CHUNK.c.chunk)
     )
+    found: dict[str, list[RowMapping]] = {}
+    for chunk in connection.execute(query).mappings():
+        found.setdefault(chunk["job_id"], []).append(chunk)
+    return found
+
+
+def _card(
+    row: RowMapping,
+    job: Job | None,
+    spec: RunSpec | None,
+    *,
+    chunks: Sequence[RowMapping],
+    frames: Mapping[int | None, tuple[Strip | None, str]],
+    selected_because: Sequence[str],
+    before: str | None,
+) -> JobCard:
     question = build_question(job, spec) if job and spec else None
     probabilities = row.get("probabilities")
     choices = zip(job.choices, probabilities, strict=False) if job and probabilities else None
-    return ShownJob(
-        job_id=row["job_id"],
-        reasons=reasons,
-        facts={name: row[name] for name in names if row.get(name) not in (None, "")},
-        choices=tuple(choices)[:_MAX_CHOICES] if choices else None,
+    no_frames = (None, _missing_reason(is_known=False, was_read=False))
+    strip, no_strip = frames.get(None, no_frames)
+    media = [] if not job or not job.media else job.media
+    found = [frames.get(number, no_frames) for number in range(len(media))]
+    return JobCard(
+        row=row,
+        selected_because=selected_because,
         before=before,
+        choices=list(choices)[:_MAX_CHOICES] if choices else None,
         question=question.text if question else job.prompt if job else None,
         system_prompt=question.system_prompt if question else None,
         video=redact_uri(job.video_uri) if job else None,
         start_s=job.start_s if job else None,
         end_s=job.end_s if job else None,
-        strip=None,
-        no_strip="The manifest now has another question under this id." if not job else "",
-        others=(),
-        media=tuple(ShownMedium(kind=each.kind, uri=redact_uri(each.uri)) for each in (job and job.media) or ()),
-    )
-
-
-def _with_strips(
-    found: Sequence[ShownJob],
-    frames: Mapping[str, _Frames],
-    sources: Sources,
-    *,
-    max_videos: int,
-    note: str,
-) -> ShownJobs:
-    """Read the frames of the videos of the first jobs."""
-    wanted = list(dict.fromkeys(each for job in found for each in frames[job.job_id].known()))[:max_videos]
-    with ThreadPoolExecutor(_READS_AT_ONCE) as readers:
-        read = dict(zip(wanted, readers.map(partial(_strip, sources.cache), wanted), strict=True))
-        strips = {each: strip for each, strip in read.items() if strip}
-        others = {each: other_samplers(each, sources.native_sampler) for each in strips}
-        more = [each for each in dict.fromkeys(chain.from_iterable(others.values())) if each not in read]
-        # After those that the model saw: they are the first to be dropped from a page that is too large.
-        strips |= {
-            each: strip
-            for each, strip in zip(more, readers.map(partial(_strip, sources.cache), more), strict=True)
-            if strip
-        }
-    number_of = {each: number for number, each in enumerate(strips)}
-
-    def fill_chunk(chunk: ShownChunk, its: FrameIdentity | None) -> ShownChunk:
-        return replace(chunk, strip=number_of.get(its)) if its else chunk
-
-    def fill_medium(medium: ShownMedium, possible: Sequence[FrameIdentity]) -> ShownMedium:
-        number = next((number_of[each] for each in possible if each in number_of), None)
-        if number is not None:
-            return replace(medium, strip=number)
-        was_read = any(each in read for each in possible)
-        return replace(medium, no_strip=_missing_reason(is_known=bool(possible), was_read=was_read))
-
-    def fill(job: ShownJob) -> ShownJob:
-        its = frames[job.job_id]
-        media = its.media or ((),) * len(job.media)
-        job = replace(
-            job,
-            chunks=tuple(fill_chunk(chunk, its.chunks.get(chunk.number)) for chunk in job.chunks),
-            media=tuple(map(fill_medium, job.media, media)),
-        )
-        if its.whole in number_of:
-            found_others = (number_of[each] for each in others.get(its.whole, ()) if each in number_of)
-            return replace(job, strip=number_of[its.whole], others=tuple(found_others))
-        reason = _missing_reason(is_known=its.whole is not None, was_read=its.whole in read)
-        return replace(job, no_strip=job.no_strip or reason)
-
-    return ShownJobs(jobs=tuple(map(fill, found)), strips=tuple(strips.values()), note=note)
-
-
-def _frames_of(job: Job | None, row: RowMapping, chunks: Sequence[RowMapping], spec: RunSpec | None) -> _Frames:
-    if not job or not spec:
-        return _Frames(whole=None, media=(), chunks={})
-    whole = Segment.of(job.start_s, job.end_s)
-    return _Frames(
-        whole=None if row["chunks"] or job.media else identity_of_frames(job, spec, row, whole),
-        media=() if row["chunks"] or not job.media else tuple(_identities(job, row, spec)),
-        chunks={
-            chunk["chunk"]: identity_of_frames(job, spec, chunk, Segment.of(chunk["start_s"], chunk["end_s"]))
+        strip=strip,
+        no_strip=no_strip if job else "The manifest now has another question under this id.",
+        media=[
+            {"kind": medium.kind, "uri": redact_uri(medium.uri), "strip": strip, "no_strip": why}
+            for medium, (strip, why) in zip(media, found, strict=True)
+        ],
+        chunks=[
+            {**chunk, "start_s": chunk["start_s"] or 0.0, "strip": frames.get(chunk["chunk"], no_frames)[0]}
             for chunk in chunks
-        },
+        ],
     )
 
 
-def _identities(job: Job, row: RowMapping, spec: RunSpec) -> Iterator[tuple[FrameIdentity, ...]]:
+def _possible_frames(
+    job: Job | None, row: RowMapping, chunks: Sequence[RowMapping], named: AbstractSet[int], spec: RunSpec | None
+) -> _Possible:
+    if not job or not spec:
+        return {}
+    if row["chunks"]:
+        # Those that are named, and the first one that tells of the outcome.
+        telling = [chunk for chunk in chunks if chunk["label"] == row.get("label")] or chunks
+        return {
+            chunk["chunk"]: _identities(job, spec, chunk, Segment.of(chunk["start_s"], chunk["end_s"]))
+            for chunk in chunks
+            if chunk["chunk"] in named or chunk in telling[:1]
+        }
+    if job.media:
+        return dict(enumerate(_identities_of_media(job, row, spec)))
+    return {None: _identities(job, spec, row, Segment.of(job.start_s, job.end_s))}
+
+
+def _identities(job: Job, spec: RunSpec, row: RowMapping, segment: Segment) -> list[FrameIdentity]:
+    """Return what the frames of a job's row, or of a chunk's, are asked for by; none if the source is unknown."""
+    if row["source_fingerprint"] is None:
+        return []
+    sampler, chosen_ms = row.get("sampler") or spec.sampling.sampler, row.get("chosen_ms") or ""
+    sampling = sampling_shown(spec.sampling, sampler=sampler, chosen_ms=chosen_ms)
+    return [
+        FrameIdentity(
+            source_uri=job.video_uri, fingerprint=row["source_fingerprint"], sampling=sampling, segment=segment
+        )
+    ]
+
+
+def _identities_of_media(job: Job, row: RowMapping, spec: RunSpec) -> Iterator[list[FrameIdentity]]:
     """Yield what the frame file of each medium of a job may be asked for by."""
     assert job.media
     known = zip(job.media, split_fingerprint(row["source_fingerprint"], len(job.media)), strict=True)
@@ -306,11 +337,11 @@ def _identities(job: Job, row: RowMapping, spec: RunSpec) -> Iterator[tuple[Fram
     for medium, fingerprint in known:
         possible = [sampling_of_pass(usual, "image")] if medium.kind == "image" else by_video
         segment = WHOLE if medium.kind == "image" else Segment.of(job.start_s, job.end_s)
-        yield tuple(
+        yield [
             FrameIdentity(source_uri=medium.uri, fingerprint=fingerprint, sampling=sampling, segment=segment)
             for sampling in possible
             if fingerprint
-        )
+        ]
 
 
 def _strip(cache: FrameCache, identity: FrameIdentity) -> Strip | None:
@@ -321,31 +352,14 @@ def _strip(cache: FrameCache, identity: FrameIdentity) -> Strip | None:
         return None
 
 
-def other_samplers(seen: FrameIdentity, native_sampler: str) -> list[FrameIdentity]:
-    """Return what other samplers' frames of the same video would be asked for by, given the same options."""
-    names = dict.fromkeys(name for name in ("keyframes", "uniform", native_sampler) if name in samplers())
-    others = (replace(seen, sampling=with_sampler(seen.sampling, name)) for name in names)
-    return [each for each in others if each.key != seen.key]
+def _found(possible: Sequence[FrameIdentity], strips: Mapping[FrameIdentity, Strip | None]) -> tuple[Strip | None, str]:
+    """Return the frames of the first one that has some, or why none has."""
+    strip = next((strip for each in possible if (strip := strips.get(each))), None)
+    was_read = any(each in strips for each in possible)
+    return strip, "" if strip else _missing_reason(is_known=bool(possible), was_read=was_read)
 
 
 def _missing_reason(*, is_known: bool, was_read: bool) -> str:
     if not is_known:
         return "No frames were taken."
-    return "Its frames are no longer in the cache." if was_read else "Its frames did not fit into this report."
-
-
-def drop_strips(shown: ShownJobs, kept: int) -> ShownJobs:
-    """Drop the frames of all but the first `kept` videos."""
-    why = _missing_reason(is_known=True, was_read=False)
-    return replace(shown, strips=shown.strips[:kept], jobs=tuple(_without(shown.jobs, kept, why)))
-
-
-def _without(jobs: Iterable[ShownJob], kept: int, why: str) -> Iterable[ShownJob]:
-    for job in jobs:
-        chunks = (replace(each, strip=None) if (each.strip or 0) >= kept else each for each in job.chunks)
-        media = (replace(each, strip=None, no_strip=why) if (each.strip or 0) >= kept else each for each in job.media)
-        job = replace(job, chunks=tuple(chunks), media=tuple(media))  # noqa: PLW2901 - the same job with fewer frames
-        if job.strip is not None and job.strip >= kept:
-            yield replace(job, strip=None, no_strip=why, others=())
-        else:
-            yield replace(job, others=tuple(number for number in job.others if number < kept))
+    return "Its frames are no longer in the cache." if was_read else NO_ROOM

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from tasks.report.rendering import environment, read
+from tasks.report.render import environment, read
 from tasks.survey import describe
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ def render(survey: Survey) -> str:
     )
     return (
         environment()
-        .from_string(read("assets", "page.html.jinja", package="tasks.survey"))
+        .from_string(read("page.html.jinja", package="tasks.survey"))
         .render(
             survey=survey,
             sections=[(name, title) for name, title, is_there in sections if is_there],
-            scripts=(),
+            script="",
             title=describe.title(survey),
             sentences=list(describe.headlines(survey)),
             amounts=list(describe.amount(survey)),
@@ -74,7 +74,7 @@ def render(survey: Survey) -> str:
             axis=_AXIS,
             policy=_POLICY,
             clips=_clips,
-            style=Markup(read("assets", "style.css")),  # noqa: S704 - our own file
+            style=Markup(read("style.css")),  # noqa: S704 - our own file
             version=version("reelabel"),
         )
     )

@@ -1,17 +1,12 @@
-"""Reports and their parts, without a database."""
+"""Pages and their parts, without a database."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
-from tasks.report.counts import Bin, LabelCount, Reliability, TaskAccuracy
-from tasks.report.earlier import RunFigures
-from tasks.report.findings import FailureGroup, SlowJob
-from tasks.report.glance import summarize
-from tasks.report.jobs import ShownJob, ShownJobs
-from tasks.report.report import Report
-from tasks.report.strip import Frame, Strip
-from tasks.report.timeline import ShardSpan, Timeline
+from tasks.report.frames import Frame, Strip
+from tasks.report.jobs import JobCard
+from tasks.report.run import Timeline, run_overview
 
 RUN_ID = UUID("1a2b3c4d-0000-4000-8000-000000000000")
 STARTED = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -43,6 +38,9 @@ def run_row(**changed):
         "gpus": 0,
         "prompt_tokens": 300,
         "cached_tokens": 100,
+        "coverage": {},
+        "jobs_rejected": 0,
+        "native_sampler": "",
         "bottleneck": "The engine was busy 75% of the time.",
         "versions": {"av": "18.1"},
         "host": "here",
@@ -50,96 +48,113 @@ def run_row(**changed):
     return row | changed
 
 
-def strip(frames=2, image=PIXEL, **changed):
+def strip(count=2, image=PIXEL, **changed):
     return Strip(
         **{
-            "frames": tuple(
-                Frame(time_s=2.0 * at, position=32 * at, is_keyframe=True, image=image) for at in range(frames)
-            ),
-            "picks": tuple(sorted([*range(frames)] * 8)),
-            "keyframe_times_s": tuple(2.0 * at for at in range(frames)),
-            "keyframes_in_file": frames,
-            "duration_s": 2.0 * frames,
+            "frames": tuple(Frame(time_s=2.0 * at, is_keyframe=True, image=image) for at in range(count)),
+            "picks": tuple(sorted([*range(count)] * 8)),
+            "keyframe_times_s": tuple(2.0 * at for at in range(count)),
+            "keyframes_in_file": count,
+            "duration_s": 2.0 * count,
             "fps": 16.0,
-            "total_frames": 32 * frames,
+            "total_frames": 32 * count,
             "width_px": 64,
             "height_px": 48,
             "sampler": "keyframes",
-            "frames_decoded": frames,
-            "decode_ms": 3.5,
+            "frames_decoded": count,
             "note": "",
         }
         | changed
     )
 
 
-def shown_job(name="clip-7", **changed):
-    times = dict.fromkeys(("fetch_ms", "decode_ms", "cache_write_ms", "cache_read_ms", "preprocess_ms"), 1.0)
-    counts = {"prompt_tokens": 90, "cached_tokens": 64, "frames_used": 2, "shard_index": 0}
-    job = ShownJob(
-        job_id=name,
-        reasons=("sample",),
-        facts=times | counts | {"inference_ms": 2.0, "label": "red", "answer": "red", "margin": 0.8},
-        choices=(("red", 0.9), ("blue", 0.1)),
+def job_card(name="clip-7", **changed):
+    times = ("fetch_ms", "decode_ms", "embed_ms", "cache_write_ms", "cache_read_ms", "preprocess_ms", "inference_ms")
+    row = {
+        **dict.fromkeys(times, 0.0),
+        "job_id": name,
+        "label": "red",
+        "answer": "red",
+        "margin": 0.8,
+        "prompt_tokens": 90,
+        "cached_tokens": 64,
+        "shard_index": 0,
+    }
+    job = JobCard(
+        row=row,
+        selected_because=["sample"],
         before=None,
+        choices=[("red", 0.9), ("blue", 0.1)],
         question="Which colour?\nA. red\nB. blue",
         system_prompt=None,
         video="s3://videos/clip-7.mp4",
         start_s=None,
         end_s=None,
-        strip=0,
-        no_strip="",
-        others=(),
+        strip=None,
+        no_strip="No frames were taken.",
+        media=[],
+        chunks=[],
     )
     return replace(job, **changed)
 
 
-def report(jobs=None, strips=None, **changed):
-    row = run_row()
-    span = ShardSpan(shard=0, jobs=3, failures=1, extract_from_s=1, extract_to_s=3, infer_from_s=2, infer_to_s=6)
-    figures = RunFigures(
-        run_id=RUN_ID,
-        kind="classify",
-        state="done",
-        spec_id="5" * 16,
-        started_at=STARTED,
-        ended=3,
-        failed=1,
-        jobs_per_s=2.0,
-    )
-    made = Report(
-        glance=summarize(row, model="reelabel-tiny"),
-        labels=2,
-        failures=1,
-        sampling={"sampler": "keyframes", "num_frames": 16},
-        native_sampler="qwen2_vl",
-        label_counts=(LabelCount(label="red", jobs=1), LabelCount(label="blue", jobs=1)),
-        margins=tuple(
-            Bin(low=at / 20, high=(at + 1) / 20, right=int(at == 16), wrong=int(at == 3), unknown=0) for at in range(20)
+def with_strip(job, shown):
+    return replace(job, strip=shown, no_strip="")
+
+
+def bins(right, wrong):
+    return [
+        {"low": at / 20, "high": (at + 1) / 20, "right": int(at == right), "wrong": int(at == wrong), "unknown": 0}
+        for at in range(20)
+    ]
+
+
+def report(jobs=None, **changed):
+    run = run_row()
+    failures = {"code": "video_missing", "stage": "fetch", "jobs": 1, "examples": [("gone", "There is no video.")]}
+    return {
+        "overview": run_overview(run, model="reelabel-tiny"),
+        "labels": 2,
+        "failures": 1,
+        "sampling": {"sampler": "keyframes", "num_frames": 16},
+        "native_sampler": "qwen2_vl",
+        "label_counts": [{"label": "red", "jobs": 1}, {"label": "blue", "jobs": 1}],
+        "margins": bins(16, 3),
+        "choice_masses": bins(19, 0),
+        "reliability": [
+            {"confidence": 0.6, "accuracy": 0.0, "jobs": 1},
+            {"confidence": 0.9, "accuracy": 1.0, "jobs": 1},
+        ],
+        "calibration_error": 0.35,
+        "tasks": [{"task": "colour", "known": 2, "right": 1}],
+        "known": 2,
+        "accuracy": 0.5,
+        "routing": None,
+        "failure_groups": [failures],
+        "caveats": ["1 of 2 jobs saw one keyframe."],
+        "slowest": [SLOW],
+        "timeline": Timeline(
+            drawn=[{"shard": 0, "extract_s": [1, 3], "infer_s": [2, 6]}], shards=1, extract_s=2, infer_s=4, both_s=1
         ),
-        choice_masses=tuple(
-            Bin(low=at / 20, high=(at + 1) / 20, right=int(at == 19), wrong=int(at == 0), unknown=0) for at in range(20)
-        ),
-        reliability=(
-            Reliability(confidence=0.6, accuracy=0.0, jobs=1),
-            Reliability(confidence=0.9, accuracy=1.0, jobs=1),
-        ),
-        tasks=(TaskAccuracy(task="colour", known=2, right=1),),
-        routing=None,
-        failure_groups=(
-            FailureGroup(code="video_missing", stage="fetch", jobs=1, examples=(("gone", "There is no video."),)),
-        ),
-        caveats=("1 of 2 jobs saw one keyframe.",),
-        slowest=(
-            SlowJob(job_id="clip-7", spent_ms=7, fetch_ms=1, decode_ms=1, cache_ms=2, preprocess_ms=1, inference_ms=2),
-        ),
-        timeline=Timeline(drawn=(span,), shards=1, extract_s=2, infer_s=4, both_s=1),
-        runs=(figures,),
-        names={RUN_ID: str(RUN_ID)[:8]},
-        changes=None,
-        other_ways=0,
-        trade=None,
-        shown=ShownJobs(jobs=tuple(jobs or (shown_job(),)), strips=tuple(strips or (strip(),)), note=""),
-        made_at=STARTED,
-    )
-    return replace(made, **changed)
+        "runs": [run | {"ended": 3, "failed": 1, "jobs_per_s": 2.0}],
+        "names": {RUN_ID: str(RUN_ID)[:8]},
+        "changes": None,
+        "other_ways": 0,
+        "trade": None,
+        "jobs": [with_strip(job_card(), strip())] if jobs is None else jobs,
+        "note": "",
+        "made_at": STARTED,
+        **changed,
+    }
+
+
+SLOW = {
+    "job_id": "clip-7",
+    "spent_ms": 7,
+    "fetch_ms": 1,
+    "decode_ms": 1,
+    "embed_ms": 0,
+    "cache_ms": 2,
+    "preprocess_ms": 1,
+    "inference_ms": 2,
+}

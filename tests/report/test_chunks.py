@@ -14,8 +14,7 @@ from reelabel.limits import Limits
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain.chunks import ChunkOutcome, cut_job, merge_chunks
-from tasks.report.jobs import drop_strips
-from tasks.report.page import render, shorten_texts
+from tasks.report.run import render_run
 from tests.report.test_gather import SPEC, manifest, page_of, started
 from tests.results.rows import failure, job, result
 
@@ -40,22 +39,22 @@ def answered(started, manifest, tmp_path):
 
 @pytest.mark.usefixtures("answered")
 def test_a_job_shows_its_chunks_and_the_frames_of_the_one_that_decided(engine, tmp_path):
-    shown = page_of(engine, tmp_path).shown
+    report = page_of(engine, tmp_path)
 
-    [found] = shown.jobs
-    assert [(each.number, each.start_s, each.end_s, each.label, each.strip) for each in found.chunks] == [
-        (0, 0, 1.9998, None, None),
-        (1, 2, None, "no", 0),
+    [found] = report["jobs"]
+    assert [(each["chunk"], each["start_s"], each["end_s"], each["label"]) for each in found.chunks] == [
+        (0, 0, 1.9998, None),
+        (1, 2, None, "no"),
     ]
-    assert [frame.time_s for frame in shown.strips[0].frames] == [2, 3]
-    assert (found.facts["chunks"], found.facts["chunks_answered"]) == (2, 1)
-    assert drop_strips(shown, 0).jobs[0].chunks[1].strip is None
-    assert shorten_texts(shown, 4).jobs[0].chunks[0].message == "It h... (9 characters)"
-    assert "All 1 job are in this report, 1 with their frames." in render(page_of(engine, tmp_path))
+    [strip] = found.strips
+    assert [frame.time_s for frame in strip.frames] == [2, 3]
+    assert (found.row["chunks"], found.row["chunks_answered"]) == (2, 1)
+    assert found.chunks[0]["strip"] is None
+    assert "All 1 job are in this report, 1 with their frames." in render_run(report)
 
 
 @pytest.mark.usefixtures("answered")
 def test_the_id_of_a_chunk_asks_for_its_job(engine, tmp_path):
     report = page_of(engine, tmp_path, job_ids=["a#0", "a#1"])
 
-    assert [each.job_id for each in report.shown.jobs if "requested" in each.reasons] == ["a"]
+    assert [each.job_id for each in report["jobs"] if "requested" in each.selected_because] == ["a"]

@@ -13,7 +13,7 @@ from sqlalchemy import insert
 
 from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError
-from reelabel.extract import extract_local
+from reelabel.extract import extract_keyframes
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import encode_frame_file
@@ -25,9 +25,7 @@ from tasks.database.tables import PLAN, SHARD
 from tasks.domain import ModelIdentity, RunSpec
 from tasks.domain.media import join_fingerprints
 from tasks.manifest.table import read_jobs
-from tasks.report.jobs import drop_strips
-from tasks.report.page import render
-from tasks.report.report import gather
+from tasks.report.run import load_run, render_run
 from tasks.results.runs import close_run, find_run, open_run, read_spec, update_run
 from tasks.results.write import RunKey, ShardWriter
 from tests.clips import write_clip
@@ -82,7 +80,7 @@ def page_of(engine, tmp_path, run="last", **options):
     objects = ObjectStore(StoreSettings())
     cache = FrameCache(objects, f"file://{tmp_path}/cache")
     row = find_run(engine, run)
-    return gather(engine, objects, row, read_spec(engine, row["spec_id"]), cache=cache, **options)
+    return load_run(engine, objects, row, read_spec(engine, row["spec_id"]), cache=cache, **options)
 
 
 def test_labels_margins_and_reliability_are_counted(engine, started, manifest, tmp_path):
@@ -95,32 +93,32 @@ def test_labels_margins_and_reliability_are_counted(engine, started, manifest, t
 
     report = page_of(engine, tmp_path)
 
-    assert [(each.label, each.jobs) for each in report.label_counts] == [("no", 3)]
-    counted = {each.low: (each.right, each.wrong, each.unknown) for each in report.margins}
+    assert [tuple(each.values()) for each in report["label_counts"]] == [("no", 3)]
+    counted = {each["low"]: (each["right"], each["wrong"], each["unknown"]) for each in report["margins"]}
     assert {low: counts for low, counts in counted.items() if any(counts)} == {
         0.0: (0, 0, 1),
         0.5: (0, 1, 0),
         0.8: (1, 0, 0),
     }
-    masses = [(each.low, each.right, each.wrong, each.unknown) for each in report.choice_masses]
+    masses = [(each["low"], each["right"], each["wrong"], each["unknown"]) for each in report["choice_masses"]]
     assert [counts for counts in masses if any(counts[1:])] == [(0, 0, 1, 0), (0.95, 1, 0, 0)]
-    assert "1 label below 0.05" in render(report)
-    assert [(each.confidence, each.accuracy, each.jobs) for each in report.reliability] == [(0.75, 0, 1), (0.9, 1, 1)]
-    assert report.calibration_error == pytest.approx((0.75 + 0.1) / 2)
-    assert (report.accuracy, report.known, report.labels, report.failures) == (0.5, 2, 3, 1)
-    assert [(group.code, group.examples) for group in report.failure_groups] == [
-        ("video_missing", (("gone", "There is no video."),))
+    assert "1 label below 0.05" in render_run(report)
+    assert [tuple(each.values()) for each in report["reliability"]] == [(0.75, 0, 1), (0.9, 1, 1)]
+    assert report["calibration_error"] == pytest.approx((0.75 + 0.1) / 2)
+    assert (report["accuracy"], report["known"], report["labels"], report["failures"]) == (0.5, 2, 3, 1)
+    assert [(group["code"], group["examples"]) for group in report["failure_groups"]] == [
+        ("video_missing", [("gone", "There is no video.")])
     ]
 
 
 def test_cached_files_that_were_made_again_are_a_caveat_in_report_and_summary(engine, started, manifest, tmp_path):
     run = started(SPEC, [of(manifest, "a")])
-    assert page_of(engine, tmp_path).caveats == ()
+    assert page_of(engine, tmp_path)["caveats"] == []
 
     update_run(engine, run.run_id, videos_remade=2)
 
     said = "the cached files of 2 videos did not match what was asked for, and were made again"
-    assert page_of(engine, tmp_path).caveats == (f"In this run, {said}.",)
+    assert page_of(engine, tmp_path)["caveats"] == [f"In this run, {said}."]
 
 
 def test_jobs_worth_a_look_come_first(engine, started, manifest, tmp_path):
@@ -128,47 +126,29 @@ def test_jobs_worth_a_look_come_first(engine, started, manifest, tmp_path):
 
     report = page_of(engine, tmp_path, job_ids=["c"])
 
-    reasons = {shown.job_id: shown.reasons for shown in report.shown.jobs}
+    reasons = {job.job_id: job.selected_because for job in report["jobs"]}
     assert list(reasons) == ["c", "gone", "b", "a"]
-    assert (reasons["gone"], reasons["b"][0], reasons["c"][0]) == (("failed",), "wrong", "requested")
+    assert (reasons["gone"], reasons["b"][0], reasons["c"][0]) == (["failed"], "wrong", "requested")
 
 
 def test_a_job_shows_its_question_and_the_frames_that_the_model_saw(engine, started, manifest, tmp_path):
     uri = pl.read_parquet(manifest)["video_uri"][0]
-    frames = extract_local(Path(uri), sampling=SPEC.sampling, limits=Limits())
+    frames = extract_keyframes(Path(uri), sampling=SPEC.sampling, limits=Limits())
     asked = {"source_uri": uri, "fingerprint": "e1", "sampling": SPEC.sampling}
     cache = FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache")
     cache.write(FrameIdentity(**asked), encode_frame_file(frames, **asked))
     started(SPEC, [of(manifest, name) for name in "ab"])
 
-    shown = page_of(engine, tmp_path).shown
+    jobs = page_of(engine, tmp_path)["jobs"]
 
-    [strip] = shown.strips
-    assert {job.strip for job in shown.jobs} == {0}
+    strip = jobs[0].strip
+    assert jobs[1].strip is strip
     assert [frame.time_s for frame in strip.frames] == [0, 1, 2, 3]
     assert strip.keyframe_times_s == (0, 1, 2, 3)
     assert strip.picks == (0,) * 4 + (1,) * 4 + (2,) * 4 + (3,) * 4
     assert all(frame.image.startswith("data:image/webp;base64,") for frame in strip.frames)
-    assert shown.jobs[0].question.startswith("?\nA. yes\nB. no\n")
-    assert shown.jobs[0].choices == (("yes", 0.25), ("no", 0.75))
-
-
-def test_a_job_shows_the_frames_of_other_samplers_that_are_in_the_cache(engine, started, manifest, tmp_path):
-    uri = pl.read_parquet(manifest)["video_uri"][0]
-    cache = FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache")
-    for sampler in ("keyframes", "uniform"):
-        sampling = Sampling(sampler=sampler, **SIZE)
-        frames = extract_local(Path(uri), sampling=sampling, limits=Limits())
-        asked = {"source_uri": uri, "fingerprint": "e1", "sampling": sampling}
-        cache.write(FrameIdentity(**asked), encode_frame_file(frames, **asked))
-    started(SPEC, [of(manifest, name) for name in "ab"])
-
-    shown = page_of(engine, tmp_path).shown
-
-    assert [strip.sampler for strip in shown.strips] == ["keyframes", "uniform"]
-    assert {(job.strip, job.others) for job in shown.jobs} == {(0, (1,))}
-    assert {(job.strip, job.others) for job in drop_strips(shown, 1).jobs} == {(0, ())}
-    assert 16 == len(shown.strips[1].picks) < shown.strips[1].frames_decoded
+    assert jobs[0].question.startswith("?\nA. yes\nB. no\n")
+    assert jobs[0].choices == [("yes", 0.25), ("no", 0.75)]
 
 
 def test_each_of_several_videos_and_images_has_its_frames_as_far_as_the_cache_has_them(
@@ -187,19 +167,17 @@ def test_each_of_several_videos_and_images_has_its_frames_as_far_as_the_cache_ha
     for path, fingerprint, shown in ((clip, "e1", "dense"), (picture, "e2", "image")):
         sampling = sampling_of_pass(AUTO.sampling, shown)
         asked = {"source_uri": str(path), "fingerprint": fingerprint, "sampling": sampling}
-        frames = extract_local(path, sampling=sampling)
+        frames = extract_keyframes(path, sampling=sampling)
         cache.write(FrameIdentity(**asked), encode_frame_file(frames, **asked))
     started(AUTO, [replace(result(of_manifest, fingerprint=join_fingerprints(["e1", "e2", "e3"])))])
 
-    shown = page_of(engine, tmp_path).shown
+    [job] = page_of(engine, tmp_path)["jobs"]
 
-    [job] = shown.jobs
-    assert [(each.kind, each.uri) for each in job.media] == [
+    assert [(each["kind"], each["uri"]) for each in job.media] == [
         (kind, str(path)) for kind, path in shown_of(clip, picture, other)
     ]
-    assert [each.no_strip for each in job.media] == ["", "", "Its frames are no longer in the cache."]
-    assert [shown.strips[each.strip].sampler for each in job.media[:2]] == ["uniform", "keyframes"]
-    assert {each.strip for each in drop_strips(shown, 0).jobs[0].media} == {None}
+    assert [each["no_strip"] for each in job.media] == ["", "", "Its frames are no longer in the cache."]
+    assert [strip.sampler for strip in job.strips] == ["uniform", "keyframes"]
 
 
 def shown_of(clip, picture, other):
@@ -209,7 +187,7 @@ def shown_of(clip, picture, other):
 def test_a_job_whose_frames_are_gone_is_explained(engine, started, manifest, tmp_path):
     started(SPEC, [of(manifest, "a")])
 
-    [shown] = page_of(engine, tmp_path).shown.jobs
+    [shown] = page_of(engine, tmp_path)["jobs"]
 
     assert (shown.strip, shown.no_strip) == (None, "Its frames are no longer in the cache.")
 
@@ -219,12 +197,12 @@ def test_labels_are_compared_with_those_of_another_spec(engine, started, manifes
     started(OTHER, [of(manifest, "a", answer=yes), of(manifest, "b")])
     started(SPEC, [of(manifest, "a"), of(manifest, "b"), of(manifest, "c")])
 
-    changes = page_of(engine, tmp_path).changes
+    changes = page_of(engine, tmp_path)["changes"]
 
-    assert (changes.compared, changes.changed, changes.gained, changes.lost) == (2, 1, 1, 0)
-    assert [(change.before, change.after, change.jobs) for change in changes.label_changes] == [("yes", "no", 1)]
-    assert changes.differences == (("sampling.num_frames", 4, 16),)
-    assert changes.job_ids == (("a", "yes"),)
+    assert tuple(changes[name] for name in ("compared", "changed", "gained", "lost")) == (2, 1, 1, 0)
+    assert [tuple(change.values()) for change in changes["label_changes"]] == [("yes", "no", 1)]
+    assert changes["differences"] == [("sampling.num_frames", 4, 16)]
+    assert changes["job_ids"] == [("a", "yes")]
 
 
 def test_runs_whose_ids_begin_alike_have_longer_names(engine, started, manifest, tmp_path):
@@ -232,7 +210,7 @@ def test_runs_whose_ids_begin_alike_have_longer_names(engine, started, manifest,
     started(SPEC, [of(manifest, "a")], run_id=first)
     started(OTHER, [of(manifest, "a")], run_id=second)
 
-    page = render(page_of(engine, tmp_path))
+    page = render_run(page_of(engine, tmp_path))
 
     assert f"<code>{second}</code>" in page
     assert f"Labels that changed since run {first}" in page
@@ -266,9 +244,9 @@ def test_the_overlap_of_extraction_and_inference_comes_from_the_shards(engine, s
             report = {"failures": 0, "between_s": between_s}
             connection.execute(insert(SHARD).values(plan_id=plan["plan_id"], **shard, report=report))
 
-    timeline = page_of(engine, tmp_path).timeline
+    timeline = page_of(engine, tmp_path)["timeline"]
 
-    assert (timeline.shards, [span.shard for span in timeline.drawn]) == (2, [0, 1])
+    assert (timeline.shards, [span["shard"] for span in timeline.drawn]) == (2, [0, 1])
     assert (timeline.extract_s, timeline.infer_s) == (pytest.approx(0.5, abs=1e-3), pytest.approx(0.5, abs=1e-3))
     assert timeline.both_s == pytest.approx(0.2, abs=1e-3)
 
@@ -280,25 +258,15 @@ def test_a_manifest_is_reported_as_asked_in_one_way_only_if_it_always_was(engine
     started(OTHER, [of(manifest, "a")])
     earlier = page_of(engine, tmp_path, run=str(first))
 
-    assert (alone.changes, alone.other_ways) == (None, 0)
-    assert "This manifest was always asked in the same way" in render(alone)
-    assert (earlier.changes, earlier.other_ways) == (None, 1)
-    assert "always asked in the same way" not in render(earlier)
-    assert "another spec; it was asked in 1 other way, later" in render(earlier)
-
-
-def test_the_native_sampler_is_the_one_that_the_run_recorded(engine, started, manifest, tmp_path):
-    named = RunSpec(model=ModelIdentity(name="Qwen/Qwen3-VL-8B-Instruct"))
-    run = started(named, [of(manifest, "a")])
-    assert page_of(engine, tmp_path).native_sampler == ""  # not guessed from the name
-
-    update_run(engine, run.run_id, native_sampler="uniform")
-
-    assert page_of(engine, tmp_path).native_sampler == "uniform"
+    assert (alone["changes"], alone["other_ways"]) == (None, 0)
+    assert "This manifest was always asked in the same way" in render_run(alone)
+    assert (earlier["changes"], earlier["other_ways"]) == (None, 1)
+    assert "always asked in the same way" not in render_run(earlier)
+    assert "another spec; it was asked in 1 other way, later" in render_run(earlier)
 
 
 def test_rejected_rows_are_reported(engine, started, manifest, tmp_path):
     run = started(SPEC, [of(manifest, "a")])
     update_run(engine, run.run_id, jobs_rejected=2)
 
-    assert "Rejected, and not answered: 2 rows of the manifest." in page_of(engine, tmp_path).caveats
+    assert "Rejected, and not answered: 2 rows of the manifest." in page_of(engine, tmp_path)["caveats"]

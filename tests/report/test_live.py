@@ -1,16 +1,14 @@
 """What the page of a live session says about rows in a real Postgres and frames in a real store."""
 
 import re
-from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
 
 from tasks.live.record.stored import find_session
-from tasks.report.live.gather import gather_session
-from tasks.report.live.page import render_session
-from tasks.report.rendering import MAX_BYTES
+from tasks.report.live import load_session, render_session
+from tasks.report.render import MAX_BYTES
 from tests.live.record.recorded import answered, record_session, start
 from tests.report.test_page import HOSTILE
 
@@ -23,7 +21,7 @@ def recorder(db, objects, store_settings):
 
 
 def gather(recorder, engine):
-    return gather_session(engine, find_session(engine, "last"), recorder.files)
+    return load_session(engine, find_session(engine, "last"), recorder.files)
 
 
 def shown_text(page):
@@ -49,7 +47,7 @@ def test_the_page_shows_what_was_kept_asked_and_answered_and_the_delays(recorder
     assert "3 frames , the last at 9.0 s" in shown.replace("frames,", "frames ,")
     assert "the last at 1.4 s, 4.5 s of audio" in shown
     assert "No answer engine_lost The engine was lost." in shown
-    assert [[frame.time_s for frame in query.frames] for query in report.queries] == [
+    assert [[time_s for time_s, _ in query["frames"]] for query in report["queries"]] == [
         [0.04, 0.5, 1.371],
         [0.04, 0.5, 1.371],
         [0.04, 2.5, 9.0],
@@ -81,7 +79,7 @@ def test_hostile_texts_are_shown_as_they_are_and_many_questions_fit(recorder, db
     record.answer(answered(question=HOSTILE, answer=HOSTILE, choices=None, probabilities=None))
     report = gather(recorder, db)
 
-    page = render_session(replace(report, queries=report.queries * 5_000))
+    page = render_session(report | {"queries": report["queries"] * 5_000})
 
     assert HOSTILE not in page
     assert len(page.encode()) < MAX_BYTES

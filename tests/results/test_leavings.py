@@ -4,7 +4,7 @@ from uuid import uuid4
 import pytest
 
 from flows.run.selection import read_ids, split_ids, store_ids
-from tasks.report.addresses import page_uri
+from tasks.report.pages import page_uri
 from tasks.results.retention import PAGE, SELECTION, remove_old_files
 
 NOW, YEAR = timedelta(seconds=-5), timedelta(days=365)

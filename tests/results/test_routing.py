@@ -6,7 +6,7 @@ import pytest
 
 from reelabel.sampling.options import Sampling
 from tasks.domain import FirstAnswer, RunSpec
-from tasks.report.page import render
+from tasks.report.run import render_run
 from tasks.results.evaluation.routing import read_routing
 from tasks.results.runs import open_run
 from tasks.results.write import ShardWriter
@@ -110,9 +110,9 @@ def test_a_run_that_routed_nothing_knows_no_dense_cost(db, run):
 
 
 def test_the_page_shows_routes_and_their_cost(routed):
-    page = render(report(routing=routed))
+    page = render_run(report(routing=routed))
 
     assert "What was routed" in page
     assert "dense sampler by task" in page
     assert "Frames decoded: 168, 65% of about 260 by the dense sampler alone." in page
-    assert "What was routed" not in render(report())
+    assert "What was routed" not in render_run(report())

@@ -1,12 +1,10 @@
 """The page of described videos in a real browser: what it finds, shows and draws, and that it loads nothing."""
 
-from dataclasses import replace
-
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tasks.report.videos.page import render_videos
+from tasks.report.videos import render_videos
 from tests.report.test_page import HOSTILE
 from tests.report.test_videos import made, shown
 
@@ -14,10 +12,11 @@ from tests.report.test_videos import made, shown
 @pytest.fixture(scope="module")
 def html(tmp_path_factory):
     """A page with a video of two scenes, one of another tag in its middle, and one with hostile texts."""
-    film, other = shown("film"), shown("other", frames=0, parts=1)
-    beach = replace(film.parts[1], tags=(("beach", 0.9), ("park", 0.2)), caption="people swim")
-    coast = replace(film, job_id="coast", parts=(film.parts[0], beach))
-    gone = replace(other, caption=(HOSTILE, 0.1), no_strip="Its frames are no longer in the cache.")
+    film = shown("film")
+    tags = [{"text": "beach", "score": 0.9}, {"text": "park", "score": 0.2}]
+    beach = film["parts"][1] | {"tags": tags, "caption": "people swim"}
+    coast = shown("coast", parts=0) | {"parts": [film["parts"][0], beach]}
+    gone = shown("other", frames=0, parts=1, caption=HOSTILE, no_strip="Its frames are no longer in the cache.")
     path = tmp_path_factory.mktemp("report") / "run.html"
     path.write_text(render_videos(made(film, coast, gone)))
     return path
@@ -37,37 +36,46 @@ def page(browser, html):
 
 
 def hits(page):
-    return page.locator("#hits li").all_inner_texts()
+    """The cards that are listed, in order, with the best moment of each."""
+    return [summary.inner_text() for summary in page.locator(".card:visible summary").all()]
+
+
+def card(page, job_id):
+    return page.locator(f"#job-{job_id}")
 
 
 def test_a_search_finds_the_moment_whose_texts_have_all_words(page):
     page.fill("#query", "Beach")
 
-    assert hits(page) == ["coast beach, 0.900 · 0:10.0 to 0:20.0"]
-    expect(page.locator("#found")).to_have_text("1 of 3 videos.")
-    expect(page.locator("#shown-video h3")).to_have_text("coast")
+    assert [" ".join(hit.split()) for hit in hits(page)] == ["coast a dog runs beach 0.900 · 0:10.0 to 0:20.0"]
+    expect(page.locator("#found")).to_have_text("1 of 3.")
+    page.keyboard.press("Enter")
+    expect(card(page, "coast").locator(".outcome")).to_be_visible()
     page.fill("#query", "runs dog")
     assert [hit.split()[0] for hit in hits(page)] == ["film", "coast", "other"]
     page.fill("#query", "oth")
-    assert [hit.strip() for hit in hits(page)] == ["other"]
+    assert [hit.split()[0] for hit in hits(page)] == ["other"]
     page.fill("#query", "kitchen")
-    expect(page.locator("#found")).to_have_text("0 of 3 videos.")
-    assert page.locator("#shown-video").inner_text() == ""
+    expect(page.locator("#found")).to_have_text("0 of 3.")
+    page.fill("#query", "")
+    assert [hit.split()[0] for hit in hits(page)] == ["film", "coast", "other"]
 
 
 def test_the_strip_has_borders_at_scenes_and_the_tags_are_drawn_over_time(page):
     page.fill("#query", "coast")
+    page.keyboard.press("Enter")
 
-    expect(page.locator("#shown-video .outcome")).to_have_text("a dog runs")
-    assert page.locator(".scene > p").all_inner_texts() == ["scene 1, 0:00.0 to 0:12.0", "scene 2, 0:12.0 to 0:20.0"]
-    assert page.locator(".scene").first.locator("img").count() == 2
-    drawn = page.locator("#tags svg")
+    shown = card(page, "coast")
+    expect(shown.locator(".outcome")).to_have_text("a dog runs 0.400")
+    assert shown.locator(".scene > p").all_inner_texts() == ["scene 1, 0:00.0 to 0:12.0", "scene 2, 0:12.0 to 0:20.0"]
+    assert shown.locator(".scene").first.locator("img").count() == 2
+    drawn = shown.locator(".tags")
     expect(drawn).to_have_attribute("aria-label", "Tags over time, by their score: beach, park.")
     assert drawn.locator("rect").count() == 3
-    assert drawn.locator("line[y1]").count() == 1  # between the two scenes
-    assert page.locator(".captions li").all_inner_texts() == [
-        "0:00.0 to 0:10.0 a dog runs",
-        "0:10.0 to 0:20.0 people swim",
+    assert drawn.locator("svg").first.locator("line").count() == 1  # between the two scenes
+    assert shown.locator(".chunks li").all_inner_texts() == [
+        "0:00.0 to 0:10.0 park 0.500 a dog runs",
+        "0:10.0 to 0:20.0 beach 0.900park 0.200 people swim",
     ]
 
 
@@ -75,15 +83,15 @@ def test_a_frequent_tag_is_searched_for_by_a_press(page):
     page.get_by_role("button", name="park").first.click()
 
     expect(page.locator("#query")).to_have_value("park")
-    expect(page.locator("#found")).to_have_text("3 of 3 videos.")
+    expect(page.locator("#found")).to_have_text("3 of 3.")
 
 
 def test_hostile_texts_are_shown_as_they_are(page):
     page.fill("#query", "other")
-    page.locator("#hits button", has_text="other").click()
+    page.keyboard.press("Enter")
 
-    expect(page.locator("#shown-video .outcome")).to_have_text(HOSTILE)
-    assert "Its frames are no longer in the cache." in page.locator("#shown-video").inner_text()
+    expect(card(page, "other").locator(".outcome")).to_have_text(f"{HOSTILE} 0.400")
+    expect(card(page, "other")).to_contain_text("Its frames are no longer in the cache.")
     assert page.title().startswith("clips")
 
 
@@ -91,6 +99,8 @@ def test_hostile_texts_are_shown_as_they_are(page):
 def test_everyone_can_use_it(browser, html, theme):
     page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=theme)
     page.goto(html.as_uri())
+    for each in page.locator(".card").all():
+        each.evaluate("card => card.open = true")
 
     found = Axe().run(page).response["violations"]
     width = page.evaluate("document.documentElement.scrollWidth")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -29,8 +29,7 @@ from tasks.database.scope import Scope
 from tasks.domain import RunSpec
 from tasks.frame_cache.pool import frame_cache
 from tasks.frame_cache.side_by_side import Picture, SheetRow, draw_sheet
-from tasks.report.jobs import ShownJob, ShownJobs, Sources, read_shown
-from tasks.report.manifest import jobs_of_rows
+from tasks.report.jobs import JobCard, Sources, jobs_of_rows, load_jobs
 from tasks.results.one_job import read_job
 from tasks.results.runs import read_any_spec, short_ids
 
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine, RowMapping
 
     from infra.settings import Settings
-    from tasks.report.strip import Strip
+    from tasks.report.frames import Strip
     from tasks.results.one_job import JobRows
 
 _MAX_FRAME_FILES = 20
@@ -63,7 +62,7 @@ class _Known:
     """
 
     rows: JobRows
-    shown: ShownJob | None
+    shown: JobCard | None
     strips: tuple[Strip, ...]
     video: str | None
     note: str
@@ -113,35 +112,22 @@ def _gather(engine: Engine, settings: Settings, rows: JobRows) -> _Known:
             return replace(known, note=note, video=redact_uri(found[job_id].video_uri) if found else None)
         if settings.store.uri is None:
             return replace(known, note="The question and the frames need the store of the run; set REELABEL_STORE_URI.")
-        sources = Sources(
-            manifest_uri=newest["manifest_uri"],
-            spec=spec,
-            native_sampler="",
-            objects=objects,
-            cache=frame_cache(settings),
-        )
         with database_errors(), engine.connect() as connection:
-            shown = read_shown(
+            cards, note = load_jobs(
                 connection,
                 Scope(dataset=newest["dataset"], spec_id=newest["spec_id"]),
-                sources,
-                reasons={job_id: ()},
+                Sources(newest["manifest_uri"], spec, objects, frame_cache(settings)),
+                selected={job_id: ()},
                 before={},
                 named_chunks={job_id: frozenset(range(_MAX_CHUNKS))},
                 max_videos=_MAX_FRAME_FILES,
             )
     except (ConfigurationError, TransientError) as error:  # the store's
         return replace(known, note=f"The question and the frames are unavailable: {error.message}")
-    return _with_frames(known, shown)
-
-
-def _with_frames(known: _Known, found: ShownJobs) -> _Known:
-    if not found.jobs:  # its row was replaced in the meantime
+    if not cards:  # its row was replaced in the meantime
         return replace(known, note="Its outcome is being replaced; run the command again.")
-    [job] = found.jobs
-    numbers = [job.strip, *(each.strip for each in job.media), *(each.strip for each in job.chunks)]
-    strips = tuple(found.strips[number] for number in numbers if number is not None)
-    return replace(known, shown=job, strips=strips, note=found.note or ("" if strips else job.no_strip))
+    [job] = cards
+    return replace(known, shown=job, strips=tuple(job.strips), note=note or ("" if job.strips else job.no_strip))
 
 
 def _print(known: _Known) -> None:
@@ -199,7 +185,9 @@ def _videos(known: _Known) -> Iterator[str]:
     end = "the end" if shown.end_s is None else f"{shown.end_s:g} s"
     segment = "" if shown.start_s is None and shown.end_s is None else f", from {shown.start_s or 0:g} s to {end}"
     if shown.media:
-        yield from (f"{each.kind.capitalize()}: {each.uri}{segment * (each.kind == 'video')}" for each in shown.media)
+        yield from (
+            f"{each['kind'].capitalize()}: {each['uri']}{segment * (each['kind'] == 'video')}" for each in shown.media
+        )
     elif shown.video:
         yield f"Video: {shown.video}{segment}"
     if not shown.chunks:
@@ -215,12 +203,13 @@ def _frames_line(strip: Strip) -> str:
     return f"{pluralize(len(strip.picks), 'frame')} {method}, at {', '.join([*times[:_MAX_TIMES], *more])}"
 
 
-def _chunk_table(shown: ShownJob) -> Table:
+def _chunk_table(shown: JobCard) -> Table:
     table = Table("chunk", "from", "to", "label", "margin")
     for chunk in shown.chunks[:_MAX_CHUNKS]:
-        end = "end" if chunk.end_s is None else f"{chunk.end_s:g} s"
-        values = (f"{shown.job_id}#{chunk.number}", f"{chunk.start_s:g} s", end, chunk.label or chunk.code or "")
-        table.add_row(*map(cell, (*values, _number(chunk.margin))))
+        end = "end" if chunk["end_s"] is None else f"{chunk['end_s']:g} s"
+        outcome = chunk["label"] or chunk["code"] or ""
+        values = (f"{shown.job_id}#{chunk['chunk']}", f"{chunk['start_s']:g} s", end, outcome)
+        table.add_row(*map(cell, (*values, _number(chunk["margin"]))))
     return table
 
 
@@ -245,16 +234,18 @@ def _number(value: float | None) -> str:
 
 def _facts(known: _Known) -> dict[str, Any]:
     """Return everything as JSON values, but the pictures."""
-    shown = asdict(known.shown) if known.shown else {}
-    names = ("question", "system_prompt", "choices", "video", "start_s", "end_s", "media", "chunks")
-    left_out = {"strip", "no_strip"}
-    facts: dict[str, Any] = {name: shown.get(name) for name in names}
-    for name in ("media", "chunks"):
-        facts[name] = [{key: value for key, value in each.items() if key not in left_out} for each in facts[name] or ()]
+    shown = known.shown
+    names = ("question", "system_prompt", "choices", "start_s", "end_s")
+    of_chunk = ("start_s", "end_s", "label", "code", "message", "margin")
     return {
         "job_id": known.rows.current[0]["job_id"],
-        **facts,
-        "video": facts["video"] or known.video,
+        **{name: getattr(shown, name, None) for name in names},
+        "video": (shown and shown.video) or known.video,
+        "media": [{"kind": each["kind"], "uri": each["uri"]} for each in (shown.media if shown else ())],
+        "chunks": [
+            {"number": chunk["chunk"], **{name: chunk[name] for name in of_chunk}}
+            for chunk in (shown.chunks if shown else ())
+        ],
         "frames": [_strip_facts(strip) for strip in known.strips],
         "note": known.note,
         "outcomes": [dict(row) for row in known.rows.current],
@@ -271,8 +262,8 @@ def _draw(known: _Known) -> Image.Image:
     """Draw the frames that the model was shown, in a row for each video or chunk."""
     newest, shown = known.rows.current[0], known.shown
     assert shown is not None
-    titles = [each.uri for each in shown.media if each.strip is not None]
-    titles += [f"chunk {each.number}: {each.label or each.code}" for each in shown.chunks if each.strip is not None]
+    titles = [each["uri"] for each in shown.media if each["strip"]]
+    titles += [f"chunk {each['chunk']}: {each['label'] or each['code']}" for each in shown.chunks if each["strip"]]
     titles = titles or [newest.get("label") or newest["code"]]
     rows = [_sheet_row(printable(title), strip) for title, strip in zip(titles, known.strips, strict=False)]
     return draw_sheet(printable(newest["job_id"]), printable(f"{newest['dataset']}: {shown.video or ''}"), rows)

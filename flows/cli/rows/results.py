@@ -26,6 +26,7 @@ from tasks.database.scope import Scope
 from tasks.evaluation.temperature import calibrate_probabilities
 from tasks.frame_cache.pool import frame_cache
 from tasks.manifest.table import open_audited
+from tasks.report.pages import page_of_run
 from tasks.results.audit import audit_jobs, check_listing
 from tasks.results.diff import compare_runs
 from tasks.results.evaluation.calibrations import read_calibration
@@ -230,8 +231,6 @@ def write_report(run: str, *, out: str | None, job_ids: list[str]) -> None:
     Raises:
         ConfigurationError: No such run, no such job in it, or the file cannot be written.
     """
-    from tasks.report.of_run import page_of_run  # noqa: PLC0415 - imports much that nothing else here needs
-
     if out:
         require_parent_folder(out)
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):

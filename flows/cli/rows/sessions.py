@@ -18,8 +18,7 @@ from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.live.record.again import write_jobs
 from tasks.live.record.stored import find_session
 from tasks.model.backend import backend_of
-from tasks.report.live.gather import gather_session
-from tasks.report.live.page import render_session
+from tasks.report.live import load_session, render_session
 
 if TYPE_CHECKING:
     from flows.run.parameters import SpecOverrides
@@ -76,7 +75,7 @@ def write_session_report(session: str, *, out: str | None) -> None:
         if settings.store.uri is None:
             raise ConfigurationError("A report needs the store of the session's frames; set REELABEL_STORE_URI.")
         with OUT.status("Rendering the report"):
-            page = render_session(gather_session(engine, found, SealedFiles.of(settings.store)))
+            page = render_session(load_session(engine, found, SealedFiles.of(settings.store)))
     target = Path(out or f"reelabel-live-{str(found.row['session_id'])[:8]}.html")
     target.write_text(page, encoding="utf-8")
     print_line(f"Wrote {target.absolute()}; open it in a browser.")

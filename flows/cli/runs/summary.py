@@ -22,7 +22,7 @@ from tasks.database.scope import Scope
 from tasks.domain import RunSpec
 from tasks.manifest.rejects import REJECTED_FILE
 from tasks.manifest.table import open_audited
-from tasks.report.addresses import page_uri, rejected_uri
+from tasks.report.pages import page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.descriptions import count_frames
 from tasks.results.evaluation.routing import read_routing

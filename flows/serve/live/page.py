@@ -12,8 +12,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
-from tasks.report.rendering import environment
-from tasks.report.rendering import read as read_report_asset
+from tasks.report.render import environment, read
 
 PATH = "/live"
 # Browsers take the code of an AudioWorklet, and modules that other pages may import, from files of their own alone.
@@ -53,7 +52,7 @@ def _page(*, needs_token: bool, takes_audio: bool) -> str:
         environment()
         .from_string(_read("live.html.jinja"))
         .render(
-            style=Markup(read_report_asset("assets", "style.css") + "\n" + _read("live.css")),  # noqa: S704 - our own files
+            style=Markup(read("style.css") + "\n" + _read("live.css")),  # noqa: S704 - our own files
             script=Markup(_script()),  # noqa: S704
             needs_token=needs_token,
             takes_audio=takes_audio,
@@ -78,7 +77,7 @@ def _headers(*, takes_audio: bool) -> dict[str, str]:
 
 @cache
 def _script() -> str:
-    return "\n".join((_read("live.js"), read_report_asset("assets", "theme.js")))
+    return "\n".join((_read("live.js"), _read("theme.js")))
 
 
 def _read(name: str) -> str:

@@ -1,17 +1,83 @@
-// Shows the frames that each sampler would pick from a clip, computed by picks.js.
+// Replays which frames keyframes and uniform sampling choose of a clip, and how many are decoded for them: the
+// arithmetic of reelabel/sampling and reelabel/decode, with which a test compares it.
 
-const sliders = Object.fromEntries(
-  ["length", "fps", "gop", "keyframes", "frames", "sampler"].map((id) => [id, document.getElementById(id)]),
-);
-const replayRows = document.getElementById("replay-rows");
+const SVG = "http://www.w3.org/2000/svg";
 const MOST_TICKS = 400;
+const sliders = Object.fromEntries(["length", "fps", "gop", "keyframes", "frames"].map((id) => [id, document.getElementById(id)]));
 // The exact clip of a job until a slider is moved, since sliders clamp their values.
 let given = null;
+const whole = (number) => number.toLocaleString("en");
+
+function pickEvenly(available, wanted) {
+  const picks = Array.from({ length: wanted }, (_, at) => at);
+  if (available < wanted) return picks.map((at) => Math.floor((at * available) / wanted));
+  if (wanted === 1) return [Math.floor(available / 2)];
+  const gaps = wanted - 1;
+  return picks.map((at) => Math.floor((2 * at * (available - 1) + gaps) / (2 * gaps)));
+}
+
+// NumPy's linspace: multiples of the step, with an exact last value.
+function linspace(first, last, count) {
+  const step = (last - first) / (count - 1);
+  return Array.from({ length: count }, (_, at) => (at && at === count - 1 ? last : at ? first + at * step : first));
+}
+
+function placeKeyframes(totalFrames, gop) {
+  return Array.from({ length: Math.ceil(totalFrames / gop) }, (_, number) => number * gop);
+}
+
+// The first and last frame of each run to decode; keyframes need no other frames.
+function spansToDecode(positions, keyframes) {
+  const spans = [];
+  let at = 0;
+  for (const position of positions) {
+    while (at + 1 < keyframes.length && keyframes[at + 1] <= position) at += 1;
+    const last = spans[spans.length - 1];
+    if (last && keyframes[at] <= last[1] + 1) last[1] = position;
+    else spans.push([keyframes[at], position]);
+  }
+  return spans;
+}
+
+const SAMPLERS = {
+  keyframes: (clip) => pickEvenly(clip.keyframes.length, clip.numFrames).map((at) => clip.keyframes[at]),
+  uniform: (clip) => linspace(0, clip.totalFrames - 1, Math.min(clip.numFrames, clip.totalFrames)).map(Math.floor),
+};
+
+// What a sampler shows of a clip: frames with how often, and the spans decoded for them.
+function choose(name, clip) {
+  const picks = SAMPLERS[name](clip);
+  const shown = new Map();
+  for (const position of picks) shown.set(position, (shown.get(position) ?? 0) + 1);
+  const distinct = [...shown.keys()];
+  const spans = name === "keyframes" ? distinct.map((position) => [position, position]) : spansToDecode(distinct, clip.keyframes);
+  return { picks, shown: [...shown], spans, decoded: spans.reduce((sum, [first, last]) => sum + last - first + 1, 0) };
+}
+
+function draw(svg, clip, { shown, spans }) {
+  const end = clip.totalFrames;
+  const at = (position) => `${1 + (98 * position) / end}%`;
+  const most = Math.max(8, ...shown.map(([, times]) => times));
+  const part = (name, attributes, text = "") => {
+    const made = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.textContent = text;
+    return made;
+  };
+  const step = Math.ceil(clip.keyframes.length / MOST_TICKS);
+  const lengthS = end / clip.fps;
+  svg.replaceChildren(
+    part("line", { x1: "1%", x2: "99%", y1: 14, y2: 14, class: "grid" }),
+    ...spans.map(([first, last]) => part("rect", { x: at(first), width: `${(98 * (last + 1 - first)) / end}%`, y: 9, height: 10, class: "muted" })),
+    ...clip.keyframes.filter((_, number) => number % step === 0).map((position) => part("line", { x1: at(position), x2: at(position), y1: 4, y2: 24, class: "tick" })),
+    ...shown.map(([position, times]) => part("circle", { cx: at(position), cy: 14, r: (8 * Math.sqrt(times / most)).toFixed(1), class: "accent" })),
+    ...[0, 1, 2, 3, 4].map((tick) => part("text", { x: at((end * tick) / 4), y: 42, "text-anchor": "middle" }, `${+((lengthS * tick) / 4).toFixed(1)} s`)),
+  );
+}
 
 function readClip() {
   if (given) return given;
-  const fps = Number(sliders.fps.value);
-  const gop = Number(sliders.gop.value);
+  const [fps, gop] = [Number(sliders.fps.value), Number(sliders.gop.value)];
   const totalFrames = Math.max(1, Math.round(Number(sliders.length.value) * fps));
   return { fps, gop, totalFrames, numFrames: Number(sliders.frames.value), keyframes: placeKeyframes(totalFrames, gop) };
 }
@@ -19,105 +85,52 @@ function readClip() {
 function replay() {
   const clip = readClip();
   sliders.keyframes.value = clip.keyframes.length;
-  for (const [id, text] of Object.entries({
+  const texts = {
     length: `${+(clip.totalFrames / clip.fps).toFixed(1)} s`,
     fps: `${+clip.fps.toFixed(2)}`,
     gop: clip.gop === null ? "as in the file" : whole(clip.gop),
     keyframes: whole(clip.keyframes.length),
     frames: whole(clip.numFrames),
-  })) document.getElementById(`${id}-out`).textContent = text;
-  const name = sliders.sampler.value;
-  const title = name.charAt(0).toUpperCase() + name.slice(1);
-  replayRows.replaceChildren(
-    replayedRow("Keyframes", "keyframes", clip, sampleKeyframes(clip)),
-    replayedRow("Uniform", "uniform", clip, sampleUniformly(clip)),
-    replayedRow(name === data.native_sampler ? `${title}, native to the model` : title, "sampler", clip, SAMPLERS[name](clip)),
-  );
-}
-
-function replayedRow(title, id, clip, positions) {
-  const spans = id === "keyframes" ? spansOfKeyframes(positions) : spansToDecode(positions, clip.keyframes);
-  const repeats = countRepeats(positions);
-  const decoded = countFrames(spans);
-  const numbers = element("p", { class: "numbers", id: `numbers-${id}` });
-  for (const [count, noun] of [[positions.length, "shown"], [repeats.length, "distinct"], [decoded, "decoded"]]) {
-    numbers.append(element("b", { "data-count": noun }, whole(count)), ` ${noun}${noun === "decoded" ? ` of ${whole(clip.totalFrames)}` : ", "}`);
-  }
-  const track = element("div", { class: "track" });
-  const row = element("div", { class: "replayed", id: `replay-${id}` }, element("h3", {}, title), numbers, track, repeatsNote(repeats, clip));
-  queueMicrotask(() => place(track, replayPlot(track.clientWidth || 600, clip, spans, repeats), `${title}: ${numbers.textContent}.`));
-  return row;
-}
-
-function repeatsNote(repeats, clip) {
-  if (!repeats.length) return element("p", { class: "repeats" }, "This sampler takes no frames from a clip this short.");
-  const listed = repeats.slice(0, 24).map(([position, times]) => `${(position / clip.fps).toFixed(2)} s${times > 1 ? ` ×${times}` : ""}`);
-  return element("p", { class: "repeats" }, listed.join(", ") + (repeats.length > 24 ? `, and ${whole(repeats.length - 24)} more` : ""));
-}
-
-function replayPlot(width, clip, spans, repeats) {
-  const at = (position) => position / clip.fps;
-  const step = Math.ceil(clip.keyframes.length / MOST_TICKS);
-  const shown = repeats.map(([position, times]) => ({ s: at(position), times }));
-  return Plot.plot({
-    width,
-    height: 46,
-    marginLeft: 10,
-    marginRight: 14,
-    marginTop: 4,
-    marginBottom: 22,
-    x: { domain: [0, at(clip.totalFrames)], label: null, tickFormat: seconds, ticks: width / 90 },
-    y: { axis: null, domain: [-1, 1] },
-    r: { range: [0, 8], domain: [0, Math.max(8, d3.max(shown, (frame) => frame.times) ?? 1)] },
-    marks: [
-      Plot.ruleY([0], { stroke: LINE, strokeWidth: 2 }),
-      Plot.rect(spans, { x1: (span) => at(span[0]), x2: (span) => at(span[1] + 1), y1: -0.55, y2: 0.55, fill: MUTED, fillOpacity: 0.6 }),
-      Plot.tickX(clip.keyframes.filter((_, number) => number % step === 0), { x: at, stroke: "var(--ink)", strokeOpacity: 0.7 }),
-      Plot.dot(shown, { x: "s", y: 0, r: "times", fill: ACCENT }),
-    ],
-  });
-}
-
-// Number of frames in the file: as counted, or derived from its duration if the container does not specify it.
-function replayJob(job, strip) {
-  const fps = strip.fps || (strip.total_frames / strip.duration_s);
-  const totalFrames = Math.max(1, strip.total_frames ?? Math.round(strip.duration_s * fps));
-  const gop = Math.ceil(totalFrames / Math.max(1, strip.keyframes_in_file));
-  const keyframes = strip.keyframe_times_s
-    ?.map((s) => Math.round((s - strip.keyframe_times_s[0]) * fps))
-    .filter((position) => position < totalFrames);
-  given = {
-    fps,
-    gop: keyframes ? null : gop,
-    totalFrames,
-    numFrames: data.num_frames,
-    keyframes: keyframes ?? placeKeyframes(totalFrames, gop),
   };
-  sliders.fps.value = fps;
-  sliders.length.value = totalFrames / fps;
-  sliders.frames.value = data.num_frames;
-  sliders.gop.value = gop;
-  document.getElementById("replay-of").textContent = `The clip of ${job.job_id}, ${timeOf(strip.duration_s)} long.`;
+  for (const [id, text] of Object.entries(texts)) document.getElementById(`${id}-out`).textContent = text;
+  for (const name of Object.keys(SAMPLERS)) {
+    const row = document.getElementById(`replay-${name}`);
+    const chosen = choose(name, clip);
+    const counts = `${whole(chosen.picks.length)} shown, ${whole(chosen.shown.length)} distinct, ${whole(chosen.decoded)} decoded of ${whole(clip.totalFrames)}`;
+    row.querySelector(".numbers").textContent = counts;
+    row.querySelector("svg").setAttribute("aria-label", `${name}: ${counts}.`);
+    draw(row.querySelector("svg"), clip, chosen);
+    const listed = chosen.shown.slice(0, 24).map(([position, times]) => `${(position / clip.fps).toFixed(2)} s${times > 1 ? ` ×${times}` : ""}`);
+    const more = chosen.shown.length - listed.length;
+    row.querySelector(".repeats").textContent = listed.join(", ") + (more ? `, and ${whole(more)} more` : "");
+  }
+}
+
+// Starts from the clip of a job, whose keyframes may be known.
+function replayJob(button) {
+  const clip = JSON.parse(button.dataset.clip);
+  const numFrames = Number(sliders.frames.defaultValue);
+  given = { ...clip, numFrames, keyframes: clip.keyframes ?? placeKeyframes(clip.totalFrames, clip.gop) };
+  if (clip.keyframes) given.gop = null;
+  sliders.fps.value = clip.fps;
+  sliders.length.value = clip.totalFrames / clip.fps;
+  sliders.frames.value = numFrames;
+  sliders.gop.value = clip.gop;
+  const id = button.closest(".card").id.slice("job-".length);
+  document.getElementById("replay-of").textContent = `The clip of ${id}, ${(clip.totalFrames / clip.fps).toFixed(2)} s long.`;
   replay();
   document.getElementById("replay").scrollIntoView();
 }
 
-function moveSlider(event) {
-  if (event.target === sliders.sampler) return replay();
+document.getElementById("sliders").addEventListener("input", (event) => {
   given = null;
-  document.getElementById("replay-of").textContent = "Which frames would each sampler show of a clip like this?";
+  document.getElementById("replay-of").textContent = "Which frames would keyframes and uniform sampling show of a clip like this?";
   const totalFrames = Math.max(1, Math.round(Number(sliders.length.value) * Number(sliders.fps.value)));
   if (event.target === sliders.keyframes) sliders.gop.value = Math.ceil(totalFrames / Number(sliders.keyframes.value));
   replay();
-}
-
-for (const slider of Object.values(sliders)) slider.addEventListener("input", moveSlider);
-document.getElementById("replay-form").addEventListener("submit", (event) => event.preventDefault());
-sliders.length.value = 30;
-sliders.fps.value = 30;
-sliders.gop.value = 250;
-sliders.frames.value = data.num_frames;
-sliders.sampler.append(...Object.keys(SAMPLERS).map((name) => element("option", {}, name)));
-sliders.sampler.value = data.native_sampler in SAMPLERS ? data.native_sampler : "fps";
+});
+document.getElementById("sliders").addEventListener("submit", (event) => event.preventDefault());
+document.addEventListener("click", ({ target }) => target.dataset?.clip && replayJob(target));
 replay();
-addEventListener("resize", replay);
+// For the test that compares it with the Python code.
+window.reelabelReplay = { choose, placeKeyframes };

@@ -1,19 +1,23 @@
-"""Thumbnails of a video's frames, read from its frame file, with their times."""
+"""Thumbnails of frames, from frame files."""
 
 from __future__ import annotations
 
 import base64
 import io
+import math
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from reelabel.errors import FrameFileError
-from reelabel.sampled_frames import UNKNOWN_POSITION
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from reelabel.frames.frame_file import FrameFile
@@ -21,25 +25,24 @@ if TYPE_CHECKING:
 _LONG_SIDE_PX = 144
 _QUALITY = 60
 _MAX_KEYFRAMES = 2_000
+# Ticks of a timeline; more could not be told apart.
+_MAX_TICKS = 400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
-    """One frame that the model saw.
+class Frame(NamedTuple):
+    """A frame that the model saw.
 
     Attributes:
         time_s: Presentation time in seconds.
-        position: Index in the linear decode of the whole video; None if unknown.
-        image: Thumbnail as a WebP data URI; None if it is left out.
+        image: Thumbnail as a WebP data URI; None if it cannot be decoded.
     """
 
     time_s: float
-    position: int | None
     is_keyframe: bool
     image: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Strip:
     """The frames of a video that the model saw.
 
@@ -49,7 +52,6 @@ class Strip:
         width_px: Width of the frames as the model saw them.
         sampler: The sampler that chose them.
         frames_decoded: Number of frames decoded for them, when their frame file was made.
-        decode_ms: Milliseconds that it took.
         note: Why there are no thumbnails, or what is wrong with the video; empty otherwise.
     """
 
@@ -64,8 +66,41 @@ class Strip:
     height_px: int
     sampler: str
     frames_decoded: int
-    decode_ms: float
     note: str
+
+    @cached_property
+    def times_shown(self) -> Counter[int]:
+        """How often each frame was shown, by its index in `frames`."""
+        return Counter(self.picks)
+
+    @property
+    def end_s(self) -> float:
+        """Where a timeline of the file ends."""
+        return max(self.duration_s, *(frame.time_s for frame in self.frames))
+
+    @property
+    def keyframe_ticks_s(self) -> Sequence[float]:
+        """Times of known keyframes, of many an even selection."""
+        known = self.keyframe_times_s
+        if known is None:
+            return [frame.time_s for frame in self.frames if frame.is_keyframe]
+        return known[:: math.ceil(len(known) / _MAX_TICKS) or 1]
+
+    @property
+    def clip(self) -> dict[str, Any] | None:
+        """The facts that decide what samplers choose, as the replay takes them; None if there is no frame rate."""
+        fps = self.fps or ((self.total_frames or 0) / self.duration_s if self.duration_s else 0)
+        if not fps:
+            return None
+        total = max(1, self.total_frames or round(self.duration_s * fps))
+        known = self.keyframe_times_s
+        positions = None if known is None else [round((time_s - known[0]) * fps) for time_s in known]
+        return {
+            "fps": fps,
+            "totalFrames": total,
+            "gop": math.ceil(total / max(1, self.keyframes_in_file)),
+            "keyframes": None if positions is None else [position for position in positions if position < total],
+        }
 
 
 def make_strip(file: FrameFile) -> Strip:
@@ -81,16 +116,15 @@ def make_strip(file: FrameFile) -> Strip:
             raise
         images, note = None, f"No thumbnails: {error.message}"
     aspect = float(file.facts.get("pixel_aspect", 1.0)) or 1.0
-    columns = zip(file.time_s.tolist(), file.frame_index.tolist(), file.is_keyframe.tolist(), strict=True)
+    columns = zip(file.time_s.tolist(), file.is_keyframe.tolist(), strict=True)
     return Strip(
         frames=tuple(
             Frame(
                 time_s=round(time_s, 4),
-                position=None if position == UNKNOWN_POSITION else position,
                 is_keyframe=is_keyframe,
                 image=None if images is None else thumbnail(images[row], pixel_aspect=aspect),
             )
-            for row, (time_s, position, is_keyframe) in enumerate(columns)
+            for row, (time_s, is_keyframe) in enumerate(columns)
         ),
         picks=tuple(file.picks.tolist()),
         keyframe_times_s=_keyframe_times_s(file),
@@ -102,7 +136,6 @@ def make_strip(file: FrameFile) -> Strip:
         height_px=file.shape[1],
         sampler=file.sampler,
         frames_decoded=file.frames_decoded,
-        decode_ms=round(float(file.facts.get("decode_ms", 0.0)), 1),
         note=note,
     )
 

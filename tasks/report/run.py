@@ -1,0 +1,535 @@
+"""The page of a run of questions: its queries, and how it is rendered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Integer, case, cast, func, select
+
+from infra.database.connect import database_errors
+from reelabel.coverage import DOCS_PAGE, coverage_warnings
+from reelabel.errors import ConfigurationError
+from reelabel.sampling.options import DEFAULT_NUM_FRAMES, estimate_frames
+from reelabel.sampling.uniform import pick_evenly
+from reelabel.sources.object_info import redact_uri
+from reelabel.text import pluralize
+from tasks.database.scope import Scope
+from tasks.database.tables import FAILURE, PLAN, RESULT, RUN, SHARD, SPEC
+from tasks.domain import RunCost
+from tasks.domain.chunks import split_chunk_id
+from tasks.evaluation.calibration import BINS
+from tasks.report.jobs import MAX_JOBS, SPENT_MS, Sources, load_jobs, select_jobs
+from tasks.report.render import Frames, render, render_page, with_cards
+from tasks.results.evaluation.evaluations import last_evaluation
+from tasks.results.evaluation.routing import read_routing
+from tasks.results.runs import run_state, short_ids
+from tasks.results.summary import describe_remade
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlalchemy import ColumnElement, Connection, Engine, RowMapping
+
+    from reelabel.frames.cache import FrameCache
+    from reelabel.sources.object_store import ObjectStore
+    from tasks.domain import RunSpec
+    from tasks.evaluation.scores import Evaluation
+    from tasks.report.jobs import JobCard
+
+_MAX_VIDEOS = 60
+_HISTOGRAM_BINS = 20  # so that the first holds what is below LOW_CHOICE_MASS
+_MAX_LABELS = 16
+_MAX_RUNS = 6
+_MAX_MOVES = 8
+_MAX_CHANGED = 60
+_MAX_SLOWEST = 8
+_MAX_DRAWN_SHARDS = 60
+_FAILURE_EXAMPLES = 3
+_SUBTASKS_EACH_END = 6
+_MIN_DRAWN_SHARE = 0.005
+_CLOCK_SKEW_S = 2.0
+_IS_RIGHT = RESULT.c.label == RESULT.c.answer
+_CONFIDENCE = RESULT.c.probabilities[RESULT.c.choice_index + 1]
+_SECTIONS = (
+    ("glance", "Run"),
+    ("time", "Time"),
+    ("labels", "Labels"),
+    ("failures", "Failures"),
+    ("changes", "Changes"),
+    ("trade", "Trade-off"),
+    ("jobs", "Jobs"),
+    ("replay", "Replay"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """The shards that ended during a run, including those of plans by other runs.
+
+    Attributes:
+        drawn: An evenly spaced selection, in the order of extraction: `shard`, `extract_s` and `infer_s`, the latter
+            two from and to how many seconds after the start of the run.
+        shards: Number of shards.
+        extract_s: Seconds during which at least one was being extracted.
+        infer_s: Seconds during which at least one was being answered.
+        both_s: Seconds during which both happened.
+    """
+
+    drawn: Sequence[Mapping[str, Any]]
+    shards: int
+    extract_s: float
+    infer_s: float
+    both_s: float
+
+
+def load_run(
+    engine: Engine,
+    objects: ObjectStore,
+    run: RowMapping,
+    spec: RunSpec | None,
+    *,
+    cache: FrameCache,
+    job_ids: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Load what the page of a run shows, by its names in the template, with the named jobs in any case.
+
+    `spec` is that of the run; None if this version cannot read it. The id of a chunk stands for its job, with the
+    frames of that chunk.
+
+    Raises:
+        ConfigurationError: A named job has no row, or too many jobs are named.
+        TransientError: A service is unavailable.
+    """
+    named = len(set(job_ids))
+    if named > MAX_JOBS:
+        raise ConfigurationError(f"A report shows at most {MAX_JOBS} jobs, but {named:,} were named; name fewer.")
+    scope = Scope.of(run)
+    job_ids, named_chunks = _split(job_ids) if spec and spec.chunk_s is not None else (job_ids, {})
+    evaluation = last_evaluation(engine, dataset=scope.dataset)
+    routing = read_routing(engine, scope, run_id=run["run_id"])
+    with database_errors(), engine.connect() as connection:
+        runs = _earlier_runs(connection, run)
+        names = short_ids(engine, [each["run_id"] for each in runs])
+        changes = _changes(connection, scope, runs)
+        before = dict(changes["job_ids"]) if changes else {}
+        jobs, note = load_jobs(
+            connection,
+            scope,
+            Sources(run["manifest_uri"], spec, objects, cache),
+            selected=select_jobs(connection, scope, named=job_ids, changed=before),
+            before=before,
+            named_chunks=named_chunks,
+            max_videos=_MAX_VIDEOS,
+        )
+        _require(job_ids, jobs, scope)
+        reliability, tasks = _reliability(connection, scope), _tasks(connection, scope)
+        known = sum(task["known"] for task in tasks)
+        return {
+            "overview": run_overview(run, model=spec.model.name if spec else ""),
+            "labels": scope.count(connection, RESULT),
+            "failures": scope.count(connection, FAILURE),
+            "sampling": spec.sampling.to_dict() if spec else {},
+            "native_sampler": run["native_sampler"],
+            "label_counts": _label_counts(connection, scope),
+            "margins": _histogram(connection, scope, RESULT.c.margin),
+            "choice_masses": _histogram(connection, scope, RESULT.c.choice_mass),
+            "reliability": reliability,
+            "calibration_error": _calibration_error(reliability),
+            "tasks": tasks,
+            "known": known,
+            "accuracy": sum(task["right"] for task in tasks) / known if known else None,
+            "routing": routing,
+            "failure_groups": group_failures(connection, scope),
+            "caveats": _caveats(connection, scope, run),
+            "slowest": _slowest(connection, scope, run),
+            "timeline": _timeline(connection, scope, run),
+            "runs": runs,
+            "names": names,
+            "changes": changes,
+            "other_ways": _other_ways(connection, run),
+            "trade": select_trade_off(evaluation, scope.spec_id) if evaluation else None,
+            "jobs": jobs,
+            "note": note,
+            "made_at": datetime.now(UTC),
+        }
+
+
+def _split(ids: Sequence[str]) -> tuple[Sequence[str], dict[str, set[int]]]:
+    """Return the jobs that ids of jobs and chunks name, and the numbers of the chunks, by job."""
+    chunks: dict[str, set[int]] = {job_id: set() for job_id, _ in map(split_chunk_id, ids)}
+    for job_id, number in map(split_chunk_id, ids):
+        if number is not None:
+            chunks[job_id].add(number)
+    return list(chunks), chunks
+
+
+def _require(job_ids: Sequence[str], jobs: Sequence[JobCard], scope: Scope) -> None:
+    missing = sorted(set(job_ids) - {job.job_id for job in jobs})
+    if missing:
+        raise ConfigurationError(
+            f"{pluralize(len(missing), 'job')} without a label or failure in dataset {scope.dataset}, such as "
+            f"{redact_uri(missing[0])}; to list them all: `reelabel audit --list FILE`."
+        )
+
+
+def run_overview(run: RowMapping, *, model: str = "") -> dict[str, Any]:
+    """Return the columns of a run that a page shows, with its `model`, its cost, and its length in seconds."""
+    cost = RunCost.of_run(run)
+    return {
+        **run,
+        "model": model,
+        "manifest_uri": redact_uri(run["manifest_uri"]),
+        "spent_s": (run["ended_at"] - run["started_at"]).total_seconds() if run["ended_at"] else None,
+        "ended": run["jobs_labelled"] + run["jobs_failed"],
+        "cost": cost if cost and cost.jobs and cost.loaded_ms else None,
+        "parts": sorted((run["wall_ms"] or {}).items(), key=lambda part: -part[1]),
+        "versions": {name: str(value) for name, value in run["versions"].items() if not isinstance(value, dict)},
+    }
+
+
+def _label_counts(connection: Connection, scope: Scope) -> list[RowMapping]:
+    """Count labels, the most frequent first; `label` is None for all that are too rare to be listed."""
+    jobs = func.count().label("jobs")
+    ranked = (
+        select(RESULT.c.label, jobs, func.row_number().over(order_by=(jobs.desc(), RESULT.c.label)).label("rank"))
+        .where(scope.matches(RESULT))
+        .group_by(RESULT.c.label)
+        .subquery()
+    )
+    name = case((ranked.c.rank <= _MAX_LABELS, ranked.c.label), else_=None)
+    query = (
+        select(name.label("label"), cast(func.sum(ranked.c.jobs), Integer).label("jobs"))
+        .group_by(name)
+        .order_by(name.is_(None), func.min(ranked.c.rank))
+    )
+    return list(connection.execute(query).mappings())
+
+
+def _histogram(connection: Connection, scope: Scope, value: ColumnElement[float]) -> list[dict[str, Any]]:
+    """Count jobs by a value from 0 to 1, in bins of equal width, by whether the label is correct, if that is known."""
+    number = _bin(value, _HISTOGRAM_BINS, func.floor(value * _HISTOGRAM_BINS))
+    counts = {
+        "right": func.count().filter(_IS_RIGHT),
+        "wrong": func.count().filter(RESULT.c.answer.is_not(None), ~_IS_RIGHT),
+        "unknown": func.count().filter(RESULT.c.answer.is_(None)),
+    }
+    query = select(number.label("number"), *(count.label(name) for name, count in counts.items()))
+    rows = connection.execute(query.where(scope.matches(RESULT), value.is_not(None)).group_by(number)).mappings()
+    found = {row["number"]: row for row in rows}
+    empty = dict.fromkeys(counts, 0)
+    return [
+        {"low": at / _HISTOGRAM_BINS, "high": (at + 1) / _HISTOGRAM_BINS, **found.get(at, empty)}
+        for at in range(_HISTOGRAM_BINS)
+    ]
+
+
+def _reliability(connection: Connection, scope: Scope) -> list[RowMapping]:
+    """Compare confidence and accuracy in the bins of `expected_calibration_error`, omitting empty bins."""
+    number = _bin(_CONFIDENCE, BINS, func.ceil(_CONFIDENCE * BINS) - 1)
+    query = (
+        select(
+            func.avg(_CONFIDENCE).label("confidence"),
+            (func.count().filter(_IS_RIGHT) * 1.0 / func.count()).label("accuracy"),
+            func.count().label("jobs"),
+        )
+        .where(scope.matches(RESULT), RESULT.c.answer.is_not(None))
+        .group_by(number)
+        .order_by(number)
+    )
+    return list(connection.execute(query).mappings())
+
+
+def _bin(value: ColumnElement[float], bins: int, number: ColumnElement[float]) -> ColumnElement[int]:
+    """Return the index of a value's bin, clamped because rounding may exceed the bounds."""
+    return case((value <= 0, 0), else_=cast(func.least(func.greatest(number, 0), bins - 1), Integer))
+
+
+def _calibration_error(bins: Sequence[RowMapping]) -> float | None:
+    """Return the mean gap between confidence and accuracy, weighted by jobs; None if no answer is known."""
+    jobs = sum(each["jobs"] for each in bins)
+    return sum(abs(each["confidence"] - each["accuracy"]) * each["jobs"] for each in bins) / jobs if jobs else None
+
+
+def _tasks(connection: Connection, scope: Scope) -> list[RowMapping]:
+    """Count correct labels by task, omitting tasks without a known answer."""
+    task = func.coalesce(RESULT.c.task, "")
+    query = (
+        select(task.label("task"), func.count().label("known"), func.count().filter(_IS_RIGHT).label("right"))
+        .where(scope.matches(RESULT), RESULT.c.answer.is_not(None))
+        .group_by(task)
+        .order_by(task)
+    )
+    return list(connection.execute(query).mappings())
+
+
+def group_failures(connection: Connection, scope: Scope) -> list[dict[str, Any]]:
+    """Group failures by code and stage, the most frequent first, with example job ids and messages."""
+    same = (FAILURE.c.code, FAILURE.c.stage)
+    ranked = (
+        select(
+            *(FAILURE.c[name] for name in ("code", "stage", "job_id", "message")),
+            func.count().over(partition_by=same).label("jobs"),
+            func.row_number().over(partition_by=same, order_by=FAILURE.c.job_id).label("rank"),
+        )
+        .where(scope.matches(FAILURE))
+        .subquery()
+    )
+    order = (ranked.c.jobs.desc(), ranked.c.code, ranked.c.stage, ranked.c.rank)
+    rows = connection.execute(select(ranked).where(ranked.c.rank <= _FAILURE_EXAMPLES).order_by(*order)).all()
+    return [
+        {"code": code, "stage": stage, "jobs": jobs, "examples": [(row.job_id, row.message) for row in found]}
+        for (code, stage, jobs), found in groupby(rows, attrgetter("code", "stage", "jobs"))
+    ]
+
+
+def _caveats(connection: Connection, scope: Scope, run: RowMapping) -> list[str]:
+    """Return what to know before relying on the labels, one sentence each."""
+    query = select(
+        func.count().filter(RESULT.c.decode_note.contains("cut short")).label("cut_short"),
+        func.count().filter(RESULT.c.same_position).label("by_position"),
+        func.count().filter(RESULT.c.permutations > 1).label("in_orders"),
+    ).where(scope.matches(RESULT))
+    counts = connection.execute(query).mappings().one()
+    caveats = [f"{line}." for line in coverage_warnings(run["coverage"])]
+    if run["videos_remade"]:
+        caveats.append(f"In this run, {describe_remade(run['videos_remade'])}.")
+    if run["jobs_rejected"]:
+        caveats.append(f"Rejected, and not answered: {pluralize(run['jobs_rejected'], 'row')} of the manifest.")
+    if counts["cut_short"]:
+        caveats.append(f"Based on truncated videos: {pluralize(counts['cut_short'], 'label')}.")
+    if counts["by_position"]:
+        caveats.append(
+            f"In {counts['by_position']:,} of {pluralize(counts['in_orders'], 'job')} the model chose the same "
+            "position in every order of the choices: there, position decided, not the choices."
+        )
+    if run["state"] != "running" and run["message"] and not run["message"].startswith("Reconciled"):
+        caveats.append(run["message"])
+    return caveats
+
+
+def _slowest(connection: Connection, scope: Scope, run: RowMapping) -> list[RowMapping]:
+    """List the slowest jobs of one run, the slowest first; the time of a video is shared with its other jobs."""
+    names = ("job_id", "fetch_ms", "decode_ms", "embed_ms", "preprocess_ms", "inference_ms")
+    query = (
+        select(
+            SPENT_MS.label("spent_ms"),
+            (RESULT.c.cache_write_ms + RESULT.c.cache_read_ms).label("cache_ms"),
+            *(RESULT.c[name] for name in names),
+        )
+        .where(scope.matches(RESULT), RESULT.c.run_id == run["run_id"])
+        .order_by(SPENT_MS.desc(), RESULT.c.job_id)
+        .limit(_MAX_SLOWEST)
+    )
+    return list(connection.execute(query).mappings())
+
+
+def _timeline(connection: Connection, scope: Scope, run: RowMapping) -> Timeline | None:
+    """Read the timeline of a run; return None if there are no shards, as after their plan was removed."""
+    since = run["started_at"]
+    until = run["ended_at"] or datetime.now(UTC)
+    ended_s = SHARD.c.report["between_s"]["infer"][1].as_float()
+    within = ended_s.between(
+        (since - timedelta(seconds=_CLOCK_SKEW_S)).timestamp(),
+        (until + timedelta(seconds=_CLOCK_SKEW_S)).timestamp(),
+    )
+    query = (
+        select(SHARD.c.shard_index, SHARD.c.report["between_s"])
+        .join(PLAN, PLAN.c.plan_id == SHARD.c.plan_id)
+        .where(scope.matches(PLAN), SHARD.c.state == "done", within)
+    )
+    start_s = since.timestamp()
+    spans = [
+        {"shard": shard, **{f"{stage}_s": [at_s - start_s for at_s in between_s[stage]] for stage in _STAGES}}
+        for shard, between_s in connection.execute(query)
+    ]
+    if not spans:
+        return None
+    spans.sort(key=lambda span: (span["extract_s"][0], span["shard"]))
+    extract, infer = (_union([span[f"{stage}_s"] for span in spans]) for stage in _STAGES)
+    extract_s, infer_s, either_s = (_length(each) for each in (extract, infer, _union([*extract, *infer])))
+    return Timeline(
+        drawn=[spans[at] for at in dict.fromkeys(pick_evenly(len(spans), _MAX_DRAWN_SHARDS))],
+        shards=len(spans),
+        extract_s=extract_s,
+        infer_s=infer_s,
+        both_s=extract_s + infer_s - either_s,
+    )
+
+
+_STAGES = ("extract", "infer")
+
+
+def _union(spans: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Merge overlapping spans; return disjoint ones in ascending order."""
+    merged: list[list[float]] = []
+    for start_s, end_s in sorted(map(list, spans)):
+        if merged and start_s <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end_s)
+        else:
+            merged.append([start_s, end_s])
+    return merged
+
+
+def _length(spans: Sequence[Sequence[float]]) -> float:
+    return sum(end_s - start_s for start_s, end_s in spans)
+
+
+def _earlier_runs(connection: Connection, run: RowMapping) -> list[RowMapping]:
+    """Read this run and the latest earlier ones with the same manifest and dataset, newest first.
+
+    The latest run with another spec is always included.
+    """
+    query = (
+        select(
+            *(RUN.c[name] for name in ("run_id", "kind", "spec_id", "started_at", "jobs_per_s")),
+            run_state(connection),
+            (RUN.c.jobs_labelled + RUN.c.jobs_failed).label("ended"),
+            RUN.c.jobs_failed.label("failed"),
+        )
+        .where(
+            RUN.c.manifest_uri == run["manifest_uri"],
+            RUN.c.dataset == run["dataset"],
+            RUN.c.started_at <= run["started_at"],
+        )
+        .order_by(RUN.c.started_at.desc())
+    )
+    newest = connection.execute(query.limit(_MAX_RUNS)).mappings().all()
+    other = connection.execute(query.where(RUN.c.spec_id != run["spec_id"]).limit(1)).mappings().all()
+    return list({row["run_id"]: row for row in (*newest, *other)}.values())
+
+
+def _other_ways(connection: Connection, run: RowMapping) -> int:
+    """Count the other specs and datasets under which the run's manifest was answered, at any time."""
+    way = select(RUN.c.dataset, RUN.c.spec_id).where(RUN.c.manifest_uri == run["manifest_uri"]).distinct().subquery()
+    is_other = (way.c.dataset != run["dataset"]) | (way.c.spec_id != run["spec_id"])
+    return connection.execute(select(func.count()).select_from(way).where(is_other)).scalar_one()
+
+
+def _changes(connection: Connection, scope: Scope, runs: Sequence[RowMapping]) -> dict[str, Any] | None:
+    """Compare with the latest earlier run with another spec; return None if there is none.
+
+    Runs with the same spec share one label per job, so there is nothing to compare.
+
+    Returns:
+        `run`, the earlier one; `differences` between the specs; how many jobs with the same question were `compared`,
+        `changed`, and, if their answer is known, `gained` and `lost`; the most frequent `label_changes`; and `job_ids`
+        of some changed jobs with their earlier label, the highest margin first.
+    """
+    other = next((run for run in runs if run["spec_id"] != scope.spec_id), None)
+    if other is None:
+        return None
+    then, now = RESULT.alias("before"), RESULT.alias("after")
+    both = (then.c.job_id == now.c.job_id) & (then.c.job_digest == now.c.job_digest)
+    mine, theirs = scope.matches(now), Scope(dataset=scope.dataset, spec_id=other["spec_id"]).matches(then)
+    is_changed = now.c.label != then.c.label
+    counts = select(
+        func.count().label("compared"),
+        func.count().filter(is_changed).label("changed"),
+        func.count().filter(is_changed, now.c.label == now.c.answer).label("gained"),
+        func.count().filter(is_changed, then.c.label == now.c.answer).label("lost"),
+    )
+    jobs = func.count().label("jobs")
+    moves = select(then.c.label.label("before"), now.c.label.label("after"), jobs).group_by(then.c.label, now.c.label)
+    some = select(now.c.job_id, then.c.label).order_by(now.c.margin.desc(), now.c.job_id).limit(_MAX_CHANGED)
+    joined = now.join(then, both)
+    counts = counts.select_from(joined).where(mine, theirs)
+    moves = moves.select_from(joined).where(mine, theirs)
+    some = some.select_from(joined).where(mine, theirs)
+    order = (jobs.desc(), then.c.label, now.c.label)
+    return {
+        "run": other,
+        "differences": _differences(connection, other["spec_id"], scope.spec_id),
+        "label_changes": connection.execute(moves.where(is_changed).order_by(*order).limit(_MAX_MOVES))
+        .mappings()
+        .all(),
+        "job_ids": [(row.job_id, row.label) for row in connection.execute(some.where(is_changed))],
+        **connection.execute(counts).mappings().one(),
+    }
+
+
+def _differences(connection: Connection, before: str, after: str) -> list[tuple[str, Any, Any]]:
+    """Return the fields of two specs that differ: name, earlier value, current value."""
+    query = select(SPEC.c.spec_id, SPEC.c.body).where(SPEC.c.spec_id.in_([before, after]))
+    bodies = {row.spec_id: _flat(row.body) for row in connection.execute(query)}
+    one, other = bodies.get(before, {}), bodies.get(after, {})
+    names = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+    return [(name, one.get(name), other.get(name)) for name in names]
+
+
+def _flat(body: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in body.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
+def select_trade_off(evaluation: Evaluation, spec_id: str) -> dict[str, Any]:
+    """Select what to show of an evaluation: a candidate, and the subtasks where it loses and gains most.
+
+    The candidate is the run's, or else the first one compared with the baseline; None if there is only the baseline.
+    """
+    others = [spec for spec in evaluation.specs if spec.difference]
+    candidate = next((spec for spec in others if spec.spec_id == spec_id), next(iter(others), None))
+    ordered = evaluation.by_difference(candidate.name) if candidate else []
+    worst, rest = ordered[:_SUBTASKS_EACH_END], ordered[_SUBTASKS_EACH_END:]
+    return {"evaluation": evaluation, "candidate": candidate, "worst": worst, "best": rest[-_SUBTASKS_EACH_END:]}
+
+
+def render_run(report: Mapping[str, Any]) -> str:
+    """Render the page of a run from what `load_run` returns."""
+    jobs: Sequence[JobCard] = report["jobs"]
+    num_frames = estimate_frames(int(str(report["sampling"].get("num_frames", DEFAULT_NUM_FRAMES))))
+    prompts = {job.system_prompt for job in jobs}
+    shared_prompt = prompts.pop() if len(prompts) == 1 < len(jobs) else None
+    page = render_page(
+        "run.html.jinja",
+        scripts=("report.js", "replay.js"),
+        report=report,
+        sections=[section for section in _SECTIONS if section[0] != "trade" or report["trade"]],
+        parts=_parts(report["overview"]["parts"]),
+        shown={job.job_id for job in jobs},
+        reasons=Counter(reason for job in jobs for reason in job.selected_because),
+        shared_prompt=shared_prompt,
+        num_frames=num_frames,
+        read_more=DOCS_PAGE,
+    )
+    frames = Frames("strip.html.jinja")
+
+    def draw(job: JobCard, level: int) -> str:
+        outcomes = Counter(chunk["label"] or chunk["code"] for chunk in job.chunks)
+        return render(
+            "job.html.jinja",
+            job=job,
+            row=job.row,
+            level=level,
+            frames=frames,
+            outcomes=outcomes,
+            shared_prompt=shared_prompt,
+            run=report["names"][report["overview"]["run_id"]],
+        )
+
+    def note(shown: int, with_frames: int) -> str:
+        return render(
+            "shown.html.jinja",
+            shown=shown,
+            noun="job",
+            known=report["labels"] + report["failures"],
+            with_frames=with_frames,
+            why="those that failed, changed, are wrong, uncertain or slow come first, then a random sample",
+            note=report["note"],
+        )
+
+    return with_cards(page, jobs, draw, frames=frames, note=note)
+
+
+def _parts(parts: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Return the parts of the wall-clock profile that can be drawn, combining those too short by themselves."""
+    least_ms = _MIN_DRAWN_SHARE * sum(ms for _, ms in parts)
+    rest_ms = sum(ms for _, ms in parts if ms < least_ms)
+    rest = [("all others", rest_ms)] if rest_ms >= least_ms and rest_ms else []
+    return [*((name, ms) for name, ms in parts if ms >= least_ms), *rest]

@@ -1,0 +1,247 @@
+"""The page of a run that describes videos."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sqlalchemy import Text, cast, func, literal, select
+
+from infra.database.connect import database_errors
+from reelabel.errors import ConfigurationError, FrameFileError
+from reelabel.frames.cache_key import FrameIdentity
+from reelabel.segment import Segment
+from reelabel.sources.object_info import redact_uri
+from reelabel.text import pluralize
+from tasks.database.scope import Scope
+from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK, FAILURE
+from tasks.embedding.pieces import cut_pieces
+from tasks.report.frames import thumbnail
+from tasks.report.jobs import jobs_of_rows
+from tasks.report.render import NO_ROOM, Frames, render, render_page, with_cards
+from tasks.report.run import group_failures, run_overview
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlalchemy import Connection, Engine, RowMapping
+
+    from reelabel.frames.cache import FrameCache
+    from reelabel.frames.frame_file import FrameFile
+    from reelabel.sources.object_store import ObjectStore
+    from tasks.domain import DescribeSpec, Job
+
+# Videos that the page lists, of which the first have their frames; and chunks of all of them together.
+MAX_VIDEOS = 1_000
+_MAX_STRIPS = 40
+_MAX_CHUNKS = 20_000
+_READS_AT_ONCE = 8
+_SEED = 1
+_FREQUENT = 15
+_STRIP_FRAMES = 24
+# Of a long video: each is read whole for a few frames of it.
+_MAX_PIECES = 8
+_TAG_ROWS = 8
+_SECTIONS = (("glance", "Run"), ("failures", "Failures"), ("videos", "Videos"))
+
+
+def load_videos(
+    engine: Engine,
+    objects: ObjectStore,
+    run: RowMapping,
+    spec: DescribeSpec,
+    *,
+    cache: FrameCache,
+    job_ids: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Load what the page of a run shows, by its names in the template, with the named jobs in any case.
+
+    Raises:
+        ConfigurationError: A named job has no description, or too many are named.
+        TransientError: A service is unavailable.
+    """
+    if len(set(job_ids)) > MAX_VIDEOS:
+        raise ConfigurationError(f"A report lists at most {MAX_VIDEOS:,} videos, but more were named; name fewer.")
+    scope = Scope.of(run)
+    with database_errors(), engine.connect() as connection:
+        rows = _rows(connection, scope, job_ids)
+        if missing := sorted(set(job_ids) - rows.keys()):
+            raise ConfigurationError(
+                f"{pluralize(len(missing), 'job')} without a description in dataset {scope.dataset}, such as "
+                f"{redact_uri(missing[0])}; to list them all: `reelabel audit --list FILE`."
+            )
+        chunks = _chunks(connection, scope, rows)
+        described, duration_s = connection.execute(
+            select(func.count(), func.coalesce(func.sum(DESCRIPTION.c.duration_s), 0)).where(scope.matches(DESCRIPTION))
+        ).one()
+        report = {
+            "overview": run_overview(run, model=spec.model.name),
+            "described": described,
+            "failures": scope.count(connection, FAILURE),
+            "hours": float(duration_s) / 3600,
+            "frequent": _frequent(connection, scope),
+            "failure_groups": group_failures(connection, scope),
+            "spec": spec.model_dump(mode="json", exclude={"model", "job", "tags", "captions"}),
+            "made_at": datetime.now(UTC),
+        }
+    jobs, note = jobs_of_rows(run["manifest_uri"], objects, rows, questions=False)
+
+    def video(number: int, row: RowMapping) -> dict[str, Any]:
+        job = jobs.get(row["job_id"])
+        strip: list[tuple[float, str]] = []
+        if job is None:
+            no_strip = "The manifest now has another video under this id, or none."
+        elif number >= _MAX_STRIPS:
+            no_strip = NO_ROOM
+        else:
+            strip = _strip(cache, job, row, spec)
+            no_strip = "" if strip else "Its frames are not in the cache."
+        uri = redact_uri(job.video_uri) if job else None
+        return {**row, "uri": uri, "parts": chunks.get(row["job_id"], []), "strip": strip, "no_strip": no_strip}
+
+    with ThreadPoolExecutor(_READS_AT_ONCE) as readers:
+        return report | {"videos": list(readers.map(video, range(len(rows)), rows.values())), "note": note}
+
+
+def _rows(connection: Connection, scope: Scope, named: Sequence[str]) -> dict[str, RowMapping]:
+    """Return the descriptions to show: the named ones, then a uniform sample, the same each time."""
+    sampled = func.hashtextextended(cast(DESCRIPTION.c.job_id, Text), literal(_SEED))
+    query = (
+        select(DESCRIPTION)
+        .where(scope.matches(DESCRIPTION))
+        .order_by(DESCRIPTION.c.job_id.in_(list(named)).desc(), sampled, DESCRIPTION.c.job_id)
+        .limit(MAX_VIDEOS)
+    )
+    return {row["job_id"]: row for row in connection.execute(query).mappings()}
+
+
+def _chunks(connection: Connection, scope: Scope, rows: Mapping[str, RowMapping]) -> dict[str, list[RowMapping]]:
+    """Read the chunks of the first videos, of as many as fit, by job id."""
+    wanted, chunks = [], 0
+    for job_id, row in rows.items():
+        chunks += row["chunks"]
+        if chunks <= _MAX_CHUNKS:
+            wanted.append(job_id)
+    table = DESCRIPTION_CHUNK
+    names = ("job_id", "start_s", "end_s", "tags", "caption")
+    query = select(*(table.c[name] for name in names)).where(scope.matches(table), table.c.job_id.in_(wanted))
+    found: dict[str, list[RowMapping]] = defaultdict(list)
+    for row in connection.execute(query.order_by(table.c.job_id, table.c.chunk)).mappings():
+        found[row["job_id"]].append(row)
+    return found
+
+
+def _frequent(connection: Connection, scope: Scope) -> list[tuple[str, int]]:
+    """Return the most frequent first tags, with their numbers of videos."""
+    first = DESCRIPTION.c.tags[0]["text"].astext
+    query = (
+        select(first, func.count())
+        .where(scope.matches(DESCRIPTION), first.is_not(None))
+        .group_by(first)
+        .order_by(func.count().desc(), first)
+        .limit(_FREQUENT)
+    )
+    return [(text, count) for text, count in connection.execute(query)]
+
+
+def _strip(cache: FrameCache, job: Job, row: RowMapping, spec: DescribeSpec) -> list[tuple[float, str]]:
+    """Read frames of a video, evenly spread and with the first one of each scene; none if they are not in the cache.
+
+    Returns:
+        Seconds since the video's first frame, and a thumbnail, of each.
+    """
+    if not row["frame_pixels"]:
+        return []
+    segment, pixels = Segment.of(job.start_s, job.end_s), row["frame_pixels"]
+    pieces = list(cut_pieces(segment, row["duration_s"], spec, frame_pixels=pixels))
+    kept = sorted(set(np.linspace(0, len(pieces) - 1, min(len(pieces), _MAX_PIECES)).round().astype(int).tolist()))
+    starts_s = [scene["start_s"] for scene in row["scenes"]]
+    frames: list[tuple[float, str]] = []
+    for part, chunks in (pieces[number] for number in kept):
+        identity = FrameIdentity(
+            source_uri=job.video_uri,
+            fingerprint=row["source_fingerprint"],
+            sampling=spec.sampling(chunks=chunks, max_pixels=pixels),
+            segment=part,
+        )
+        if (file := cache.find(identity)) and file.encoding != "packets":
+            with suppress(FrameFileError):
+                frames += _frames(file, max(1, _STRIP_FRAMES // len(kept)), starts_s)
+    return frames
+
+
+def _frames(file: FrameFile, count: int, starts_s: Sequence[float]) -> list[tuple[float, str]]:
+    times_s = file.time_s - float(file.facts["first_ms"] or 0) / 1000
+    even = np.linspace(0, len(times_s) - 1, min(len(times_s), count)).round().astype(int).tolist()
+    inside = [start_s for start_s in starts_s if times_s[0] <= start_s <= times_s[-1]]
+    firsts = np.searchsorted(times_s, inside[:count]).tolist()
+    aspect = float(file.facts.get("pixel_aspect", 1.0)) or 1.0
+    return [
+        (round(float(times_s[row]), 3), thumbnail(file.images[row], pixel_aspect=aspect))
+        for row in sorted({*even, *firsts})
+    ]
+
+
+def render_videos(report: Mapping[str, Any]) -> str:
+    """Render the page of a run from what `load_videos` returns."""
+    page = render_page(
+        "videos.html.jinja",
+        scripts=("report.js",),
+        report=report,
+        sections=_SECTIONS,
+        shown=frozenset(),
+        run_name=str(report["overview"]["run_id"])[:8],
+    )
+    frames = Frames("scenes.html.jinja")
+    # Kept here while the page is made: markers know frames by their identity.
+    scenes = {video["job_id"]: _by_scene(video) for video in report["videos"] if video["strip"]}
+
+    def draw(video: Mapping[str, Any], level: int) -> str:
+        strip = scenes.get(video["job_id"])
+        marker = frames.place(strip, video["job_id"]) if strip else None
+        return render(
+            "video.html.jinja",
+            video=video,
+            level=level,
+            strip=marker,
+            is_first=video is report["videos"][0],
+            tags=_tags_over_time(video["parts"]),
+        )
+
+    def note(shown: int, with_frames: int) -> str:
+        return render(
+            "shown.html.jinja",
+            shown=shown,
+            noun="described video",
+            known=report["described"],
+            with_frames=with_frames,
+            why="a random sample with a fixed seed",
+            note=report["note"],
+        )
+
+    return with_cards(page, report["videos"], draw, frames=frames, note=note)
+
+
+def _by_scene(video: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the scenes of a video with their frames; also those without a frame on the page."""
+    scenes = video["scenes"] or [{"start_s": 0.0, "end_s": video["duration_s"]}]
+    groups = [{"start_s": scene["start_s"], "end_s": scene["end_s"], "frames": []} for scene in scenes]
+    starts_s = [scene["start_s"] for scene in scenes]
+    for time_s, image in video["strip"]:
+        groups[max(0, bisect_right(starts_s, time_s + 1e-3) - 1)]["frames"].append((time_s, image))
+    return groups
+
+
+def _tags_over_time(parts: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[float, float, float]]]]:
+    """Return the strongest tags of a video, and of each, where it was found: start, end, score."""
+    found: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    for part in parts:
+        for tag in part["tags"]:
+            found[tag["text"]].append((part["start_s"], part["end_s"], tag["score"]))
+    weights = {text: sum((end_s - start_s) * score for start_s, end_s, score in found[text]) for text in found}
+    return sorted(found.items(), key=lambda item: -weights[item[0]])[:_TAG_ROWS]
