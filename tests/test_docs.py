@@ -103,7 +103,7 @@ def anchors(page):
 def test_the_readme_links_every_page():
     text = (ROOT / "README.md").read_text()
 
-    assert [page.name for page in PAGES if page.parent.name == "docs" and f"](docs/{page.name}" not in text] == []
+    assert [page.name for page in PAGES if page.parent == ROOT / "docs" and f"](docs/{page.name}" not in text] == []
 
 
 def test_the_distributions_and_the_citation_have_one_version():
