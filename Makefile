@@ -9,7 +9,7 @@ TORCH_INDEX := https://download.pytorch.org/whl/cpu
 # Each module is compiled once, not in every process that the tests start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo engine test test-all chaos system-packages check conformance format lock audit-dependencies sbom wheel clean
+.PHONY: demo engine test test-all chaos system-packages check conformance docs format lock audit-dependencies sbom wheel clean
 
 demo: .venv/installed .venv-engine/installed
 	$(BIN)/reelabel demo $(ARGS)
@@ -44,6 +44,15 @@ check: .venv/installed
 
 conformance: .venv/installed
 	$(BIN)/python -m benchmarks conformance --write docs/conformance.md
+
+# The site in site/, by an environment of its own; --strict makes a link that leads nowhere an error.
+docs: .venv-docs/installed
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+
+.venv-docs/installed: requirements/docs.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements/docs.txt
+	touch $@
 
 format: .venv/installed
 	$(BIN)/ruff format .
@@ -90,6 +99,7 @@ lock:
 	  $(addprefix --no-emit-package ,torch torchaudio torchcodec triton) --output-file requirements/engine-cpu.txt
 	uv pip compile reelabel/pyproject.toml $(LOCK_OPTIONS) --output-file requirements/library.txt
 	uv pip compile --group build $(LOCK_OPTIONS) --output-file requirements/build.txt
+	uv pip compile --group docs $(LOCK_OPTIONS) --output-file requirements/docs.txt
 	sed -n 's/^torch==.*/&+cpu/p' requirements/cpu-overrides.txt > requirements/torch-cpu.txt
 
 # By the advisories of PyPI's JSON API; a package that cannot be looked up is a fault, not a pass.
@@ -109,4 +119,4 @@ wheel: .venv/installed
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./reelabel ./engine .
 
 clean:
-	rm -rf .venv .venv-engine dist
+	rm -rf .venv .venv-engine .venv-docs dist site

@@ -152,7 +152,7 @@ def count_reasons(coverages: Iterable[str]) -> dict[str, int]:
     return dict(counts)
 
 
-DOCS_PAGE = "docs/routing.md"
+DOCS_PAGE = "docs/frames.md"
 _DESCRIPTIONS = {
     CoverageReason.ONE_KEYFRAME: "a single keyframe: answers about anything later are guesses",
     CoverageReason.FEW_KEYFRAMES: "few keyframes: what happens between them is not seen",

@@ -25,7 +25,13 @@ UsageError = typer.BadParameter.__base__
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 # Variables of single processes, which are not settings.
-OUTSIDE_SETTINGS = {"REELABEL_LOADER_NETWORKS", "REELABEL_LOADER_PROCESSES", "REELABEL_LOADER_SANDBOX", "REELABEL_BIND"}
+OUTSIDE_SETTINGS = {
+    "REELABEL_BIND",
+    "REELABEL_CONFIG",
+    "REELABEL_LOADER_NETWORKS",
+    "REELABEL_LOADER_PROCESSES",
+    "REELABEL_LOADER_SANDBOX",
+}
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 # Files that the reader of docs/extending.md is told to write.
 EXAMPLES = {"reelabel/sampling/every_nth.py", "sql/migrations/0002_lookup_ms.up.sql"}
@@ -104,7 +110,14 @@ def anchors(page):
 def test_the_readme_links_every_page():
     text = (ROOT / "README.md").read_text()
 
-    assert [page.name for page in PAGES if page.parent.name == "docs" and f"](docs/{page.name}" not in text] == []
+    assert [page.name for page in PAGES if page.parent == ROOT / "docs" and f"](docs/{page.name}" not in text] == []
+
+
+def test_the_site_has_every_page():
+    listed = re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
+
+    assert {page.name for page in PAGES if page.parent == ROOT / "docs"} <= {*listed}
+    assert len({*listed}) == len(listed)
 
 
 def test_the_distributions_and_the_citation_have_one_version():

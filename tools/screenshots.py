@@ -1,4 +1,4 @@
-"""Take the pictures of docs/ui.md, docs/live.md and docs/report.md: `python -m tools.screenshots PART`.
+"""Take the pictures of docs/operations.md, docs/live.md and docs/results.md: `python -m tools.screenshots PART`.
 
 The page of a run is that of clips with few and with many keyframes, of which some are gone:
 

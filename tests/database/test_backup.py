@@ -43,7 +43,7 @@ def administrator(database_url):
 
 @pytest.fixture
 def logins(administrator, database_url):
-    """The logins of docs/database.md, for any database of this server."""
+    """The logins of docs/deployment.md, for any database of this server."""
     suffix = secrets.token_hex(4)
     users = {login: f"{user}_{suffix}" for login, user in USERS.items()}
     for user, role in zip(users.values(), ROLES, strict=True):

@@ -74,7 +74,7 @@ def test_a_run_warns_of_clips_whose_answers_may_be_guesses(plain_run, read, own_
     published = artifact_of(own_services.prefect, run["run_id"], "reelabel-how-to-read")
     for said in (plain_run.stdout, published):
         assert warning in said, plain_run.stderr
-        assert "docs/routing.md" in said
+        assert "docs/frames.md" in said
     assert (run["coverage"]["videos"], run["coverage"]["one_keyframe"]) == (CLIPS + LONE, LONE)
 
 

@@ -1,4 +1,4 @@
-"""The pages about the library: each of their lines of Python runs."""
+"""The pages that use the library: each of their lines of Python runs."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.reelabel.sources.web_server import serving
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("page", ["docs/library.md", "reelabel/README.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/library.md", "reelabel/README.md"])
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, make_clip, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = make_clip().read_bytes()
@@ -21,6 +21,6 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page, make_clip, tmp_path, m
         for block in blocks:
             exec(compile(block, page, "exec"), names)
 
-    assert len(blocks) >= 2
+    assert blocks
     if "prepare" in names:
         names["prepare"].close()

@@ -1,4 +1,4 @@
-"""docs/results.md and docs/backfill.md, compared with the schema, and their code, run as it stands."""
+"""docs/results.md, compared with the schema, and their code, run as it stands."""
 
 import re
 from pathlib import Path

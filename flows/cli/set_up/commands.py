@@ -8,6 +8,7 @@ import typer
 
 from flows.cli.options import example
 from infra.settings import load_settings
+from reelabel.errors import ConfigurationError
 
 app = typer.Typer()
 
@@ -75,8 +76,21 @@ def doctor() -> None:
 
 @app.command()
 @example("reelabel config")
-def config() -> None:
+def config(
+    *,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format", help="toml, the settings in use; or markdown, a reference of all with their defaults."
+        ),
+    ] = "toml",
+) -> None:
     """Print every setting with its value and meaning; secrets are masked."""
-    from flows.cli.set_up.services import print_settings  # noqa: PLC0415
+    from flows.cli.set_up.services import print_settings, settings_page  # noqa: PLC0415
 
-    print_settings(load_settings())
+    if form not in {"toml", "markdown"}:
+        raise ConfigurationError(f"Unknown --format {form}; use toml or markdown.")
+    if form == "markdown":
+        print(settings_page(), end="")  # noqa: T201 - may be saved as a file
+    else:
+        print_settings(load_settings())

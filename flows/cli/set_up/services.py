@@ -7,6 +7,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import tomli_w
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from flows.cli.console import print_line, print_notice
 from flows.cli.context import running_services, startup_errors
@@ -14,8 +16,8 @@ from infra.checks import probe_store, run_checks
 from infra.embedded import ServiceName, in_use, login_path, status, stop, with_running_services
 from infra.embedded.home import Home
 from infra.program import command
-from infra.settings import load_settings
 from infra.settings.base import fields_of
+from infra.settings import Settings, load_settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.temporary import remove_stale_folders
@@ -24,9 +26,19 @@ from tasks.database.schema import prepare_database
 from tasks.model.backend import backend_of
 
 if TYPE_CHECKING:
-    from infra.settings import Settings
+    from collections.abc import Mapping
 
 _WELL, _WARNING, _FAULT = ("ok   ", "green"), ("warn ", "yellow"), ("fault", "red")
+_SETTINGS_PAGE = """\
+# Settings
+
+Written by `reelabel config --format markdown`; a test checks that it is up to date.
+
+`store.uri` is `uri` under `[store]` in `reelabel.toml` (in the current folder, or the path in `REELABEL_CONFIG`), the
+variable `REELABEL_STORE_URI`, and `--set store.uri=...` for one command. Variables override the file. Lists and tables
+are JSON in variables. `reelabel config` prints the settings in use. A setting without a default is unset.
+"""
+_LISTED_CHOICES = 8  # of a setting, in the reference; its meaning says where more of them are listed
 # A slash in a password should be percent-encoded; if it is not, mask it all the same, but not a port before a path.
 _PASSWORD = re.compile(r"(://[^/@:]*:)(?:[^@/]*|(?!\d+/).*)@")
 
@@ -102,6 +114,48 @@ def print_settings(settings: Settings) -> None:
         for field, about in fields_of(type(getattr(settings, name))).items():
             value = fields.get(field)
             print(f"{_line(field, value)}  # {about.description}")  # noqa: T201
+
+
+def settings_page() -> str:
+    """Return docs/settings.md: every setting with its default, its bounds and its meaning."""
+    lines = [_SETTINGS_PAGE]
+    for section, field in Settings.model_fields.items():
+        if not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+            lines += [f"`{section}` (default `{field.get_default()}`): {field.description}\n"]
+            continue
+        model = field.annotation
+        lines += [f"## `[{section}]`\n\n{(model.__doc__ or '').strip()}\n"]
+        lines += ["| setting | default | values | |", "|---|---|---|---|"]
+        properties = model.model_json_schema()["properties"]
+        for name, each in model.model_fields.items():
+            default = to_jsonable_python(each.get_default(call_default_factory=True))
+            shown = "" if default is None else f"`{_inline(default)}`"
+            about = (each.description or "").replace("|", "\\|")
+            lines.append(f"| `{section}.{name}` | {shown} | {_values(properties[name])} | {about} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _values(schema: Mapping[str, Any]) -> str:
+    """Return what a setting may be: its choices or its bounds; nothing where its type says all."""
+    shapes = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
+    return "; ".join(filter(None, map(_shape, shapes)))
+
+
+def _shape(schema: Mapping[str, Any]) -> str:
+    choices = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    if schema.get("type") == "boolean":
+        choices = [True, False]
+    bounds = {
+        "at least": schema.get("minimum"),
+        "more than": schema.get("exclusiveMinimum"),
+        "at most": schema.get("maximum"),
+        "less than": schema.get("exclusiveMaximum"),
+    }
+    named = [f"{word} {value:,}" for word, value in bounds.items() if value is not None]
+    if len(choices) > _LISTED_CHOICES:
+        return ""
+    return ", ".join([f"`{_inline(choice)}`" for choice in choices] or named)
 
 
 def _line(field: str, value: Any) -> str:  # noqa: ANN401 - any JSON value

@@ -154,9 +154,9 @@ def detect_capabilities(
     if media.are_several:
         raise ConfigurationError(
             f"The server at {client.url} does not accept {media} in a question: {rejection} Start vLLM with Reelabel's "
-            "plugin, and without a lower --limit-mm-per-prompt; see docs/server.md."
+            "plugin, and without a lower --limit-mm-per-prompt; see docs/models.md."
         )
     raise ConfigurationError(
         f"The server at {client.url} does not accept video (server.frames is {frames}): {rejection} "
-        "Start vLLM with --trust-request-mm-kwargs, or with Reelabel's plugin; see docs/server.md."
+        "Start vLLM with --trust-request-mm-kwargs, or with Reelabel's plugin; see docs/models.md."
     )

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.system, pytest.mark.xdist_group("within")]
 ROOT = Path(__file__).parents[3]
 WITHIN, TABLES = (
     re.findall(r"^### (.+?)\n\n```python\n(.*?)```", part, re.DOTALL | re.MULTILINE)
-    for part in (ROOT / "docs/peers.md").read_text().split("## Manifests from their tables")
+    for part in (ROOT / "docs/integrations.md").read_text().split("\n## ")[-2:]
 )
 MAKE_TABLES = """
 import lance

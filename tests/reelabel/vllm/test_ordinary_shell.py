@@ -11,7 +11,7 @@ from tasks.model.identity import TINY_MODEL
 from tests.clips import write_clip
 from tests.engine_python import engine_python
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "vllm-plugin.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "integrations.md"
 SHELL = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
 
 
@@ -34,7 +34,8 @@ def test_torchvision_can_be_imported_where_the_installation_puts_it(tmp_path):
 @pytest.mark.xdist_group("loaders")
 def test_the_documented_script_answers(tmp_path):
     write_clip(tmp_path / "match.mp4")
-    [example] = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    section = DOCUMENT.read_text().split("\n## vLLM\n")[1].split("\n## ")[0]
+    [example] = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     script = tmp_path / "own.py"
     script.write_text(
         f"{example}    print('ANSWER', len(output.outputs[0].token_ids))\n".replace(

@@ -1,0 +1,38 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def written():
+    """Return the pages as a new process makes them, in which no test has registered anything."""
+    code = "import json; from tools.reference import pages; print(json.dumps(pages()))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=DOCS.parent, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("page", ["cli.md", "samplers.md", "settings.md"])
+def test_a_written_page_is_up_to_date(written, page):
+    assert (DOCS / page).read_text() == written[page], "run: python -m tools.reference"
+
+
+def test_config_prints_the_page_of_the_settings():
+    command = [sys.executable, "-m", "flows.cli", "config", "--format", "markdown"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=DOCS.parent)
+
+    assert done.stdout == (DOCS / "settings.md").read_text()
+
+
+def test_config_refuses_another_format():
+    command = [sys.executable, "-m", "flows.cli", "config", "--format", "yaml"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=DOCS.parent)
+
+    assert done.returncode == 2
+    assert "Unknown --format yaml; use toml or markdown." in done.stderr

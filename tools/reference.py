@@ -1,0 +1,111 @@
+"""Write the pages of the documentation that are printed by the program: `python -m tools.reference`.
+
+docs/settings.md is what `reelabel config --format markdown` prints; docs/cli.md and docs/samplers.md are made here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.text import Text
+from typer.core import TyperGroup
+
+from flows.cli.main import COMMANDS, app
+from flows.cli.set_up.services import settings_page
+from reelabel.sampling.registry import BUILT_IN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DOCS = Path(__file__).resolve().parents[1] / "docs"
+_BAR = "\\|"  # within a cell of a table
+_WRITTEN = "Written by `python -m tools.reference`; a test checks that it is up to date."
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each page by its name."""
+    return {"cli.md": _commands(), "samplers.md": _samplers(), "settings.md": settings_page()}
+
+
+def _commands() -> str:
+    shared = (
+        "Every command takes `--help`, `--help-all` where `--help` leaves rare options out (marked *rare* here), and\n"
+        "`--set SECTION.NAME=VALUE`, which changes a [setting](settings.md) for this command alone."
+    )
+    codes = (
+        "Exit codes: 0 done; 1 failed, or finished with failures, rejected rows or not reconciled; 2 usage or\n"
+        "configuration; 130 stopped by Ctrl-C, 143 by SIGTERM. [Troubleshooting](troubleshooting.md) explains the\n"
+        "codes of errors."
+    )
+    lines = ["# Commands\n", f"{_WRITTEN}\n", f"{shared}\n", f"{codes}\n"]
+    group: Any = typer.main.get_command(app)
+    context = typer.Context(group)
+    panel = ""
+    for name, listed in COMMANDS.items():
+        if listed.panel != panel:
+            panel = listed.panel
+            lines.append(f"## {panel}\n")
+        for path, command in _leaves(name, group.get_command(context, name)):
+            lines += _command(path, command)
+    return "\n".join(lines)
+
+
+def _leaves(path: str, command: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - Typer's own types
+    if not isinstance(command, TyperGroup):
+        yield path, command
+        return
+    context = typer.Context(command)
+    for name in command.list_commands(context):
+        yield from _leaves(f"{path} {name}", command.get_command(context, name))
+
+
+def _command(path: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer's own types
+    yield f"### `reelabel {path}`\n"
+    about, _, sample = Text.from_markup(command.help).plain.partition("Example: ")
+    yield f"{_plain(about)}\n"
+    if sample:
+        yield f"```console\n{sample.strip()}\n```\n"
+    shown = [param for param in command.params if param.name not in {"help", "settings", "show_all"}]
+    if shown:
+        yield "| | default | |"
+        yield "|---|---|---|"
+    for param in shown:
+        names = ", ".join(f"`{name}`" for name in (*param.opts, *param.secondary_opts) if name)
+        if not names.startswith("`-"):
+            names = f"`{(param.metavar or param.name).upper()}`"
+        default = f"`{param.default}`" if param.default and not param.required else ""
+        rare = " *Rare.*" if getattr(param, "hidden", False) else ""
+        cells = (names, default, _plain(param.help) + rare)
+        yield f"| {' | '.join(text.replace('|', _BAR) for text in cells)} |"
+    yield ""
+
+
+def _samplers() -> str:
+    lines = [
+        "# Samplers\n",
+        f"{_WRITTEN}\n`reelabel samplers` lists those that are installed.\n",
+        "[Frame sampling](frames.md) explains how to choose one; options are those of `reelabel classify`.\n",
+        "| sampler | shows | options | model types |",
+        "|---|---|---|---|",
+    ]
+    for spec in BUILT_IN.values():
+        names = ", ".join(f"`{name}`" for name in (spec.name, *spec.aliases))
+        fields = ["num_frames"] * spec.takes_num_frames + sorted(spec.options - {"times_ms"})
+        options = ", ".join(f"`--{field.replace('_', '-')}`" for field in fields)
+        models = ", ".join(f"`{name}`" for name in sorted(spec.model_types))
+        lines.append(f"| {names} | {spec.summary} | {options} | {models} |")
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text: str | None) -> str:
+    """Return a help text as Markdown: its paragraphs each on a line."""
+    paragraphs = re.split(r"\n\s*\n", (text or "").strip())
+    return "\n\n".join(" ".join(each.split()) for each in paragraphs)
+
+
+if __name__ == "__main__":
+    for name, text in pages().items():
+        (_DOCS / name).write_text(text, encoding="utf-8")

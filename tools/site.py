@@ -1,0 +1,31 @@
+"""A hook of MkDocs: the files at the root of the repository are pages of the site, too, with their links mended."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File  # type: ignore[import-not-found]  # in .venv-docs alone
+
+_ROOT = Path(__file__).resolve().parents[1]
+_PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "LICENSE": "license.md",
+}
+
+
+def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401 - MkDocs' own types
+    """Add the pages."""
+    for source, page in _PAGES.items():
+        text = (_ROOT / source).read_text(encoding="utf-8")
+        text = f"# Licence\n\n```text\n{text}```\n" if source == "LICENSE" else re.sub(r"\]\(([^)]+)\)", _mended, text)
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def _mended(link: re.Match[str]) -> str:
+    path, hash_, anchor = link[1].partition("#")
+    return f"]({_PAGES.get(path, path.removeprefix('docs/'))}{hash_}{anchor})"
