@@ -1,4 +1,4 @@
-"""Full disks: to tell that something failed for lack of space, and in which folder."""
+"""Full disks: whether something failed for lack of space, and in which folder."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 _ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 # For errors of libraries without an error number. Python's tempfile tries several folders before it gives up.
 _SIGNS = ("no space left on device", "disk quota exceeded", "no usable temporary directory")
-_LEAST_FREE_BYTES = 1024**2  # a disk with less is full, even if nothing says that a write has failed
+_LEAST_FREE_BYTES = 1024**2  # a disk with less is full, even if no error shows that a write has failed
 _MIB = 1024**2
 
 
 def is_full(error: BaseException | None) -> bool:
     """Return whether an error, or one that caused it, is about a full disk."""
     while error is not None:
-        # An error of the system also quotes a file name, which may say anything.
+        # An error of the system also quotes a file name, which may be any text.
         text = error.strerror if isinstance(error, OSError) and error.errno is not None else str(error)
         if getattr(error, "errno", None) in _ERRNOS or _says_full(text or ""):
             return True

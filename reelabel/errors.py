@@ -138,7 +138,7 @@ class FrameFileError(JobError):
 
 
 class InternalError(JobError):
-    """Reelabel itself failed on the job, in a way that nobody has foreseen; the log says where."""
+    """Reelabel itself failed on the job, unexpectedly; the log has the place."""
 
     code = "internal"
 
@@ -259,12 +259,12 @@ class ConfigurationError(ReelabelError):
 
 
 class OptionFault(NamedTuple):
-    """What is wrong with an option.
+    """A fault of an option.
 
     Attributes:
         where: Its name, after those of the options that it is within; empty for options that do not go together.
         value: Its value.
-        clause: What is wrong, without a full stop.
+        clause: The fault, without a full stop.
     """
 
     where: str
@@ -280,7 +280,7 @@ class InvalidOptionError(ConfigurationError, ValueError):
     """Options of the library are wrong.
 
     Attributes:
-        faults: What is wrong with which.
+        faults: All of them.
     """
 
     faults: tuple[OptionFault, ...] = ()
@@ -288,8 +288,8 @@ class InvalidOptionError(ConfigurationError, ValueError):
     @classmethod
     def of(cls, title: str, faults: Sequence[OptionFault]) -> InvalidOptionError:
         """Build the error about options, by what they are called."""
-        told = "; ".join(f"{fault.where}: {fault.clause}" if fault.where else fault.clause for fault in faults)
-        error = cls(f"Invalid {title}: {told}{'' if told.endswith('?') else '.'}")
+        clauses = "; ".join(f"{fault.where}: {fault.clause}" if fault.where else fault.clause for fault in faults)
+        error = cls(f"Invalid {title}: {clauses}{'' if clauses.endswith('?') else '.'}")
         error.faults = tuple(faults)
         return error
 
@@ -349,9 +349,9 @@ class ProcessDiedError(Exception):
     """The process has ended, or closed its end of the socket."""
 
 
-class InvalidAnswerError(Exception):
+class InvalidReplyError(Exception):
     """The process sent what no sound one sends: a video may have taken it over."""
 
 
-class NotBegunError(Exception):
+class NotStartedError(Exception):
     """The process was lost before it began with the video, which is not at fault."""

@@ -1,6 +1,6 @@
 """Frame-exact extraction: the same pixels as a full linear decode, at a fraction of its cost.
 
-Which frames there are, the container's index tells, else a pass over all packets, else a linear decode. By the first
+The frames are listed by the container's index, else by a pass over all packets, else by a linear decode. By the first
 index, keyframes are decoded from their packets alone, other frames from their GOPs; by the second, all from GOPs. Each
 result is verified; if that fails, the next index is tried.
 """
@@ -89,7 +89,7 @@ def extract_local(
         SamplingRefusedError: The sampler cannot choose frames of this video.
         VideoTooLargeError: The file, a frame or the time that the frames span exceeds the limits.
     """
-    segment.require_valid()
+    segment.check_valid()
     with open_video_file(video) as file:
         try:
             return extract_file(
@@ -99,7 +99,7 @@ def extract_local(
             raise unreadable(error) from None
 
 
-def extract_file(  # noqa: PLR0913 - what an extraction request says
+def extract_file(  # noqa: PLR0913 - the fields of an extraction request
     file: VideoFile,
     *,
     sampling: Sampling,
@@ -201,7 +201,7 @@ class VideoInOrder:
         return _finish(got, request, missing, since=started)
 
 
-def extract_ranges(  # noqa: PLR0913 - what an extraction request says
+def extract_ranges(  # noqa: PLR0913 - the fields of an extraction request
     source: ByteSource,
     *,
     sampling: Sampling,
@@ -259,7 +259,7 @@ def extract_ranges(  # noqa: PLR0913 - what an extraction request says
         else:
             missing = missing_bytes(file, file.size_bytes)
         file.settle()
-        _require_reads(file)
+        _check_reads(file)
     except Exception as error:  # noqa: BLE001 - whatever the source raised
         cause = file.failure or error  # FFmpeg may have treated a failed read as the end of the file
         if isinstance(cause, FallbackRequired):
@@ -279,7 +279,7 @@ def _extract(request: ExtractionRequest) -> SampledFrames:
         try:
             got = by_container(request)[0] if kind == "container" else extract_by_packet_scan(request)
         except FallbackRequired as error:
-            # What the packets lack says enough where no index lists frames; and a false index, where no GOP decodes.
+            # Reported are the packets' faults where no index lists frames, and a false index where no GOP decodes.
             is_news = request.shows_keyframes or error.linear_only or kind == "packets"
             if is_news and not (is_contradicted and error.linear_only):
                 reasons[str(error)] = None
@@ -303,7 +303,7 @@ def _extract_by_ranges(
     request: ExtractionRequest, file: SparseFile, known: SavedIndex
 ) -> tuple[SampledFrames, SavedIndex]:
     if not request.shows_keyframes:
-        file.allow_small_whole()
+        file.allow_whole_if_small()
         got, index = extract_by_frame_index(request)
         return got, known if isinstance(known, KeyframeTable) else index
     if isinstance(known, KeyframeTable):
@@ -318,7 +318,7 @@ def _keyframes_of_ranges(file: SparseFile, known: SavedIndex, limits: Limits) ->
     return listed
 
 
-def _require_reads(file: SparseFile) -> None:
+def _check_reads(file: SparseFile) -> None:
     """Raise the failure that FFmpeg has treated as the end of the file, if any."""
     if file.failure:
         raise file.failure

@@ -1,4 +1,4 @@
-"""Which frames a video has, whoever found them: its container's index, a pass over its packets, or a linear decode."""
+"""The list of a video's frames, made from its container's index, by a pass over its packets, or by a linear decode."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ NOT_CROPPED = Crop()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoInfo:
-    """What the header of a video states of its stream; the frames may contradict it.
+    """Properties of a stream as the header states them; the frames may contradict it.
 
     Attributes:
         container: FFmpeg's first name of the format; empty if unknown.
@@ -117,7 +117,7 @@ class VideoIndex:
         is_start_known: Whether `first_s` is exact.
         is_order_proven: Whether PTS are known to ascend in the order in which a decoder outputs frames.
         doubt: Why frames must not be decoded by it; coverage and candidates of scenes are good enough.
-        note: How times differ from timestamps, or why there are no rows; empty if there is nothing to say.
+        note: How times differ from timestamps, or why there are no rows; empty if neither is so.
     """
 
     info: VideoInfo
@@ -215,7 +215,7 @@ class VideoIndex:
     def length_s(self, info: VideoInfo) -> float:
         """Return the duration that the video states, else what its frames fill; 0.0 if unknown.
 
-        Where frames are shown at other times than their timestamps say, what the file states is of these.
+        Where frames are not shown at their timestamps, the stated duration is of the timestamps.
         """
         return (0.0 if self.kind == "decode" and self.note else info.duration_s) or self.filled_s(info.fps)
 

@@ -56,7 +56,7 @@ def install_command(extra: str, *, of: str = _LIBRARY, again: bool = False, pyth
 
 
 def _folder(name: str) -> list[str]:
-    """Return how pip is told the folder that a distribution was installed from; empty if from elsewhere."""
+    """Return pip's arguments for the folder that a distribution was installed from; empty if from elsewhere."""
     origin = json.loads(_metadata().distribution(name).read_text("direct_url.json") or "{}")
     if "dir_info" not in origin:
         return []

@@ -1,4 +1,4 @@
-"""Options: frozen dataclasses whose fields say what values they take.
+"""Options: frozen dataclasses whose fields state which values they take.
 
 `option` describes a field by metadata, in pydantic's names for them, so that an application can read the same bounds
 and descriptions; `check_options` refuses what does not fit.
@@ -50,8 +50,8 @@ def option(
         convert: Makes the value of what may be written for it, before its type is checked; ValueError refuses it.
         check: Checks a value other than None, and returns what it stands for; ValueError, with a clause, refuses it.
         is_secret: Whether its value must not be shown.
-        about: Its bounds: gt, ge, lt, le, min_length and max_length; and `exclude_if`, a function that tells which
-            values `to_dict` leaves out.
+        about: Its bounds: gt, ge, lt, le, min_length and max_length; and `exclude_if`, a function that returns
+            whether `to_dict` leaves a value out.
     """
     metadata = {"description": description, "convert": convert, "check": check, **about}
     return field(default=default, repr=not is_secret, metadata=metadata)

@@ -1,7 +1,7 @@
 """The order in which a decoder outputs frames, and the times at which they are then shown.
 
 Timestamps are not the order: recordings that were joined end to end start their clock again, and some muxers write the
-times of decoding. Where timestamps cannot tell the order, only a linear decode can.
+times of decoding. Where timestamps do not show the order, only a linear decode does.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def output_order(
     # A decoder does not output frames it cannot decode, so positions would be wrong.
     if not order.size or not is_keyframe[0] or pts[order[0]] < (pts[0] if first_pts is None else first_pts):
         raise FallbackRequired("frames precede the first keyframe")
-    require_forward(pts[shown], is_keyframe[shown])
+    check_forward(pts[shown], is_keyframe[shown])
     return order
 
 
-def require_forward(pts: npt.NDArray[np.int64], is_keyframe: npt.NDArray[np.bool_]) -> None:
+def check_forward(pts: npt.NDArray[np.int64], is_keyframe: npt.NDArray[np.bool_]) -> None:
     """Check that the timestamps of frames, in decode order, are of one clock.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What the header and the index of a video tell, before anything is decoded."""
+"""The header and the index of a video, read before anything is decoded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reelabel.containers.stream_properties import video_info
 from reelabel.decode.packet_scan import scan_announced, scan_file
 from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.index import VideoIndex
-from reelabel.output_order import require_forward
+from reelabel.output_order import check_forward
 from reelabel.sources.sparse_file import SparseFile
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ def read_index(
 
     Raises:
         FallbackRequired: Its frames are not listed, or only a pass over the whole file would list them.
-        VideoError: As `extract_local` does, as far as the header tells.
+        VideoError: As `extract_local` does, as far as the header shows.
         Exception: Whatever the source of a remote video raises.
     """
     read = partial(_read_frames, of_any_size=of_any_size) if lists == "frames" else _read_keyframes
     if not isinstance(file, SparseFile):
         return read(file, limits), ()
-    with file.looked_into():
+    with file.reading_header():
         index = read(file, limits)
     return index, file.extents if index.lists == "keyframes" and index.is_listed else ()
 
@@ -67,7 +67,7 @@ def keyframes_of_container(file: VideoFile | SparseFile, limits: Limits) -> Vide
 
     Raises:
         FallbackRequired: It has none, or an inconsistent one.
-        VideoError: As `extract_local` does, as far as the header tells.
+        VideoError: As `extract_local` does, as far as the header shows.
     """
     probed = probe_file(file)
     with probed.open(limits) as video:
@@ -109,5 +109,5 @@ def _frames_of_container(file: VideoFile | SparseFile, limits: Limits) -> VideoI
     with probed.open(limits, with_places=True) as video:
         index = probed.read_frames(video)
     if index.doubt:
-        require_forward(index.pts[index.is_shown], index.is_keyframe[index.is_shown])
+        check_forward(index.pts[index.is_shown], index.is_keyframe[index.is_shown])
     return index

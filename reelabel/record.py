@@ -1,4 +1,4 @@
-"""Records: dataclasses whose fields say which column stores them, and how to merge two of them into one."""
+"""Records: dataclasses whose fields state which column stores them, and how to merge two of them into one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RULE, _COLUMN, _BITS = "merge", "column", "bits"
 
 
 class Merge(StrEnum):
-    """Which value a record that stands for two, one made after the other, takes."""
+    """The value that a record takes which stands for two, one made after the other."""
 
     SUM = "sum"
     FIRST = "first"

@@ -1,4 +1,4 @@
-"""What the library returns of a video: frames as they are shown, and what is known of the video itself."""
+"""Results of the library: frames as they are shown, and properties of their video."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoInfo:
-    """What is known of a video.
+    """Properties of a video.
 
     Attributes:
         container: Its format, such as `mp4` or `matroska`; empty if unknown.
@@ -113,7 +113,7 @@ class FrameIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What it took to get some frames.
+    """Cost of some frames.
 
     Attributes:
         decode_ms: Milliseconds of decoding, from opening the file to the last frame.

@@ -64,7 +64,7 @@ class SampledFrames:
         keyframes_in_file: Number of keyframes in the video stream; with method `index`, as listed in the index.
         keyframe_ms: Presentation time of each keyframe in milliseconds; shape (K,), int64, ascending; None if unknown.
         first_ms: Presentation time of the first frame in milliseconds, or slightly less; None if unknown.
-        total_frames: Number of frames in the video stream; None if only decoding could tell.
+        total_frames: Number of frames in the video stream; None if only decoding could count them.
         fps: Average frame rate; 0.0 if the container has none.
         duration_s: Duration of the stream as stated, else what its frames fill; 0.0 if unknown.
         pixel_aspect: Sample aspect ratio; reported, not applied.

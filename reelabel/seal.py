@@ -44,7 +44,7 @@ class Seal:
     def make(self, name: str, *pieces: bytes | memoryview) -> bytes:
         """Return the seal of a file of some pieces: `SEAL_LENGTH` ASCII characters.
 
-        The name says what the file is, and where it belongs; it is unique among all sealed files.
+        The name states the kind of file, and where it belongs; it is unique among all sealed files.
         """
         prefix = name.encode()
         mac = hmac.new(self.key, len(prefix).to_bytes(8, "big") + prefix, "sha256")

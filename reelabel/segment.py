@@ -33,7 +33,7 @@ class Segment(NamedTuple):
         """Build a segment; a start at 0 equals no start."""
         return cls(start_s or None, end_s)
 
-    def require_valid(self) -> None:
+    def check_valid(self) -> None:
         """Check its ends.
 
         Raises:

@@ -69,7 +69,7 @@ def _is_left(folder: Path, before_s: float) -> bool:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # it is locked, or on a file system where nobody can tell
+    except OSError:  # it is locked, or on a file system without locks
         return False
     finally:
         os.close(handle)

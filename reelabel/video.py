@@ -104,7 +104,7 @@ def extract_frames(
 class Video:
     """An open video: made by `reelabel.open` or `DecodePool.open`, and closed by its `with` block.
 
-    Frames are byte-identical to those of a full linear decode, then turned as the container says. Only the groups of
+    Frames are byte-identical to those of a full linear decode, then turned as the container states. Only the groups of
     pictures that hold them are decoded, if the container lists its frames and decoding proves it right; else, the video
     is decoded from its beginning. Thread-safe. It cannot be pickled: pass its path or URI.
 
@@ -172,7 +172,7 @@ class Video:
 
     @property
     def info(self) -> VideoInfo:
-        """What the header says of the video, and one decoded frame."""
+        """Properties of the video, by its header and one decoded frame."""
         if self._info is None:
             self._take(_ONE_KEYFRAME)
         assert self._info is not None
@@ -264,7 +264,7 @@ class Video:
         if isinstance(sampler, Sampling) and options:
             raise ValueError(f"Options are given beside a Sampling: {', '.join(options)}; put them into it.")
         part = Segment.of(*segment)
-        part.require_valid()
+        part.check_valid()
         return self._take(sampling, segment=part)
 
     def batches(self, size: int, *, segment: tuple[float | None, float | None] = WHOLE) -> Iterator[Frames]:
@@ -278,7 +278,7 @@ class Video:
         if size < 1:
             raise ValueError(f"size is {size}; it must be at least 1.")
         part = Segment.of(*segment)
-        part.require_valid()
+        part.check_valid()
         return self._batches(size, part)
 
     def _batches(self, size: int, segment: Segment) -> Iterator[Frames]:
@@ -315,7 +315,7 @@ class Video:
             raise NoSuchFrameError(error.message) from None
 
     def _take(self, sampling: Sampling, *, segment: Segment = WHOLE, wanted: Wanted | None = None) -> Frames:
-        asked: dict[str, Any] = {
+        options: dict[str, Any] = {
             "sampling": sampling,
             "limits": self._limits,
             "segment": segment,
@@ -326,12 +326,12 @@ class Video:
 
         def by_ranges(ranges: ByteSource) -> SampledFrames:
             known = self._known[of_keyframes]
-            got, self._known[of_keyframes] = self._decoder.by_ranges(ranges, known=known, **asked)
+            got, self._known[of_keyframes] = self._decoder.by_ranges(ranges, known=known, **options)
             return got
 
         with self._errors():
             self._read_header()
-            got = self._of_bytes(by_ranges, lambda file: self._decoder.extract(file, **asked))
+            got = self._of_bytes(by_ranges, lambda file: self._decoder.extract(file, **options))
         copied = self._source.bytes_fetched - before[0], self._source.fetch_ms - before[1]
         return self._shown(got, sampler="" if wanted else got.sampler, copied=copied)
 
@@ -392,22 +392,22 @@ class _Here:
         self._lock, self._reason = threading.Lock(), ""
         self._in_order: VideoInOrder | None = None
 
-    def extract(self, file: VideoFile, **asked: Any) -> SampledFrames:  # noqa: ANN401 - what is extracted
+    def extract(self, file: VideoFile, **options: Any) -> SampledFrames:  # noqa: ANN401 - what is extracted
         """Decode what is asked for; once this has taken a linear decode, everything does."""
         if self._in_order is None:
             try:
-                return extract_file(file, threads=self._threads, fast_only=True, **asked)
+                return extract_file(file, threads=self._threads, fast_only=True, **options)
             except FallbackRequired as error:
                 self._reason = str(error)
         with self._lock:
             if self._in_order is None:
                 self._in_order = VideoInOrder(file, self._limits)
-            del asked["limits"]
-            got = self._in_order.extract(**asked)
+            del options["limits"]
+            got = self._in_order.extract(**options)
         return replace(got, reason="; ".join(filter(None, [self._reason, got.reason])))
 
-    def by_ranges(self, source: ByteSource, **asked: Any) -> tuple[SampledFrames, SavedIndex]:  # noqa: ANN401
-        return extract_ranges(source, threads=self._threads, **asked)
+    def by_ranges(self, source: ByteSource, **options: Any) -> tuple[SampledFrames, SavedIndex]:  # noqa: ANN401
+        return extract_ranges(source, threads=self._threads, **options)
 
     def read_index(self, video: VideoFile | ByteSource, limits: Limits, lists: Lists) -> tuple[VideoIndex, SavedIndex]:
         file = video if isinstance(video, VideoFile) else SparseFile(video)
@@ -435,11 +435,11 @@ class _InPool:
     def __init__(self, pool: DecodePool) -> None:
         self._pool = pool
 
-    def extract(self, file: VideoFile, **asked: Any) -> SampledFrames:  # noqa: ANN401 - what is extracted
-        return self._pool.extract(file, **asked)
+    def extract(self, file: VideoFile, **options: Any) -> SampledFrames:  # noqa: ANN401 - what is extracted
+        return self._pool.extract(file, **options)
 
-    def by_ranges(self, source: ByteSource, **asked: Any) -> tuple[SampledFrames, SavedIndex]:  # noqa: ANN401
-        return self._pool.extract_by_ranges(source, **asked)
+    def by_ranges(self, source: ByteSource, **options: Any) -> tuple[SampledFrames, SavedIndex]:  # noqa: ANN401
+        return self._pool.extract_by_ranges(source, **options)
 
     def read_index(self, video: VideoFile | ByteSource, limits: Limits, lists: Lists) -> tuple[VideoIndex, SavedIndex]:
         index, known, _ = self._pool.read_index(video, limits=limits, lists=lists, of_any_size=True)
@@ -465,8 +465,8 @@ class _InOrderInPool:
         self._pieces = pool.in_pieces(length_s=length_s)
         self._pieces.is_in_order = True
 
-    def extract(self, sampling: Sampling, segment: Segment, **asked: Any) -> SampledFrames:  # noqa: ANN401
-        return self._pieces.extract(self._file, sampling=sampling, limits=self._limits, segment=segment, **asked)
+    def extract(self, sampling: Sampling, segment: Segment, **options: Any) -> SampledFrames:  # noqa: ANN401
+        return self._pieces.extract(self._file, sampling=sampling, limits=self._limits, segment=segment, **options)
 
     def close(self) -> None:
         self._pieces.close()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import av
 
 from reelabel.containers.demux import read_packets
-from reelabel.decode.run_decoder import LeafFilter
+from reelabel.decode.run_decoder import NonReferenceFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,10 +67,10 @@ class BareDecode:
     def _decode(self, runs: Iterator[list[Packet[VideoStream]]], *, skips_leaves: bool) -> int:
         codec: VideoCodecContext = av.CodecContext.create(self._name, "r")  # type: ignore[assignment]
         codec.thread_type, codec.thread_count, codec.extradata = "NONE", 1, self._extradata
-        leaves, pictures = LeafFilter(codec), 0
+        leaves, pictures = NonReferenceFilter(codec), 0
         for run in runs:
             for packet in run:
-                if not skips_leaves or leaves.admits(packet, is_wanted=packet.pts in self._wanted):
+                if not skips_leaves or leaves.accepts(packet, is_wanted=packet.pts in self._wanted):
                     pictures += len(codec.decode(packet))
             pictures += len(codec.decode(None))
             codec.flush_buffers()

@@ -1,1 +1,1 @@
-"""What containers say: their indexes, sample tables and keyframe times."""
+"""Container formats: indexes, sample tables and keyframe times."""

@@ -19,9 +19,9 @@ from av.stream import Discard
 
 from reelabel.containers.packet_info import (
     TimesOutOfOrderError,
+    is_closed_gop_start,
     is_decodable_leading,
     is_shown_early,
-    keeps_decode_position,
     states_reordering,
 )
 from reelabel.containers.stream_properties import pts_to_s, video_info
@@ -141,7 +141,7 @@ def index_of_keyframes(
     if (np.diff(pts) <= 0).any():
         raise FallbackRequired("keyframes are not presented in index order")
     # Frames before the first IDR picture of a stream may or may not be output.
-    if frames_before is None or not first.is_keyframe or not keeps_decode_position(first, codec):
+    if frames_before is None or not first.is_keyframe or not is_closed_gop_start(first, codec):
         frames_before = np.full(len(pts), UNKNOWN_POSITION)
     info, are_shown = video_info(video.container, video.stream), np.ones(len(pts), np.bool_)
     earliest = first.pts if first_pts is None else first_pts
@@ -233,7 +233,7 @@ def _prepare_nothing(file: BinaryFile, size_bytes: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFormat:
-    """How one container format lists its frames.
+    """A container format, and the functions that read its lists of frames.
 
     The functions may raise FallbackRequired, or anything else, for a file that they cannot serve; a slower method then
     decodes it. All receive a file at offset 0.
@@ -297,7 +297,7 @@ def first_output_pts(
         FallbackRequired: The timestamps contradict this.
     """
     first = keyframe.pts
-    if codec.codec.canonical_name != "hevc" or keeps_decode_position(keyframe, codec):
+    if codec.codec.canonical_name != "hevc" or is_closed_gop_start(keyframe, codec):
         return first
     for packet in following:
         if not packet.size or not is_shown_early(packet, codec):
@@ -324,8 +324,8 @@ def list_keyframes(video: OpenVideo) -> list[IndexEntry]:
     """
     entries = video.stream.index_entries
     keyframes = _find_keyframes(entries)
-    _require_order(entries, keyframes)
-    _require_complete(video)
+    _check_order(entries, keyframes)
+    _check_complete(video)
     return keyframes
 
 
@@ -343,7 +343,7 @@ def _find_keyframes(entries: IndexEntries) -> list[IndexEntry]:
     return keyframes
 
 
-def _require_order(entries: IndexEntries, keyframes: Sequence[IndexEntry]) -> None:
+def _check_order(entries: IndexEntries, keyframes: Sequence[IndexEntry]) -> None:
     """Check that packets are stored in decode order, each GOP before the next keyframe."""
     for entry, following in pairwise(keyframes):
         last = entries[following.number - 1]
@@ -351,7 +351,7 @@ def _require_order(entries: IndexEntries, keyframes: Sequence[IndexEntry]) -> No
             raise FallbackRequired("the index is out of order")
 
 
-def _require_complete(video: OpenVideo) -> None:
+def _check_complete(video: OpenVideo) -> None:
     """Check that no entry lies beyond the end of the file, where a linear decode would stop."""
     for stream in video.container.streams:
         entries = stream.index_entries
@@ -372,7 +372,7 @@ def seek_packet(video: OpenVideo, timestamp: int) -> Packet[VideoStream]:
         raise FallbackRequired("a seek failed", index_is_wrong=True) from None
 
 
-def require_sought(packet: Packet[VideoStream], *, is_expected: bool) -> Packet[VideoStream]:
+def check_sought(packet: Packet[VideoStream], *, is_expected: bool) -> Packet[VideoStream]:
     """Return a packet that was sought, if it is the expected keyframe, in full.
 
     Raises:

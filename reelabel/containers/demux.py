@@ -48,7 +48,7 @@ _FORMATS = ",".join(
         *("h261", "h263", "h264", "hevc", "vvc", "evc", "av1", "obu", "m4v", "mpegvideo", "mjpeg", "mjpeg_2000"),
         *("vc1", "vc1test", "cavsvideo", "avs2", "avs3", "dirac", "dnxhd", "dv", "apv", "yuv4mpegpipe"),
         *("gif", "apng", "amv", "flic", "bink", "smk", "roq"),
-        # Still images, and sound without a picture, whose errors say what they are.
+        # Still images, and sound without a picture, whose errors name them.
         *("jpeg_pipe", "png_pipe", "gif_pipe", "webp_pipe", "bmp_pipe", "tiff_pipe", "jpegxl_pipe", "avif"),
         *("mp3", "aac", "wav", "w64", "flac", "aiff", "caf", "ac3", "eac3", "amr", "au", "wv", "ape", "tta"),
     )
@@ -240,7 +240,7 @@ def _known_other(source: VideoFile | SparseFile) -> str | None:
 
 
 def _is_animation(source: VideoFile | SparseFile) -> bool:
-    """Return whether the header of a WebP says that it is animated."""
+    """Return whether a WebP is animated, by its header."""
     if not isinstance(source, VideoFile):
         return False  # it will be read whole
     head = source.reopen().read(_HEAD_BYTES)
@@ -272,7 +272,7 @@ def _shown(container: InputContainer, streams: Sequence[VideoStream]) -> VideoSt
     """Return the stream of several that FFmpeg's tools show, as `av_find_best_stream` decides.
 
     That compares how many frames have been read of each, which are none where only the header has been. So in an MP4,
-    whose header is enough, what it says is compared.
+    whose header is enough, that is compared.
     """
     if container.format.name == _MP4:
         return max(streams, key=_rank)  # the first of equals

@@ -11,6 +11,7 @@ import numpy as np
 from reelabel.containers.container_format import (
     ContainerFormat,
     KeyframePackets,
+    check_sought,
     demux_only,
     first_output_pts,
     index_of_frames,
@@ -18,7 +19,6 @@ from reelabel.containers.container_format import (
     list_keyframes,
     read_first_packet,
     read_up_to,
-    require_sought,
     seek_packet,
 )
 from reelabel.containers.demux import check_frame_count, read_packets
@@ -54,7 +54,7 @@ def _read_keyframes(video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
 
     def read_packet(number: int) -> Packet[VideoStream]:
         packet = seek_packet(video, int(pts[number]))
-        return require_sought(packet, is_expected=packet.pts == pts[number])
+        return check_sought(packet, is_expected=packet.pts == pts[number])
 
     size = np.minimum(np.diff(pos, append=pos[-1] + _GUESSED_BYTES), _GUESSED_BYTES)
     index = index_of_keyframes(video, (pts, pos, size), first, first_pts=first_pts)
@@ -79,7 +79,7 @@ def _find_keyframes(video: OpenVideo) -> tuple[Packet[VideoStream], int | None, 
 def _require_single_segment(video: OpenVideo) -> None:
     """Check that it is whole, and that no other file has been appended: FFmpeg shows its frames, but reads no cues.
 
-    Where the first file has been streamed, it does not say where it ends; one appended to it goes unnoticed.
+    Where the first file has been streamed, its end is not stated; one appended to it goes unnoticed.
     """
     video.file.seek(0)
     end = _segment_end(read_up_to(video.file, _HEAD_BYTES))
@@ -106,7 +106,7 @@ def _load_cues(video: OpenVideo) -> None:
 def _read_frames(video: OpenVideo, segment: Segment) -> VideoIndex:
     """List the frames of a segment, from the last cue before it to beyond its end.
 
-    Cues list keyframes only: how many frames the whole video has, its clusters alone could tell.
+    Cues list keyframes only; the number of frames in the whole video could be counted in its clusters alone.
     """
     if segment.is_whole or video.stream.codec_context.codec.canonical_name not in _CODECS:
         raise FallbackRequired("the index does not list every frame")
@@ -118,7 +118,7 @@ def _read_frames(video: OpenVideo, segment: Segment) -> VideoIndex:
     if number == 0 and first_pts < keyframe_pts[0]:
         raise FallbackRequired("frames precede the first keyframe")
     if isinstance(video.file, SparseFile):
-        video.file.begin_media()
+        video.file.end_of_header()
         end = int(pos[after]) if after < len(pos) else video.size_bytes
         video.file.prefetch([ByteRange(int(pos[number]), end - int(pos[number]))])
     listed = list(_list_packets(video, int(keyframe_pts[number]), end_pts))
@@ -136,7 +136,7 @@ def _list_packets(video: OpenVideo, start_pts: int, end_pts: float) -> Iterator[
         video.container.seek(start_pts, stream=video.stream)
         for number, packet in enumerate(read_packets(video.container, video.stream)):
             if number == 0:
-                require_sought(packet, is_expected=packet.pts == start_pts)
+                check_sought(packet, is_expected=packet.pts == start_pts)
             check_frame_count(number + 1, video.limits)
             info = packet_info(packet, video.stream)
             yield info

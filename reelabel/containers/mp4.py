@@ -10,13 +10,13 @@ import numpy as np
 from reelabel.containers.container_format import (
     ContainerFormat,
     KeyframePackets,
+    check_sought,
     demux_only,
     first_output_pts,
     index_of_frames,
     index_of_keyframes,
     list_keyframes,
     read_first_packet,
-    require_sought,
     seek_packet,
 )
 from reelabel.containers.demux import check_frame_count, read_packets
@@ -121,7 +121,7 @@ class _PacketReader:
             # FFmpeg shifts timestamps differently if an edit list trims; one correction holds for all packets.
             self.shift += entry.timestamp - packet.dts
             packet = seek_packet(self.video, self._target(number))
-        return require_sought(packet, is_expected=packet.pos == entry.pos)
+        return check_sought(packet, is_expected=packet.pos == entry.pos)
 
     def _target(self, number: int) -> int:
         """Return a PTS halfway to the next keyframe, from which a backward seek lands on this one."""

@@ -189,7 +189,7 @@ def _partial_keyframes(table: memoryview, samples: int) -> npt.NDArray[np.int64]
             found += [] if numbers is None else [numbers.astype(np.int64) - 1]
         group = bytes(box[4:8]) if kind == b"sbgp" else b""
         if group == _SYNC:
-            return None  # what is a sync sample, its pictures tell
+            return None  # sync samples are known by their pictures
         if group == _RANDOM_ACCESS:
             at = _SBGP_COUNT_AT.get(box[0], len(box))
             runs = _entries(box[at - 4 :], _SBGP)

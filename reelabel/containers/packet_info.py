@@ -31,7 +31,7 @@ class PacketInfo(NamedTuple):
     is_shown: bool
 
 
-def require_no_palette(first: Packet[VideoStream]) -> None:
+def check_no_palette(first: Packet[VideoStream]) -> None:
     """Check that a demuxer hands no palette over, which it does with the first packet that it reads, and only then.
 
     Raises:
@@ -113,11 +113,11 @@ _MPEG_PICTURE, _MPEG4_VOP = b"\0\0\1\0", b"\0\0\1\xb6"
 _MPEG_B, _MPEG4_B = 3, 2
 
 
-def keeps_decode_position(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
+def is_closed_gop_start(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
     """Return whether exactly the frames decoded before a keyframe of an MP4 are presented before it.
 
     True for codecs that do not reorder across keyframes, for H.264 IDR pictures, and for HEVC IDR pictures without
-    leading pictures; false if only decoding could tell.
+    leading pictures; false if only decoding could show it.
     """
     name = codec.codec.canonical_name
     if name == "h264":
@@ -136,7 +136,7 @@ class TimesOutOfOrderError(FallbackRequired):
 
 
 def is_shown_early(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
-    """Return whether a picture says that it is shown before one that is decoded earlier; false if it does not say."""
+    """Return whether a picture states that it is shown before one that is decoded earlier; false if unknown."""
     name = codec.codec.canonical_name
     if name == "h264":
         unit = first_slice(packet, codec)
@@ -158,15 +158,15 @@ def is_decodable_leading(packet: Packet[VideoStream], codec: VideoCodecContext) 
 
 
 def states_reordering(codec: VideoCodecContext) -> bool:
-    """Return whether the parameters of a stream whose packets do not tell say that its pictures may be reordered."""
+    """Return whether pictures may be reordered by the parameters of a stream whose packets do not show it."""
     return codec.codec.canonical_name in _SILENT_PACKETS and codec.has_b_frames
 
 
-def require_shown_in_turn(packet: Packet[VideoStream] | None, codec: VideoCodecContext) -> None:
+def check_shown_in_turn(packet: Packet[VideoStream] | None, codec: VideoCodecContext) -> None:
     """Check a packet of a video whose timestamps never fall: the decoder must not show it before an earlier one.
 
     Raises:
-        TimesOutOfOrderError: It may, as the packet or the parameters of the decoder say.
+        TimesOutOfOrderError: It may, by the packet or the parameters of the decoder.
     """
     if states_reordering(codec) or (packet is not None and is_shown_early(packet, codec)):
         raise TimesOutOfOrderError
@@ -186,11 +186,12 @@ _END_BYTES = 2
 _NO_OUTPUT_OF_PRIOR_PICS = 0x40  # in the first byte of a slice header
 
 
-def begins_splice(packet: Packet[VideoStream], codec: VideoCodecContext, *, has_ended: bool = False) -> bool:
+def is_splice_point(packet: Packet[VideoStream], codec: VideoCodecContext, *, has_ended: bool = False) -> bool:
     """Return whether HEVC has been cut and joined at a keyframe, so that a decoder leaves out announced frames.
 
     These are the leading pictures of a BLA picture, or of a CRA picture after the end of a sequence (ITU-T H.265,
-    8.1.3), and what has not been shown yet at such a CRA picture, or at an IDR picture that says so (C.5.2.2).
+    8.1.3), and what has not been shown yet at such a CRA picture, or at an IDR picture whose flag
+    `no_output_of_prior_pics` is set (C.5.2.2).
 
     Args:
         packet: Its packet.

@@ -51,7 +51,7 @@ class DecodeStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractionRequest:
-    """What to extract from one video, and the decode statistics so far; see `extract_local`.
+    """A request for frames of one video, and the decode statistics so far; see `extract_local`.
 
     Attributes:
         roughly: Leave out the loop filter where frames are decoded out of GOPs: faster, and unsuited for frames that a

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reelabel.decode.in_parallel import decode_in_parallel
-from reelabel.decode.packet_decoder import affordable_threads
+from reelabel.decode.packet_decoder import threads_that_fit
 from reelabel.decode.run_decoder import RunDecoder
 from reelabel.sources.video_file import VideoFile
 
@@ -91,7 +91,7 @@ def decode_chosen(
     pixels, positions = codec.width * codec.height, [info.position for info in chosen]
     times, keyframes = index.pts[index.order].tolist(), index.keyframe_places.tolist()
     spans = spans_to_decode(positions, keyframes)
-    threads = affordable_threads(request.threads, codec)
+    threads = threads_that_fit(request.threads, codec)
     if pixels * sum(last + 1 - first for first, last in spans) < LEAST_SHARED_PIXELS:
         threads = 1
     if threads > 1:
@@ -113,7 +113,7 @@ def decode_chosen(
         try:
             ordered = _in_fair_order(runs, keyframes, request)
             yield from decode_in_parallel(ordered, videos, make_decoder, request.stats)
-        except MemoryError:  # frames may be larger than the header says; one decoder may do
+        except MemoryError:  # frames may be larger than the header states; one decoder may do
             pass
         else:
             return

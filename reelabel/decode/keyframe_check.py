@@ -32,7 +32,7 @@ _HEVC_IRAP = range(16, 24)
 
 
 def is_flagged_wrongly(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
-    """Return whether a packet of H.264 or HEVC, flagged as a keyframe, says itself that it is none."""
+    """Return whether a packet of H.264 or HEVC, flagged as a keyframe, holds no keyframe."""
     name = codec.codec.canonical_name
     if name == "hevc":
         kind = first_slice_type(packet, codec)
@@ -49,7 +49,7 @@ _FRAMES = {0xC0, 0xC1, 0xC2}  # baseline, extended and progressive DCT
 _COUNTS = 16  # numbers of Huffman codes, by code length
 
 
-def has_own_tables(picture: memoryview) -> bool:
+def has_jpeg_tables(picture: memoryview) -> bool:
     """Return whether all tables used by the first scan are defined before it in the same image.
 
     A decoder falls back to tables of earlier images, which differ in a linear decode.
@@ -142,7 +142,7 @@ def decode_single_packet(codec: VideoCodecContext, packet: Packet[VideoStream]) 
         FallbackRequired: The result is not exactly one keyframe with the packet's PTS, the keyframe is damaged, or the
             packet is a JPEG frame that relies on the tables of earlier ones.
     """
-    if codec.name == "mjpeg" and not has_own_tables(memoryview(packet)):
+    if codec.name == "mjpeg" and not has_jpeg_tables(memoryview(packet)):
         raise FallbackRequired("a JPEG frame lacks its own tables")
     try:
         frames = codec.decode(packet) + codec.decode(None)

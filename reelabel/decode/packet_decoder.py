@@ -13,7 +13,7 @@ import av
 
 from reelabel.containers.stream_properties import decoder_limit_options
 from reelabel.decode.keyframe_check import decode_single_packet
-from reelabel.decode.parameter_sets import require_own_flag, require_own_parameters
+from reelabel.decode.parameter_sets import check_interlaced_flag, check_parameter_sets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,15 +99,15 @@ def decode_packets_independently(
     """Decode keyframe packets independently, in order, with one thread per decoder.
 
     Args:
-        packets: The packets, whose parameter sets are checked first; see `require_own_parameters`.
+        packets: The packets, whose parameter sets are checked first; see `check_parameter_sets`.
         codecs: The decoders.
         others_bring_parameters: Whether other packets bring parameter sets.
 
     Raises:
-        FallbackRequired: As `decode_single_packet`, `require_own_parameters` and `require_own_flag` do.
+        FallbackRequired: As `decode_single_packet`, `check_parameter_sets` and `check_interlaced_flag` do.
     """
     for packet in packets:
-        require_own_parameters(packet, codecs[0], others_bring_them=others_bring_parameters)
+        check_parameter_sets(packet, codecs[0], others_bring_them=others_bring_parameters)
     if len(codecs) == 1:
         yield from (_decode(codecs[0], packet) for packet in packets)
         return
@@ -134,11 +134,11 @@ def decode_packets_independently(
 
 def _decode(codec: VideoCodecContext, packet: Packet[VideoStream]) -> VideoFrame:
     frame = decode_single_packet(codec, packet)
-    require_own_flag(frame, packet, codec)
+    check_interlaced_flag(frame, packet, codec)
     return frame
 
 
-def affordable_threads(wanted: int, codec: VideoCodecContext | CodecParameters) -> int:
+def threads_that_fit(wanted: int, codec: VideoCodecContext | CodecParameters) -> int:
     """Return how many of the wanted threads half of the process's address space suffices for, at least one."""
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit_bytes == resource.RLIM_INFINITY:

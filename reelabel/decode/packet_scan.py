@@ -10,18 +10,18 @@ import numpy as np
 from reelabel.containers.container_format import NO_TIME_BASE
 from reelabel.containers.demux import check_frame_count, open_video, read_packets
 from reelabel.containers.packet_info import (
-    begins_splice,
+    check_no_palette,
+    check_shown_in_turn,
     ends_sequence,
     is_shown_early,
+    is_splice_point,
     packet_info,
-    require_no_palette,
-    require_shown_in_turn,
 )
 from reelabel.containers.stream_properties import video_info
 from reelabel.decode.keyframe_check import is_flagged_wrongly
 from reelabel.errors import FallbackRequired
 from reelabel.index import VideoIndex
-from reelabel.output_order import output_order, require_forward
+from reelabel.output_order import check_forward, output_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ def scan_packets(container: InputContainer, stream: VideoStream, limits: Limits,
     try:
         for packet in read_packets(container, stream):
             if not rows:
-                require_no_palette(packet)
+                check_no_palette(packet)
             info = packet_info(packet, stream)
             has_fallen = has_fallen or (bool(rows) and info.pts < rows[-1][0])
             rows.append((*info, max(0, packet.pos or 0), packet.size))
@@ -68,13 +68,13 @@ def scan_packets(container: InputContainer, stream: VideoStream, limits: Limits,
                 early = packet
             if packet.is_keyframe and is_flagged_wrongly(packet, codec):
                 raise FallbackRequired("a packet is flagged as a keyframe, but its frame is not")
-            if all_shown and packet.is_keyframe and begins_splice(packet, codec, has_ended=has_ended):
+            if all_shown and packet.is_keyframe and is_splice_point(packet, codec, has_ended=has_ended):
                 raise FallbackRequired("a splice leaves out frames")
             has_ended = all_shown and ends_sequence(packet, codec)
     except av.error.FFmpegError:
         raise FallbackRequired("the demuxer failed") from None
     if len(rows) > 1 and not has_fallen:
-        require_shown_in_turn(early, codec)
+        check_shown_in_turn(early, codec)
     return _index(container, stream, rows)
 
 
@@ -113,7 +113,7 @@ def _index(
     shown = np.flatnonzero(is_shown)
     info = video_info(container, stream)
     if is_doubted:
-        require_forward(pts[shown], is_keyframe[shown])
+        check_forward(pts[shown], is_keyframe[shown])
         order = shown[np.argsort(pts[shown], kind="stable")]
         if not order.size:
             raise FallbackRequired("the file has no packet of video")

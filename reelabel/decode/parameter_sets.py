@@ -32,7 +32,7 @@ class ColoursChangeError(FallbackRequired):
 
 
 class Sps(NamedTuple):
-    """What a sequence parameter set says (ITU-T H.264, 7.3.2.1.1 and E.1.1).
+    """Fields of a sequence parameter set (ITU-T H.264, 7.3.2.1.1 and E.1.1).
 
     Attributes:
         frame_num_bits: Length of the numbers of frames.
@@ -69,7 +69,7 @@ def brings_parameters(packet: Packet[VideoStream], codec: VideoCodecContext) -> 
     return any(unit[0] & 0x1F in {_SPS, _PPS} for unit in units)
 
 
-def require_own_parameters(
+def check_parameter_sets(
     packet: Packet[VideoStream], codec: VideoCodecContext, *, others_bring_them: bool = False
 ) -> None:
     """Check that a keyframe of H.264, decoded by itself, is decoded as after all that precede it.
@@ -81,7 +81,7 @@ def require_own_parameters(
 
     Raises:
         FallbackRequired: Its parameter sets are those of an earlier packet.
-        ColoursChangeError: They say more, or less, of colours than those in the header.
+        ColoursChangeError: They state more, or less, about colours than those in the header.
     """
     if not (length_bytes := nal_length_bytes(codec, only="h264")):
         return
@@ -203,7 +203,7 @@ _SLICES = (1, 5)  # types of NAL units: of another picture, and of an IDR pictur
 _HEAD_BYTES = 32
 
 
-def require_own_flag(frame: VideoFrame, packet: Packet[VideoStream] | None, codec: VideoCodecContext) -> None:
+def check_interlaced_flag(frame: VideoFrame, packet: Packet[VideoStream] | None, codec: VideoCodecContext) -> None:
     """Check that a frame is not flagged as interlaced because of earlier ones.
 
     Args:

@@ -163,7 +163,7 @@ class Renderer:
 
     @property
     def note(self) -> str:
-        """What was done about HDR; empty for SDR."""
+        """Treatment of HDR, as a note; empty for SDR."""
         if not self.hdr or self.native:
             return ""
         return f"{self.hdr} tone-mapped to SDR" if self.tone_maps else f"{self.hdr} shown as decoded"

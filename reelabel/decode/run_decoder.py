@@ -14,18 +14,18 @@ from reelabel.containers.demux import read_packets
 from reelabel.containers.packet_info import (
     MAX_REORDERED,
     TimesOutOfOrderError,
-    begins_splice,
+    check_shown_in_turn,
     ends_sequence,
+    is_splice_point,
     nal_length_bytes,
     nal_units,
-    require_shown_in_turn,
 )
 from reelabel.decode.keyframe_check import require_keyframe
 from reelabel.decode.parameter_sets import (
     ColoursChangeError,
     brings_parameters,
-    require_own_flag,
-    require_own_parameters,
+    check_interlaced_flag,
+    check_parameter_sets,
 )
 from reelabel.errors import FallbackRequired
 
@@ -90,7 +90,7 @@ class RunDecoder:
             FallbackRequired: A GOP does not decode to the frames announced.
         """
         number = bisect_right(self.keyframes, run[0].position) - 1
-        leaves = LeafFilter(self.stream.codec_context)
+        leaves = NonReferenceFilter(self.stream.codec_context)
         gop = self._decode_from(self.keyframes[number], run, leaves)
         others = self._other_starts(number, leaves)
         for place, info in enumerate(run):
@@ -100,15 +100,15 @@ class RunDecoder:
                 gop = self._decode_from(start, run[place:])
             yield info, frame
 
-    def _other_starts(self, number: int, leaves: LeafFilter) -> Iterator[int]:
+    def _other_starts(self, number: int, leaves: NonReferenceFilter) -> Iterator[int]:
         """Yield where to start instead, if decoding from a keyframe does not reach a frame."""
-        if leaves.has_left_out or not number:
+        if leaves.has_skipped or not number:
             yield self.keyframes[number]
         # A frame of an open GOP may depend on frames that only the previous GOP contains.
         yield from self.keyframes[max(0, number - MAX_PREROLL_GOPS) : number][::-1]
 
     def _decode_from(
-        self, start: int, wanted: Sequence[FrameInfo], leaves: LeafFilter | None = None
+        self, start: int, wanted: Sequence[FrameInfo], leaves: NonReferenceFilter | None = None
     ) -> Iterator[tuple[int, VideoFrame]]:
         """Yield positions and frames from a keyframe on, dropping leading frames, which are incomplete."""
         times = self.times
@@ -130,7 +130,7 @@ class RunDecoder:
                 begun = True
                 self._require_next(frame, position, given)
                 if frame.pts in packets and (start or leaves):  # else the decoder has seen what a linear decode sees
-                    require_own_flag(frame, packets[frame.pts], self.stream.codec_context)
+                    check_interlaced_flag(frame, packets[frame.pts], self.stream.codec_context)
                 yield position, frame
         except MemoryError:
             raise
@@ -138,7 +138,7 @@ class RunDecoder:
             raise FallbackRequired("a GOP cannot be decoded") from None
 
     def _require_next(self, frame: VideoFrame, position: int, given: set[int]) -> None:
-        """Check that a frame is the next of those given to the decoder, and is a keyframe if its packet says so."""
+        """Check that a frame is the next of those given to the decoder, and a keyframe if its packet is flagged so."""
         given.discard(self.times[position])
         if given and min(given) < self.times[position]:
             raise FallbackRequired("a frame is left out, or shown in another order than that of time")
@@ -158,7 +158,7 @@ class RunDecoder:
         self,
         start_pts: int,
         packets: dict[int | None, Packet[VideoStream] | None],
-        leaves: LeafFilter | None,
+        leaves: NonReferenceFilter | None,
         given: set[int],
     ) -> Iterator[VideoFrame]:
         """Decode from a keyframe to the last wanted frame, skipping frames that nothing wanted depends on.
@@ -180,15 +180,15 @@ class RunDecoder:
             has_landed |= is_first
             if packet.is_keyframe:
                 bring = is_first and bool(self._brings_parameters)
-                require_own_parameters(packet, codec, others_bring_them=bring)
-                if begins_splice(packet, codec, has_ended=has_ended):
+                check_parameter_sets(packet, codec, others_bring_them=bring)
+                if is_splice_point(packet, codec, has_ended=has_ended):
                     raise FallbackRequired("a splice leaves out frames")
             has_ended = ends_sequence(packet, codec)
             if is_leading and codec.codec.reorder:
                 continue
             if packet.pts in left:
                 packets[packet.pts] = packet
-            if leaves is None or leaves.admits(packet, is_wanted=packet.pts in left):
+            if leaves is None or leaves.accepts(packet, is_wanted=packet.pts in left):
                 is_shown = has_landed and not (leaves and leaves.is_skipping)
                 given |= self._listed(packet.pts, since=start_pts) if is_shown else set()
                 yield from self._counted(codec.decode(packet))
@@ -203,13 +203,13 @@ class RunDecoder:
     def _look_ahead(self, latest: int, rest: Iterator[Packet[VideoStream]], *, has_ended: bool) -> None:
         """Check that what follows the last wanted frame is shown after it, and does not make a decoder leave it out."""
         if not self.is_order_proven:
-            require_shown_in_turn(next(rest, None), self.stream.codec_context)
+            check_shown_in_turn(next(rest, None), self.stream.codec_context)
         if self.reads_on:
             self._require_shown(latest, rest, has_ended=has_ended)
 
     def _require_in_turn(self, packet: Packet[VideoStream] | None) -> None:
         if not self.is_order_proven:
-            require_shown_in_turn(packet, self.stream.codec_context)
+            check_shown_in_turn(packet, self.stream.codec_context)
 
     def _require_shown(self, latest: int, rest: Iterator[Packet[VideoStream]], *, has_ended: bool) -> None:
         """Check that no splice follows so closely that a linear decode leaves out the last wanted frame.
@@ -226,7 +226,7 @@ class RunDecoder:
         if codec.codec.canonical_name != "hevc" or following - position > within:
             return
         for packet in islice(rest, within):
-            if packet.is_keyframe and begins_splice(packet, codec, has_ended=has_ended):
+            if packet.is_keyframe and is_splice_point(packet, codec, has_ended=has_ended):
                 raise FallbackRequired("a splice leaves out frames")
             if packet.is_keyframe:
                 return
@@ -265,16 +265,16 @@ _HEVC_STATELESS = frozenset({35, 38, 40})  # access unit delimiter, filler data,
 _START_CODE = b"\0\0\1"  # FFmpeg looks for it in any packet
 
 
-class LeafFilter:
+class NonReferenceFilter:
     """Keeps a decoder from decoding pictures of one run that are neither wanted nor referred to.
 
-    In H.264, FFmpeg keeps no picture whose `nal_ref_idc` is 0 as a reference, whatever later ones say (7.4.1), so that
-    it may skip it. In HEVC, no picture of the same temporal sub-layer refers to a sub-layer non-reference picture
+    In H.264, FFmpeg keeps no picture whose `nal_ref_idc` is 0 as a reference (7.4.1), whatever later pictures state, so
+    that it may skip it. In HEVC, no picture of the same temporal sub-layer refers to a sub-layer non-reference picture
     (7.4.2.2), and there are none above the highest sub-layer; if a stream lies, the decoder misses a reference, and
     reports the picture that refers to it as damaged.
 
     Attributes:
-        has_left_out: Whether packets have been left out whose absence the decoder would notice in a stream that lies.
+        has_skipped: Whether packets have been left out whose absence the decoder would notice in a stream that lies.
         is_skipping: Whether the decoder may skip the packet that was admitted last.
     """
 
@@ -285,10 +285,10 @@ class LeafFilter:
         self._hevc_length_bytes = nal_length_bytes(codec, only="hevc")
         # The number of sub-layers (ISO/IEC 14496-15, 8.3.2.1) is 0 where it is unknown.
         self._highest = max(0, ((codec.extradata or b"")[21] >> 3 & 7) - 1) if self._hevc_length_bytes else 0
-        self.has_left_out = self.is_skipping = False
+        self.has_skipped = self.is_skipping = False
 
-    def admits(self, packet: Packet[VideoStream], *, is_wanted: bool) -> bool:
-        """Return whether to give a packet to the decoder, which has been told what to skip of it."""
+    def accepts(self, packet: Packet[VideoStream], *, is_wanted: bool) -> bool:
+        """Return whether to give a packet to the decoder, after setting what it skips of it."""
         if any(packet.iter_sidedata()):  # it may bring another configuration
             self._h264_length_bytes = self._hevc_length_bytes = None
             self._codec.skip_frame = "DEFAULT"
@@ -298,7 +298,7 @@ class LeafFilter:
             self._codec.skip_frame = "NONREF" if self.is_skipping else "DEFAULT"
             return True
         is_leaf = not is_wanted and self._is_hevc_leaf(packet)
-        self.has_left_out |= is_leaf
+        self.has_skipped |= is_leaf
         return not is_leaf
 
     def _is_hevc_leaf(self, packet: Packet[VideoStream]) -> bool:

@@ -1,4 +1,4 @@
-"""What frame files and index files are asked for by, and their keys in the cache."""
+"""Identities of frame files and index files, and their keys in the cache."""
 
 from __future__ import annotations
 

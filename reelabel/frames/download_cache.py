@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Downloads(Protocol):
-    """What copies videos: an `ObjectStore`, or a member of an archive that is open."""
+    """Copies videos: an `ObjectStore`, or a member of an archive that is open."""
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None) -> int:
         """Download an object as `ObjectStore.download` does."""

@@ -112,7 +112,7 @@ class ExtractedVideo:
     """A video whose frame file is in the cache.
 
     Attributes:
-        identity: What its frame file was asked for by.
+        identity: The identity of its frame file in the cache.
         was_cached: Whether the frame file was in the cache already.
         remade: Which cached files must not be used and were made again, and why; empty if there were none.
         frame_bytes: Size of its pixels, uncompressed.
@@ -183,7 +183,7 @@ class FrameExtractor(VideoReader):
         """
         started = time.perf_counter()
         info = info or stat_video(self.objects, uri, allow_roots=self.allow_roots)
-        asked = FrameIdentity(
+        requested = FrameIdentity(
             source_uri=info.uri,
             fingerprint=info.fingerprint,
             sampling=sampling or sampling_of(self.sampling, shown),
@@ -192,10 +192,10 @@ class FrameExtractor(VideoReader):
         stat_ms = (time.perf_counter() - started) * 1e3
         # The pass that `auto` chooses by may be any of the others, which is known only once the video is read.
         is_auto = self.sampling.sampler == "auto" and shown != "image"
-        among = replace(asked, sampling=first_pass(self.sampling)).key if is_auto else None
-        with self.turns.at((asked.key, shown == "image"), among=among):
+        among = replace(requested, sampling=first_pass(self.sampling)).key if is_auto else None
+        with self.turns.at((requested.key, shown == "image"), among=among):
             started = time.perf_counter()
-            identity, found = self._find(asked)
+            identity, found = self._find(requested)
             lookup_ms = stat_ms + (time.perf_counter() - started) * 1e3
             try:
                 if found is None:
@@ -213,17 +213,17 @@ class FrameExtractor(VideoReader):
             provenance=self._provenance(info, found, frames_used=found.shape[0]),
         )
 
-    def _find(self, asked: FrameIdentity) -> tuple[FrameIdentity, FrameFile | None]:
+    def _find(self, requested: FrameIdentity) -> tuple[FrameIdentity, FrameFile | None]:
         """Look up a frame file; for `auto`, resolve the sampler from any cached frame file of the video."""
-        sampling = asked.sampling
+        sampling = requested.sampling
         if sampling.sampler != "auto":
-            return asked, self.cache.find(asked)
+            return requested, self.cache.find(requested)
         for each in (with_sampler(sampling, "keyframes"), dense_pass(sampling)):
-            if found := self.cache.find(replace(asked, sampling=each)):
+            if found := self.cache.find(replace(requested, sampling=each)):
                 wanted = resolve_auto(sampling, is_good=found.coverage(self.thresholds).is_good)
-                resolved = replace(asked, sampling=wanted)
+                resolved = replace(requested, sampling=wanted)
                 return resolved, found if wanted == each else self.cache.find(resolved)
-        return asked, None
+        return requested, None
 
     def _extract(
         self, info: ObjectInfo, identity: FrameIdentity, lookup_ms: float, *, shown: FramePass

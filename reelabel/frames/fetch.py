@@ -119,11 +119,11 @@ class FetchedFrames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoReader:
-    """How videos are read. Thread-safe.
+    """Reads videos, wherever they are. Thread-safe.
 
     Attributes:
         objects: The object store, web and local files, by URI.
-        pool: The decoding pool, whose processes alone parse what a file says.
+        pool: The decoding pool, whose processes alone parse files.
         limits: Limits on one video.
         cache: Where index files are kept for reuse; None keeps none.
         ranges_min_bytes: Size from which remote videos are read by range requests.
@@ -351,5 +351,7 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         raise
     except (ConfigurationError, ValueError) as error:
         # Caused by this video alone: access to the frame cache was checked before the run.
-        told, shown = str(error), redact_uri(uri)
-        raise VideoRefusedError(told if told.startswith(shown) else f"{shown} cannot be read: {told}") from None
+        message, shown = str(error), redact_uri(uri)
+        raise VideoRefusedError(
+            message if message.startswith(shown) else f"{shown} cannot be read: {message}"
+        ) from None

@@ -36,7 +36,7 @@ class SeenVideo:
 
     Attributes:
         info: Its size and fingerprint.
-        index: What they tell.
+        index: Its index.
         is_whole_read: Whether a run reads the whole file, whichever frames it needs.
         bytes_read: Bytes read to find out.
     """
@@ -48,13 +48,13 @@ class SeenVideo:
 
 
 class IndexReader(VideoReader):
-    """Reads what videos' indexes tell. Thread-safe."""
+    """Reads the indexes of videos. Thread-safe."""
 
     def look(self, uri: str, info: ObjectInfo | None = None) -> SeenVideo:
-        """Read what a video's header and index tell.
+        """Read a video's header and index.
 
         Raises:
-            VideoError: The video cannot be used, as far as that tells; see its code.
+            VideoError: The video cannot be used, as far as these show; see its code.
             TransientError: The store is unavailable.
         """
         info = info or stat_video(self.objects, uri, allow_roots=self.allow_roots)

@@ -1,4 +1,4 @@
-"""Where frames came from, and what they cost."""
+"""Origin and cost of frames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reelabel.record import Merge, column
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameProvenance:
-    """Where the frames of one answer came from, and what they cost. Durations are in milliseconds.
+    """Origin and cost of the frames of one answer. Durations are in milliseconds.
 
     Each field is a column of the results table. The metadata gives the column's name and how the row of a job that
     was asked twice combines the values of its two sets of frames.

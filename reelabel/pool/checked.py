@@ -11,7 +11,7 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from reelabel.errors import InvalidAnswerError
+from reelabel.errors import InvalidReplyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ def within(least: float, most: float = math.inf) -> Callable[[Any], Any]:
 
     def check(number: float) -> float:
         if not least <= number <= most:
-            raise InvalidAnswerError(f"{number!r} is not from {least} to {most}")
+            raise InvalidReplyError(f"{number!r} is not from {least} to {most}")
         return number
 
     return check
@@ -37,7 +37,7 @@ def printable(text: str) -> str:
     A terminal would obey these, and a database would refuse them.
     """
     if len(text) > MAX_TEXT:
-        raise InvalidAnswerError(f"a text of {len(text):,} characters")
+        raise InvalidReplyError(f"a text of {len(text):,} characters")
     return "".join(each if each.isprintable() else "?" for each in text)
 
 
@@ -53,14 +53,14 @@ class Checked:
         """Check the values.
 
         Raises:
-            InvalidAnswerError: One is not what it must be.
+            InvalidReplyError: One is not what it must be.
         """
         record: Any = type(self)
         for name, kind in _types_of(record):
             try:
                 value = checked(getattr(self, name), kind)
-            except InvalidAnswerError as error:
-                raise InvalidAnswerError(f"{name}: {error}"[:MAX_TEXT]) from None
+            except InvalidReplyError as error:
+                raise InvalidReplyError(f"{name}: {error}"[:MAX_TEXT]) from None
             object.__setattr__(self, name, value)
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def checked(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any type, from JSON
     """Return a value as one of a type.
 
     Raises:
-        InvalidAnswerError: It is none.
+        InvalidReplyError: It is none.
     """
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -123,5 +123,5 @@ def _plain(value: Any, kind: type) -> Any:  # noqa: ANN401
 
 def _require(value: Any, fits: bool, what: str) -> Any:  # noqa: ANN401, FBT001
     if not fits:
-        raise InvalidAnswerError(f"not {what}")
+        raise InvalidReplyError(f"not {what}")
     return value

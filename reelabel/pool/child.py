@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from reelabel.extract import VideoInOrder, extract_file, extract_ranges
 from reelabel.pool.messages import (
-    Begun,
     ReadFailedError,
     Reads,
     Ready,
+    Started,
     Unavailable,
     clip,
     describe_failure,
@@ -54,7 +54,7 @@ def main(descriptor: int) -> None:
         _serve(connection)
 
 
-def say(connection: socket.socket, answer: Answer, descriptor: int | None = None) -> None:
+def reply(connection: socket.socket, answer: Answer, descriptor: int | None = None) -> None:
     """Send an answer to the pool."""
     send(connection, encode_answer(answer), descriptor)
 
@@ -63,14 +63,14 @@ def _start(connection: socket.socket) -> None:
     setup: Setup = pickle.loads(receive(connection)[0])  # noqa: S301 - from the pool
     try:
         prepare(setup)
-        os.dup2(_STDIN, _STDERR)  # nothing that a video says is kept
+        os.dup2(_STDIN, _STDERR)  # nothing that a video has written is kept
         missing = enter_sandbox(
             setup.sandbox, memory_bytes=setup.memory_bytes, threads=setup.threads, die_with_parent=True
         )
-    except Exception as error:  # noqa: BLE001 - the pool tells its user
-        say(connection, Unavailable(message=clip(str(error))))
+    except Exception as error:  # noqa: BLE001 - the pool reports it
+        reply(connection, Unavailable(message=clip(str(error))))
         os._exit(1)
-    say(connection, Ready(missing=missing))
+    reply(connection, Ready(missing=missing))
 
 
 def prepare(setup: Setup) -> None:
@@ -84,7 +84,7 @@ def prepare(setup: Setup) -> None:
 
 def _serve(connection: socket.socket) -> None:
     data, descriptor = receive(connection)
-    say(connection, Begun())
+    reply(connection, Started())
     answer: Answer
     frames: int | None = None
     try:
@@ -106,12 +106,12 @@ def _serve(connection: socket.socket) -> None:
     finally:
         if descriptor is not None:
             os.close(descriptor)
-    _say_with(connection, answer, frames)
+    _reply_with(connection, answer, frames)
 
 
-def _say_with(connection: socket.socket, answer: Answer, descriptor: int | None) -> None:
+def _reply_with(connection: socket.socket, answer: Answer, descriptor: int | None) -> None:
     """Send an answer with a descriptor, which is closed here."""
-    say(connection, answer, descriptor)
+    reply(connection, answer, descriptor)
     if descriptor is not None:
         os.close(descriptor)
 
@@ -123,28 +123,28 @@ def _extract_in_order(connection: socket.socket, request: Request, descriptor: i
     with closing(VideoInOrder(file, request.limits, by_packets=request.wanted is not None)) as video:
         while True:
             got = video.extract(request.sampling, request.segment, native=request.native, wanted=request.wanted)
-            _say_with(connection, *pack_frames(got, (), request))
+            _reply_with(connection, *pack_frames(got, (), request))
             del got
             following: Request | None = pickle.loads(receive(connection)[0])  # noqa: S301 - from the pool
             if following is None:
                 return
-            say(connection, Begun())
+            reply(connection, Started())
             request = following
 
 
 def extract(connection: socket.socket, request: Request, descriptor: int | None) -> tuple[SampledFrames, SavedIndex]:
     """Extract what is requested."""
     names = ("sampling", "limits", "threads", "segment", "native", "windows", "roughly", "wanted")
-    asked: dict[str, Any] = {name: getattr(request, name) for name in names}
+    options: dict[str, Any] = {name: getattr(request, name) for name in names}
     if descriptor is None:
         source = _PoolSource(connection, request.size_bytes)
         try:
-            return extract_ranges(source, known=request.known or (), **asked)
+            return extract_ranges(source, known=request.known or (), **options)
         finally:
             source.settle()
     file = VideoFile(descriptor, request.size_bytes, request.suffix)
-    asked |= {name: getattr(request, name) for name in ("every", "fast_only")}
-    return extract_file(file, **asked), ()
+    options |= {name: getattr(request, name) for name in ("every", "fast_only")}
+    return extract_file(file, **options), ()
 
 
 @contextmanager
@@ -183,7 +183,7 @@ class _PoolSource:
     def read_many(self, spans: Sequence[ByteRange], *, is_kept: bool = True) -> Iterator[bytes]:
         """Read ranges, which the pool does concurrently."""
         self.settle()
-        say(self._connection, Reads(spans=tuple(spans), is_kept=is_kept))
+        reply(self._connection, Reads(spans=tuple(spans), is_kept=is_kept))
         self._arriving = self._receive(spans)
         return self._arriving
 

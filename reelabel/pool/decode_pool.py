@@ -12,7 +12,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from reelabel.cores import usable_cores
-from reelabel.errors import ConfigurationError, DecoderCrashedError, InvalidAnswerError, NotBegunError, ProcessDiedError
+from reelabel.errors import (
+    ConfigurationError,
+    DecoderCrashedError,
+    InvalidReplyError,
+    NotStartedError,
+    ProcessDiedError,
+)
 from reelabel.limits import Limits
 from reelabel.pool.messages import Frames, Index, Request, Setup
 from reelabel.pool.piece_decoder import PieceDecoder
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reelabel.index import Lists, VideoIndex
-    from reelabel.pool.piece_decoder import Lend
+    from reelabel.pool.piece_decoder import Acquire
     from reelabel.pool.process import DecodingProcess
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.choose import Wanted
@@ -45,7 +51,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 _MAX_THREADS = 8  # for the usual sixteen frames, more are not worth their memory
 _SECONDS_PER_LIMIT = 60.0  # of a video decoded in order, for which it may take as long as a whole one may
-# A process may also be killed from outside, such as by the OOM killer; a second attempt tells the cases apart.
+# A process may also be killed from outside, such as by the OOM killer; a second attempt distinguishes the cases.
 _ATTEMPTS = 2
 
 
@@ -131,7 +137,7 @@ class DecodePool:
         """The ids of all processes that were started and not replaced."""
         return self._processes.ids
 
-    def extract(  # noqa: PLR0913 - what an extraction request says
+    def extract(  # noqa: PLR0913 - the fields of an extraction request
         self,
         video: Path | str | bytes | VideoFile,
         *,
@@ -162,7 +168,7 @@ class DecodePool:
             DecodersLostError: Decoding processes keep being killed.
             ConfigurationError: Decoding processes cannot start.
         """
-        segment.require_valid()
+        segment.check_valid()
         return self._extract(
             video,
             self._limits,
@@ -200,7 +206,7 @@ class DecodePool:
         minutes = max(1.0, length_s / _SECONDS_PER_LIMIT)
         allowed = TimeLimits(timeout_s=minutes * self._limits.timeout_s, cpu_s=minutes * self._limits.cpu_s)
         in_order = partial(self._extract, allowed=allowed, in_order=True)
-        return PieceDecoder(self.extract, in_order, self._processes.lend)
+        return PieceDecoder(self.extract, in_order, self._processes.acquire)
 
     def occupy(self) -> ExitStack:
         """Note that this thread keeps a process for itself, until what is returned is closed.
@@ -224,7 +230,7 @@ class DecodePool:
                 "pool of more."
             )
 
-    def extract_by_ranges(  # noqa: PLR0913 - what an extraction request says
+    def extract_by_ranges(  # noqa: PLR0913 - the fields of an extraction request
         self,
         source: ByteSource,
         *,
@@ -276,7 +282,7 @@ class DecodePool:
 
         Raises:
             FallbackRequired: The frames are not listed.
-            VideoError: As `extract` does, as far as the header tells.
+            VideoError: As `extract` does, as far as the header shows.
             DecodersLostError: As `extract` does.
             ReelabelError: Whatever `video.read` raises.
         """
@@ -307,7 +313,7 @@ class DecodePool:
             is_kept = lists == "keyframes" and index.is_listed
             return index, reader.index(known, message.reads) if is_kept else (), reader.bytes_fetched
 
-        return self._lend(Modules.of(request.sampling), ask)
+        return self._with_process(Modules.of(request.sampling), ask)
 
     def close(self) -> None:
         """Stop all processes, busy or idle; later calls raise DecodersClosedError."""
@@ -322,30 +328,32 @@ class DecodePool:
         self,
         video: Path | str | bytes | VideoFile,
         allowed: TimeLimits,
-        lend: Lend | None = None,
-        **asked: Any,  # noqa: ANN401 - fields of a request
+        acquire: Acquire | None = None,
+        **options: Any,  # noqa: ANN401 - fields of a request
     ) -> SampledFrames:
-        """Extract from a video in a process that the pool lends, or `lend`."""
+        """Extract from a video in a process of the pool, or in the one that `acquire` provides."""
         with ExitStack() as stack:
             file = video if isinstance(video, VideoFile) else stack.enter_context(open_video_file(video))
-            request = Request(size_bytes=file.size_bytes, suffix=file.suffix, threads=self._threads, **asked)
-            return self._run(request, file.descriptor, allowed, lend)[0]
+            request = Request(size_bytes=file.size_bytes, suffix=file.suffix, threads=self._threads, **options)
+            return self._run(request, file.descriptor, allowed, acquire)[0]
 
     def _run(
-        self, request: Request, video: int | ByteSource, limits: TimeLimits, lend: Lend | None = None
+        self, request: Request, video: int | ByteSource, limits: TimeLimits, acquire: Acquire | None = None
     ) -> tuple[SampledFrames, SavedIndex]:
         modules = Modules.of(request.sampling)
-        return self._lend(modules, lambda process: self._ask(process, request, video, limits), lend)
+        return self._with_process(modules, lambda process: self._ask(process, request, video, limits), acquire)
 
-    def _lend(self, modules: Modules, ask: Callable[[DecodingProcess], _Result], lend: Lend | None = None) -> _Result:
-        if lend is None:
+    def _with_process(
+        self, modules: Modules, ask: Callable[[DecodingProcess], _Result], acquire: Acquire | None = None
+    ) -> _Result:
+        if acquire is None:
             self._require_free()
         deaths = lost = 0
         while True:
-            with (lend or self._processes.lend)(modules) as process:
+            with (acquire or self._processes.acquire)(modules) as process:
                 try:
                     return ask(process)
-                except NotBegunError as error:
+                except NotStartedError as error:
                     self._processes.require_open()
                     lost += 1
                     if lost == MAX_LOST:
@@ -358,7 +366,7 @@ class DecodePool:
                             f"The decoding process died twice (exit code {process.end()}); "
                             "the video is probably damaged."
                         ) from None
-                except InvalidAnswerError as error:
+                except InvalidReplyError as error:
                     raise DecoderCrashedError(
                         f"The decoding process sent something invalid ({error}), as if the video had taken it over; "
                         "do not trust the video."

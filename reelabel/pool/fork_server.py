@@ -17,7 +17,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from reelabel.errors import NotBegunError
+from reelabel.errors import NotStartedError
 
 if TYPE_CHECKING:
     from reelabel.pool.messages import Setup
@@ -75,18 +75,18 @@ class ForkServer:
             errors: What its standard error is until it is ready.
 
         Raises:
-            NotBegunError: This process was lost, or retired meanwhile by another thread.
+            NotStartedError: This process was lost, or retired meanwhile by another thread.
             OSError: The kernel refuses another process.
         """
         with self._lock:
             if self._is_retired:
-                raise NotBegunError
+                raise NotStartedError
             try:
                 socket.send_fds(self._socket, [FORK], [connection, errors])
                 (pid,) = NUMBER.unpack(self._socket.recv(NUMBER.size))
             except (OSError, struct.error):
                 self._close()
-                raise NotBegunError(last_line(self._errors)) from None
+                raise NotStartedError(last_line(self._errors)) from None
             self._is_ready = True
             if pid < 0:
                 raise OSError(-pid, os.strerror(-pid))
@@ -110,14 +110,14 @@ class ForkServer:
             self._end_if_unused()
         return code
 
-    def retire(self) -> None:
+    def discard(self) -> None:
         """Fork nothing more, and end with the last process."""
         with self._lock:
             self._is_retired = True
             self._end_if_unused()
 
     def interrupt(self) -> None:
-        """End it if it is still starting; whoever waits for that is told."""
+        """End it if it is still starting; whoever waits for that gets an error."""
         if not self._is_ready:
             self._process.kill()
 

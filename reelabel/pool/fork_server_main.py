@@ -1,6 +1,6 @@
 """The process that decoding processes are forked from: started by `reelabel.pool.fork_server`, it sees no video.
 
-It has one thread and one connection, to its pool, which tells it to fork a process, or to wait for one.
+It has one thread and one connection, to its pool, which orders it to fork a process, or to wait for one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(control: int, child: str) -> None:
     end_with_parent()
     connection = socket.socket(fileno=control)
     setup = connection.recv(_MAX_SETUP_BYTES)
-    with suppress(Exception):  # each process tries again, and tells its pool
+    with suppress(Exception):  # each process tries again, and reports it to its pool
         prepare(pickle.loads(setup))  # noqa: S301 - from the pool
         importlib.import_module(child)
     gc.freeze()  # what all share is never looked at, which would copy it

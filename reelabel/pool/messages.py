@@ -1,4 +1,4 @@
-"""What a pool and a decoding process say to each other.
+"""Messages between a pool and a decoding process.
 
 The answers are checked in full when they are made: a decoding process may have been taken over by a video.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from reelabel.errors import (
     DecoderCrashedError,
     FallbackRequired,
-    InvalidAnswerError,
+    InvalidReplyError,
     NoFramesError,
     NoVideoStreamError,
     SamplingRefusedError,
@@ -41,7 +41,7 @@ _TIME_BASE = re.compile(r"[0-9]{1,10}(/[1-9][0-9]{0,9})?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a decoding process is told when it starts.
+    """Settings that a decoding process receives when it starts.
 
     Attributes:
         memory_bytes: Limit on its address space.
@@ -101,25 +101,25 @@ def clip(text: str) -> str:
 
 def _ascii(text: str) -> str:
     if not text.isascii():
-        raise InvalidAnswerError("not ASCII")
+        raise InvalidReplyError("not ASCII")
     return text
 
 
 def _tag(text: str) -> str:
     if len(text) > _MAX_TAG:
-        raise InvalidAnswerError("too long")
+        raise InvalidReplyError("too long")
     return _ascii(text)
 
 
 def _fraction(text: str) -> str:
     if not _TIME_BASE.fullmatch(text):
-        raise InvalidAnswerError("not a fraction")
+        raise InvalidReplyError("not a fraction")
     return text
 
 
 def _not_empty(values: tuple[object, ...]) -> tuple[object, ...]:
     if not values:
-        raise InvalidAnswerError("empty")
+        raise InvalidReplyError("empty")
     return values
 
 
@@ -152,10 +152,10 @@ class Unavailable(Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun(Checked):
+class Started(Checked):
     """The process has received the request."""
 
-    kind: Literal["begun"] = "begun"
+    kind: Literal["started"] = "started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,12 +312,12 @@ class Index(Checked):
     reads: Count = 0
 
 
-Answer: TypeAlias = Ready | Unavailable | Begun | Reads | Failed | Frames | Index
+Answer: TypeAlias = Ready | Unavailable | Started | Reads | Failed | Frames | Index
 
 _ANSWERS: dict[object, type[Answer]] = {
     "ready": Ready,
     "unavailable": Unavailable,
-    "begun": Begun,
+    "started": Started,
     "reads": Reads,
     "failed": Failed,
     "frames": Frames,
@@ -334,20 +334,20 @@ def parse_answer(data: bytes) -> Answer:
     """Parse what a decoding process sent.
 
     Raises:
-        InvalidAnswerError: It is no answer.
+        InvalidReplyError: It is no answer.
     """
     try:
         sent = json.loads(data)
     except (ValueError, RecursionError):
-        raise InvalidAnswerError("not JSON") from None
+        raise InvalidReplyError("not JSON") from None
     kind = sent.get("kind") if isinstance(sent, dict) else None
     if not isinstance(kind, str) or kind not in _ANSWERS:
-        raise InvalidAnswerError("an unknown kind of message")
+        raise InvalidReplyError("an unknown kind of message")
     answer: Answer = checked(sent, _ANSWERS[kind])
     return answer
 
 
-# What a decoding process may say of a video. The pool itself opens and reads it, and so knows best what else is wrong.
+# Errors of a video that a decoding process may report. The pool itself opens and reads it, and reports the others.
 _ERRORS: dict[str, type[VideoError]] = {
     each.code: each
     for each in (
@@ -380,7 +380,7 @@ def failure(failed: Failed, *, bytes_fetched: int) -> Exception:
     """Return the error that a decoding process reports.
 
     Raises:
-        InvalidAnswerError: It is not one that a decoding process can know of.
+        InvalidReplyError: It is not one that a decoding process can know of.
     """
     if failed.code == OUT_OF_MEMORY:
         return DecoderCrashedError(
@@ -391,5 +391,5 @@ def failure(failed: Failed, *, bytes_fetched: int) -> Exception:
         unavailable.bytes_fetched, unavailable.frames_decoded = bytes_fetched, failed.frames_decoded
         return unavailable
     if failed.code not in _ERRORS:
-        raise InvalidAnswerError(f"the error {failed.code[:40]}")
+        raise InvalidReplyError(f"the error {failed.code[:40]}")
     return _ERRORS[failed.code](failed.message)

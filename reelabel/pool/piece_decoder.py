@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reelabel.segment import Segment
     from reelabel.sources.video_file import VideoFile
 
-    Lend: TypeAlias = Callable[[Modules], AbstractContextManager[DecodingProcess]]
+    Acquire: TypeAlias = Callable[[Modules], AbstractContextManager[DecodingProcess]]
 
 
 @dataclass(slots=True)
@@ -30,24 +30,24 @@ class PieceDecoder:
 
     Each piece is decoded by itself as long as that is exact. From the first one on that is not, a decoding process is
     kept for the video, which decodes it from its beginning: once to list its frames, and once for all pieces. Close it
-    to give that process back; pieces that follow nevertheless are decoded in another pass.
+    to release that process; pieces that follow nevertheless are decoded in another pass.
 
     Attributes:
         extract_fast: Decodes a piece by itself.
-        extract_in_order: Decodes it in a process that the argument `lend` lends.
-        lend: Lends a process that has imported some modules.
+        extract_in_order: Decodes it in a process that its argument `acquire` provides.
+        acquire: Provides a process that has imported some modules, for a `with` block.
         is_in_order: Whether the video is decoded from its beginning.
         pieces: Number of pieces so far.
     """
 
     extract_fast: Callable[..., SampledFrames]
     extract_in_order: Callable[..., SampledFrames]
-    lend: Lend
+    acquire: Acquire
     is_in_order: bool = False
     pieces: int = 0
     _reason: str = ""
     _process: DecodingProcess | None = None
-    _lent: ExitStack = field(default_factory=ExitStack)
+    _acquired: ExitStack = field(default_factory=ExitStack)
 
     def extract(
         self,
@@ -56,7 +56,7 @@ class PieceDecoder:
         sampling: Sampling,
         limits: Limits,
         segment: Segment,
-        **asked: Any,  # noqa: ANN401 - `native` and `wanted`
+        **options: Any,  # noqa: ANN401 - `native` and `wanted`
     ) -> SampledFrames:
         """Decode the next piece, as `DecodePool.extract` does.
 
@@ -64,29 +64,29 @@ class PieceDecoder:
             VideoError: As `DecodePool.extract` does.
             DecodersLostError: As `DecodePool.extract` does.
         """
-        asked |= {"sampling": sampling, "limits": limits, "segment": segment}
+        options |= {"sampling": sampling, "limits": limits, "segment": segment}
         wasted, self.pieces = 0, self.pieces + 1
         if not self.is_in_order:
             try:
-                return self.extract_fast(video, fast_only=True, **asked)
+                return self.extract_fast(video, fast_only=True, **options)
             except FallbackRequired as error:
                 self.is_in_order, self._reason, wasted = True, str(error), error.frames_decoded
-        got = self.extract_in_order(video, lend=self._lend_again, **asked)
+        got = self.extract_in_order(video, acquire=self._acquire_again, **options)
         reason = "; ".join(filter(None, [self._reason, got.reason]))
         return replace(got, reason=reason, frames_decoded=got.frames_decoded + wasted)
 
     def close(self) -> None:
-        """Give the process back."""
+        """Release the process."""
         if self._process and self._process.is_in_order:
             self._process.end_order()
         self._process = None
-        self._lent.close()
+        self._acquired.close()
 
     @contextmanager
-    def _lend_again(self, modules: Modules) -> Iterator[DecodingProcess]:
-        """Lend the process that has the video open, or another one that stays lent unless it fails."""
+    def _acquire_again(self, modules: Modules) -> Iterator[DecodingProcess]:
+        """Acquire the process that has the video open, or another one that stays acquired unless it fails."""
         if self._process is None:
-            self._process = self._lent.enter_context(self.lend(modules))
+            self._process = self._acquired.enter_context(self.acquire(modules))
         try:
             yield self._process
         finally:

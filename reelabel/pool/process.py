@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING
 from reelabel.errors import (
     ConfigurationError,
     DecoderTimeoutError,
-    InvalidAnswerError,
-    NotBegunError,
+    InvalidReplyError,
+    NotStartedError,
     ProcessDiedError,
     as_video_errors,
 )
 from reelabel.pool.fork_server import last_line
 from reelabel.pool.messages import (
     OUT_OF_MEMORY,
-    Begun,
     Failed,
     Frames,
     Index,
     Reads,
     Ready,
+    Started,
     Unavailable,
     failure,
     parse_answer,
@@ -81,7 +81,7 @@ class DecodingProcess:
         """Fork the process, as soon as its server is ready.
 
         Raises:
-            NotBegunError: The server was lost.
+            NotStartedError: The server was lost.
             OSError: The kernel refuses another process.
         """
         self.modules = frozenset(server.setup.modules)
@@ -96,7 +96,7 @@ class DecodingProcess:
         try:
             with theirs:
                 self._process = server.fork(theirs.fileno(), self._errors)
-        except (OSError, NotBegunError):
+        except (OSError, NotStartedError):
             self._close()
             raise
         with suppress(ProcessDiedError):  # found out by `wait_ready`
@@ -111,24 +111,24 @@ class DecodingProcess:
         """Wait until it can take requests.
 
         Raises:
-            ConfigurationError: It says why it cannot.
-            NotBegunError: It has died, or did not become ready in time.
+            ConfigurationError: It cannot, for the reason in the message.
+            NotStartedError: It has died, or did not become ready in time.
         """
         if self.is_ready:
             if self._channel.has_input():  # it has died
-                raise NotBegunError
+                raise NotStartedError
             return
         self._channel.watch = _until(time.monotonic() + _START_S)
         try:
             answer = self._receive_plain()
-        except (ProcessDiedError, InvalidAnswerError):
-            raise NotBegunError(last_line(self._errors)) from None
+        except (ProcessDiedError, InvalidReplyError):
+            raise NotStartedError(last_line(self._errors)) from None
         finally:
             self._close_errors()
         if isinstance(answer, Unavailable):
             raise ConfigurationError(f"Decoding processes cannot start: {answer.message}")
         if not isinstance(answer, Ready):
-            raise NotBegunError
+            raise NotStartedError
         self.missing, self.is_ready = answer.missing, True
 
     def ask(
@@ -143,12 +143,12 @@ class DecodingProcess:
             limits: Limits on the time it takes.
 
         Returns:
-            What it says of the frames, facts or packets, and the descriptor of a memory file to be checked.
+            Its answer, and the descriptor of a memory file to be checked.
 
         Raises:
-            NotBegunError: It was lost before it began.
+            NotStartedError: It was lost before it began.
             ProcessDiedError: It has died.
-            InvalidAnswerError: It sent something invalid.
+            InvalidReplyError: It sent something invalid.
             DecoderTimeoutError: It exceeded a limit.
             Exception: What it reports, or whatever `reader` met.
         """
@@ -178,7 +178,7 @@ class DecodingProcess:
                 with as_video_errors():
                     raise error
             else:
-                raise InvalidAnswerError(f"an unexpected message, {answer.kind}")
+                raise InvalidReplyError(f"an unexpected message, {answer.kind}")
 
     def accept(self) -> None:
         """Note that the answer to the last request was valid."""
@@ -188,11 +188,11 @@ class DecodingProcess:
         """Have it close the video that is open for more requests."""
         self.is_in_order, self._is_done = False, False
         self._channel.watch = _until(time.monotonic() + _BEGIN_S)
-        with suppress(ProcessDiedError, NotBegunError):  # it is not sound, then
+        with suppress(ProcessDiedError, NotStartedError):  # it is not sound, then
             self._channel.send(pickle.dumps(None))
             self._is_done = True
 
-    def is_sound(self) -> bool:
+    def is_healthy(self) -> bool:
         """Return whether it lives, and has answered the last request with a valid answer and nothing more."""
         return self._is_done and not self._channel.has_input()
 
@@ -220,17 +220,17 @@ class DecodingProcess:
         try:
             self._channel.send(pickle.dumps(request), descriptor)
             begun = self._receive_plain()
-        except (ProcessDiedError, InvalidAnswerError):
-            raise NotBegunError from None
-        if not isinstance(begun, Begun):
-            raise NotBegunError  # an earlier video has taken it over
+        except (ProcessDiedError, InvalidReplyError):
+            raise NotStartedError from None
+        if not isinstance(begun, Started):
+            raise NotStartedError  # an earlier video has taken it over
 
     def _read(self, wanted: Reads, reader: RangeReader) -> None:
         batch = reader.start(wanted.spans, is_kept=wanted.is_kept)
         try:
             for number in range(len(wanted.spans)):
                 while not batch.wait(number, min(self._channel.watch(), _NOTICE_S)):
-                    if self._channel.has_input():  # it has died, or says what nobody asked for
+                    if self._channel.has_input():  # it has died, or sends something unrequested
                         raise ProcessDiedError
                 piece = reader.take(batch, number)
                 self._channel.send_bytes(NOT_READ if piece is None else READ)
@@ -244,7 +244,7 @@ class DecodingProcess:
         data, descriptor = self._channel.receive()
         try:
             return parse_answer(data), descriptor
-        except InvalidAnswerError:
+        except InvalidReplyError:
             _close(descriptor)
             raise
 
@@ -253,7 +253,7 @@ class DecodingProcess:
         answer, descriptor = self._receive()
         if descriptor is not None:
             _close(descriptor)
-            raise InvalidAnswerError("a descriptor that nobody asked for")
+            raise InvalidReplyError("a descriptor that nobody asked for")
         return answer
 
 
@@ -266,7 +266,7 @@ def _until(deadline_s: float) -> Callable[[], float]:
     def watch() -> float:
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
-            raise NotBegunError("It does not answer.")
+            raise NotStartedError("It does not answer.")
         return min(left_s, _LATEST_S)
 
     return watch

@@ -1,4 +1,4 @@
-"""The decoding processes of a pool: started ahead, lent to one thread at a time, and replaced."""
+"""The decoding processes of a pool: started ahead, used by one thread at a time, and replaced."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from threading import Condition
 from typing import TYPE_CHECKING, Any
 
-from reelabel.errors import ConfigurationError, DecodersClosedError, DecodersLostError, NotBegunError
+from reelabel.errors import ConfigurationError, DecodersClosedError, DecodersLostError, NotStartedError
 from reelabel.pool.fork_server import ForkServer
 from reelabel.pool.process import DecodingProcess
 from reelabel.sampling.registry import BUILT_IN, find_sampler
@@ -40,7 +40,7 @@ class DecodingProcesses:
         self._videos_per_process = videos_per_process
         self._changed = Condition()
         self._is_closed = self._is_warned = False
-        self._lent = 0
+        self._acquired = 0
         self._alive: set[DecodingProcess] = set()
         self._idle: list[Callable[[], DecodingProcess]] = []  # each waits for one, those that are ready last
         self._server: ForkServer | None = None  # which the next process is forked from
@@ -57,7 +57,7 @@ class DecodingProcesses:
             return [process.pid for process in self._alive]
 
     def close(self) -> None:
-        """Stop all processes, lent or not; in a process that was forked from their owner, do nothing."""
+        """Stop all processes, in use or not; in a process that was forked from their owner, do nothing."""
         if os.getpid() != self._owner:
             return
         with self._changed:
@@ -69,15 +69,15 @@ class DecodingProcesses:
             self._changed.notify_all()
         self._starter.shutdown(cancel_futures=True)
         with self._changed:
-            self._changed.wait_for(lambda: not self._lent, _CLOSE_S)  # each is ended by the thread that uses it
+            self._changed.wait_for(lambda: not self._acquired, _CLOSE_S)  # each is ended by the thread that uses it
             left = list(self._alive)
         for process in left:
-            self._retire(process)
-        self._retire_server()
+            self._discard(process)
+        self._discard_server()
 
     @contextmanager
-    def lend(self, modules: Modules) -> Iterator[DecodingProcess]:
-        """Lend a process that is ready and has imported some modules; replace it unless it is sound afterwards.
+    def acquire(self, modules: Modules) -> Iterator[DecodingProcess]:
+        """Acquire a process that is ready and has imported some modules; replace it unless it is healthy afterwards.
 
         Raises:
             DecodersClosedError: The processes were stopped.
@@ -87,10 +87,10 @@ class DecodingProcesses:
         """
         self._require_owner()
         with self._changed:
-            while not self._changed.wait_for(lambda: self._is_closed or self._lent < self._count, LOOK_S):
+            while not self._changed.wait_for(lambda: self._is_closed or self._acquired < self._count, LOOK_S):
                 go_on()
             self.require_open()
-            self._lent += 1
+            self._acquired += 1
         try:
             process = self._take(modules)
             is_last = process.videos + 1 >= self._videos_per_process
@@ -99,16 +99,16 @@ class DecodingProcesses:
             try:
                 yield process
             finally:
-                if process.is_sound() and not is_last:
-                    self._put_back(process)
+                if process.is_healthy() and not is_last:
+                    self._release(process)
                 else:
-                    self._retire(process)
+                    self._discard(process)
                     if not is_last:
-                        self._retire_server()  # a video that knows where things lie in memory gets no second try
+                        self._discard_server()  # a video that knows where things lie in memory gets no second try
                         self._start_ahead()
         finally:
             with self._changed:
-                self._lent -= 1
+                self._acquired -= 1
                 self._changed.notify_all()
 
     def require_open(self) -> None:
@@ -133,21 +133,21 @@ class DecodingProcesses:
         while True:
             process = self._next()
             if not modules.names <= process.modules:
-                self._retire(process)
+                self._discard(process)
                 with self._changed:
                     self._setup = replace(self._setup, **modules.added_to(self._setup))
                 continue
             was_ready = process.is_ready
             try:
                 process.wait_ready()
-            except NotBegunError as error:
-                self._retire(process)
+            except NotStartedError as error:
+                self._discard(process)
                 self.require_open()
                 lost += not was_ready
                 if lost == MAX_LOST:
                     raise decoders_lost(str(error)) from None
             except BaseException:
-                self._retire(process)
+                self._discard(process)
                 raise
             else:
                 self._warn(process)
@@ -165,11 +165,11 @@ class DecodingProcesses:
         except CancelledError:
             raise _closed() from None
 
-    def _put_back(self, process: DecodingProcess) -> None:
+    def _release(self, process: DecodingProcess) -> None:
         with self._changed:
             self._idle.append(lambda: process)
 
-    def _retire(self, process: DecodingProcess) -> None:
+    def _discard(self, process: DecodingProcess) -> None:
         with self._changed:
             self._alive.discard(process)
         process.end()
@@ -187,9 +187,9 @@ class DecodingProcesses:
         for _ in range(MAX_LOST):
             try:
                 process = DecodingProcess(self._present_server())
-            except NotBegunError as error:
+            except NotStartedError as error:
                 reason = str(error)
-                self._retire_server()
+                self._discard_server()
                 self.require_open()
             except OSError as error:
                 raise decoders_lost(f"they cannot be started ({error.strerror})") from None
@@ -204,18 +204,18 @@ class DecodingProcesses:
     def _present_server(self) -> ForkServer:
         """Return the server of processes with the present setup."""
         if self._server and self._server.setup is not self._setup:
-            self._retire_server()
+            self._discard_server()
         with self._changed:
             self.require_open()
             self._server = self._server or ForkServer(self._setup)
             return self._server
 
-    def _retire_server(self) -> None:
+    def _discard_server(self) -> None:
         """Fork no more processes from the present server, which ends with the last of them."""
         with self._changed:
             server, self._server = self._server, None
         if server:
-            server.retire()
+            server.discard()
 
     def _warn(self, process: DecodingProcess) -> None:
         """Log once what protection is missing on this machine."""

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from reelabel.errors import InvalidAnswerError, StoreUnavailableError
+from reelabel.errors import InvalidReplyError, StoreUnavailableError
 from reelabel.sources.sparse_file import BLOCK_BYTES, MAX_CONCURRENT_READS, ByteRange, CachedRange, read_exactly
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ class RangeReader:
         """Start reading ranges concurrently.
 
         Raises:
-            InvalidAnswerError: They lie outside the file, or more is asked for than the file holds.
+            InvalidReplyError: They lie outside the file, or more is asked for than the file holds.
         """
         wanted = [ByteRange(*span) for span in spans]
         self._reads_left -= len(wanted)
         self._bytes_left -= sum(span.size for span in wanted)
         if self._reads_left < 0 or self._bytes_left < 0 or any(span.end > self._source.size_bytes for span in wanted):
-            raise InvalidAnswerError("reads outside the video, or more often than it has bytes")
+            raise InvalidReplyError("reads outside the video, or more often than it has bytes")
         return Batch(self._source, wanted, is_kept=is_kept)
 
     def take(self, batch: Batch, number: int) -> bytes | None:
@@ -74,10 +74,10 @@ class RangeReader:
         """Return the known extents and the first ones that were read.
 
         Raises:
-            InvalidAnswerError: Fewer were read.
+            InvalidReplyError: Fewer were read.
         """
         if reads > len(self.extents):
-            raise InvalidAnswerError("an index of ranges that were not read")
+            raise InvalidReplyError("an index of ranges that were not read")
         return tuple(sorted([*(known if isinstance(known, tuple) else ()), *self.extents[:reads]]))
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from reelabel.errors import InvalidAnswerError
+from reelabel.errors import InvalidReplyError
 from reelabel.index import Crop, VideoIndex, VideoInfo
 from reelabel.pool.messages import Codec, Frames, Index, Info, Table, clip
 from reelabel.pool.wire import map_privately
@@ -163,7 +163,7 @@ def unpack_frames(message: Frames, descriptor: int, request: Request, *, max_byt
     """Map the arrays of a memory file, in the pool, after checking all that could make using them fail.
 
     Raises:
-        InvalidAnswerError: The descriptor is not a sealed memory file of these arrays, or the arrays are inconsistent.
+        InvalidReplyError: The descriptor is not a sealed memory file of these arrays, or the arrays are inconsistent.
     """
     arrays = unpack_columns(list(_columns(message)), descriptor, max_bytes=max_bytes)
     _require_sound(arrays, request)
@@ -174,11 +174,11 @@ def unpack_columns(columns: Sequence[Column], descriptor: int, *, max_bytes: int
     """Map the arrays of a memory file, in the pool.
 
     Raises:
-        InvalidAnswerError: The descriptor is not a sealed memory file of these arrays.
+        InvalidReplyError: The descriptor is not a sealed memory file of these arrays.
     """
     size_bytes = sum(column.size_bytes + _padding(column.size_bytes) for column in columns)
     if size_bytes > max_bytes:
-        raise InvalidAnswerError(f"{size_bytes:,} bytes of arrays")
+        raise InvalidReplyError(f"{size_bytes:,} bytes of arrays")
     _require_sealed(descriptor, size_bytes)
     memory = map_privately(descriptor, size_bytes) if size_bytes else b""
     arrays: Arrays = {}
@@ -196,13 +196,13 @@ def _require_sealed(descriptor: int, size_bytes: int) -> None:
     try:
         seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError:
-        raise InvalidAnswerError("a descriptor of no memory file") from None
+        raise InvalidReplyError("a descriptor of no memory file") from None
     facts = os.fstat(descriptor)
     if seals & _SEALS != _SEALS or facts.st_size != size_bytes:
-        raise InvalidAnswerError(f"a memory file of {facts.st_size:,} bytes with seals {seals}")
+        raise InvalidReplyError(f"a memory file of {facts.st_size:,} bytes with seals {seals}")
     # The process has paid for each page: none is a hole, which would be filled at the pool's cost, nor a huge page.
     if facts.st_blocks * _BLOCK_BYTES < size_bytes or os.fstatvfs(descriptor).f_bsize != mmap.PAGESIZE:
-        raise InvalidAnswerError("a memory file with holes")
+        raise InvalidReplyError("a memory file with holes")
 
 
 def _require_sound(arrays: Arrays, request: Request) -> None:
@@ -219,7 +219,7 @@ def _require_sound(arrays: Arrays, request: Request) -> None:
     }
     for name, is_wrong in faults.items():
         if is_wrong:
-            raise InvalidAnswerError(f"wrong values of {name}")
+            raise InvalidReplyError(f"wrong values of {name}")
 
 
 def _is_table_sound(size_bytes: int, pts: _Int64s, pos: _Int64s, size: _Int64s, frames_before: _Int64s) -> bool:
@@ -236,13 +236,13 @@ def sampled_frames(
     """Assemble frames from a message and its arrays, in the pool.
 
     Raises:
-        InvalidAnswerError: They are not frames of the request.
+        InvalidReplyError: They are not frames of the request.
     """
     samplers = {request.sampling.sampler}
     if request.sampling.sampler == "auto":
         samplers = {"keyframes", request.sampling.dense_sampler or DEFAULT_DENSE_SAMPLER}
     if message.sampler not in samplers:
-        raise InvalidAnswerError("frames of another sampler")
+        raise InvalidReplyError("frames of another sampler")
     try:
         return SampledFrames(
             **{name: array for name, array in arrays.items() if not name.startswith("table_")}
@@ -253,7 +253,7 @@ def sampled_frames(
             **fetched,
         )
     except ValueError as error:
-        raise InvalidAnswerError(str(error)) from None
+        raise InvalidReplyError(str(error)) from None
 
 
 def with_ranges(
@@ -262,7 +262,7 @@ def with_ranges(
     """Assemble frames of a video that was read in ranges, and its index, in the pool.
 
     Raises:
-        InvalidAnswerError: They are not those of the request.
+        InvalidReplyError: They are not those of the request.
     """
     known = request.known or ()
     got = sampled_frames(
@@ -282,14 +282,14 @@ def _keyframe_table(table: Table, arrays: Arrays) -> KeyframeTable:
     """Assemble a keyframe table from a message and its arrays, in the pool.
 
     Raises:
-        InvalidAnswerError: It is none.
+        InvalidReplyError: It is none.
     """
     try:
         described = table.to_dict()
         del described["keyframes"]
         arguments = table_arguments(described)
     except ValueError as error:
-        raise InvalidAnswerError(str(error)) from None
+        raise InvalidReplyError(str(error)) from None
     return KeyframeTable(**{name: arrays[f"table_{name}"] for name in _TABLE_COLUMNS}, **arguments)
 
 
@@ -349,14 +349,14 @@ def unpack_index(message: Index | Frames, descriptor: int, *, max_bytes: int) ->
     """Assemble an index from a message and its memory file, in the pool.
 
     Raises:
-        InvalidAnswerError: It is none, or contradicts itself.
+        InvalidReplyError: It is none, or contradicts itself.
     """
     if not isinstance(message, Index):
-        raise InvalidAnswerError("frames instead of an index")
+        raise InvalidReplyError("frames instead of an index")
     arrays = unpack_columns(list(_index_columns(message)), descriptor, max_bytes=max_bytes)
     for name in _FLAGS:
         if arrays[name].max(initial=0) > 1:
-            raise InvalidAnswerError(f"wrong values of {name}")
+            raise InvalidReplyError(f"wrong values of {name}")
         arrays[name] = arrays[name].view(np.bool_)
     try:
         return VideoIndex(
@@ -366,4 +366,4 @@ def unpack_index(message: Index | Frames, descriptor: int, *, max_bytes: int) ->
             kind=message.source,
         )
     except ValueError as error:
-        raise InvalidAnswerError(str(error)) from None
+        raise InvalidReplyError(str(error)) from None

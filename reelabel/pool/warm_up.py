@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_file, extract_ranges
 from reelabel.limits import Limits
-from reelabel.pool.messages import Begun, Request, encode_answer, parse_answer
+from reelabel.pool.messages import Request, Started, encode_answer, parse_answer
 from reelabel.pool.transfer import pack_frames, unpack_frames
 from reelabel.read_index import read_index
 from reelabel.sampling.options import Sampling
@@ -52,7 +52,7 @@ def warm_up() -> None:
         read_index(VideoFile(descriptor, len(clip), ".mp4"), Limits(), lists="frames")
     finally:
         os.close(descriptor)
-    parse_answer(encode_answer(Begun()))
+    parse_answer(encode_answer(Started()))
     with suppress(ConfigurationError):  # the pool raises it for requests that need it
         _choose_in_each_way()
 

@@ -1,4 +1,4 @@
-"""How a pool and a decoding process exchange messages over one socket.
+"""Messages between a pool and a decoding process over one socket.
 
 A message is its length in eight bytes, its bytes, and at most one descriptor, sent along with the length. The pool
 pickles its requests. What a decoding process sends is never unpickled, as a video may have taken it over: it is JSON of
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.errors import InvalidAnswerError, ProcessDiedError
+from reelabel.errors import InvalidReplyError, ProcessDiedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,7 +155,7 @@ class Channel:
 
         Raises:
             ProcessDiedError: The process has closed its end.
-            InvalidAnswerError: The message is too long, or has several descriptors.
+            InvalidReplyError: The message is too long, or has several descriptors.
         """
         descriptors: list[int] = []
         try:
@@ -164,7 +164,7 @@ class Channel:
                 head += self._receive_head(_LENGTH.size - len(head), descriptors)
             (size,) = _LENGTH.unpack(head)
             if size > MAX_ANSWER_BYTES:
-                raise InvalidAnswerError(f"a message of {size:,} bytes")  # noqa: TRY301 - after closing descriptors
+                raise InvalidReplyError(f"a message of {size:,} bytes")  # noqa: TRY301 - after closing descriptors
             data = bytearray()
             while len(data) < size:
                 data += self._receive_some(size - len(data))
@@ -188,7 +188,7 @@ class Channel:
         if not head:
             raise ProcessDiedError
         if flags & socket.MSG_CTRUNC or len(descriptors) > 1:  # the kernel closes those that did not fit
-            raise InvalidAnswerError("several descriptors")
+            raise InvalidReplyError("several descriptors")
         return head
 
     def _receive_some(self, size: int) -> bytes:

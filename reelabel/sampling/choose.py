@@ -1,4 +1,4 @@
-"""Which frames of a video a sampler shows: those that it chooses among the ones in the segment."""
+"""Choice of frames: by a sampler, among those in the segment, or by their place in the video."""
 
 from __future__ import annotations
 

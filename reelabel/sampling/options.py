@@ -60,12 +60,12 @@ def _leave_out_sdr(hdr: str) -> str | None:
 
 
 def _is_not_false(value: object) -> bool:
-    """Return whether an option that is on by default is not switched off: a spec then says nothing of it."""
+    """Return whether an option that is on by default is not switched off: a spec then leaves it out."""
     return value is not False
 
 
 def _unset(description: str, **about: Any) -> Any:  # noqa: ANN401 - as of `option`
-    """Describe an option of which a spec says nothing while it is left to the sampler."""
+    """Describe an option that a spec leaves out while it is left to the sampler."""
     return option(None, description, exclude_if=is_none, **about)
 
 

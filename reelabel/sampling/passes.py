@@ -27,7 +27,7 @@ class Tagged(Protocol):
 
     @property
     def task(self) -> str | None:
-        """What kind of question it is."""
+        """The kind of question."""
 
     @property
     def subtask(self) -> str | None:
@@ -51,7 +51,7 @@ def sampling_of_pass(sampling: Sampling, name: FramePass) -> Sampling:
     return dense_pass(sampling) if name == "dense" else first_pass(sampling)
 
 
-def require_no_job_options(sampling: Sampling) -> Sampling:
+def check_no_job_options(sampling: Sampling) -> Sampling:
     """Validate a sampling for use without jobs: it may depend on the videos only.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What Linux lets a process give up: resources, privileges (capabilities(7)), paths and networks (landlock(7)).
+"""Limits that a process can impose on itself: resources, capabilities(7), paths and networks (landlock(7)).
 
 Landlock's rules and capabilities apply to the calling thread and those that it starts later, not to threads that
 already run.

@@ -1,4 +1,4 @@
-"""URIs as messages show them, and what a store says about one object."""
+"""URIs as messages show them, and the metadata of an object in a store."""
 
 from __future__ import annotations
 

@@ -5,19 +5,23 @@ A member of an archive (`s3://bucket/shard.tar#clip.mp4`) is read as an object o
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import math
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, cast
+from urllib.parse import unquote_to_bytes
 
-from reelabel.errors import ConfigurationError, InternalError, ObjectError, RangesIgnoredError
+from reelabel.errors import ConfigurationError, InternalError, ObjectError, RangesIgnoredError, VideoRefusedError
 from reelabel.optional import require
 from reelabel.sources.archives.archives import Archives
 from reelabel.sources.archives.member_uri import split_member
-from reelabel.sources.data_uri import DataUri
-from reelabel.sources.folder import FileStore
-from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, ObjectInfo, redact_uri, scheme_of
+from reelabel.sources.folder import FileStore, partial_file
+from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, ObjectInfo, redact_uri, scheme_of, too_large
 from reelabel.sources.options import S3Options, WebOptions
-from reelabel.sources.pending import PendingReads
+from reelabel.sources.pending import Cancellation
 from reelabel.unexpected import failing_alone
 
 if TYPE_CHECKING:
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from reelabel.sources.s3 import S3
     from reelabel.sources.video_file import LocalFile
     from reelabel.sources.web import Web
+
 
 __all__ = ["ObjectInfo", "ObjectStore"]
 
@@ -86,7 +91,7 @@ class ObjectStore:
         self._web_options = web or WebOptions()
         self._buckets = frozenset(buckets)
         self._archives = Archives(self, archive_indexes)
-        self._pending = PendingReads()
+        self._pending = Cancellation()
 
     @cached_property
     def _s3(self) -> S3:
@@ -268,3 +273,53 @@ class ObjectStore:
         raise ConfigurationError(
             f"{redact_uri(uri)} has an unknown scheme; use s3://, file://, https://, http://, data: or a path."
         )
+
+
+_BASE64 = ";base64"
+_CHARACTERS_PER_BYTE = 3  # a percent-encoded byte, such as %41
+
+
+class DataUri:
+    """Reads objects embedded in their URI (RFC 2397), `data:video/mp4;base64,AAAA`, which are immutable."""
+
+    max_wait_s = math.inf
+
+    def stat(self, uri: str) -> ObjectInfo:
+        """Return the size and fingerprint of the data."""
+        return _describe(uri, _decode(uri))
+
+    def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
+        """Return the data."""
+        if max_bytes is not None and len(uri) > _CHARACTERS_PER_BYTE * max_bytes + len(uri.partition(",")[0]) + 1:
+            raise too_large(uri, max_bytes)  # not even decoded
+        data = _decode(uri)
+        _describe(uri, data).require(fingerprint=fingerprint, max_bytes=max_bytes)
+        return data
+
+    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
+        """Return a range of the data."""
+        return self.read(uri, fingerprint=fingerprint, max_bytes=None)[start : start + size]
+
+    def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
+        """Write the data to `path`."""
+        data = self.read(uri, fingerprint=fingerprint, max_bytes=max_bytes)
+        with partial_file(path) as file:
+            return file.write(data)
+
+
+def _describe(uri: str, data: bytes) -> ObjectInfo:
+    fingerprint = f"data:{len(data)}:{hashlib.sha256(data).hexdigest()}"
+    return ObjectInfo(uri=uri, size_bytes=len(data), fingerprint=fingerprint)
+
+
+def _decode(uri: str) -> bytes:
+    header, comma, text = uri.partition(",")
+    if not comma:
+        raise VideoRefusedError(f"{redact_uri(uri)} has no comma before its data; write data:video/mp4;base64,AAAA.")
+    data = unquote_to_bytes(text)
+    if not header.lower().endswith(_BASE64):
+        return data
+    try:
+        return base64.b64decode(b"".join(data.split()), validate=True)  # it may contain line breaks
+    except binascii.Error as error:
+        raise VideoRefusedError(f"{redact_uri(uri)} is not valid base64: {error}; encode the video again.") from None

@@ -1,4 +1,4 @@
-"""How sources are reached: S3 and servers that speak its protocol, and the web."""
+"""Options of sources: S3 and servers that speak its protocol, and the web."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Watch = Callable[[socket.socket], None]
 
 
-class PendingReads:
+class Cancellation:
     """The reads of one store that are in progress. Thread-safe; a copy in another process has none."""
 
     def __init__(self) -> None:
@@ -27,8 +27,8 @@ class PendingReads:
         self._lock = Lock()
         self._connections: set[socket.socket] = set()
 
-    def __reduce__(self) -> tuple[type[PendingReads], tuple[()]]:
-        return PendingReads, ()
+    def __reduce__(self) -> tuple[type[Cancellation], tuple[()]]:
+        return Cancellation, ()
 
     def end(self) -> None:
         """End all reads in progress, and all that begin later."""

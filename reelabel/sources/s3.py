@@ -27,7 +27,7 @@ from reelabel.sources.archives.member_uri import unescape_name
 from reelabel.sources.folder import partial_file
 from reelabel.sources.object_info import ObjectInfo, changed, part_size
 from reelabel.sources.options import S3Options, reveal
-from reelabel.sources.s3_connections import endable, make_endable
+from reelabel.sources.s3_connections import cancellable, make_cancellable
 from reelabel.sources.s3_errors import (
     BOTOCORE_RETRIES,
     BROKEN_OFF,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from reelabel.sources.pending import PendingReads
+    from reelabel.sources.pending import Cancellation
 
 
 # Fewer objects are requested one by one: a page costs a server more than an object.
@@ -95,7 +95,7 @@ _T = TypeVar("_T")
 class S3:
     """Reads and writes objects."""
 
-    def __init__(self, settings: S3Options, buckets: frozenset[str], pending: PendingReads) -> None:
+    def __init__(self, settings: S3Options, buckets: frozenset[str], pending: Cancellation) -> None:
         """Store how S3 is reached; no connection is opened yet."""
         self._settings = settings
         self._buckets = buckets
@@ -115,7 +115,7 @@ class S3:
             try:
                 return _describe(uri, client.head_object(Bucket=bucket, Key=key))
             except client.exceptions.ClientError as error:
-                # The response to HEAD has no body that says more: whether it is the login that is refused, or the
+                # The response to HEAD has no body with the reason: whether it is the login that is refused, or the
                 # bucket that is missing.
                 if not is_missing(error):
                     if is_denied(error):
@@ -268,7 +268,7 @@ class S3:
         if not self._allows(bucket):
             raise ObjectRefusedError(f"The bucket {bucket} is not in store.read_buckets; add it to allow it.")
         with (
-            endable(self._pending),
+            cancellable(self._pending),
             s3_errors(uri, self._settings.endpoint_url, lambda: _client(self._settings)) as client,
         ):
             yield client
@@ -373,7 +373,7 @@ def _client_of(settings: S3Options, _pid: int) -> Any:  # noqa: ANN401
         verify=_authority(settings),
         config=_config(settings),
     )
-    make_endable(client)
+    make_cancellable(client)
     client.meta.events.register_first("needs-retry.s3", Retries(settings))
     return client
 
@@ -405,7 +405,7 @@ def _loader() -> Any:  # noqa: ANN401 - botocore has no types
 def _without_profile() -> botocore.session.Session:
     """Return a session that reads no profile of the user."""
     core = botocore.session.get_session()
-    for name in ("profile", "config_file", "credentials_file"):  # not by the session, to which None says nothing
+    for name in ("profile", "config_file", "credentials_file"):  # not by the session, which takes None for unset
         core.get_component("config_store").set_config_variable(name, None)
     return core
 

@@ -18,14 +18,14 @@ from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reelabel.sources.pending import PendingReads, Watch
+    from reelabel.sources.pending import Cancellation, Watch
 
 # botocore has no way to pass an object to a connection.
-_PENDING: ContextVar[tuple[PendingReads, Watch] | None] = ContextVar("pending", default=None)
+_PENDING: ContextVar[tuple[Cancellation, Watch] | None] = ContextVar("pending", default=None)
 
 
 @contextmanager
-def endable(pending: PendingReads) -> Iterator[None]:
+def cancellable(pending: Cancellation) -> Iterator[None]:
     """Have the requests that this thread makes within the body end with `pending`.
 
     Raises:
@@ -39,7 +39,7 @@ def endable(pending: PendingReads) -> Iterator[None]:
             _PENDING.reset(token)
 
 
-def make_endable(client: Any) -> None:  # noqa: ANN401 - boto3 creates its classes at run time
+def make_cancellable(client: Any) -> None:  # noqa: ANN401 - boto3 creates its classes at run time
     """Let the requests of a new client be ended; without this, they end by their timeouts."""
     pools = client._endpoint.http_session._pool_classes_by_scheme  # noqa: SLF001 - see `_PENDING`; a test notices
     pools.update(http=_Pool, https=_TLSPool)

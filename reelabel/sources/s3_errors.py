@@ -180,7 +180,7 @@ _FAULT_CODES = {"RequestTimeout", "InternalError"}
 
 
 class Retries:
-    """Repeats requests of a client: faults as often as the settings say, refusals of a busy store for a time."""
+    """Repeats requests of a client: faults as often as the settings allow, refusals of a busy store for a time."""
 
     def __init__(self, settings: S3Options) -> None:
         """Store how often, and for how long."""

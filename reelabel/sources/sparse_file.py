@@ -150,11 +150,11 @@ class SparseFile(Seekable):
         """The extents that were cached before media data were fetched."""
         return self.extents if self._index is None else self._index
 
-    def begin_media(self) -> None:
+    def end_of_header(self) -> None:
         """Take what is fetched from now on for media data, which need not be kept for later extractions."""
         self._index = self.index
 
-    def allow_small_whole(self) -> None:
+    def allow_whole_if_small(self) -> None:
         """Let a small file be fetched whole, where the alternative is a download of the whole file."""
         self.max_bytes = max(self.max_bytes, min(self.size_bytes, SMALL_BYTES))
 
@@ -192,13 +192,13 @@ class SparseFile(Seekable):
                 self._start(list(_pieces(gaps)))
 
     @contextmanager
-    def looked_into(self) -> Iterator[None]:
+    def reading_header(self) -> Iterator[None]:
         """Read a header and an index: of a small file, all of it at once.
 
         Raises:
             Exception: Whatever the source has raised, which FFmpeg may have treated as the end of the file.
         """
-        self.allow_small_whole()
+        self.allow_whole_if_small()
         try:
             yield
             self.settle()

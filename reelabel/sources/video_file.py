@@ -26,7 +26,7 @@ _FOLDER_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Seekable:
-    """What files for `av.open` and for Python's readers share; each reads from `_position`.
+    """Base of files for `av.open` and for Python's readers; each reads from `_position`.
 
     Attributes:
         size_bytes: Its length.
@@ -58,7 +58,7 @@ class VideoFile(Seekable):
     Attributes:
         descriptor: The open file.
         size_bytes: Its length.
-        suffix: The suffix of its name, by which FFmpeg tells some formats apart, such as `.m4v`; may be empty.
+        suffix: The suffix of its name, by which FFmpeg distinguishes some formats, such as `.m4v`; may be empty.
         name: What FFmpeg takes as its name.
     """
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
 
     from reelabel.sources.options import WebOptions
-    from reelabel.sources.pending import PendingReads
+    from reelabel.sources.pending import Cancellation
     from reelabel.sources.web_request import WebResponse
 
     Ask = Callable[[int | None, int | None], AbstractContextManager[WebResponse]]
@@ -72,7 +72,7 @@ class WebCopy:
         Raises:
             TryLaterError: The body is incomplete.
             ObjectChangedError: It belongs to another version.
-            ObjectTooLargeError: It exceeds the limit, whatever its header says.
+            ObjectTooLargeError: It exceeds the limit, whatever its header states.
         """
         self._begin(answer)
         if answer.start is not None:
@@ -128,7 +128,7 @@ class Web:
     the version of the object, so that a replaced object is detected before its first byte is read.
     """
 
-    def __init__(self, settings: WebOptions, pending: PendingReads) -> None:
+    def __init__(self, settings: WebOptions, pending: Cancellation) -> None:
         """Store `settings`, and where requests are noted down; no connection is opened yet."""
         self._settings = settings
         self._pending = pending
@@ -248,13 +248,13 @@ def _pause_s(retries: Retry, response: BaseHTTPResponse | None) -> float:
 
 
 class _BusyServers:
-    """Servers that say that they are too busy, and since when they have said nothing else. Thread-safe."""
+    """Servers that answer that they are too busy, and since when they have answered nothing else. Thread-safe."""
 
     def __init__(self) -> None:
         self._since_s: dict[str, float] = {}
 
     def is_waited_for(self, uri: str, response: BaseHTTPResponse | None, longest_s: float) -> bool:
-        """Return whether a response says that its server is busy, and it has not been so for too long."""
+        """Return whether a response states that its server is busy, and it has not been so for too long."""
         if response is None or response.status not in _BUSY:
             return False
         now_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Which hosts and addresses can be read over the web, and until when.
+"""Checks of the hosts and addresses that are read over the web, and deadlines.
 
 A host name is resolved once, all its addresses are checked, and the connection is made to one of them: there is no
 second look-up that could return another address (DNS rebinding). The check is part of connecting, so redirects are

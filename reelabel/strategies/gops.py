@@ -1,6 +1,6 @@
 """Decode frames anywhere on the timeline, each from the keyframe before it.
 
-Which frames there are, the container's index tells where it lists them; the file is then read at the GOPs needed only.
+Frames are listed by the container's index where it has one of frames; the file is then read at the GOPs needed only.
 Otherwise, all packets of a local file are listed.
 """
 
@@ -140,7 +140,7 @@ def _extract(
     opened = video.container, video.stream
     saved: SavedIndex = ()
     if isinstance(video.file, SparseFile):
-        video.file.begin_media()
+        video.file.end_of_header()
         saved = video.file.index
         with _no_other_index():
             video.file.prefetch(_needed_ranges(index, chosen.unique))

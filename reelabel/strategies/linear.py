@@ -1,7 +1,7 @@
 """The reference strategy: a linear decode, once to list all frames and once to take the chosen ones.
 
 A frame that a dense sampler chooses, and the decoder never outputs, is replaced by the next one it does, if that
-precedes the next chosen frame, as in vLLM's loaders with `frame_recovery`; or left out, if the sampling says so.
+precedes the next chosen frame, as in vLLM's loaders with `frame_recovery`; or left out with `frame_recovery=False`.
 """
 
 from __future__ import annotations

@@ -15,15 +15,15 @@ from reelabel.containers.demux import read_packets
 from reelabel.containers.formats import missing_bytes, probe_file
 from reelabel.containers.packet_info import (
     TimesOutOfOrderError,
-    begins_splice,
+    check_no_palette,
+    is_closed_gop_start,
     is_shown_early,
-    keeps_decode_position,
-    require_no_palette,
+    is_splice_point,
 )
 from reelabel.containers.stream_properties import check_frame_size, video_info
 from reelabel.decode.assemble import assemble_frames, frames_of
 from reelabel.decode.keyframe_check import prime_mpeg4_decoder
-from reelabel.decode.packet_decoder import CodecParameters, affordable_threads, decode_packets_independently
+from reelabel.decode.packet_decoder import CodecParameters, decode_packets_independently, threads_that_fit
 from reelabel.decode.parameter_sets import brings_parameters
 from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.sampled_frames import UNKNOWN_POSITION
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from reelabel.sampling.choose import Chosen
     from reelabel.strategies.keyframe_table import SavedIndex
 
-# Matroska may say where chroma samples lie. H.264, HEVC and AV1 say it themselves; of the others, only the stream's own
-# decoder knows.
+# Matroska may state where chroma samples lie. H.264, HEVC and AV1 state it themselves; for the others, only the
+# stream's own decoder shows it.
 _SITED_BY_MATROSKA = frozenset({"vp8", "vp9"})
 
 
@@ -75,7 +75,7 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
     stream, file = video.stream, video.file
     codec = CodecParameters.of(stream.codec_context)
     index, keyframes = probed.read_keyframes(video)
-    require_no_palette(keyframes.first)
+    check_no_palette(keyframes.first)
     if not index.is_start_known and not request.segment.is_whole:
         raise FallbackRequired("frames precede the first keyframe in the index")
     if index.time_s is None:
@@ -88,7 +88,7 @@ def _extract(request: ExtractionRequest, probed: ProbedFile, video: OpenVideo) -
         file.prefetch(map(ByteRange, index.pos[rows].tolist(), index.size[rows].tolist()))
     prime_mpeg4_decoder(stream.codec_context, keyframes.first)
     packets = _read_packets(index, keyframes, rows.tolist(), probed, video)
-    if any(begins_splice(packet, stream.codec_context) for packet in packets):
+    if any(is_splice_point(packet, stream.codec_context) for packet in packets):
         index = replace(index, total_frames=None, position=np.full_like(index.position, UNKNOWN_POSITION))
     brings = brings_parameters(keyframes.first, stream.codec_context)
     describe = partial(video_info, video.container, stream)
@@ -135,8 +135,8 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
     spans = [ByteRange(int(table.pos[row]), int(table.size[row])) for row in rows]
     file.prefetch(spans)
     packets = [_packet(table, row, file.read_span(span)) for row, span in zip(rows, spans, strict=True)]
-    codecs = [table.codec.open(request.limits) for _ in range(affordable_threads(request.threads, table.codec))]
-    if not table.is_order_proven and not all(keeps_decode_position(packet, codecs[0]) for packet in packets):
+    codecs = [table.codec.open(request.limits) for _ in range(threads_that_fit(request.threads, table.codec))]
+    if not table.is_order_proven and not all(is_closed_gop_start(packet, codecs[0]) for packet in packets):
         raise TimesOutOfOrderError
     decoding = _Decoding(
         codecs=codecs,
@@ -149,7 +149,7 @@ def extract_by_table(request: ExtractionRequest, file: SparseFile, table: Keyfra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decoding:
-    """How packets are decoded.
+    """Decoders of packets, and properties of their stream.
 
     Attributes:
         codecs: The decoders.
@@ -175,7 +175,7 @@ class _Decoding:
             for info, packet in zip(frames_of(index, unique), packets, strict=True)
         ]
         positions = index.position.copy()
-        positions[unique[[not keeps_decode_position(packet, self.codecs[0]) for packet in packets]]] = UNKNOWN_POSITION
+        positions[unique[[not is_closed_gop_start(packet, self.codecs[0]) for packet in packets]]] = UNKNOWN_POSITION
         return assemble_frames(
             request,
             self.describe,
@@ -224,7 +224,7 @@ def _shows_order(keyframe: Packet[VideoStream], video: OpenVideo) -> bool:
         TimesOutOfOrderError: It is shown before the keyframe, but has a later time; or cannot be read.
     """
     codec = video.stream.codec_context
-    if keeps_decode_position(keyframe, codec):
+    if is_closed_gop_start(keyframe, codec):
         return False  # no picture is
     if keyframe.pos is None:  # it was not read by the demuxer, so nor is what follows it
         raise TimesOutOfOrderError
@@ -248,6 +248,6 @@ def _decoders(
     if video.container.format.name == "matroska,webm" and codec and codec.name in _SITED_BY_MATROSKA:
         may_share = False
     own = video.stream.codec_context
-    more = affordable_threads(request.threads, own) - 1
+    more = threads_that_fit(request.threads, own) - 1
     others = [codec.open(request.limits) for _ in range(more)] if codec and may_share else []
     return [own, *others]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reelabel.decode.keyframe_check import has_own_tables
+from reelabel.decode.keyframe_check import has_jpeg_tables
 
 QUANTIZATION, HUFFMAN = b"\xff\xdb", b"\xff\xc4"
 
@@ -26,7 +26,7 @@ def without(picture, marker, *, which):
 
 
 def test_a_complete_picture_contains_its_tables(picture):
-    assert has_own_tables(memoryview(picture))
+    assert has_jpeg_tables(memoryview(picture))
 
 
 @pytest.mark.parametrize("marker", [QUANTIZATION, HUFFMAN])
@@ -34,15 +34,15 @@ def test_a_complete_picture_contains_its_tables(picture):
 def test_a_picture_that_lacks_a_table_is_recognised(picture, marker, which):
     if picture.index(b"\xff\xda") < picture.find(marker, picture.index(marker) + 1) and which:
         which = 0  # a progressive picture has but one Huffman table before its first scan
-    assert not has_own_tables(memoryview(without(picture, marker, which=which)))
+    assert not has_jpeg_tables(memoryview(without(picture, marker, which=which)))
 
 
 def test_truncated_or_arbitrary_bytes_are_tolerated(picture):
     scan = picture.index(b"\xff\xda")
     for size in range(scan):
-        assert not has_own_tables(memoryview(picture[:size]))
-    assert not has_own_tables(memoryview(b""))
-    assert not has_own_tables(memoryview(bytes(100)))
+        assert not has_jpeg_tables(memoryview(picture[:size]))
+    assert not has_jpeg_tables(memoryview(b""))
+    assert not has_jpeg_tables(memoryview(bytes(100)))
 
 
 def test_damage_before_the_scan_is_tolerated(picture):
@@ -50,4 +50,4 @@ def test_damage_before_the_scan_is_tolerated(picture):
     for _ in range(300):
         damaged = bytearray(picture)
         damaged[places.integers(0, picture.index(b"\xff\xda") + 12)] = places.integers(0, 256)
-        has_own_tables(memoryview(damaged))
+        has_jpeg_tables(memoryview(damaged))

@@ -4,7 +4,7 @@ import av
 import numpy as np
 import pytest
 
-from reelabel.errors import FallbackRequired, InvalidAnswerError
+from reelabel.errors import FallbackRequired, InvalidReplyError
 from reelabel.index import VideoIndex
 from reelabel.limits import Limits
 from reelabel.pool.messages import Request
@@ -84,7 +84,7 @@ def test_an_index_that_contradicts_itself_is_refused(make_clip, column, value):
     columns[1] = value
     object.__setattr__(sent, column, columns)
 
-    with pytest.raises(InvalidAnswerError):
+    with pytest.raises(InvalidReplyError):
         unpack_index(*pack_index(sent, (), REQUEST), max_bytes=10**6)
 
 
@@ -92,7 +92,7 @@ def test_an_index_that_contradicts_itself_is_refused(make_clip, column, value):
 def test_columns_that_are_missing_are_noticed(make_clip, changes):
     message, descriptor = pack_index(read(make_clip()), (), REQUEST)
 
-    with pytest.raises(InvalidAnswerError):
+    with pytest.raises(InvalidReplyError):
         unpack_index(replace(message, **changes), descriptor, max_bytes=10**7)
 
 

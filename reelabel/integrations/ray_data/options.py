@@ -10,7 +10,7 @@ from typing import Any, Literal
 from reelabel.limits import Limits  # noqa: TC001 - `check_options` reads the annotations
 from reelabel.options import check_options, conflict, option, read_options
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.passes import require_no_job_options
+from reelabel.sampling.passes import check_no_job_options
 from reelabel.sampling.registry import find_sampler
 from reelabel.sandbox import SandboxMode  # noqa: TC001
 from reelabel.sources.options import S3Options, WebOptions  # noqa: TC001
@@ -47,7 +47,7 @@ def _absolute(path: Any) -> Any:  # noqa: ANN401
 class PrepareOptions:
     """The validated arguments of `PrepareVideo`."""
 
-    sampling: Sampling = option(convert=parse_sampling, check=require_no_job_options)
+    sampling: Sampling = option(convert=parse_sampling, check=check_no_job_options)
     cache_dir: Path | None = option(check=Path.absolute)
     cache_mode: Literal["auto", "disk", "memory"]
     output_format: Literal["pil", "numpy"]

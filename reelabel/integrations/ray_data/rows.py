@@ -262,7 +262,9 @@ _FRAME_DIMENSIONS = 3
 
 
 class VideoMeta(TypedDict):
-    """What `PrepareVideo` says of one video. Every field has one type, so that Arrow can join rows of any kind.
+    """Metadata of one video in the rows of `PrepareVideo`.
+
+    Every field has one type, so that Arrow can join rows of any kind.
 
     Attributes:
         video_size: Width and height in pixels; zeros without frames.
@@ -292,7 +294,7 @@ class VideoMeta(TypedDict):
 
 
 class PreparedRow(TypedDict):
-    """What `PrepareVideo` adds to a row: lists with an entry for each of its videos, in order; None without any.
+    """Columns that `PrepareVideo` adds to a row: lists, with an entry for each of its videos, in order; or None.
 
     Attributes:
         video: The frames of each video: a list of images (`pil`), an array (`numpy`), or an array and its metadata

@@ -30,7 +30,7 @@ _MOLMO2_FPS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderChoice:
-    """What a loader of vLLM's own does with a file.
+    """Result of a loader of vLLM's own on a file.
 
     Attributes:
         loader: Its name.
@@ -167,7 +167,7 @@ class Comparison:
 
 
 def compare(ours: SampledFrames, choice: LoaderChoice, sampling: Sampling) -> Comparison:
-    """Compare a sampler's frames with those of the loader that it reproduces, and say why they differ."""
+    """Compare a sampler's frames with those of the loader that it reproduces, and explain why they differ."""
     shown, theirs = Counter(ours.frame_index[ours.picks].tolist()), Counter(choice.shown)
     common = tuple(_common_reasons(ours, choice, sampling)) or (Reason.UNKNOWN,)
 
@@ -203,7 +203,7 @@ def _common_reasons(ours: SampledFrames, choice: LoaderChoice, sampling: Samplin
 
 
 def _would_choose(choice: LoaderChoice, sampling: Sampling) -> bool:
-    """Return whether our sampler, told what vLLM knows of the file, chooses as vLLM does."""
+    """Return whether our sampler, with the properties that vLLM reads, chooses as vLLM does."""
     try:
         facts = VideoProperties(total_frames=choice.total_frames, fps=choice.fps, duration_s=choice.duration_s)
         return bool(choose_indices(sampling, facts).tolist() == choice.chosen)

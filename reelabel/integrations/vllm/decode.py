@@ -27,7 +27,7 @@ from reelabel.optional import require
 from reelabel.options import read_options
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.passes import require_no_job_options
+from reelabel.sampling.passes import check_no_job_options
 from reelabel.sandbox import SandboxMode
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.options import WebOptions
@@ -96,7 +96,7 @@ def parse_sampling(options: dict[str, Any]) -> Sampling:
     """
     translated = translate_media_options(options)
     try:
-        return require_no_job_options(read_options(Sampling, _UNSCALED | translated))
+        return check_no_job_options(read_options(Sampling, _UNSCALED | translated))
     except InvalidOptionError as error:
         where, _, message = error.faults[0]
     except ValueError as error:
@@ -177,7 +177,7 @@ def decode_url(
     return RemoteFrames(frames, info.fingerprint)
 
 
-def require_web() -> None:
+def check_web() -> None:
     """Check that videos at URLs can be read by ranges.
 
     Raises:

@@ -101,7 +101,7 @@ _PIECE_BYTES = 8 * 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """Where the bytes of a member are.
+    """Place of a member's bytes.
 
     Attributes:
         size: Its size, in bytes.
@@ -144,7 +144,7 @@ class ArchiveMember:
 
     @property
     def objects(self) -> ArchiveMember:
-        """What copies it: itself, from the archive that is open."""
+        """Itself: it copies from the archive that is open."""
         return self
 
     def read(self, start: int, size: int) -> bytes:
@@ -237,7 +237,7 @@ class Member(NamedTuple):
 
     @property
     def version(self) -> str:
-        """What of an archive it is."""
+        """Its place, which identifies one version of it within a version of the archive."""
         return f"{self.start}+{self.size}"
 
 
@@ -247,7 +247,7 @@ class MemberIndex:
 
     Attributes:
         members: By name.
-        damage: What is wrong with the archive, as a clause; empty if nothing is. Members before the damage are known.
+        damage: The archive's damage, as a clause; empty without any. Members before the damage are known.
     """
 
     members: dict[str, Member]

@@ -60,7 +60,7 @@ class SingleFlightCache(Generic[_T]):
 
 
 class IndexStore(Protocol):
-    """Where indexes of archives are saved. Thread-safe."""
+    """A store of indexes of archives. Thread-safe."""
 
     def find_archive_index(self, *, uri: str, fingerprint: str, part: str) -> memoryview | None:
         """Return a saved index of a version of an archive; None if it is missing or must not be used."""

@@ -134,7 +134,7 @@ def _inflate(source: ArchiveSource, member: Member, pieces: Iterator[bytes]) -> 
     """Decompress a member, never to more bytes than it has; check its length and CRC.
 
     Raises:
-        ArchiveUnreadableError: It is not what the central directory says.
+        ArchiveUnreadableError: It differs from the central directory.
     """
     left, crc = member.size, 0
     for data in _inflated(source, member, pieces):

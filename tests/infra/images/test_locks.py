@@ -22,7 +22,7 @@ def locked(name):
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_every_package_is_locked_by_version_and_hash(name):
-    assert len(locked(name)) >= 5
+    assert len(locked(name)) >= 2  # the library needs PyAV and NumPy alone
     assert all(re.match(r"[\w.-]+==\S+ ", each) and "--hash=sha256:" in each for each in locked(name))
 
 

@@ -6,7 +6,7 @@ import av
 import numpy as np
 import pytest
 
-from reelabel.decode.run_decoder import LeafFilter
+from reelabel.decode.run_decoder import NonReferenceFilter
 from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
 from tests.reelabel.decode.nal_units import rewrite
@@ -126,11 +126,11 @@ def test_nothing_is_skipped_after_side_data_which_may_be_a_new_configuration(mak
     path = make_clip(codec=codec, b_frames=3, **({"x265-params": "bframes=3"} if codec == "libx265" else {}))
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
-        leaves, skipped = LeafFilter(stream.codec_context), []
+        leaves, skipped = NonReferenceFilter(stream.codec_context), []
         for number, packet in enumerate(each for each in container.demux(stream) if each.size):
             if number == 24:
                 packet.set_sidedata(some_side_data())
-            is_admitted = leaves.admits(packet, is_wanted=False)
+            is_admitted = leaves.accepts(packet, is_wanted=False)
             skipped.append(not is_admitted or stream.codec_context.skip_frame == "NONREF")
 
     assert any(skipped[:24])

@@ -10,7 +10,7 @@ import pytest
 
 from reelabel.decode import gops
 from reelabel.decode.in_parallel import decode_in_parallel
-from reelabel.decode.packet_decoder import affordable_threads
+from reelabel.decode.packet_decoder import threads_that_fit
 from reelabel.decode.render import Renderer
 from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import VideoUnreadableError
@@ -192,7 +192,7 @@ def test_threads_leave_room_in_a_limited_address_space(monkeypatch):
     threads = {}
     for limit_mib in (256, 2048, 4096):
         monkeypatch.setattr(resource, "getrlimit", lambda _, limit_mib=limit_mib: (limit_mib * 1024**2, -1))
-        threads[limit_mib] = affordable_threads(8, codec)
+        threads[limit_mib] = threads_that_fit(8, codec)
 
     assert threads == {256: 1, 2048: 4, 4096: 8}
 

@@ -20,7 +20,7 @@ import numpy as np
 from reelabel.errors import FallbackRequired
 from reelabel.index import VideoIndex, VideoInfo
 from reelabel.pool import child, transfer
-from reelabel.pool.messages import Begun, Failed, Reads, encode_answer
+from reelabel.pool.messages import Failed, Reads, Started, encode_answer
 from reelabel.pool.transfer import pack_index
 from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.segment import WHOLE
@@ -66,7 +66,7 @@ def extract_in_order(connection, request, descriptor):
     """Answer one request honestly, and the next by what the video says."""
     answer_with(connection, request)
     request = pickle.loads(child.receive(connection)[0])
-    child.say(connection, Begun())
+    child.reply(connection, Started())
     extract(connection, request, descriptor)
 
 
@@ -273,34 +273,34 @@ def deep_nesting(connection, *_):
 @behaviour
 def begin_forever(connection, *_):
     while True:
-        child.say(connection, Begun())
+        child.reply(connection, Started())
 
 
 @behaviour
 def error_of_the_store(connection, *_):
-    child.say(connection, Failed(code="store_unavailable", message="The store is down; stop the run."))
+    child.reply(connection, Failed(code="store_unavailable", message="The store is down; stop the run."))
 
 
 @behaviour
 def failed_read_that_was_none(connection, *_):
-    child.say(connection, Failed(code="read_failed", message=""))
+    child.reply(connection, Failed(code="read_failed", message=""))
 
 
 @behaviour
 def reads_of_a_whole_video(connection, *_):
-    child.say(connection, Reads(spans=((0, 1),)))
+    child.reply(connection, Reads(spans=((0, 1),)))
 
 
 @behaviour
 def no_descriptor(connection, request):
     message, _ = transfer.pack_frames(frames(), (), request)
-    child.say(connection, message)
+    child.reply(connection, message)
 
 
 @behaviour
 def descriptor_of_a_pipe(connection, request):
     message, _ = transfer.pack_frames(frames(), (), request)
-    child.say(connection, message, os.pipe()[0])
+    child.reply(connection, message, os.pipe()[0])
 
 
 @behaviour
@@ -309,7 +309,7 @@ def descriptor_of_a_file(connection, request):
     with tempfile.TemporaryFile() as file:
         file.write(os.pread(frames_file, 1 << 20, 0))
         file.flush()
-        child.say(connection, message, file.fileno())
+        child.reply(connection, message, file.fileno())
 
 
 @behaviour
@@ -321,7 +321,7 @@ def file_of_holes(connection, request):
         holes, sum(column.size_bytes + transfer._padding(column.size_bytes) for column in transfer._columns(message))
     )
     fcntl.fcntl(holes, fcntl.F_ADD_SEALS, transfer._SEALS)
-    child.say(connection, message, holes)
+    child.reply(connection, message, holes)
 
 
 @behaviour
@@ -351,12 +351,12 @@ def one_more_answer(connection, request):
 
 @behaviour
 def read_outside(connection, request):
-    child.say(connection, Reads(spans=((request.size_bytes - 1, 2),)))
+    child.reply(connection, Reads(spans=((request.size_bytes - 1, 2),)))
     time.sleep(60)
 
 
 @behaviour
 def read_too_often(connection, *_):
     while True:
-        child.say(connection, Reads(spans=((0, 1),) * 600))
+        child.reply(connection, Reads(spans=((0, 1),) * 600))
         child.receive_bytes(connection, 1200)

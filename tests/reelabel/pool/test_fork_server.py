@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reelabel.errors import DecoderCrashedError, DecodersLostError, NotBegunError
+from reelabel.errors import DecoderCrashedError, DecodersLostError, NotStartedError
 from reelabel.limits import Limits
 from reelabel.pool import fork_server
 from reelabel.pool.decode_pool import DecodePool
@@ -116,7 +116,7 @@ def test_what_keeps_processes_from_starting_is_said(make_clip, monkeypatch, modu
 
 def test_a_server_that_another_thread_retires_says_that_nothing_was_begun():
     server = fork_server.ForkServer(Setup(memory_bytes=2**30, threads=1, sandbox="off"))
-    server.retire()
+    server.discard()
 
-    with pytest.raises(NotBegunError):
+    with pytest.raises(NotStartedError):
         server.fork(0, 2)

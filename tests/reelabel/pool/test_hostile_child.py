@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reelabel.errors import DecoderCrashedError, DecoderTimeoutError, InvalidAnswerError, VideoError
+from reelabel.errors import DecoderCrashedError, DecoderTimeoutError, InvalidReplyError, VideoError
 from reelabel.limits import Limits
 from reelabel.pool import fork_server
 from reelabel.pool import process as process_module
@@ -63,7 +63,7 @@ def taken(text, descriptor):
 def test_frames_that_no_honest_process_sends_are_refused(change):
     text, descriptor = bad_child.changed_answer(REQUEST, **bad_child.CHANGES.get(change, {}))
     try:
-        with pytest.raises(InvalidAnswerError) if change else nullcontext():
+        with pytest.raises(InvalidReplyError) if change else nullcontext():
             assert len(taken(text, descriptor).images) == 2
     finally:
         os.close(descriptor)

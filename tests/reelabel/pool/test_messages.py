@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from reelabel.errors import InvalidAnswerError
+from reelabel.errors import InvalidReplyError
 from reelabel.pool.messages import (
     MAX_TEXT,
-    Begun,
     Failed,
     Frames,
     Index,
     Reads,
     Ready,
+    Started,
     Unavailable,
     encode_answer,
     parse_answer,
@@ -37,7 +37,7 @@ INDEX |= {"is_start_known": True, "is_order_proven": False, "doubt": "", "note":
 SOUND = {
     Ready: {"missing": ["landlock"]},
     Unavailable: {"message": "no"},
-    Begun: {},
+    Started: {},
     Reads: {"spans": [[0, 9], [20, 1]]},
     Failed: {"code": "no_frames", "message": "none"},
     Frames: FRAMES,
@@ -82,11 +82,11 @@ def test_a_message_with_any_value_of_another_type_is_refused(kind, place):
     for junk in JUNK:
         values = sent(kind)
         put(values, place, junk)
-        with pytest.raises(InvalidAnswerError):
+        with pytest.raises(InvalidReplyError):
             parse_answer(json.dumps(values).encode())
     values = sent(kind)
     put(values, [*place[:-1], "colour"], 3)
-    with pytest.raises(InvalidAnswerError):
+    with pytest.raises(InvalidReplyError):
         parse_answer(json.dumps(values).encode())
 
 
@@ -125,13 +125,13 @@ def test_a_message_with_any_value_of_another_type_is_refused(kind, place):
     ],
 )
 def test_a_message_with_a_value_that_cannot_be_is_refused(kind, name, value):
-    with pytest.raises(InvalidAnswerError):
+    with pytest.raises(InvalidReplyError):
         parse_answer(json.dumps(sent(kind) | {name: value}).encode())
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"3", b"{}", b"[" * 10**6, b'{"kind":"begun"', b"1" * 10**6])
+@pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"3", b"{}", b"[" * 10**6, b'{"kind":"started"', b"1" * 10**6])
 def test_what_is_no_message_is_refused(data):
-    with pytest.raises(InvalidAnswerError):
+    with pytest.raises(InvalidReplyError):
         parse_answer(data)
 
 

@@ -9,6 +9,7 @@ import struct
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,7 @@ def test_a_picked_frame_that_is_missing_is_told_in_its_row(preparing, make_clip)
 def test_sampling_may_be_given_in_ray_datas_terms_or_ours(given, expected):
     sides = {"max_pixels": expected.max_pixels or 602_112, "size_multiple_px": 28}
 
-    assert parse_sampling(given) == expected.model_copy(update=sides)
+    assert parse_sampling(given) == replace(expected, **sides)
 
 
 def test_a_row_about_a_segment_has_the_frames_of_that_segment(preparing, make_clip):

@@ -6,7 +6,7 @@ import pytest
 
 from reelabel.errors import InvalidOptionError
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.passes import dense_pass, first_pass, require_no_job_options, resolve_auto, sampling_of_pass
+from reelabel.sampling.passes import check_no_job_options, dense_pass, first_pass, resolve_auto, sampling_of_pass
 from reelabel.segment import Segment
 from tasks.domain import Job, ModelIdentity, RunSpec, View, group_by_views
 
@@ -59,7 +59,7 @@ def test_both_passes_drop_similar_frames():
 @pytest.mark.parametrize("options", [{"escalate_below": 0.5}, {"sampler": "auto", "still_tasks": ("colour",)}])
 def test_routing_by_job_is_refused_where_there_are_no_jobs(options):
     with pytest.raises(ValueError, match=f"{[*options][-1]} cannot be used without jobs and answers"):
-        require_no_job_options(Sampling(**options))
+        check_no_job_options(Sampling(**options))
 
 
 def test_routing_options_change_the_id_of_a_spec():

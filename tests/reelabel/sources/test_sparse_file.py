@@ -194,11 +194,11 @@ def test_small_files_may_be_read_whole_and_large_ones_never_fill_the_memory():
         size_bytes = 4 * 1024**3
 
     file = SparseFile(Memory(noise(10_000)))
-    file.allow_small_whole()
+    file.allow_whole_if_small()
     file.prefetch([ByteRange(0, 10_000)])
     assert file.extents[0].data == file.read_at(0)
 
     large = SparseFile(Large(b""))
-    large.allow_small_whole()
+    large.allow_whole_if_small()
     with pytest.raises(FallbackRequired):
         large.prefetch([ByteRange(0, 1024**3)])
