@@ -72,9 +72,8 @@ def find_python(chosen: Path | None = None, *, needs: str = "vLLM") -> EnginePyt
             return here
         if not beside.is_file():
             raise ConfigurationError(
-                f"{needs} is not installed: `{install_command(extra_of_engines(), of=ENGINE)}`; or, in an environment "
-                f"of its own, `{sys.executable} -m venv {beside.parents[1]} && {_install(str(beside))}`; or set "
-                "model.python to a Python that has it."
+                f"{needs} is not installed: `{sys.executable} -m venv {beside.parents[1]} && {_install(str(beside))}`; "
+                "or set model.python to a Python that has it."
             )
     found = _probe(str(chosen or beside))
     if not _has(found, needs):

@@ -16,8 +16,11 @@ from vllm.multimodal.inputs import (
 )
 from vllm.platforms import current_platform
 from vllm.renderers import renderer_from_config
-from vllm.renderers.chat_utils import ChatTemplateResolutionError
-from vllm.renderers.hf import resolve_chat_template_content_format, safe_apply_chat_template
+from vllm.renderers.hf import (
+    ChatTemplateResolutionError,  # which it raises, and which each version defines elsewhere
+    resolve_chat_template_content_format,
+    safe_apply_chat_template,
+)
 from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS, RequestOutputKind
 
 __all__ = [

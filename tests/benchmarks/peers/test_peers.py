@@ -217,6 +217,7 @@ def test_the_last_words_of_a_script_are_its_error(tmp_path):
 def test_an_environment_that_cannot_be_made_is_a_row_that_says_why(monkeypatch, tmp_path):
     refused = subprocess.CompletedProcess([], 1, "", "ERROR: no matching distribution\n")
     monkeypatch.setattr(environment.subprocess, "run", lambda *_, **__: refused)
+    monkeypatch.setattr(environment, "_shared_packages", list)
     monkeypatch.setattr(environment.venv, "create", lambda home, **_: _site_packages(home).mkdir(parents=True))
 
     pythons = pythons_of([OURS, DAFT], tmp_path)
