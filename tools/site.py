@@ -26,6 +26,15 @@ def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401 - MkDocs' own type
     return files
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:  # noqa: ANN401 - MkDocs' own types
+    """Take back what GitHub needs in the code of a table, and MkDocs shows: a backslash before each bar."""
+    lines = (
+        re.sub(r"`[^`]*`", lambda code: code[0].replace("\\|", "|"), line) if line.startswith("|") else line
+        for line in markdown.splitlines()
+    )
+    return "\n".join(lines)
+
+
 def _mended(link: re.Match[str]) -> str:
     path, hash_, anchor = link[1].partition("#")
     return f"]({_PAGES.get(path, path.removeprefix('docs/'))}{hash_}{anchor})"
