@@ -40,6 +40,7 @@ _MOST_TICKS = 8
 NO_ROOM = "Its frames did not fit into this report."
 _CARDS = Markup("<!--cards-->")
 _SAME_FRAMES = Markup('<p class="note" data-same="frames-{}">The same frames as those of <a href="#{}">{}</a>.</p>')
+_NO_FRAMES = Markup('<p class="note">{}</p>').format(NO_ROOM)
 _FRAMES = re.compile(r"<!--frames (\d+)-->")
 _limit: ContextVar[int] = ContextVar("limit", default=TEXT_LIMITS[0])
 _MINUTE_S, _HOUR_S = 60, 3600
@@ -124,26 +125,28 @@ class Frames:
 
     def fill(self, cards: Sequence[str], room: int) -> tuple[list[str], int]:
         """Replace the markers of cards, the first ones first, while there is room; also count cards with frames."""
-        found = {number: (frames, job_id) for number, frames, job_id in self._found.values()}
+        found = {number: frames for number, frames, _ in self._found.values()}
+        links = {
+            number: _SAME_FRAMES.format(number, _anchor(job_id), _uncut(job_id))
+            for number, _, job_id in self._found.values()
+        }
+        markers = [int(number) for card in cards for number in _FRAMES.findall(card)]
+        room -= sum(max(_size(links[number]), _size(_NO_FRAMES)) for number in markers)
         drawn: dict[int, str] = {}
-        filled, with_frames = [], 0
 
         def draw(marker: re.Match[str]) -> str:
             nonlocal room
             number = int(marker[1])
-            frames, job_id = found[number]
             if drawn.get(number):
-                return _SAME_FRAMES.format(number, _anchor(job_id), _uncut(job_id))
+                return links[number]
             if number not in drawn:
-                text = render(self._template, number=number, frames=frames)
+                text = render(self._template, number=number, frames=found[number])
                 drawn[number] = text if _size(text) <= room else ""
                 room -= _size(drawn[number])
-            return drawn[number] or NO_ROOM
+            return drawn[number] or _NO_FRAMES
 
-        for card in cards:
-            filled.append(_FRAMES.sub(draw, card))
-            with_frames += any(drawn[int(number)] for number in _FRAMES.findall(card))
-        return filled, with_frames
+        filled = [_FRAMES.sub(draw, card) for card in cards]
+        return filled, sum(any(drawn[int(number)] for number in _FRAMES.findall(card)) for card in cards)
 
 
 def with_cards(

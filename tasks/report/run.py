@@ -495,6 +495,7 @@ def render_run(report: Mapping[str, Any]) -> str:
         reasons=Counter(reason for job in jobs for reason in job.selected_because),
         shared_prompt=shared_prompt,
         num_frames=num_frames,
+        most_frames=max(64, num_frames),
         read_more=DOCS_PAGE,
     )
     frames = Frames("strip.html.jinja")
