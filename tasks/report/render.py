@@ -149,14 +149,7 @@ class Frames:
         return filled, sum(any(drawn[int(number)] for number in _FRAMES.findall(card)) for card in cards)
 
 
-def with_cards(
-    page: str,
-    items: Sequence[T],
-    draw: Callable[[T, int], str],
-    *,
-    frames: Frames | None = None,
-    note: Callable[[int, int], str],
-) -> str:
+def with_cards(page: str, items: Sequence[T], draw: Callable[[T, int], str], *, frames: Frames, **note: object) -> str:
     """Put cards into a page of `render_page`, as many and as much of them as fit into MAX_BYTES.
 
     Args:
@@ -164,14 +157,13 @@ def with_cards(
         items: What has a card, by descending priority.
         draw: Draws one, at a level of detail from 0, the most, to below LEVELS.
         frames: What `draw` has placed into cards.
-        note: Returns what to say above cards, given their number, and that of those with frames.
+        note: What is said above them: `noun`, of how many there are `known`, `why` those on the page, and a `note`.
     """
     room = MAX_BYTES - _size(page) - _NOTE_BYTES
     cards = _fit(items, draw, room - _LEAST_FRAME_BYTES)
-    filled, with_frames = (
-        frames.fill(cards, min(_MOST_FRAME_BYTES, room - sum(map(_size, cards)))) if frames else (cards, 0)
-    )
-    return page.replace(_CARDS, "\n".join([note(len(cards), with_frames), *filled]), 1)
+    filled, with_frames = frames.fill(cards, min(_MOST_FRAME_BYTES, room - sum(map(_size, cards))))
+    said = render("shown.html.jinja", shown=len(cards), with_frames=with_frames, **note)
+    return page.replace(_CARDS, "\n".join([said, *filled]), 1)
 
 
 def _fit(items: Sequence[T], draw: Callable[[T, int], str], room: int) -> list[str]:
