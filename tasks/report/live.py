@@ -127,11 +127,16 @@ def render_session(report: Mapping[str, Any]) -> str:
         strip = frames.place(query["frames"], f"query-{query['row']['query']}") if query["frames"] else ""
         return render("query.html.jinja", row=query["row"], again=query["again"], strip=strip)
 
-    def note(shown: int, with_frames: int) -> str:  # noqa: ARG001 - it says nothing of frames
-        asked = report["asked"]
-        return "" if shown == asked else f'<p class="note">The first {shown:,} of {asked:,}.</p>'
-
-    return with_cards(page, report["queries"], draw, frames=frames, note=note)
+    return with_cards(
+        page,
+        report["queries"],
+        draw,
+        frames=frames,
+        noun="question",
+        known=report["asked"],
+        why="the first ones",
+        note="",
+    )
 
 
 def _asked_for(config: Mapping[str, Any]) -> list[str]:

@@ -40,6 +40,7 @@ _MOST_TICKS = 8
 NO_ROOM = "Its frames did not fit into this report."
 _CARDS = Markup("<!--cards-->")
 _SAME_FRAMES = Markup('<p class="note" data-same="frames-{}">The same frames as those of <a href="#{}">{}</a>.</p>')
+_NO_FRAMES = Markup('<p class="note">{}</p>').format(NO_ROOM)
 _FRAMES = re.compile(r"<!--frames (\d+)-->")
 _limit: ContextVar[int] = ContextVar("limit", default=TEXT_LIMITS[0])
 _MINUTE_S, _HOUR_S = 60, 3600
@@ -124,36 +125,31 @@ class Frames:
 
     def fill(self, cards: Sequence[str], room: int) -> tuple[list[str], int]:
         """Replace the markers of cards, the first ones first, while there is room; also count cards with frames."""
-        found = {number: (frames, job_id) for number, frames, job_id in self._found.values()}
+        found = {number: frames for number, frames, _ in self._found.values()}
+        links = {
+            number: _SAME_FRAMES.format(number, _anchor(job_id), _uncut(job_id))
+            for number, _, job_id in self._found.values()
+        }
+        markers = [int(number) for card in cards for number in _FRAMES.findall(card)]
+        room -= sum(max(_size(links[number]), _size(_NO_FRAMES)) for number in markers)
         drawn: dict[int, str] = {}
-        filled, with_frames = [], 0
 
         def draw(marker: re.Match[str]) -> str:
             nonlocal room
             number = int(marker[1])
-            frames, job_id = found[number]
             if drawn.get(number):
-                return _SAME_FRAMES.format(number, _anchor(job_id), _uncut(job_id))
+                return links[number]
             if number not in drawn:
-                text = render(self._template, number=number, frames=frames)
+                text = render(self._template, number=number, frames=found[number])
                 drawn[number] = text if _size(text) <= room else ""
                 room -= _size(drawn[number])
-            return drawn[number] or NO_ROOM
+            return drawn[number] or _NO_FRAMES
 
-        for card in cards:
-            filled.append(_FRAMES.sub(draw, card))
-            with_frames += any(drawn[int(number)] for number in _FRAMES.findall(card))
-        return filled, with_frames
+        filled = [_FRAMES.sub(draw, card) for card in cards]
+        return filled, sum(any(drawn[int(number)] for number in _FRAMES.findall(card)) for card in cards)
 
 
-def with_cards(
-    page: str,
-    items: Sequence[T],
-    draw: Callable[[T, int], str],
-    *,
-    frames: Frames | None = None,
-    note: Callable[[int, int], str],
-) -> str:
+def with_cards(page: str, items: Sequence[T], draw: Callable[[T, int], str], *, frames: Frames, **note: object) -> str:
     """Put cards into a page of `render_page`, as many and as much of them as fit into MAX_BYTES.
 
     Args:
@@ -161,14 +157,13 @@ def with_cards(
         items: What has a card, by descending priority.
         draw: Draws one, at a level of detail from 0, the most, to below LEVELS.
         frames: What `draw` has placed into cards.
-        note: Returns what to say above cards, given their number, and that of those with frames.
+        note: What is said above them: `noun`, of how many there are `known`, `why` those on the page, and a `note`.
     """
     room = MAX_BYTES - _size(page) - _NOTE_BYTES
     cards = _fit(items, draw, room - _LEAST_FRAME_BYTES)
-    filled, with_frames = (
-        frames.fill(cards, min(_MOST_FRAME_BYTES, room - sum(map(_size, cards)))) if frames else (cards, 0)
-    )
-    return page.replace(_CARDS, "\n".join([note(len(cards), with_frames), *filled]), 1)
+    filled, with_frames = frames.fill(cards, min(_MOST_FRAME_BYTES, room - sum(map(_size, cards))))
+    said = render("shown.html.jinja", shown=len(cards), with_frames=with_frames, **note)
+    return page.replace(_CARDS, "\n".join([said, *filled]), 1)
 
 
 def _fit(items: Sequence[T], draw: Callable[[T, int], str], room: int) -> list[str]:

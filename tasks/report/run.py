@@ -496,6 +496,7 @@ def render_run(report: Mapping[str, Any]) -> str:
         reasons=Counter(reason for job in jobs for reason in job.selected_because),
         shared_prompt=shared_prompt,
         num_frames=num_frames,
+        most_frames=max(64, num_frames),
         read_more=DOCS_PAGE,
     )
     frames = Frames("strip.html.jinja")
@@ -513,18 +514,16 @@ def render_run(report: Mapping[str, Any]) -> str:
             run=report["names"][report["overview"]["run_id"]],
         )
 
-    def note(shown: int, with_frames: int) -> str:
-        return render(
-            "shown.html.jinja",
-            shown=shown,
-            noun="job",
-            known=report["labels"] + report["failures"],
-            with_frames=with_frames,
-            why="those that failed, changed, are wrong, uncertain or slow come first, then a random sample",
-            note=report["note"],
-        )
-
-    return with_cards(page, jobs, draw, frames=frames, note=note)
+    return with_cards(
+        page,
+        jobs,
+        draw,
+        frames=frames,
+        noun="job",
+        known=report["labels"] + report["failures"],
+        why="those that failed, changed, are wrong, uncertain or slow come first, then a random sample",
+        note=report["note"],
+    )
 
 
 def _parts(parts: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:

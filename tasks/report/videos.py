@@ -213,18 +213,16 @@ def render_videos(report: Mapping[str, Any]) -> str:
             tags=_tags_over_time(video["parts"]),
         )
 
-    def note(shown: int, with_frames: int) -> str:
-        return render(
-            "shown.html.jinja",
-            shown=shown,
-            noun="described video",
-            known=report["described"],
-            with_frames=with_frames,
-            why="a random sample with a fixed seed",
-            note=report["note"],
-        )
-
-    return with_cards(page, report["videos"], draw, frames=frames, note=note)
+    return with_cards(
+        page,
+        report["videos"],
+        draw,
+        frames=frames,
+        noun="described video",
+        known=report["described"],
+        why="a random sample with a fixed seed",
+        note=report["note"],
+    )
 
 
 def _by_scene(video: Mapping[str, Any]) -> list[dict[str, Any]]:

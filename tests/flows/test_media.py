@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from tasks.database.tables import FAILURE, RESULT
 from tasks.demo.clips import Encoding, draw_clip, write_clip
 from tasks.demo.shapes import QUESTIONS
 from tests.command_line import reelabel as run_command
+from tests.report.test_page import cards_of
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_flows_media")]
 
@@ -160,14 +162,11 @@ def test_the_page_shows_the_frames_of_each(reelabel, tmp_path, root):
     made = reelabel("report", "last", "--out", str(page), "--job", "around")
 
     assert made.returncode == 0, made.stderr
-    [job] = [job for job in data_of(page.read_text())["jobs"] if job["job_id"] == "around"]
-    assert [each["uri"] for each in job["media"]] == [f"{root}/a.mp4", f"{root}/b.png", f"{root}/b.mp4"]
-    assert None not in [each["strip"] for each in job["media"]]
-
-
-def data_of(page):
-    begin = page.index(">", page.index('id="data"')) + 1
-    return json.loads(page[begin : page.index("</script>", begin)])
+    media = cards_of(page.read_text())["around"].partition("What the model saw")[2].partition("<h3>")[0]
+    assert re.findall(r"<h4>\d\. \w+ <code>(.*?)</code>", media) == [
+        f"{root}/{name}" for name in ("a.mp4", "b.png", "b.mp4")
+    ]
+    assert media.count('<ul class="strip">') == 3
 
 
 def test_a_survey_knows_each_video_and_no_image(reelabel, manifest):

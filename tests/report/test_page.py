@@ -132,6 +132,17 @@ def test_frames_that_several_jobs_share_are_on_the_page_once():
     assert len(page.encode()) < 1_000_000
 
 
+def test_links_to_shared_frames_leave_the_page_below_three_megabytes():
+    strips = [strip(image=PIXEL + "A" * 20_000) for _ in range(30)]
+    jobs = [with_strip(job_card(f"{at:03}" + "x" * 1_000, question="?" * 2_000), strips[at % 30]) for at in range(300)]
+
+    page = render_run(report(jobs=jobs))
+
+    assert len(page.encode()) < MAX_BYTES
+    assert len(cards_of(page)) == 300
+    assert page.count("data-same=") > 100
+
+
 def test_texts_of_more_than_two_thousand_characters_are_cut():
     long = "\N{CJK UNIFIED IDEOGRAPH-8272}" * 2_001
 

@@ -173,6 +173,22 @@ def frames(  # noqa: PLR0913 - a command's options
 
 
 @app.command()
+@example("reelabel replay clip.mp4 --out clip.html")
+def replay(
+    video: Annotated[str, typer.Argument(help="Path or URI of a video.")],
+    *,
+    out: Annotated[str | None, typer.Option(help="File to write. Default: reelabel-replay-VIDEO.html.")] = None,
+) -> None:
+    """Write a page that replays what keyframes and uniform sampling show of a video.
+
+    A slider sets the number of frames; the frames, and what is decoded for them, follow.
+    """
+    from flows.cli.replay import write_replay  # noqa: PLC0415
+
+    write_replay(video, out=out)
+
+
+@app.command()
 @example('reelabel search "people at a whiteboard" --top 20 --sheet found.png')
 def search(  # noqa: PLR0913 - a command's options
     text: Annotated[str | None, typer.Argument(help="What to look for, in a few words.")] = None,

@@ -4,7 +4,10 @@
 const SVG = "http://www.w3.org/2000/svg";
 const MOST_TICKS = 400;
 const sliders = Object.fromEntries(["length", "fps", "gop", "keyframes", "frames"].map((id) => [id, document.getElementById(id)]));
-// The exact clip of a job until a slider is moved, since sliders clamp their values.
+const LIKE_THIS = "Which frames would keyframes and uniform sampling show of a clip like this?";
+const section = document.getElementById("replay");
+const images = new Map([...document.querySelectorAll("#images img")].map((image) => [Number(image.dataset.position), image]));
+// The exact clip of a job or video until its facts are changed, since sliders clamp their values.
 let given = null;
 const whole = (number) => number.toLocaleString("en");
 
@@ -65,14 +68,35 @@ function draw(svg, clip, { shown, spans }) {
     return made;
   };
   const step = Math.ceil(clip.keyframes.length / MOST_TICKS);
+  const ticks = clip.keyframes.filter((_, number) => number % step === 0);
+  const gops = step > 1 ? [] : ticks.flatMap((first, number) => (number % 2 ? [[first, (ticks[number + 1] ?? end) - 1]] : []));
+  const bar = ([first, last], y, height, name) => part("rect", { x: at(first), width: `${(98 * (last + 1 - first)) / end}%`, y, height, class: name });
   const lengthS = end / clip.fps;
   svg.replaceChildren(
+    ...gops.map((span) => bar(span, 4, 20, "gop")),
     part("line", { x1: "1%", x2: "99%", y1: 14, y2: 14, class: "grid" }),
-    ...spans.map(([first, last]) => part("rect", { x: at(first), width: `${(98 * (last + 1 - first)) / end}%`, y: 9, height: 10, class: "muted" })),
-    ...clip.keyframes.filter((_, number) => number % step === 0).map((position) => part("line", { x1: at(position), x2: at(position), y1: 4, y2: 24, class: "tick" })),
+    ...spans.map((span) => bar(span, 9, 10, "muted")),
+    ...ticks.map((position) => part("line", { x1: at(position), x2: at(position), y1: 4, y2: 24, class: "tick" })),
     ...shown.map(([position, times]) => part("circle", { cx: at(position), cy: 14, r: (8 * Math.sqrt(times / most)).toFixed(1), class: "accent" })),
     ...[0, 1, 2, 3, 4].map((tick) => part("text", { x: at((end * tick) / 4), y: 42, "text-anchor": "middle" }, `${+((lengthS * tick) / 4).toFixed(1)} s`)),
   );
+}
+
+// The frames themselves, if the page has them.
+function drawFrames(strip, items) {
+  strip.replaceChildren(...items.map(([position, times]) => {
+    const image = images.get(position)?.cloneNode() ?? document.createElement("i");
+    const time = image.dataset.time ?? `${(position / given.fps).toFixed(2)} s`;
+    image.className = image.src ? "" : "none";
+    image.alt = `Frame at ${time}, shown ${times === 1 ? "once" : `${times} times`}`;
+    const caption = document.createElement("span");
+    const repeat = document.createElement("b");
+    repeat.textContent = times > 1 ? `×${times}` : "";
+    caption.append(time, repeat);
+    const item = document.createElement("li");
+    item.append(image, caption);
+    return item;
+  }));
 }
 
 function readClip() {
@@ -84,6 +108,8 @@ function readClip() {
 
 function replay() {
   const clip = readClip();
+  if (!given) document.getElementById("replay-of").textContent = LIKE_THIS;
+  document.getElementById("replay-back").hidden = Boolean(given) || !section.dataset.clip;
   sliders.keyframes.value = clip.keyframes.length;
   const texts = {
     length: `${+(clip.totalFrames / clip.fps).toFixed(1)} s`,
@@ -100,37 +126,48 @@ function replay() {
     row.querySelector(".numbers").textContent = counts;
     row.querySelector("svg").setAttribute("aria-label", `${name}: ${counts}.`);
     draw(row.querySelector("svg"), clip, chosen);
-    const listed = chosen.shown.slice(0, 24).map(([position, times]) => `${(position / clip.fps).toFixed(2)} s${times > 1 ? ` ×${times}` : ""}`);
+    const withFrames = given && images.size;
+    if (images.size) drawFrames(row.querySelector("ul"), withFrames ? chosen.shown : []);
+    const listed = (withFrames ? [] : chosen.shown).slice(0, 24).map(([position, times]) => `${(position / clip.fps).toFixed(2)} s${times > 1 ? ` ×${times}` : ""}`);
     const more = chosen.shown.length - listed.length;
-    row.querySelector(".repeats").textContent = listed.join(", ") + (more ? `, and ${whole(more)} more` : "");
+    row.querySelector(".repeats").textContent = listed.join(", ") + (more && !withFrames ? `, and ${whole(more)} more` : "");
   }
 }
 
-// Starts from the clip of a job, whose keyframes may be known.
-function replayJob(button) {
-  const clip = JSON.parse(button.dataset.clip);
+// Starts from the clip of a job or video, whose keyframes may be known.
+function replayClip(text, clip) {
   const numFrames = Number(sliders.frames.defaultValue);
-  given = { ...clip, numFrames, keyframes: clip.keyframes ?? placeKeyframes(clip.totalFrames, clip.gop) };
-  if (clip.keyframes) given.gop = null;
+  given = { ...clip, numFrames, gop: clip.keyframes ? null : clip.gop, keyframes: clip.keyframes ?? placeKeyframes(clip.totalFrames, clip.gop) };
   sliders.fps.value = clip.fps;
   sliders.length.value = clip.totalFrames / clip.fps;
   sliders.frames.value = numFrames;
   sliders.gop.value = clip.gop;
-  const id = button.closest(".card").id.slice("job-".length);
-  document.getElementById("replay-of").textContent = `The clip of ${id}, ${(clip.totalFrames / clip.fps).toFixed(2)} s long.`;
+  document.getElementById("replay-of").textContent = `${text}, ${(clip.totalFrames / clip.fps).toFixed(2)} s long.`;
   replay();
-  document.getElementById("replay").scrollIntoView();
+}
+
+function replayVideo() {
+  replayClip("The video", JSON.parse(section.dataset.clip));
 }
 
 document.getElementById("sliders").addEventListener("input", (event) => {
-  given = null;
-  document.getElementById("replay-of").textContent = "Which frames would keyframes and uniform sampling show of a clip like this?";
-  const totalFrames = Math.max(1, Math.round(Number(sliders.length.value) * Number(sliders.fps.value)));
-  if (event.target === sliders.keyframes) sliders.gop.value = Math.ceil(totalFrames / Number(sliders.keyframes.value));
+  if (given && event.target === sliders.frames) {
+    given.numFrames = Number(sliders.frames.value);
+  } else {
+    given = null;
+    const totalFrames = Math.max(1, Math.round(Number(sliders.length.value) * Number(sliders.fps.value)));
+    if (event.target === sliders.keyframes) sliders.gop.value = Math.ceil(totalFrames / Number(sliders.keyframes.value));
+  }
   replay();
 });
 document.getElementById("sliders").addEventListener("submit", (event) => event.preventDefault());
-document.addEventListener("click", ({ target }) => target.dataset?.clip && replayJob(target));
-replay();
+document.getElementById("replay-back").addEventListener("click", replayVideo);
+document.addEventListener("click", ({ target }) => {
+  if (target.tagName !== "BUTTON" || !target.dataset.clip) return;
+  replayClip(`The clip of ${target.closest(".card").id.slice("job-".length)}`, JSON.parse(target.dataset.clip));
+  section.scrollIntoView();
+});
+if (section.dataset.clip) replayVideo();
+else replay();
 // For the test that compares it with the Python code.
 window.reelabelReplay = { choose, placeKeyframes };

@@ -1,5 +1,4 @@
-// Opens the card of an id, filters cards, and replays what two samplers choose. Texts are inserted as text, never as
-// markup.
+// Opens the card of an id and filters cards. Texts are inserted as text, never as markup.
 
 const cards = [...document.querySelectorAll(".card")];
 const query = document.getElementById("query");
@@ -11,19 +10,14 @@ function quoted(id) {
   return /^[\w./:@-]+$/.test(id) ? id : `'${id.replaceAll("'", `'\\''`)}'`;
 }
 
-function element(name, text, attributes = {}) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(text);
-  return made;
-}
-
 // Opens the card of a job, or of a chunk of one; says how to get it if it is not on this page.
 function openCard(id) {
   const target = document.getElementById(`job-${id}`);
   if (!target) {
-    found.replaceChildren("This job is not in this report. To create a report with it, if the run has it: ", element("code", `${query.dataset.command} ${quoted(id)}`));
-    return false;
+    const command = document.createElement("code");
+    command.textContent = `${query.dataset.command} ${quoted(id)}`;
+    found.replaceChildren("No job of this report has this ID. To create a report with it, if the run has it: ", command);
+    return;
   }
   const card = target.closest(".card");
   if (card.hidden) {
@@ -38,12 +32,15 @@ function openCard(id) {
     target.closest(".chunks").scrollTop = target.offsetTop;
   }
   card.scrollIntoView();
-  return true;
 }
 
 function openHash() {
-  const id = decodeURIComponent(location.hash.slice(1));
-  if (id.startsWith("job-")) openCard(id.slice(4));
+  try {
+    const id = decodeURIComponent(location.hash.slice(1));
+    if (id.startsWith("job-")) openCard(id.slice(4));
+  } catch {
+    // An address that is not encoded names no card.
+  }
 }
 
 // What a query is compared with: the tags and captions of a video, each with its score, and all texts of other cards.

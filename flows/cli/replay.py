@@ -1,0 +1,41 @@
+"""`reelabel replay`."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from flows.cli.console import ERRORS, print_line, require_parent_folder
+from flows.cli.context import running_services
+from infra.embedded import ServiceName
+from reelabel.errors import ConfigurationError, NoIndexError
+from reelabel.frames.extractor import stat_video
+from reelabel.sources.object_info import redact_uri
+from tasks.frame_cache.pool import decode_pool, video_limits, video_store
+from tasks.report.replay import render_replay
+
+
+def write_replay(video: str, *, out: str | None) -> None:
+    """Write the page that replays what samplers show of a video.
+
+    Raises:
+        ConfigurationError: The video does not list its frames, or the file cannot be written.
+        VideoError: The video cannot be used.
+    """
+    if out:
+        require_parent_folder(out)
+    with running_services(*([ServiceName.S3] if video.startswith("s3://") else [])) as settings:
+        store = video_store(settings)
+        uri = stat_video(store, video, allow_roots=settings.extract.allow_roots).uri
+        name = redact_uri(uri)
+        with (
+            decode_pool(settings, processes=1) as pool,
+            ERRORS.status("Decoding the frames"),
+            pool.open(uri, store=store, limits=video_limits(settings)) as opened,
+        ):
+            try:
+                page = render_replay(name, opened)
+            except NoIndexError as error:
+                raise ConfigurationError(f"{name} cannot be replayed: {error.message}") from None
+    target = Path(out or f"reelabel-replay-{PurePosixPath(name).stem}.html")
+    target.write_text(page, encoding="utf-8")
+    print_line(f"Wrote {target.absolute()}; open it in a browser.")

@@ -1,0 +1,97 @@
+"""The page that replays what keyframes and uniform sampling show of one video, with its frames."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from reelabel.errors import ConfigurationError
+from reelabel.sampling.options import DEFAULT_NUM_FRAMES, Sampling
+from reelabel.sampling.properties import VideoProperties
+from reelabel.sampling.uniform import pick_evenly, sample_uniformly
+from tasks.report.frames import thumbnail
+from tasks.report.render import render_page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reelabel.result import FrameIndex
+    from reelabel.video import Video
+
+# The slider ends here; and so many bytes of thumbnails are on the page, and of pixels in memory.
+_MOST_FRAMES = 32
+_MOST_BYTES = 2_000_000
+_MOST_DECODED_BYTES = 256 * 1024**2
+
+
+class _Clip(NamedTuple):
+    """What decides which frames are chosen; keyframes are positions in the linear decode."""
+
+    total_frames: int
+    fps: float
+    keyframes: list[int]
+
+
+def render_replay(name: str, video: Video) -> str:
+    """Render the page of an open video.
+
+    Its frames are those that each number of frames from 1 to 32 shows, as far as 2 MB go, the usual number first.
+
+    Raises:
+        ConfigurationError: It does not list its frames from a keyframe on.
+        VideoError: It cannot be decoded.
+    """
+    index = video.index()
+    if not index.is_keyframe[0]:
+        raise ConfigurationError("The video starts without a keyframe, so that its first frames cannot be decoded.")
+    total, info = len(index), video.info
+    seconds = float(index.time_s[-1])
+    fps = info.fps or ((total - 1) / seconds if seconds else 1.0)
+    clip = _Clip(total, fps, np.flatnonzero(index.is_keyframe).tolist())
+    longest_gop = int(np.diff([*clip.keyframes, total]).max())
+    return render_page(
+        "replay_page.html.jinja",
+        scripts=("replay.js",),
+        sections=(("video", "Video"), ("replay", "Replay")),
+        name=name,
+        info=info,
+        index=index,
+        seconds=info.duration_s or total / fps,
+        keyframes=len(clip.keyframes),
+        longest_gop=longest_gop,
+        clip={
+            "fps": fps,
+            "totalFrames": total,
+            "gop": math.ceil(total / len(clip.keyframes)),
+            "keyframes": clip.keyframes,
+        },
+        frames=sorted(_thumbnails(video, index, clip)),
+        num_frames=DEFAULT_NUM_FRAMES,
+        most_frames=_MOST_FRAMES,
+    )
+
+
+def _thumbnails(video: Video, index: FrameIndex, clip: _Clip) -> Iterator[tuple[int, float, str]]:
+    """Decode the frames that are chosen; yield their positions, times in seconds, and images."""
+    info = video.info
+    at_once = max(1, _MOST_DECODED_BYTES // max(1, 3 * info.width * info.height))
+    done: set[int] = set()
+    room = _MOST_BYTES
+    for num_frames in (DEFAULT_NUM_FRAMES, *range(1, _MOST_FRAMES + 1)):
+        wanted = sorted(set(_chosen(clip, num_frames)) - done)
+        done |= {*wanted}
+        for start in range(0, len(wanted), at_once):
+            positions = wanted[start : start + at_once]
+            for position, pixels in zip(positions, video.frames(positions), strict=True):
+                image = thumbnail(pixels, pixel_aspect=info.pixel_aspect or 1.0)
+                if (room := room - len(image)) < 0:
+                    return
+                yield position, float(index.time_s[position]), image
+
+
+def _chosen(clip: _Clip, num_frames: int) -> Sequence[int]:
+    facts = VideoProperties(total_frames=clip.total_frames, fps=clip.fps, duration_s=clip.total_frames / clip.fps)
+    uniform = sample_uniformly(Sampling(sampler="uniform", num_frames=num_frames), facts).tolist()
+    return [*(clip.keyframes[at] for at in pick_evenly(len(clip.keyframes), num_frames)), *uniform]
