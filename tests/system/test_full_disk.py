@@ -15,8 +15,7 @@ from sqlalchemy import text
 from flows.shard.retry import await_recovery
 from infra.checks import probe_store
 from infra.database.connect import check_database, connect, connected, database_errors
-from infra.embedded import ServiceName, full_disk_named, running, stop
-from infra.embedded.home import Home
+from infra.embedded import ServiceName, full_disk_named, running, status, stop
 from infra.errors import DatabaseUnavailableError
 from infra.settings import Settings, StoreSettings
 from reelabel.errors import DiskFullError, StoreUnavailableError
@@ -264,10 +263,10 @@ def test_an_s3_server_that_stays_up_stores_again_after_its_disk_was_full(small_d
 
         with running(settings, wanted=wanted, keep=True) as started:
             write_everywhere(started)
-        before = Home(disk.path).record(ServiceName.S3)
+        before = status(disk.path)
         with running(settings, wanted=wanted, keep=True) as started:
             write_everywhere(started)
-        assert Home(disk.path).record(ServiceName.S3) == before
+        assert status(disk.path) == before
     finally:
         stop(disk.path)
 
