@@ -134,8 +134,8 @@ class Supervisor:
             self._services[service.name] = service
             port = self._home.port(service.name)
             for attempt in range(1, _ATTEMPTS + 1):
-                # A second attempt uses another port: a process may have taken the first one, or just given it back.
-                started = await self._start(service, port if attempt == 1 else 0)
+                # A process may have taken the port in between; then the second attempt finds another one.
+                started = await self._start(service, port)
                 if await self._has_started(started, may_die=attempt < _ATTEMPTS):
                     break
             self._watch(self._restart_if_it_ends(started))
@@ -146,9 +146,13 @@ class Supervisor:
         with suppress(ConnectionError):
             _send(writer, self._state())
             while line := await reader.readline():
-                self._watch(self._answer(json.loads(line), writer))
-        self._users.discard(writer)
-        self._end_if_unused()
+                request = json.loads(line)
+                if "start" in request:
+                    self._users.add(writer)
+                self._watch(self._answer(request, writer))
+        if writer in self._users:
+            self._users.remove(writer)
+            self._end_if_unused()
         if not self._end.is_set():  # else the end of this process closes it, which tells its user that all have ended
             self._connections.discard(writer)
             writer.close()
@@ -166,7 +170,6 @@ class Supervisor:
             self._is_kept = True
             _send(writer, {})
         else:
-            self._users.add(writer)
             try:
                 with full_disk_named(self._home.path, starting=True):
                     ports = await self._start_all(request)
@@ -372,12 +375,14 @@ def main(path: str) -> int:
     log = os.open(home.log("supervisor"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)  # closes the output that the command waits for
-    try:
-        asyncio.run(Supervisor(home).serve(listening))
-        home.forget_socket()
-    finally:
-        sys.stderr.flush()
-        os._exit(0)  # without waiting for threads; what is connected learns that all have ended
+    asyncio.run(_supervise(home, listening))
+    return 0
+
+
+async def _supervise(home: Home, listening: socket.socket) -> None:
+    await Supervisor(home).serve(listening)
+    home.forget_socket()
+    os._exit(0)  # closes the connections: who holds one learns that all has ended
 
 
 if __name__ == "__main__":

@@ -93,13 +93,6 @@ def _query(settings, statement):
         return connection.execute(statement).fetchone()
 
 
-def _answers(settings):
-    try:
-        return _query(settings, "SELECT 1") == (1,)
-    except psycopg.OperationalError:
-        return False
-
-
 def test_services_run_for_as_long_as_a_command(settings, home):
     with running(settings, wanted=BOTH) as started:
         assert _query(started, "SELECT current_database()") == ("reelabel",)
@@ -168,13 +161,14 @@ def test_a_service_that_is_killed_while_in_use_comes_back_and_the_next_command_w
 
 
 def test_a_service_that_dies_again_and_again_is_not_started_forever(settings, home):
-    started = start(settings, wanted=POSTGRES)
-    for _ in range(4):
-        until(lambda: _answers(started))
-        os.kill(_running_pids(home)[ServiceName.POSTGRES], signal.SIGKILL)
-
     log = home / "logs" / "supervisor.log"
-    until(lambda: b"it is not started until somebody asks" in content(log), said=lambda: content(log))
+    for restarts in range(4):
+        assert content(log).count(b"it is started again") == restarts
+        start(settings, wanted=POSTGRES)  # returns once it is ready
+        os.kill(_running_pids(home)[ServiceName.POSTGRES], signal.SIGKILL)
+        until(lambda restarts=restarts: content(log).count(b"\n") == restarts + 1, said=lambda: content(log))
+
+    assert b"it is not started until somebody asks" in content(log)
     assert _running_pids(home) == {}
     assert _query(start(settings, wanted=POSTGRES), "SELECT 1") == (1,)
 
