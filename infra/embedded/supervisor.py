@@ -33,7 +33,7 @@ from infra.embedded.processes import MARKER, Identity, end_marked, free_port, st
 from infra.embedded.s3_server import S3Server
 from infra.embedded.worker import Worker
 from infra.json_filter import copy_lines
-from infra.json_logs import message_of
+from infra.json_logs import json_line, message_of
 from infra.program import APPLICATION
 from reelabel.disk import full_disk_met, temporary_root
 from reelabel.errors import ConfigurationError
@@ -221,6 +221,7 @@ class Supervisor:
         running = _Running(service, process, identity, port, service.label(), leaves_behind)
         self._running[service.name] = running
         self._home.write_port(service.name, port)
+        self._report(f"{service.name} is started as process {process.pid}, port {port}")
         return running
 
     def _open_log(self, name: ServiceName) -> int:
@@ -267,15 +268,15 @@ class Supervisor:
             return
         restarted_s, now_s = self._restarted_s[name], time.monotonic()
         if len(restarted_s) == _RESTARTS and now_s - restarted_s[0] < _RESTARTS_WITHIN_S:
-            _report(f"{name} ended again ({code}); it is not started until somebody asks for it")
+            self._report(f"{name} ended again ({code}); it is not started until somebody asks for it")
             await self._end_service(name)
             return
         restarted_s.append(now_s)
-        _report(f"{name} ended ({code}); it is started again")
+        self._report(f"{name} ended ({code}); it is started again")
         try:
             await self.ensure(started.service)
         except Exception as error:  # noqa: BLE001 - its next user is told
-            _report(f"{name} does not start: {error}")
+            self._report(f"{name} does not start: {error}")
 
     async def _end_service(self, name: ServiceName) -> None:
         """End a service, if it is running, and all processes that it has started."""
@@ -291,6 +292,10 @@ class Supervisor:
         for path in running.leaves_behind:
             with suppress(FileNotFoundError, PermissionError):  # of another user, who took its name in /tmp
                 os.unlink(path)  # noqa: PTH108 - as ruff takes a Path's for one that blocks
+
+    def _report(self, message: str) -> None:
+        sys.stderr.write(f"{json_line(message, logger='supervisor') if self._as_json else message}\n")
+        sys.stderr.flush()
 
     def _log_excerpt(self, name: ServiceName) -> str:
         log = self._home.log(name)
@@ -323,11 +328,6 @@ async def _looks(running: _Running, within_s: float) -> AsyncIterator[bool]:
         yield await asyncio.to_thread(running.service.is_ready, running.port) and running.is_alive
         await asyncio.sleep(poll_s)
         poll_s = min(poll_s * _POLL_GROWTH, _LONGEST_POLL_S)
-
-
-def _report(message: str) -> None:
-    sys.stderr.write(f"{message}\n")
-    sys.stderr.flush()
 
 
 def _send(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:

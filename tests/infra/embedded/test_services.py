@@ -166,7 +166,7 @@ def test_a_service_that_dies_again_and_again_is_not_started_forever(settings, ho
         assert content(log).count(b"it is started again") == restarts
         start(settings, wanted=POSTGRES)  # returns once it is ready
         os.kill(_running_pids(home)[ServiceName.POSTGRES], signal.SIGKILL)
-        until(lambda restarts=restarts: content(log).count(b"\n") == restarts + 1, said=lambda: content(log))
+        until(lambda restarts=restarts: content(log).count(b" ended ") == restarts + 1, said=lambda: content(log))
 
     assert b"it is not started until somebody asks" in content(log)
     assert _running_pids(home) == {}
