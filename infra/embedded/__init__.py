@@ -1,6 +1,17 @@
 """Embedded services: Postgres, S3, Prefect and a worker, for machines that have none."""
 
-from infra.embedded.addresses import missing_services, with_running_services
+from infra.embedded.client import (
+    ServiceStatus,
+    in_use,
+    is_kept,
+    missing_services,
+    running,
+    start,
+    status,
+    stop,
+    termination_raises,
+    with_running_services,
+)
 from infra.embedded.environment import JSON_LINES, export
 from infra.embedded.full_disk import full_disk_behind, full_disk_named
 from infra.embedded.home import ServiceName
@@ -8,16 +19,6 @@ from infra.embedded.postgres import postgres_folder
 from infra.embedded.prefect_server import login_path
 from infra.embedded.processes import uninterrupted
 from infra.embedded.s3_server import STORE_URI, s3_program
-from infra.embedded.services import (
-    ServiceStatus,
-    in_use,
-    is_kept,
-    running,
-    start,
-    status,
-    stop,
-    termination_raises,
-)
 
 __all__ = [
     "JSON_LINES",

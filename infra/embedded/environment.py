@@ -7,11 +7,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, SecretStr
-
-from infra.settings import CONFIG_VARIABLE
-from infra.settings.base import fields_of
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -33,6 +28,8 @@ def export(settings: Settings) -> dict[str, str]:
 
     The values include passwords: pass them in an environment, and never log them.
     """
+    from infra.settings import CONFIG_VARIABLE  # noqa: PLC0415 - the supervisor does without
+
     variables = {
         _PREFIX + name.upper(): value for section, content in settings for name, value in _flattened(section, content)
     }
@@ -47,6 +44,10 @@ def export(settings: Settings) -> dict[str, str]:
 
 
 def _flattened(name: str, value: object) -> Iterator[tuple[str, str]]:
+    from pydantic import BaseModel, SecretStr  # noqa: PLC0415 - see export
+
+    from infra.settings.base import fields_of  # noqa: PLC0415
+
     if fields := fields_of(type(value)):
         for field in fields:
             if isinstance(value, BaseModel) and name in _DEPLOYED and field not in value.model_fields_set:

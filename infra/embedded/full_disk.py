@@ -81,7 +81,7 @@ def _full_for_postgres(home: Path, error: BaseException) -> DiskFullError | None
     """
     if isinstance(error, ReelabelError) and not isinstance(error, DatabaseUnavailableError | ConfigurationError):
         return None
-    if Home(home).record(ServiceName.POSTGRES) is None or (free_mib := _mib(home)[1]) >= _WAL_SEGMENT_MIB:
+    if not Home(home).port(ServiceName.POSTGRES) or (free_mib := _mib(home)[1]) >= _WAL_SEGMENT_MIB:
         return None
     return DiskFullError(
         f"The disk of {home} is full ({free_mib:,.1f} MiB free; the embedded Postgres needs {_WAL_SEGMENT_MIB} for "
@@ -94,11 +94,11 @@ def _full_for_s3(home: Path, error: BaseException) -> DiskFullError | None:
 
     It says so only in its log, and stops writing long before the disk is full.
     """
-    record = Home(home).record(ServiceName.S3)
-    if not isinstance(error, StoreUnavailableError) or record is None or error.failed_at != s3_endpoint(record.port):
+    endpoint = s3_endpoint(Home(home).port(ServiceName.S3))
+    if not isinstance(error, StoreUnavailableError) or error.failed_at != endpoint:
         return None
     free_mib, needed_mib = _s3_room(home)
-    if free_mib > needed_mib and met_full_disk(Home(home).log(ServiceName.S3)):
+    if s3_must_restart(home):
         return DiskFullError(
             f"The disk of {s3_data(home)} was full, and the embedded S3 server cannot write until it is restarted; run "
             "`reelabel up`, then the same command again."
@@ -111,16 +111,14 @@ def _full_for_s3(home: Path, error: BaseException) -> DiskFullError | None:
     )
 
 
-def s3_must_restart(home: Home) -> bool:
-    """Return whether the disk of the embedded S3 server was full since its start, and has room again.
+def s3_must_restart(home: Path) -> bool:
+    """Return whether the disk of the running S3 server was full since its start, and has room again.
 
     The databases of its metadata then refuse all writes until it is restarted, and only its log says so.
     """
-    if home.record(ServiceName.S3) is None:
+    if not met_full_disk(Home(home).log(ServiceName.S3)):
         return False
-    if not met_full_disk(home.log(ServiceName.S3)):
-        return False
-    free_mib, needed_mib = _s3_room(home.path)
+    free_mib, needed_mib = _s3_room(home)
     return free_mib > needed_mib
 
 

@@ -1,28 +1,37 @@
-"""The folder of the embedded services, with their data, passwords, logs, records and locks."""
+"""The home folder of the embedded services: their data, passwords, logs and ports, and whose it must be.
+
+What is in it decides which servers commands trust and what these run, so that whoever could have put it there could act
+as its user, even as root: it is used only if it belongs, with all that is in it, to that user.
+"""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import pwd
 import secrets
-import time
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+import socket
+import stat
+import struct
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from infra.embedded.ownership import require_own
-from infra.embedded.processes import Identity, is_supported
+from infra.embedded.processes import end_marked, is_supported
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    import signal
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-
-# What is left of a killed service takes a moment to end.
-_RELEASED_WITHIN_S, _POLL_S = 5.0, 0.05
+# Exit code of a supervisor if another one holds the lock that cannot be reached from here.
+IS_ELSEWHERE = 3
+_SOCKET = "supervisor.sock"
+_UNPRIVILEGED_USER = "nobody"
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_ENTERED_BY_OTHERS = stat.S_IXGRP | stat.S_IXOTH
 
 
 class ServiceName(StrEnum):
@@ -35,24 +44,39 @@ class ServiceName(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """A service that was started.
+class Launch:
+    """How to start a service.
 
     Attributes:
-        process: Its process, distinguished from later ones with the same id.
-        port: Its port on 127.0.0.1; 0 if it does not listen.
-        label: Identifies its configuration; see `Service.label`.
-        leaves_behind: Files to remove after it has ended.
-        folder: The home folder it was started for, by device and inode: a copy of the folder has a copy of this record.
-        path: The path of that folder at the start, below which the service looks for its files also if it is moved.
+        command: An absolute path and its arguments.
+        environment: All its environment variables. Passwords belong here, not in arguments.
+        folder: Its working folder; by default that of the supervisor.
+        umask: That of its files; by default that of the supervisor.
+        leaves_behind: Files outside its folder that it does not remove if it is killed.
     """
 
-    process: Identity
-    port: int
-    label: str
-    leaves_behind: Sequence[str] = ()
-    folder: Sequence[int] = ()
-    path: str = ""
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(repr=False)
+    folder: Path | None = None
+    umask: int = -1
+    leaves_behind: Iterable[str] = ()
+
+
+class Service(Protocol):
+    """An embedded service: what it runs and when it is ready. The supervisor starts and ends it."""
+
+    name: ServiceName
+    needs: Sequence[ServiceName]
+    stop_signal: signal.Signals
+
+    def launch(self, port: int) -> Launch:
+        """Prepare the service's folder, and return how to start it on `port`."""
+
+    def is_ready(self, port: int) -> bool:
+        """Return whether the service is ready for use."""
+
+    def label(self) -> str:
+        """Identify the configuration of this start; a running service with another label is replaced."""
 
 
 class Home:
@@ -68,7 +92,7 @@ class Home:
             raise ConfigurationError("Reelabel runs on Linux only: it needs /proc to identify its processes.")
         self.path = path.resolve()
         try:
-            for folder in (self.path, self.path / "logs", self.path / "run"):
+            for folder in (self.path, self.path / "logs", self.run):
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise ConfigurationError(
@@ -76,8 +100,13 @@ class Home:
                 "of yours."
             ) from error
 
+    @property
+    def run(self) -> Path:
+        """The folder of the supervisor's lock and socket, and of the services' ports."""
+        return self.path / "run"
+
     def require_private(self) -> None:
-        """Check that other users cannot have put their own passwords, keys and records here.
+        """Check that other users cannot have put their own passwords, keys and sockets here.
 
         Raises:
             ConfigurationError: They can; see `require_own`.
@@ -90,7 +119,15 @@ class Home:
         folder.mkdir(exist_ok=True, mode=0o700)
         return folder
 
-    def log(self, service: ServiceName) -> Path:
+    def marker(self, service: ServiceName) -> str:
+        """Return what marks the processes of a service, as the value of `MARKER` in their environment."""
+        return f"{service}:{self.path}"
+
+    def end_remains(self) -> None:
+        """Kill what services have left whose supervisor has ended."""
+        end_marked(*map(self.marker, ServiceName))
+
+    def log(self, service: str) -> Path:
         """Return the path of a service's log."""
         return self.path / "logs" / f"{service}.log"
 
@@ -105,96 +142,79 @@ class Home:
         """Return the path of a password file."""
         return self.path / f"{name}.secret"
 
-    def record(self, service: ServiceName) -> Record | None:
-        """Return the record of a service's last start; None without one of this user and folder that is undamaged."""
+    def port(self, service: ServiceName) -> int:
+        """Return the port of a service's last start; 0 if it was never started."""
         try:
-            with self._record_path(service).open() as file:
-                if os.fstat(file.fileno()).st_uid != os.geteuid():
-                    return None
-                fields = json.load(file)
-            record = Record(**{**fields, "process": Identity(**fields["process"])})
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return int(self._ports().get(service, 0))
+        except (ValueError, TypeError, AttributeError):  # damaged
+            return 0
+
+    def write_port(self, service: ServiceName, port: int) -> None:
+        """Record the port of a service."""
+        known = {name: self.port(name) for name in ServiceName}
+        write_privately(self._ports_path, json.dumps({**known, service: port}))
+
+    def connect(self) -> socket.socket | None:
+        """Connect to the supervisor; None if there is none of this user."""
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            with self._socket_path() as path:
+                connection.connect(path)
+        except OSError:
+            connection.close()
             return None
-        return record if list(record.folder) in ([], self._identity) else None
+        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user != os.geteuid():
+            connection.close()
+            return None
+        return connection
 
-    def write_record(self, service: ServiceName, record: Record) -> None:
-        """Record the start of a service."""
-        placed = replace(record, folder=self._identity, path=str(self.path))
-        write_privately(self._record_path(service), json.dumps(asdict(placed)))
+    def listen(self) -> socket.socket:
+        """Listen as the supervisor, which holds the lock, to processes of this user."""
+        self.forget_socket()
+        listening = socket.socket(socket.AF_UNIX)
+        before = os.umask(0o177)
+        try:
+            with self._socket_path() as path:
+                listening.bind(path)
+        finally:
+            os.umask(before)
+        listening.listen()
+        return listening
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether the services outlive the commands that use them."""
-        return self._kept.exists()
+    def forget_socket(self) -> None:
+        """Remove the supervisor's socket."""
+        (self.run / _SOCKET).unlink(missing_ok=True)
 
-    def keep(self) -> None:
-        """Let the services outlive the commands that use them."""
-        self._kept.touch()
-
-    def release(self) -> None:
-        """Let the last command that uses the services stop them."""
-        self._kept.unlink(missing_ok=True)
-
-    @contextmanager
-    def starting(self) -> Iterator[None]:
-        """Hold the lock for starting and stopping services."""
-        with self._open_lock("start") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            try:
-                yield
-            finally:
-                fcntl.flock(file, fcntl.LOCK_UN)
+    def open_lock(self) -> int:
+        """Open the file whose lock the supervisor holds, so that there is one only, also across containers."""
+        # In a folder of another user, it may be a link to something else.
+        return os.open(self.run / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
     @contextmanager
-    def holding(self, service: ServiceName) -> Iterator[int]:
-        """Hold the lock of a service, and yield its descriptor; the service inherits it, and holds it until it ends.
-
-        So nobody starts it a second time on the same data who does not see its process.
-
-        Raises:
-            ConfigurationError: It is running elsewhere.
-        """
-        with self._open_lock(f"run/{service}") as file:
-            deadline_s = time.monotonic() + _RELEASED_WITHIN_S
-            while not _is_locked_now(file):
-                if time.monotonic() > deadline_s:
-                    raise ConfigurationError(
-                        f"The embedded {service} of {self.path} is running where this process cannot see it, such as "
-                        "in another container or on another machine; stop it there with `reelabel down`, or set "
-                        "REELABEL_HOME to another folder."
-                    )
-                time.sleep(_POLL_S)
-            yield file.fileno()
-
-    def open_in_use_lock(self) -> TextIO:
-        """Open the file on which every command holds a shared lock while it uses the services."""
-        return self._open_lock("in-use")
+    def _socket_path(self) -> Iterator[str]:
+        """Yield a path of the socket that is short, as those of sockets must be, whatever the folder's is."""
+        folder = os.open(self.run, os.O_PATH | os.O_DIRECTORY)
+        try:
+            yield f"/proc/self/fd/{folder}/{_SOCKET}"
+        finally:
+            os.close(folder)
 
     @property
-    def _identity(self) -> list[int]:
-        status = self.path.stat()
-        return [status.st_dev, status.st_ino]
+    def _ports_path(self) -> Path:
+        return self.run / "ports.json"
 
-    @property
-    def _kept(self) -> Path:
-        return self.path / "kept"
-
-    def _open_lock(self, name: str) -> TextIO:
-        # Whoever can open a file can lock it. In a folder of another user, it may be a link to something else.
-        return open(
-            self.path / f"{name}.lock", "a", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600)
-        )
-
-    def _record_path(self, service: ServiceName) -> Path:
-        return self.path / "run" / f"{service}.json"
+    def _ports(self) -> Mapping[str, int]:
+        try:
+            found: Mapping[str, int] = json.loads(self._ports_path.read_text())
+        except FileNotFoundError:
+            return {}
+        return found
 
 
-def _is_locked_now(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def network() -> str:
+    """Identify this process's network: a port of 127.0.0.1 in another container is another port."""
+    return str(Path("/proc/self/ns/net").readlink())
 
 
 def write_privately(path: Path, text: str) -> None:
@@ -203,3 +223,55 @@ def write_privately(path: Path, text: str) -> None:
     temporary.touch(mode=0o600, exist_ok=False)
     temporary.write_text(text)
     temporary.replace(path)
+
+
+def require_own(home: Path, *, postgres: Path) -> None:
+    """Check that a home folder, all in it, and what links in it lead to are this user's, and only theirs to write.
+
+    Args:
+        home: The folder.
+        postgres: The folder of Postgres, which may also belong to the user as whom Postgres runs.
+
+    Raises:
+        ConfigurationError: Something belongs to another user, or others can write to it.
+    """
+    data = postgres / "data"
+    pending = [(home, {os.geteuid()}, True)]
+    while pending:
+        path, owners, is_exposed = pending.pop()
+        if path == postgres and os.geteuid() == 0:
+            owners = {*owners, unprivileged_user().pw_uid}
+        with suppress(FileNotFoundError):  # removed meanwhile, or a link to nothing
+            status = path.lstat()
+            _require_owner(path, status, owners)
+            if stat.S_ISLNK(status.st_mode):
+                status, is_exposed = path.stat(), True
+                _require_owner(path, status, owners)
+            elif stat.S_ISDIR(status.st_mode) and path != data:  # which Postgres itself checks
+                is_entered = is_exposed and bool(status.st_mode & _ENTERED_BY_OTHERS)
+                pending += [(inner, owners, is_entered) for inner in path.iterdir()]
+            if is_exposed and status.st_mode & _WRITABLE_BY_OTHERS:
+                raise ConfigurationError(
+                    f"Other users can write to {path}, which this command would trust; run chmod go-w {path}, or set "
+                    "REELABEL_HOME to a folder of yours."
+                )
+
+
+def unprivileged_user() -> pwd.struct_passwd:
+    """Return the user as whom Postgres runs if this one is root."""
+    return pwd.getpwnam(_UNPRIVILEGED_USER)
+
+
+def _require_owner(path: Path, status: os.stat_result, owners: set[int]) -> None:
+    if status.st_uid not in owners:
+        raise ConfigurationError(
+            f"{path} belongs to {_name_of(status.st_uid)}, not to {_name_of(os.geteuid())}; run this command as that "
+            "user, or set REELABEL_HOME to a folder of yours."
+        )
+
+
+def _name_of(user_id: int) -> str:
+    try:
+        return f"the user {pwd.getpwuid(user_id).pw_name}"
+    except KeyError:
+        return f"the user with the id {user_id}"

@@ -11,15 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-from psycopg.sql import SQL, Identifier
-from pydantic import SecretStr
-from sqlalchemy.engine import make_url
-
-from infra.embedded.home import ServiceName
-from infra.embedded.ownership import unprivileged_user
-from infra.embedded.processes import is_zombie
-from infra.embedded.service import Launch
+from infra.embedded.home import Launch, ServiceName, unprivileged_user
+from infra.embedded.processes import MARKER, is_zombie
 from infra.program import APPLICATION
 from reelabel.disk import full_disk
 from reelabel.errors import ConfigurationError
@@ -27,6 +20,8 @@ from reelabel.optional import install_command
 from sql.roles import OWNER, READER, ROLES, WRITER, create_roles
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy.engine import URL
 
     from infra.embedded.home import Home
@@ -45,6 +40,7 @@ class Postgres:
     """The database server."""
 
     name = ServiceName.POSTGRES
+    needs: Sequence[ServiceName] = ()
     stop_signal = signal.SIGINT  # fast shutdown: open transactions are rolled back
 
     def __init__(self, home: Home) -> None:
@@ -53,6 +49,8 @@ class Postgres:
 
     def database(self, port: int, base: DatabaseSettings) -> DatabaseSettings:
         """Return `base` with the URLs, including passwords, of one login per role."""
+        from pydantic import SecretStr  # noqa: PLC0415 - the supervisor does without
+
         logins = {"url": WRITER, "reader_url": READER, "owner_url": OWNER}
         return base.model_copy(update={name: SecretStr(self._url(port, role)) for name, role in logins.items()})
 
@@ -66,7 +64,11 @@ class Postgres:
         Raises:
             ConfigurationError: Postgres is not running.
         """
-        port = self.port
+        import psycopg  # noqa: PLC0415 - imported while initdb runs
+        from psycopg.sql import SQL, Identifier  # noqa: PLC0415
+        from sqlalchemy.engine import make_url  # noqa: PLC0415
+
+        port = self._home.port(self.name)
         role = database = Identifier(name)
         try:
             with psycopg.connect(self.administrator_url(port), dbname="postgres", **_OPTIONS) as connection:
@@ -82,16 +84,11 @@ class Postgres:
             ) from error
         return make_url(self._url(port, name)).set(database=name, query={})
 
-    @property
-    def port(self) -> int:
-        """The port of its last start; 0 if it was never started."""
-        record = self._home.record(self.name)
-        return record.port if record else 0
-
     def launch(self, port: int) -> Launch:
         """Create the database cluster on the first start."""
         data = self._home.folder(self.name) / "data"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        environment[MARKER] = self._home.marker(self.name)  # also for initdb
         if not data.exists():
             self._make_cluster(data, environment)
         _forget_zombie(data / "postmaster.pid")
@@ -109,6 +106,8 @@ class Postgres:
         Raises:
             ConfigurationError: The password in the home folder is not the one of the cluster.
         """
+        import psycopg  # noqa: PLC0415 - see own_database
+
         try:
             with psycopg.connect(self.administrator_url(port), dbname="postgres", **_OPTIONS) as connection:
                 known = connection.execute(_IS_KNOWN, [_DATABASE]).fetchone()
@@ -141,6 +140,9 @@ class Postgres:
 
     def _make_logins(self, port: int) -> None:
         """Let the roles log in themselves, since this server has no other users."""
+        import psycopg  # noqa: PLC0415 - see own_database
+        from psycopg.sql import SQL, Identifier  # noqa: PLC0415
+
         with psycopg.connect(self.administrator_url(port), **_OPTIONS) as connection:
             create_roles(connection)
             for role in ROLES:
@@ -185,10 +187,7 @@ class Postgres:
 
 
 def _forget_zombie(pid_file: Path) -> None:
-    """Remove the file of a killed server that is still a zombie, as in a container without init: to Postgres, it runs.
-
-    All its other processes have been ended before.
-    """
+    """Remove the file of a killed server that is still a zombie, as in a container without init: it seems to run."""
     with suppress(FileNotFoundError, ValueError):
         if is_zombie(int(pid_file.read_text().split("\n", 1)[0])):
             pid_file.unlink()
@@ -235,6 +234,7 @@ def _privilege_drop() -> list[str]:
         setpriv,
         f"--reuid={user.pw_uid}",
         f"--regid={user.pw_gid}",
+        f"--pdeathsig={Postgres.stop_signal.name}",  # a change of the user clears what the supervisor has set
         "--clear-groups",
         "--securebits=+no_setuid_fixup",
         "--inh-caps=+dac_override",

@@ -12,14 +12,12 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from pydantic import SecretStr
-
 from infra.embedded.environment import JSON_LINES
-from infra.embedded.home import Home, ServiceName
+from infra.embedded.home import Home, Launch, ServiceName
 from infra.embedded.postgres import Postgres
-from infra.embedded.service import Launch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from infra.settings import PrefectSettings
@@ -38,6 +36,7 @@ class PrefectServer:
     """The Prefect server and its UI."""
 
     name = ServiceName.PREFECT
+    needs: Sequence[ServiceName] = (ServiceName.POSTGRES,)
     stop_signal = signal.SIGTERM
 
     def __init__(self, home: Home, *, as_json: bool = False) -> None:
@@ -52,6 +51,8 @@ class PrefectServer:
 
     def reached(self, port: int, base: PrefectSettings) -> PrefectSettings:
         """Point `base` at this server."""
+        from pydantic import SecretStr  # noqa: PLC0415 - the supervisor does without
+
         return base.model_copy(update={"api_url": self.api_url(port), "auth_string": SecretStr(self._login())})
 
     def launch(self, port: int) -> Launch:
@@ -94,7 +95,7 @@ class PrefectServer:
 
     def label(self) -> str:
         """Identify the server by its database."""
-        return f"postgres:{self._postgres.port}"
+        return f"postgres:{self._home.port(ServiceName.POSTGRES)}"
 
     def _login(self) -> str:
         """Return user and password, for the API and the UI."""

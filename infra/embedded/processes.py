@@ -1,4 +1,4 @@
-"""Processes that outlive their parent: start, identify and end them."""
+"""Processes of this machine: identify, find and end them; free ports."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from infra.json_filter import filter_command
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator
 
 _PROC = Path("/proc")
 _POLL_S = 0.05
@@ -28,8 +25,7 @@ _NOBODY = ("", "-1")
 # Of Linux, unless net.ipv4.ip_local_port_range says otherwise.
 _SERVER_PORTS = range(10_000, 32_768)
 # Inherited by child processes, so that those of a service are found even after it has died.
-_MARKER = "EMBEDDED_SERVICE_OF_REELABEL"
-_killing = threading.Event()
+MARKER = "EMBEDDED_SERVICE_OF_REELABEL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +41,9 @@ class Identity:
     start_ticks: int
 
     def is_alive(self) -> bool:
-        """Return whether the process is running. A zombie is not, and is reaped if it is our child."""
+        """Return whether the process is running; a zombie is not."""
         state, start_ticks = _look_at(self.pid)
-        if start_ticks != self.start_ticks:
-            return False
-        if state == _ZOMBIE:
-            with suppress(ChildProcessError):
-                os.waitpid(self.pid, os.WNOHANG)
-        return state != _ZOMBIE
+        return start_ticks == self.start_ticks and state != _ZOMBIE
 
     def is_ending(self) -> bool:
         """Return whether the process is dead or has a pending SIGKILL, which takes a moment."""
@@ -70,76 +61,13 @@ def is_supported() -> bool:
     return (_PROC / "self" / "stat").exists()
 
 
-def spawn(
-    command: Sequence[str],
-    *,
-    environment: Mapping[str, str],
-    log: Path,
-    marker: str,
-    lock: int | None = None,
-    as_json: str | None = None,
-) -> Identity:
-    """Start a process in its own session, so that Ctrl-C in the terminal does not reach it.
-
-    Args:
-        command: An absolute path and its arguments.
-        environment: All variables of the process.
-        log: The file for its output, which is replaced.
-        marker: Identifies it and its descendants for `end_marked`.
-        lock: A descriptor that it inherits, and with it the lock on that file.
-        as_json: Name of the logger under which its lines are written as JSON; None leaves them as they are.
-
-    Raises:
-        OSError: The command cannot be executed.
-        SystemExit: This process is ending, and has killed its children.
-    """
-    if _killing.is_set():
-        raise SystemExit
-    log.unlink(missing_ok=True)
-    nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
-    into_log = (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    both = (os.POSIX_SPAWN_DUP2, 1, 2)
-    held = [] if lock is None else [(os.POSIX_SPAWN_DUP2, lock, lock)]  # onto itself: then it is inherited
-    start = partial(_start, environment={**environment, _MARKER: marker})
-    if as_json is None:
-        return start(command, [*held, nothing, into_log, both])
-    source, sink = os.pipe()
-    try:
-        start(filter_command(as_json), [(os.POSIX_SPAWN_DUP2, source, 0), into_log, both])
-        return start(command, [*held, nothing, (os.POSIX_SPAWN_DUP2, sink, 1), both])
-    finally:
-        os.close(source)
-        os.close(sink)
-
-
-def _start(command: Sequence[str], files: Sequence[tuple[Any, ...]], *, environment: Mapping[str, str]) -> Identity:
-    pid = os.posix_spawn(
-        command[0],
-        list(command),
-        dict(environment),
-        file_actions=files,
-        setsid=True,
-        setsigmask=[],
-        setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE],
-    )
-    return Identity(pid=pid, start_ticks=start_ticks_of(pid))
-
-
-def end(process: Identity, *, stop_signal: signal.Signals, grace_s: float) -> None:
-    """Send a process `stop_signal`, and kill it if it does not end within `grace_s`."""
-    for number, wait_s in ((stop_signal, grace_s), (signal.SIGKILL, _KILL_WAIT_S)):
-        if not process.is_alive():
-            return
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, number)
-        wait_for_end([process], wait_s)
-
-
-def end_marked(marker: str) -> None:
-    """Kill all processes with `marker`: remains of a service, and processes that were never recorded."""
+def end_marked(*markers: str) -> None:
+    """Kill all processes that have one of these as `MARKER` in their environment: what services have left."""
     # Children forked during the search are found in the next round.
     for _ in range(_KILL_ROUNDS):
-        marked = list(_marked(marker))
+        marked = list(_marked(markers))
+        if not marked:
+            return
         for process in marked:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
@@ -157,11 +85,7 @@ def descendants() -> set[int]:
 
 
 def kill_children() -> None:
-    """Kill all descendants of this process, except embedded services, which other commands may be using.
-
-    From now on, it starts no service.
-    """
-    _killing.set()
+    """Kill all descendants of this process, except embedded services, which other commands may be using."""
     stopped: set[int] = set()
     # They are stopped before they are killed, until none is new: another thread may be starting one, and they others.
     while found := [pid for pid in descendants() - stopped if not _is_service(pid)]:
@@ -173,7 +97,7 @@ def kill_children() -> None:
 def _is_service(pid: int) -> bool:
     """Tell whether a process is an embedded service, or is none of ours to look at."""
     try:
-        return f"{_MARKER}=".encode() in (_PROC / str(pid) / "environ").read_bytes()
+        return f"{MARKER}=".encode() in (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
         return True
 
@@ -261,10 +185,11 @@ def _pids() -> set[int]:
     return {int(folder.name) for folder in _PROC.iterdir() if folder.name.isdigit()}
 
 
-def _marked(marker: str) -> Iterator[Identity]:
-    wanted = f"{_MARKER}={marker}".encode()
+def _marked(markers: Iterable[str]) -> Iterator[Identity]:
+    wanted = {f"{MARKER}={marker}".encode() for marker in markers}
     for pid in _pids() - {os.getpid()}:
         state, start_ticks = _look_at(pid)
         with suppress(OSError):
-            if state != _ZOMBIE and wanted in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
+            environment = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+            if state != _ZOMBIE and not wanted.isdisjoint(environment):
                 yield Identity(pid=pid, start_ticks=start_ticks)

@@ -13,26 +13,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import SecretStr
-
-from infra.embedded.home import ServiceName, write_privately
+from infra.embedded.home import Launch, ServiceName, write_privately
 from infra.embedded.processes import free_port, is_listening
-from infra.embedded.service import Launch
 from infra.program import APPLICATION
-from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError, StoreUnavailableError
 from reelabel.optional import install_command
-from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from infra.embedded.home import Home
+    from infra.settings import StoreSettings
 
 _BUCKET = "frames"
 STORE_URI = f"s3://{_BUCKET}/cache"
 # The server also listens this far above its admin port.
 _ADMIN_OFFSET = 10_000
-# Its files and its sockets in /tmp are for the owner only, and it reads no settings from the current folder.
-_PRIVATELY = ("/bin/sh", "-c", 'umask 077 && cd "$0" && exec "$@"')
 _OWN_VARIABLES = ("WEED_", "AWS_", "S3_")  # those of the user concern other servers
 _INNER_PORTS = (
     "master.port",
@@ -59,6 +55,7 @@ class S3Server:
     """The object store."""
 
     name = ServiceName.S3
+    needs: Sequence[ServiceName] = ()
     stop_signal = signal.SIGTERM
 
     def __init__(self, home: Home) -> None:
@@ -67,6 +64,8 @@ class S3Server:
 
     def store(self, port: int, base: StoreSettings) -> StoreSettings:
         """Point `base` at this server."""
+        from pydantic import SecretStr  # noqa: PLC0415 - the supervisor needs it only to ask whether this is ready
+
         return replace(
             base,
             uri=STORE_URI,
@@ -86,13 +85,12 @@ class S3Server:
         certificate.ensure()
         data = s3_data(self._home.path)
         data.mkdir(exist_ok=True, mode=0o700)
+        self._home.secret("mac-key")  # made by the supervisor, which is only one
         admin = _admin_port()
         inner = {option: free_port() for option in _INNER_PORTS}
         inner |= {"admin.port": admin, "admin.port.grpc": admin + _ADMIN_OFFSET}
         return Launch(
             command=[
-                *_PRIVATELY,
-                str(folder),
                 s3_program(),
                 "-logtostderr",
                 "mini",
@@ -114,6 +112,8 @@ class S3Server:
                 "HOME": str(folder),
                 "GODEBUG": "http2server=0",  # over HTTP/2, a port says its settings before it asks for a signature
             },
+            folder=folder,  # it reads settings from the current one
+            umask=0o077,  # for its files, and its sockets in /tmp
             leaves_behind=_sockets(port, inner),
         )
 
@@ -121,6 +121,9 @@ class S3Server:
         """Write an object: the server lists buckets before it can store anything."""
         if not is_listening(port):  # to make a client takes longer than to find out
             return False
+        from infra.settings import StoreSettings  # noqa: PLC0415 - imported while the server starts
+        from reelabel.sources.object_store import ObjectStore  # noqa: PLC0415
+
         quick = StoreSettings(connect_timeout_s=2, read_timeout_s=5, max_attempts=1)
         try:
             ObjectStore(self.store(port, quick)).replace(f"s3://{_BUCKET}/ready", b"")

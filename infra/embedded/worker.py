@@ -14,12 +14,11 @@ from urllib.parse import quote, urlsplit
 
 from infra.basic_auth import basic_auth_headers
 from infra.embedded.environment import export
-from infra.embedded.home import ServiceName
+from infra.embedded.home import Launch, ServiceName
 from infra.embedded.prefect_server import PrefectServer, prefect_environment
-from infra.embedded.service import Launch
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from infra.embedded.home import Home
     from infra.settings import Settings
@@ -33,63 +32,55 @@ class Worker:
     """Executes flow runs of the work pool; they end when it ends."""
 
     name = ServiceName.WORKER
+    needs: Sequence[ServiceName] = (ServiceName.PREFECT,)
     # On SIGTERM, a Prefect worker waits for its flow runs; on SIGINT it exits, and its flow runs are killed next.
     stop_signal = signal.SIGINT
 
-    def __init__(self, home: Home, settings: Settings) -> None:
-        """Store the settings for flow runs, with all addresses filled in."""
+    def __init__(self, home: Home, *, pool: str, environment: Mapping[str, str]) -> None:
+        """Store the environment for flow runs, which has all settings and addresses: see `worker_environment`."""
         self._home = home
-        self._settings = settings
+        self._pool = pool
+        self._environment = environment
+        # A new name each time, because the server reports a killed worker as online for a while.
+        self._worker = ""
 
     def launch(self, port: int) -> Launch:  # noqa: ARG002 - it does not listen
         """Create the work pool if it does not exist, and serve it."""
-        pool = self._settings.prefect.work_pool
-        # A new name each time, because the server reports a killed worker as online for a while.
-        name = f"embedded-{secrets.token_hex(6)}"
-        self._name_path.write_text(name)
+        self._worker = f"embedded-{secrets.token_hex(6)}"
         temporary = self._home.folder(self.name) / "temporary"
         shutil.rmtree(temporary, ignore_errors=True)  # of a worker that was killed
         temporary.mkdir(mode=0o700)
         prefect = [sys.executable, "-P", "-m", "infra.embedded.worker_main", str(temporary)]
         return Launch(
-            command=[*prefect, "worker", "start", "--pool", pool, "--type", "process", "--name", name],
-            environment={
-                **prefect_environment(self._home),
-                **export(self._settings),
-                "PREFECT_WORKER_QUERY_SECONDS": _QUERY_S,
-            },
+            command=[*prefect, "worker", "start", "--pool", self._pool, "--type", "process", "--name", self._worker],
+            environment=self._environment,
         )
 
     def is_ready(self, port: int) -> bool:  # noqa: ARG002
         """Check that the server receives heartbeats from the worker."""
-        pool = quote(self._settings.prefect.work_pool, safe="")
         try:
-            name = self._name_path.read_text()
-            workers = self._post(f"/work_pools/{pool}/workers/filter")
+            workers = self._post(f"/work_pools/{quote(self._pool, safe='')}/workers/filter")
         except (OSError, http.client.HTTPException, ValueError):
             return False
-        return any(worker["name"] == name and worker["status"] == "ONLINE" for worker in workers)
+        return any(worker["name"] == self._worker and worker["status"] == "ONLINE" for worker in workers)
 
     def label(self) -> str:
         """Hash the addresses: a worker with other addresses must not run our flows."""
-        settings = self._settings
-        known = export(settings.model_copy(update={"home": self._home.path}))
         names = ("REELABEL_DATABASE_URL", "PREFECT_API_URL", "PREFECT_API_AUTH_STRING")
-        addresses = [known.get(name, "") for name in names]
-        addresses += [value for name, value in sorted(known.items()) if name.startswith("REELABEL_STORE_")]
+        addresses = [self._environment.get(name, "") for name in names]
+        addresses += [value for name, value in sorted(self._environment.items()) if name.startswith("REELABEL_STORE_")]
         # Includes the server: another one at the same address does not have this worker's pool.
         addresses.append(PrefectServer(self._home).label())
-        return hashlib.sha256("\n".join([settings.prefect.work_pool, *addresses]).encode()).hexdigest()[:16]
-
-    @property
-    def _name_path(self) -> Path:
-        return self._home.folder(self.name) / "name"
+        return hashlib.sha256("\n".join([self._pool, *addresses]).encode()).hexdigest()[:16]
 
     def _post(self, path: str) -> list[dict[str, str]]:
-        url = urlsplit(self._settings.prefect.api_url or "")
+        from pydantic import SecretStr  # noqa: PLC0415 - imported while the worker starts
+
+        url = urlsplit(self._environment["PREFECT_API_URL"])
         connection = http.client.HTTPConnection(url.netloc, timeout=2)
         try:
-            headers = {"Content-Type": "application/json"} | basic_auth_headers(self._settings.prefect.auth_string)
+            headers = {"Content-Type": "application/json"}
+            headers |= basic_auth_headers(SecretStr(self._environment["PREFECT_API_AUTH_STRING"]))
             connection.request("POST", f"{url.path}{path}", "{}", headers)
             response = connection.getresponse()
             if response.status != http.client.OK:
@@ -98,3 +89,8 @@ class Worker:
             return found
         finally:
             connection.close()
+
+
+def worker_environment(home: Home, settings: Settings) -> dict[str, str]:
+    """Return the environment of a worker and its flow runs, given settings with all addresses filled in."""
+    return {**prefect_environment(home), **export(settings), "PREFECT_WORKER_QUERY_SECONDS": _QUERY_S}

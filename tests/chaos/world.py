@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
 from infra.basic_auth import basic_auth_headers
-from infra.embedded import ServiceName, export, start, stop
+from infra.embedded import ServiceName, export, start, status, stop
 from infra.embedded.home import Home
 from infra.settings import Settings
 from reelabel.frames.fetch import RANGES_MIN_BYTES
@@ -114,8 +114,7 @@ class World:
 
     def pid(self, name):
         """Return a service's process id; None if it is not running."""
-        record = Home(self._own.home).record(name)
-        return record.process.pid if record and record.process.is_alive() else None
+        return next(service.pid for service in status(self._own.home) if service.name == name)
 
     @contextmanager
     def connection(self):
@@ -174,8 +173,7 @@ class World:
         return all(self.pid(name) for name in self._wanted)
 
     def _port(self, name):
-        record = Home(self._own.home).record(name)
-        return record.port if record else 0
+        return Home(self._own.home).port(name)
 
     def _mount(self, path):
         path.mkdir(parents=True)

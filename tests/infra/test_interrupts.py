@@ -15,7 +15,7 @@ import ctypes, signal, subprocess, sys, threading, time, weakref
 # Where the tests themselves run in the background, a shell has them ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGUSR1, lambda *_: None)
-from infra.embedded import services
+from infra import embedded
 from contextlib import nullcontext
 from infra.interrupts import InterruptWatch, signals_noticed
 watch = InterruptWatch("Stopped at once.", grace_s={grace_s})

@@ -1,12 +1,15 @@
+import json
 import os
+import socket
+import threading
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
 from flows.cli.runs.summary import _accuracies, prefect_link
-from infra.embedded.home import Home, Record, ServiceName
-from infra.embedded.processes import Identity, start_ticks_of
+from infra.embedded.home import Home
 from infra.settings import load_settings
 from tasks.domain import OrderBias
 from tasks.results.runs import open_run
@@ -66,6 +69,22 @@ def test_failures_of_the_run_are_told_apart_from_earlier_ones(db, run):
     assert (alone.failures, alone.tasks) == ((own,), ())
 
 
+@contextmanager
+def supervisor_that_says(folder, **state):
+    """A supervisor of a folder that is asked for nothing."""
+
+    def answer():
+        with suppress(OSError):
+            while True:
+                with listening.accept()[0] as connection:
+                    connection.sendall(json.dumps(state).encode() + b"\n")
+
+    with Home(folder).listen() as listening:
+        threading.Thread(target=answer, daemon=True).start()
+        yield
+        listening.shutdown(socket.SHUT_RDWR)
+
+
 def test_a_link_is_printed_only_where_it_answers(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith("REELABEL_")]:
         monkeypatch.delenv(name)
@@ -75,12 +94,10 @@ def test_a_link_is_printed_only_where_it_answers(tmp_path, monkeypatch):
     settings, page = load_settings(), "http://127.0.0.1:4200/runs/flow-run/7"
     assert prefect_link(settings, 7) == page
 
-    ours = Record(process=Identity(pid=os.getpid(), start_ticks=start_ticks_of(os.getpid())), port=4200, label="")
-    Home(tmp_path).write_record(ServiceName.PREFECT, ours)
-    assert prefect_link(settings, 7) is None
-
-    Home(tmp_path).keep()
-    assert prefect_link(settings, 7) == page
+    with supervisor_that_says(tmp_path, services={"prefect": {"pid": 1, "port": 4200}}, kept=False):
+        assert prefect_link(settings, 7) is None
+    with supervisor_that_says(tmp_path, services={"prefect": {"pid": 1, "port": 4200}}, kept=True):
+        assert prefect_link(settings, 7) == page
 
 
 def test_rows_for_an_earlier_question_are_not_counted(db, run):

@@ -1,15 +1,14 @@
 """A service that says in its log that a disk is full fails as such, whatever becomes of it."""
 
+import asyncio
 import os
 import signal
-import threading
 import time
 
 import pytest
 
-from infra.embedded.home import Home, ServiceName
-from infra.embedded.lifecycle import end_service, ensure_started
-from infra.embedded.service import Launch
+from infra.embedded.home import Home, Launch, ServiceName
+from infra.embedded.supervisor import Supervisor
 from reelabel.errors import DiskFullError
 
 
@@ -17,6 +16,7 @@ class Unready:
     """A service that never becomes ready."""
 
     name = ServiceName.PREFECT
+    needs = ()
     stop_signal = signal.SIGTERM
 
     def __init__(self, script):
@@ -30,6 +30,14 @@ class Unready:
 
     def label(self):
         return ""
+
+
+async def _start(home, script):
+    supervisor = Supervisor(home)
+    try:
+        await supervisor.ensure(Unready(script))
+    finally:
+        await supervisor.close()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +54,6 @@ def test_a_start_that_fails_for_lack_of_space_names_the_disk(tmp_path, script):
     begun_s = time.monotonic()
 
     with pytest.raises(DiskFullError, match=r"The disk of \S+ was full \(.* MiB free by now\); free space"):
-        ensure_started(Unready(script), home, threading.Event())
+        asyncio.run(_start(home, script))
 
     assert time.monotonic() - begun_s < 30
-    end_service(ServiceName.PREFECT, home, signal.SIGKILL)

@@ -19,6 +19,7 @@ from infra.settings import DatabaseSettings, Settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tests.certificates import Authority
+from tests.supervisor import halted_supervisor, taken_port
 
 # What a server may ask for, by the code of its request: no password at all, or the password itself.
 _TRUST, _PASSWORD = 0, 3
@@ -85,6 +86,15 @@ def _answer_as_s3(listening, certificate, key, told):
             return
 
 
+def _meet_impostor(store, uri, port, tmp_path, told):
+    with taken_port(port) as listening:
+        forged = Authority(tmp_path, "127.0.0.1").sign("s3", "127.0.0.1")
+        threading.Thread(target=_answer_as_s3, args=(listening, *forged, told), daemon=True).start()
+        with pytest.raises(ConfigurationError, match=rf"{port} failed TLS verification.*which server listens there"):
+            ObjectStore(store).read(uri)
+        listening.shutdown(socket.SHUT_RDWR)
+
+
 @pytest.mark.system
 def test_whoever_takes_the_port_of_the_s3_server_is_refused_and_told_nothing(own_store, tmp_path):
     store, told = own_store().store, []
@@ -92,15 +102,9 @@ def test_whoever_takes_the_port_of_the_s3_server_is_refused_and_told_nothing(own
     ObjectStore(store).replace(uri, b"frame")
     certificate = store.ca_file.read_bytes()
     server = next(each for each in status(tmp_path / "home") if each.name == ServiceName.S3)
-    os.kill(server.pid, signal.SIGKILL)
-    os.waitpid(server.pid, 0)
-
-    with socket.create_server(("127.0.0.1", port)) as listening:
-        forged = Authority(tmp_path, "127.0.0.1").sign("s3", "127.0.0.1")
-        threading.Thread(target=_answer_as_s3, args=(listening, *forged, told), daemon=True).start()
-        with pytest.raises(ConfigurationError, match=rf"{port} failed TLS verification.*which server listens there"):
-            ObjectStore(store).read(uri)
-        listening.shutdown(socket.SHUT_RDWR)
+    with halted_supervisor(tmp_path / "home"):
+        os.kill(server.pid, signal.SIGKILL)
+        _meet_impostor(store, uri, port, tmp_path, told)
 
     assert told == []
     assert ObjectStore(own_store().store).read(uri) == b"frame"

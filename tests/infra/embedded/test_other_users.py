@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import socket
 import ssl
 import stat
@@ -17,14 +18,14 @@ from sqlalchemy.engine import make_url
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from infra.embedded import ServiceName, running, s3_program, start, status, stop, with_running_services
+from infra.embedded import ServiceName, in_use, running, s3_program, start, status, stop, with_running_services
 from infra.embedded.home import Home
-from infra.embedded.processes import start_ticks_of
 from infra.settings import Settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tests.command_line import reelabel
 from tests.other_user import LOOPBACK, NOBODY, STRANGER, as_user, listening_ports, unix_sockets
+from tests.wait import until
 
 PATHS = (
     "/",
@@ -201,7 +202,7 @@ def test_postgres_requires_a_password(services):
 
 def test_files_are_accessible_to_their_owner_only(services):
     home = services.home
-    paths = [home, *(home / each for each in ("logs", "run", "start.lock", "in-use.lock", *ServiceName))]
+    paths = [home, *(home / each for each in ("logs", "run", *ServiceName))]
     paths += [path for pattern in ("*.secret", "run/*", "logs/*", "s3/*") for path in home.glob(pattern)]
 
     assert {path for path in paths if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077} == set()
@@ -225,12 +226,10 @@ def test_a_home_folder_that_others_can_write_to_is_refused(tmp_path, mode):
     assert list(home.glob("*.secret")) == []
 
 
-def test_a_service_record_in_a_folder_that_others_can_write_to_is_not_used(services, tmp_path):
+def test_a_supervisor_in_a_folder_that_others_can_write_to_is_not_believed(services, tmp_path):
     home = tmp_path / "home"
-    (home / "run").mkdir(parents=True)
-    record = json.loads((services.home / "run" / "s3.json").read_text())
-    record["folder"] = [home.stat().st_dev, home.stat().st_ino]  # as of a service that was started for it
-    (home / "run" / "s3.json").write_text(json.dumps(record))
+    home.mkdir()
+    (home / "run").symlink_to(services.home / "run")
     home.chmod(0o777)
 
     with pytest.raises(ConfigurationError, match="Other users can write"):
@@ -238,7 +237,14 @@ def test_a_service_record_in_a_folder_that_others_can_write_to_is_not_used(servi
 
 
 FOLDERS = ("logs", "run", "s3/data", "prefect/ui", "worker", "postgres/data")
-FILES = ("prefect-login.secret", "in-use.lock", "run/s3.json", "logs/s3.log", "s3/key.pem", "prefect/ui/index.html")
+FILES = (
+    "prefect-login.secret",
+    "run/supervisor.lock",
+    "run/ports.json",
+    "logs/s3.log",
+    "s3/key.pem",
+    "prefect/ui/index.html",
+)
 
 
 @pytest.fixture
@@ -286,7 +292,7 @@ def test_no_link_in_a_home_folder_may_belong_or_lead_to_what_is_another_user_s(o
     refused(own_home, link, " belongs to the user with the id")
 
 
-@pytest.mark.parametrize("name", ["run", "run/s3.json", "prefect/ui/index.html"])
+@pytest.mark.parametrize("name", ["run", "run/ports.json", "prefect/ui/index.html"])
 def test_what_others_can_reach_in_a_home_folder_they_must_not_write_to(own_home, name):
     path = own_home / name
     path.chmod(path.stat().st_mode | stat.S_IWGRP)
@@ -309,30 +315,53 @@ def test_a_link_to_a_folder_of_the_same_user_is_accepted(own_home, tmp_path):
 def test_a_lock_that_is_a_link_changes_nothing_elsewhere(own_home, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("kept")
-    (own_home / "in-use.lock").unlink()
-    (own_home / "in-use.lock").symlink_to(victim)
-    os.chown(own_home, STRANGER, STRANGER)
+    lock = own_home / "run" / "supervisor.lock"
+    lock.unlink()
+    lock.symlink_to(victim)
 
-    with pytest.raises((ConfigurationError, OSError)), running(Settings(home=own_home), wanted=frozenset()):
+    with pytest.raises(OSError, match="symbolic links"):
+        Home(own_home).open_lock()
+    os.chown(own_home, STRANGER, STRANGER)
+    with pytest.raises(ConfigurationError), running(Settings(home=own_home), wanted=frozenset({ServiceName.S3})):
         pass
 
     assert victim.read_text() == "kept"
 
 
 @as_root
-def test_no_process_is_stopped_by_a_record_of_another_user(own_home):
-    with subprocess.Popen(["sleep", "60"]) as process:
-        identity = {"pid": process.pid, "start_ticks": start_ticks_of(process.pid)}
-        record = own_home / "run" / "s3.json"
-        record.write_text(json.dumps({"process": identity, "port": 1, "label": ""}))
-        os.chown(record, STRANGER, STRANGER)
+def test_the_supervisor_of_another_user_is_not_asked(own_home):
+    """It would be told settings with passwords."""
+    told = os.memfd_create("told")
+    path = own_home / "run" / "supervisor.sock"
+    with Home(own_home).listen() as listening:
+        os.chown(path, STRANGER, STRANGER)
+        process = os.fork()
+        if not process:
+            _say_that_there_are_users(listening, told)
+    # Until it listens as that user.
+    until(lambda: Path(f"/proc/{process}").stat().st_uid == STRANGER)
 
-        stop(own_home)
-        told = reelabel({**os.environ, "REELABEL_HOME": str(own_home)}, "down").stderr
+    assert not in_use(own_home)
+    stop(own_home)
+    said = reelabel({**os.environ, "REELABEL_HOME": str(own_home)}, "down").stderr
 
-        assert process.poll() is None
-        assert f"{record} belongs to the user with the id {STRANGER}" in " ".join(told.split())
-        process.kill()
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    assert os.fstat(told).st_size == 0
+    assert f"{path} belongs to the user with the id {STRANGER}" in " ".join(said.split())
+
+
+def _say_that_there_are_users(listening, told):
+    try:
+        os.setgid(STRANGER)
+        os.setuid(STRANGER)
+        listening.listen()
+        while True:
+            with listening.accept()[0] as connection:
+                connection.sendall(b'{"users": 1}\n')
+                os.write(told, connection.recv(100))
+    finally:
+        os._exit(1)
 
 
 def test_the_prefect_api_requires_a_login(prefect_services):

@@ -1,10 +1,9 @@
 import json
 import os
 import signal
-import socket
-import time
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -17,6 +16,7 @@ from infra.basic_auth import basic_auth_headers
 from infra.checks import check_prefect
 from infra.embedded import ServiceName, start, status, stop
 from infra.settings import DatabaseSettings, Settings
+from tests.supervisor import halted_supervisor, taken_port
 
 POOL = "some pool"  # its name is part of addresses
 WANTED = frozenset({ServiceName.PREFECT, ServiceName.WORKER})
@@ -75,18 +75,6 @@ def _pools(prefect):
     return [pool["name"] for pool in answer.raise_for_status().json()]
 
 
-def _taken(port):
-    """Listen where somebody else did, as soon as all their processes are gone."""
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            return socket.create_server(("127.0.0.1", port))
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-
-
 @pytest.mark.system
 def test_a_server_survives_a_restart_of_its_postgres_with_its_data(settings):
     started = start(settings, wanted=WANTED)
@@ -103,8 +91,10 @@ def test_a_server_survives_a_restart_of_its_postgres_with_its_data(settings):
 def test_a_server_whose_postgres_moved_is_replaced_and_so_is_its_worker(settings):
     started = start(settings, wanted=WANTED)
     before = _pids(settings)
-    os.kill(before[ServiceName.POSTGRES], signal.SIGKILL)
-    with _taken(make_url(started.database.url.get_secret_value()).port):
+    with ExitStack() as taken:
+        with halted_supervisor(settings.home):
+            os.kill(before[ServiceName.POSTGRES], signal.SIGKILL)
+            taken.enter_context(taken_port(make_url(started.database.url.get_secret_value()).port))
         moved = start(settings, wanted=WANTED)
 
     after = _pids(settings)

@@ -1,3 +1,4 @@
+import fcntl
 import os
 import signal
 import stat
@@ -15,6 +16,7 @@ from infra.settings import Settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tests.other_user import STRANGER
+from tests.supervisor import content, supervisor_pid
 from tests.wait import until
 
 WRITERS = "postgres-reelabel_writer"
@@ -73,8 +75,17 @@ def _processes_of(home):
     return found
 
 
+def _addresses(home):
+    return [service.address for service in status(home)]
+
+
 def _running_pids(home):
     return {service.name: service.pid for service in status(home) if service.is_running}
+
+
+def _all_end(home):
+    """Wait until the supervisor has noticed that its last user is gone, and all services have ended."""
+    until(lambda: _processes_of(home) == [], said=lambda: _processes_of(home))
 
 
 def _query(settings, statement):
@@ -132,19 +143,61 @@ def test_a_killed_service_is_restarted_with_its_data(settings, home):
     assert not set(pids.values()) & set(_running_pids(home).values())
 
 
-def test_the_record_of_a_dead_process_is_harmless(settings, home):
-    start(settings, wanted=POSTGRES)
-    stop(home)
-    record_path = home / "run" / "postgres.json"
-    # The id now belongs to somebody else: this very process, which must survive.
-    record_path.write_text(f'{{"process": {{"pid": {os.getpid()}, "start_ticks": 1}}, "port": 1, "label": ""}}')
-    assert _running_pids(home) == {}
+def test_a_service_that_is_killed_while_in_use_comes_back_and_the_next_command_works(home):
+    command = _command(home, BOTH)
+    assert [command.stdout.readline() for _ in range(2)] == ["begins\n", "has its services\n"]
+    before, addresses = _running_pids(home), _addresses(home)
+    for pid in before.values():
+        os.kill(pid, signal.SIGKILL)
 
+    until(lambda: set(_running_pids(home)) == BOTH and not {*before.values()} & {*_running_pids(home).values()})
+    with running(Settings(home=home), wanted=BOTH) as settings:
+        assert _query(settings, "SELECT 1") == (1,)
+        assert ObjectStore(settings.store).write_new(f"{settings.store.uri}/a", b"frames")
+        assert _addresses(home) == addresses
+
+    command.communicate(timeout=120)
+    assert _processes_of(home) == []
+
+
+def test_a_service_that_dies_again_and_again_is_not_started_forever(settings, home):
+    log = home / "logs" / "supervisor.log"
+    for restarts in range(4):
+        assert content(log).count(b"it is started again") == restarts
+        start(settings, wanted=POSTGRES)  # returns once it is ready
+        os.kill(_running_pids(home)[ServiceName.POSTGRES], signal.SIGKILL)
+        until(lambda restarts=restarts: content(log).count(b" ended ") == restarts + 1, said=lambda: content(log))
+
+    assert b"it is not started until somebody asks" in content(log)
+    assert _running_pids(home) == {}
     assert _query(start(settings, wanted=POSTGRES), "SELECT 1") == (1,)
 
-    record_path.write_text("damaged")
-    stop(home)
+
+def test_services_end_with_a_supervisor_that_is_killed_and_the_next_command_starts_them_again(settings, home):
+    start(settings, wanted=BOTH)
+    os.kill(supervisor_pid(home), signal.SIGKILL)
+    _all_end(home)
+    assert _running_pids(home) == {}
+
+    assert _query(start(settings, wanted=BOTH), "SELECT 1") == (1,)
+
+
+def test_a_home_folder_may_have_a_long_path(tmp_path):
+    home = tmp_path / ("long" * 30) / ("path" * 30)
+    with running(Settings(home=home), wanted=POSTGRES) as started:
+        assert _query(started, "SELECT 1") == (1,)
     assert _processes_of(home) == []
+
+
+def test_a_forked_process_does_not_keep_the_services_of_a_command(settings, home):
+    with running(settings, wanted=POSTGRES):
+        forked = os.fork()
+        if not forked:
+            signal.pause()
+            os._exit(0)
+    assert _processes_of(home) == []
+    os.kill(forked, signal.SIGKILL)
+    os.waitpid(forked, 0)
 
 
 def test_commands_share_services_and_the_last_one_stops_them(home):
@@ -205,22 +258,18 @@ def test_an_interrupted_command_leaves_no_process(home, number, after_s):
 
     assert command.returncode not in {0, None}
     assert number == signal.SIGTERM or time.monotonic() - began_s < 10
-    assert _processes_of(home) == []
+    _all_end(home)
 
 
-@pytest.mark.system
-def test_services_of_a_killed_command_are_stopped_by_the_next_one(home):
+def test_services_of_a_killed_command_end(home):
     command = _command(home, POSTGRES)
     command.stdout.readline()
     command.stdout.readline()
+    assert set(_running_pids(home)) == POSTGRES
     command.kill()
     command.communicate()
-    pids = _running_pids(home)
 
-    with running(Settings(home=home), wanted=POSTGRES):
-        assert _running_pids(home) == pids
-
-    assert _processes_of(home) == []
+    _all_end(home)
 
 
 def test_services_that_the_user_provides_are_not_started(home, tmp_path):
@@ -304,20 +353,26 @@ def test_services_of_a_moved_folder_are_started_again_where_it_is_now(settings, 
     assert _processes_of(home) == []
 
 
-def test_a_service_that_runs_where_nobody_sees_it_is_not_started_again(settings, home, monkeypatch):
-    monkeypatch.setattr("infra.embedded.home._RELEASED_WITHIN_S", 0.0)
-    start(settings, wanted=POSTGRES)
-    elsewhere = {path: path.read_text() for path in (home / "run").glob("*.json")}
-    for path in elsewhere:  # in another container, its process id means nothing
-        path.write_text('{"process": {"pid": 0, "start_ticks": 1}, "port": 1, "label": ""}')
-    monkeypatch.setattr("infra.embedded.lifecycle.end_marked", lambda _marker: None)  # nor is it found
+def test_services_that_run_where_nobody_sees_them_are_not_started_again(settings, home):
+    lock = Home(home).open_lock()
+    fcntl.flock(lock, fcntl.LOCK_EX)  # as the supervisor on another machine does, whose socket leads nowhere here
 
-    with pytest.raises(ConfigurationError, match=r"embedded postgres of .* is running where .* cannot see it"):
+    with pytest.raises(ConfigurationError, match=r"services of .* are running where this process cannot reach them"):
         start(settings, wanted=POSTGRES)
 
-    for path, text in elsewhere.items():
-        path.write_text(text)
+    os.close(lock)
     assert _query(start(settings, wanted=POSTGRES), "SELECT 1") == (1,)
+
+
+@pytest.mark.system
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may have a network of its own")
+def test_services_of_another_container_are_not_used(settings, home):
+    start(settings, wanted=POSTGRES)
+    command = ["unshare", "--net", sys.executable, "-c", COMMAND, str(home), "postgres"]
+
+    said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stderr
+
+    assert "running where this process cannot reach them, such as in another container" in said
 
 
 @pytest.mark.system

@@ -1,0 +1,415 @@
+"""How commands use the services of a home folder, through its supervisor, which they start if there is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from infra.embedded.full_disk import full_disk_named
+from infra.embedded.home import IS_ELSEWHERE, Home, ServiceName, network
+from infra.embedded.postgres import Postgres, forget_variables
+from infra.embedded.prefect_server import PrefectServer
+from infra.embedded.processes import MARKER, kill_children
+from infra.embedded.s3_server import S3Server
+from infra.embedded.worker import worker_environment
+from infra.interrupts import at_forced_end
+from reelabel.errors import ConfigurationError, DiskFullError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from infra.settings import Settings
+
+_ATTEMPTS = 5
+_USES: list[_Use] = []
+at_forced_end(kill_children)  # the services' supervisor notices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceStatus:
+    """The status of a service.
+
+    Attributes:
+        name: The service.
+        pid: Its process id; None if it is not running.
+        address: Its host:port; None if it does not listen.
+        log: The path of its log.
+    """
+
+    name: ServiceName
+    pid: int | None
+    address: str | None
+    log: Path
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is running."""
+        return self.pid is not None
+
+
+@contextmanager
+def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = False) -> Iterator[Settings]:
+    """Run the wanted services, except those that the user has configured, while the caller works.
+
+    They end after the last command that uses them, however it ends. Call it from the main thread. With `keep`, leave
+    the services running for later commands, until `stop`.
+
+    Yields:
+        The settings returned by `start`.
+
+    Raises:
+        ConfigurationError: A service is not installed or does not start.
+        DiskFullError: The disk of their folder is full; also instead of a TransientError of the body.
+    """
+    with full_disk_named(settings.home, starting=True):
+        use = _Use(Home(settings.home))
+    with termination_raises(), use:
+        with full_disk_named(settings.home, starting=True):
+            started = use.start(settings, wanted)
+            if keep:
+                use.keep()
+        with full_disk_named(settings.home) if wanted else nullcontext():
+            yield started
+
+
+def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
+    """Start the wanted services, except those that the user has configured.
+
+    Those that run as they would be started now are left alone. They run for as long as `running` does in this process,
+    else until `stop`, or until this process ends.
+
+    Returns:
+        The settings, with the addresses and passwords of the services filled in.
+
+    Raises:
+        DiskFullError: There is no room for what the services write.
+        ConfigurationError: A service is not installed or does not start, or the folder is not this user's own.
+    """
+    home = Home(settings.home)
+    for use in _USES:
+        if use.home.path == home.path:
+            return use.start(settings, wanted)
+    use = _Use(home)
+    try:
+        return use.start(settings, wanted)
+    except BaseException:
+        use.close()
+        raise
+
+
+def stop(home: Path) -> None:
+    """Stop all services of a home folder, even if they are kept, or others use them."""
+    folder = Home(home)
+    for use in [use for use in _USES if use.home.path == folder.path]:
+        use.forget()
+    while connection := _connected(folder):
+        with connection:
+            connection.send({"stop": True})
+            connection.wait_for_end()
+    folder.end_remains()
+
+
+def status(home: Path) -> list[ServiceStatus]:
+    """Return the status of every service of a home folder."""
+    folder = Home(home)
+    found = _state(folder).get("services", {})
+    return [_status_of(folder, name, found.get(name)) for name in ServiceName]
+
+
+def in_use(home: Path) -> bool:
+    """Return whether a command is using the services of a home folder."""
+    return bool(_state(Home(home)).get("users"))
+
+
+def is_kept(home: Path) -> bool:
+    """Return whether the services of a home folder outlive the commands that use them."""
+    return bool(_state(Home(home)).get("kept"))
+
+
+def missing_services(settings: Settings, wanted: frozenset[ServiceName]) -> frozenset[ServiceName]:
+    """Return which of the wanted services must be embedded.
+
+    Services that the user has configured are omitted. Flows scheduled by the user's Prefect run on the user's
+    workers. The embedded Prefect needs the embedded Postgres, wherever results are stored.
+    """
+    replaced = set()
+    if settings.database.is_set:
+        replaced.add(ServiceName.POSTGRES)
+    if settings.store.uri is not None:
+        replaced.add(ServiceName.S3)
+    if settings.prefect.api_url is not None:
+        replaced |= {ServiceName.PREFECT, ServiceName.WORKER}
+    embedded = wanted - replaced
+    return embedded | {ServiceName.POSTGRES} if ServiceName.PREFECT in embedded else embedded
+
+
+def with_running_services(settings: Settings) -> Settings:
+    """Fill in the addresses of running services; start none, and create no folder.
+
+    Raises:
+        ConfigurationError: Other users can write to the folder, and could name services of theirs.
+    """
+    if not settings.home.exists():
+        return settings
+    home = Home(settings.home)
+    found = _state(home).get("services", {})
+    ports = {name: found[name]["port"] for name in missing_services(settings, frozenset(ServiceName)) if name in found}
+    if ports:
+        home.require_private()
+    return _with_addresses(settings, home, ports)
+
+
+@contextmanager
+def termination_raises() -> Iterator[None]:
+    """Make SIGTERM raise SystemExit, so that it unwinds the command as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _EndedError(Exception):
+    """The supervisor has ended."""
+
+
+class _Connection:
+    """A connection to a supervisor, with what it said of itself."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Wait for what it says.
+
+        Raises:
+            _EndedError: It ended before.
+        """
+        self._socket = connection
+        self._lines = connection.makefile("rb")
+        self.state = self._receive()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(self, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+        """Send a request, and return the answer.
+
+        Raises:
+            _EndedError: The supervisor ended meanwhile.
+        """
+        self.send(request)
+        return self._receive()
+
+    def send(self, request: Mapping[str, Any]) -> None:
+        with suppress(ConnectionError):  # noticed by who waits for the answer
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+
+    def leave(self) -> None:
+        """Use the services no longer; if nobody does, wait until they have ended."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+        self.wait_for_end()
+
+    def wait_for_end(self) -> None:
+        with suppress(OSError):
+            while self._lines.readline():
+                pass
+
+    def close(self) -> None:
+        self._lines.close()
+        self._socket.close()
+
+    def _receive(self) -> dict[str, Any]:
+        try:
+            line = self._lines.readline()
+        except ConnectionError:
+            line = b""
+        if not line:
+            raise _EndedError
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+class _Use:
+    """A command's use of the services: a connection to their supervisor."""
+
+    def __init__(self, home: Home) -> None:
+        """Use nothing yet."""
+        self.home = home
+        self._connection: _Connection | None = None
+        self._is_closed = False
+        self._asking = threading.Lock()
+        _USES.append(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self, settings: Settings, wanted: frozenset[ServiceName]) -> Settings:
+        """Start services; see `start`."""
+        self.home.require_private()
+        ours = missing_services(settings, wanted)
+        if not ours:
+            return _with_addresses(settings, self.home, {})
+        for _ in range(_ATTEMPTS):
+            with suppress(_EndedError), self._asking:
+                return self._start(settings, ours)
+            if self._is_closed:
+                break
+            self._drop()
+        raise ConfigurationError(
+            f"The supervisor of the services of {self.home.path} ended; see its log {self.home.log('supervisor')}."
+        )
+
+    def _start(self, settings: Settings, ours: frozenset[ServiceName]) -> Settings:
+        self._connection = self._connection or _opened(self.home)
+        as_json = settings.log.format == "json"
+        ports = self._ask(start=sorted(ours - {ServiceName.WORKER}), as_json=as_json)["ports"]
+        started = _with_addresses(settings, self.home, {ServiceName(name): port for name, port in ports.items()})
+        if ServiceName.WORKER in ours:
+            environment = worker_environment(self.home, started)
+            pool = settings.prefect.work_pool
+            self._ask(start=[ServiceName.WORKER], as_json=as_json, pool=pool, environment=environment)
+        return started
+
+    def keep(self) -> None:
+        """Let the services outlive their users."""
+        if self._connection:
+            self._connection.ask(keep=True)
+
+    def close(self) -> None:
+        """Use the services no longer; if nobody does, wait until they have ended. A second call does nothing."""
+        self._is_closed = True
+        try:
+            if self._connection:
+                self._connection.leave()
+        finally:
+            self.forget()
+
+    def forget(self) -> None:
+        """Close the connection, as in a forked process, which does not use the services."""
+        self._is_closed = True
+        self._drop()
+        if self in _USES:
+            _USES.remove(self)
+
+    def _drop(self) -> None:
+        if self._connection:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+        if self._connection is None:
+            raise _EndedError
+        answer = self._connection.ask(**request)
+        if "error" in answer:
+            raise (DiskFullError if answer["error"] == DiskFullError.__name__ else ConfigurationError)(
+                answer["message"]
+            )
+        return answer
+
+
+def _forget_all() -> None:
+    for use in [*_USES]:
+        use.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+def _opened(home: Home) -> _Connection:
+    """Connect to the supervisor of a folder, which is started if there is none.
+
+    Raises:
+        ConfigurationError: It does not start, or runs elsewhere.
+    """
+    while True:
+        while connection := _connected(home):
+            if connection.state["network"] != network():
+                connection.close()
+                raise _elsewhere(home)
+            if connection.state["home"] == str(home.path) and not connection.state["ending"]:
+                return connection
+            with connection:  # the folder was moved: the services would not find their files
+                connection.send({"stop": True})
+                connection.wait_for_end()
+        _start_supervisor(home)
+
+
+def _connected(home: Home) -> _Connection | None:
+    while connection := home.connect():
+        with suppress(_EndedError):
+            return _Connection(connection)
+        connection.close()
+    return None
+
+
+def _start_supervisor(home: Home) -> None:
+    done = subprocess.run(  # noqa: S603 - our own module
+        [sys.executable, "-P", "-m", "infra.embedded.supervisor", str(home.path)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env={**os.environ, MARKER: f"supervisor:{home.path}"},
+        start_new_session=True,
+        check=False,
+    )
+    if done.returncode == IS_ELSEWHERE:
+        raise _elsewhere(home)
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise ConfigurationError(f"The supervisor of the services of {home.path} does not start: {last}")
+
+
+def _elsewhere(home: Home) -> ConfigurationError:
+    return ConfigurationError(
+        f"The services of {home.path} are running where this process cannot reach them, such as in another container "
+        "or on another machine; stop them there with `reelabel down`, or set REELABEL_HOME to another folder."
+    )
+
+
+def _state(home: Home) -> Mapping[str, Any]:
+    """Return what the supervisor of a folder says of itself; nothing if there is none."""
+    connection = _connected(home)
+    if connection is None:
+        return {}
+    with connection:
+        return connection.state
+
+
+def _status_of(home: Home, name: ServiceName, found: Mapping[str, int] | None) -> ServiceStatus:
+    if found is None:
+        return ServiceStatus(name=name, pid=None, address=None, log=home.log(name))
+    address = f"127.0.0.1:{found['port']}" if name != ServiceName.WORKER else None
+    return ServiceStatus(name=name, pid=found["pid"], address=address, log=home.log(name))
+
+
+def _with_addresses(settings: Settings, home: Home, ports: Mapping[ServiceName, int]) -> Settings:
+    """Fill in the addresses of services, given their ports on 127.0.0.1."""
+    updates: dict[str, object] = {"home": home.path}
+    if ServiceName.POSTGRES in ports and not settings.database.is_set:
+        forget_variables()
+        updates["database"] = Postgres(home).database(ports[ServiceName.POSTGRES], settings.database)
+    if ServiceName.S3 in ports:
+        updates["store"] = S3Server(home).store(ports[ServiceName.S3], settings.store)
+    if ServiceName.PREFECT in ports:
+        updates["prefect"] = PrefectServer(home).reached(ports[ServiceName.PREFECT], settings.prefect)
+    return settings.model_copy(update=updates)

@@ -1,0 +1,46 @@
+"""The supervisor of embedded services, seen from outside."""
+
+import os
+import signal
+import socket
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def supervisor_pid(home):
+    """The process id of a folder's supervisor."""
+    named = f"infra.embedded.supervisor\0{home}\0".encode()
+    (pid,) = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if named in content(path)]
+    return pid
+
+
+@contextmanager
+def halted_supervisor(home):
+    """Halt the supervisor, so that it does not start what is killed meanwhile."""
+    pid = supervisor_pid(home)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def taken_port(port):
+    """Listen where somebody else did, as soon as all their processes are gone."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return socket.create_server(("127.0.0.1", port))
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def content(path):
+    """What a file holds; nothing if it is gone."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
