@@ -8,7 +8,7 @@ from flows.cli.console import ERRORS, print_line, require_parent_folder
 from flows.cli.context import running_services
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError, NoIndexError
-from reelabel.frames.extractor import stat_video
+from reelabel.frames.fetch import stat_video
 from reelabel.sources.object_info import redact_uri
 from tasks.frame_cache.pool import decode_pool, video_limits, video_store
 from tasks.report.replay import render_replay
