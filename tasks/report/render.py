@@ -76,7 +76,6 @@ def environment() -> Environment:
         "interval_points": lambda found: f"{found.low * 100:+.1f} to {found.high * 100:+.1f}",
         "value": lambda value: "none" if value is None else str(value),
         "uncut": _uncut,
-        "anchor": _anchor,
         "short": _short,
         "quoted": lambda text: shlex.quote(printable(text)),
         "job_link": lambda job_id, shown: (
@@ -217,14 +216,12 @@ def read(name: str, *, package: str = "tasks.report") -> str:
     return (files(package) / "assets" / name).read_text(encoding="utf-8").strip()
 
 
-def page_value(text: str) -> str:
-    """Return a text as pages show it: with pictures of invisible characters, and cut if it is long."""
-    shown, limit = printable(text, keep="\n\t"), _limit.get()
-    return shown if len(shown) <= limit else f"{shown[:limit]}... ({len(shown):,} characters)"
-
-
 def _shown_text(value: Any) -> Any:  # noqa: ANN401 - any value of the page
-    return page_value(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    """Return a text with pictures of invisible characters, cut if it is long; and any other value as it is."""
+    if not isinstance(value, str) or isinstance(value, Markup):  # our own, or escaped already
+        return value
+    shown, limit = printable(value, keep="\n\t"), _limit.get()
+    return shown if len(shown) <= limit else f"{shown[:limit]}... ({len(shown):,} characters)"
 
 
 def _uncut(text: str) -> Markup:

@@ -211,6 +211,18 @@ def test_a_failed_job_shows_why_and_where():
     assert "There is no video. · failed in stage fetch" in card
 
 
+def test_an_image_has_no_timeline():
+    image = strip(count=1, duration_s=0.0, fps=0.0, total_frames=1, keyframe_times_s=None)
+    media = [{"kind": "image", "uri": "image.file", "strip": image, "no_strip": ""}]
+
+    card = cards_of(render_run(report(jobs=[job_card(media=media), job_card("other")])))["clip-7"]
+
+    assert "1. Image <code>image.file</code>" in card
+    assert card.count("<img") == 1
+    assert "<svg" not in card
+    assert "Replay its picks" not in card
+
+
 def test_the_slowest_jobs_have_the_time_of_the_image_text_model_if_questions_chose_frames():
     assert '<th scope="col" class="number">embed</th>' not in render_run(report())
 
