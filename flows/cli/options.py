@@ -37,6 +37,9 @@ def example(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 Dataset = Annotated[
     str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
 ]
+IdFile = Annotated[
+    str | None, typer.Option(metavar="FILE", hidden=True, help="Write the run's id to this file before the run starts.")
+]
 Choice = TypeVar("Choice", bound=BaseModel)
 
 

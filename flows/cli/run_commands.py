@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import Dataset, example, with_describing, with_overrides, with_selection
+from flows.cli.options import Dataset, IdFile, example, with_describing, with_overrides, with_selection
 from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
 from infra.settings.describe import DescribeOptions  # noqa: TC001 - defines a command's options
 from reelabel.errors import ConfigurationError
@@ -54,6 +54,7 @@ def classify(  # noqa: PLR0913 - a command's options
             help="Estimate keyframe coverage and cost from a sample (at most 30 s); label nothing.",
         ),
     ] = False,
+    id_file: IdFile = None,
 ) -> None:
     """Label the jobs of a manifest, or one question about each video of a folder; valid labels are kept."""
     if session is not None:
@@ -73,6 +74,7 @@ def classify(  # noqa: PLR0913 - a command's options
         dataset=dataset,
         force=force,
         keep_going=keep_going,
+        id_file=id_file,
     )
     raise typer.Exit(forecast_classify(options) if dry_run else run_classify(options))
 
@@ -92,6 +94,7 @@ def describe(
         bool,
         typer.Option("--keep-going", help="Describe the valid rows, list the others in ./rejected.csv, and exit 1."),
     ] = False,
+    id_file: IdFile = None,
 ) -> None:
     """Tag, caption and find the scenes of the videos of a manifest; described videos are skipped.
 
@@ -99,7 +102,8 @@ def describe(
     """
     from flows.cli.runs.run import run_describe  # noqa: PLC0415 - Prefect takes a second to import
 
-    raise typer.Exit(run_describe(manifest, options=options, dataset=dataset, force=force, keep_going=keep_going))
+    code = run_describe(manifest, options=options, dataset=dataset, force=force, keep_going=keep_going, id_file=id_file)
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -131,6 +135,7 @@ def backfill(  # noqa: PLR0913 - a command's options
     manifest: Annotated[str | None, typer.Option(help="Default: the manifest of --run, or of the last run.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Default: the dataset of the manifest's last run.")] = None,
     overrides: SpecOverrides,
+    id_file: IdFile = None,
 ) -> None:
     """Rerun selected jobs, by id or by outcome.
 
@@ -148,6 +153,7 @@ def backfill(  # noqa: PLR0913 - a command's options
         force=force,
         submit=submit,
         wait=wait,
+        id_file=id_file,
     )
     raise typer.Exit(run_backfill(options, dry_run=dry_run))
 

@@ -54,6 +54,7 @@ class BackfillOptions:
         force: Also answer jobs that have a valid label.
         submit: Submit to the deployment instead of running here.
         wait: Wait until a submitted run has ended.
+        id_file: Where the run's id is written before it starts here.
     """
 
     selection: Selection
@@ -65,6 +66,7 @@ class BackfillOptions:
     force: bool
     submit: bool
     wait: bool
+    id_file: str | None = None
 
 
 def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
@@ -102,7 +104,7 @@ def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
         if options.submit:
             print_line(earlier.name_specs(None))
             return _submit(parameters, settings, wait=options.wait)
-        return run_locally("backfill", parameters)
+        return run_locally("backfill", parameters, options.id_file)
 
 
 def mark(run: str, *, is_reference: bool) -> None:

@@ -31,6 +31,7 @@ class ClassifyOptions:
     Attributes:
         source: The manifest, or the videos of the question.
         question: What is asked about each video; None if the manifest has the questions.
+        id_file: Where the run's id is written before the run starts.
     """
 
     source: str
@@ -39,6 +40,7 @@ class ClassifyOptions:
     dataset: str | None
     force: bool
     keep_going: bool
+    id_file: str | None = None
 
     def find_videos(self) -> VideoJobs | None:
         """List the videos of the question, and say what is left out; return None for a manifest.
@@ -92,5 +94,6 @@ def run_classify(options: ClassifyOptions) -> int:
     }
     with model_ahead("classify", parameters), ready_to_run() as settings:
         parameters["manifest"] = options.manifest_uri(videos, settings)
-        code = print_summary(settings, run_flow_locally("classify", parameters, settings))
+        run_id = run_flow_locally("classify", parameters, settings, id_file=options.id_file)
+        code = print_summary(settings, run_id)
     return 1 if videos and videos.left_out else code

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.cli.console import print_line
@@ -39,23 +40,44 @@ _CANCEL_TIMEOUT_S = 4  # a command ends within ten seconds of Ctrl-C
 _POLL_S = 0.2
 
 
-def run_describe(manifest: str, *, options: DescribeOptions, **parameters: Any) -> int:  # noqa: ANN401 - the flow's own
+def run_describe(
+    manifest: str,
+    *,
+    options: DescribeOptions,
+    id_file: str | None,
+    **parameters: Any,  # noqa: ANN401 - the flow's own
+) -> int:
     """Describe the videos of a manifest in this process and print the summary; return the exit code."""
     if not manifest:
         raise ConfigurationError("No manifest given; use a Parquet file or a glob.")
     chosen = options.model_dump(mode="json", exclude_none=True)
-    return run_locally("describe", {"manifest": absolute_uri(manifest), "options": chosen} | parameters)
+    return run_locally("describe", {"manifest": absolute_uri(manifest), "options": chosen} | parameters, id_file)
 
 
-def run_locally(kind: str, parameters: dict[str, Any]) -> int:
+def run_locally(kind: str, parameters: dict[str, Any], id_file: str | None = None) -> int:
     """Run a flow in this process with a progress bar, and print its summary; return the exit code."""
     with model_ahead(kind, parameters), ready_to_run() as settings:
-        run_id = run_flow_locally(kind, parameters, settings)
+        run_id = run_flow_locally(kind, parameters, settings, id_file=id_file)
         return print_summary(settings, run_id)
 
 
-def run_flow_locally(kind: str, parameters: dict[str, Any], settings: Settings, *, is_watched: bool = True) -> UUID:
-    """Run `classify`, `describe` or `backfill` in this process, with progress if it is watched; return the run's id."""
+def run_flow_locally(
+    kind: str,
+    parameters: dict[str, Any],
+    settings: Settings,
+    *,
+    id_file: str | None = None,
+    is_watched: bool = True,
+) -> UUID:
+    """Run `classify`, `describe` or `backfill` in this process; return the run's id.
+
+    Args:
+        kind: Which flow.
+        parameters: Its parameters.
+        settings: With the addresses of running services.
+        id_file: Where the run's id is written before the run starts.
+        is_watched: Show its progress.
+    """
     from prefect.client.orchestration import get_client  # noqa: PLC0415
 
     from flows.backfill import backfill  # noqa: PLC0415
@@ -65,6 +87,8 @@ def run_flow_locally(kind: str, parameters: dict[str, Any], settings: Settings, 
     with get_client(sync_client=True) as client:
         flow: Any = {"classify": classify, "describe": describe, "backfill": backfill}[kind]
         flow_run = client.create_flow_run(flow, parameters=parameters, tags=[TAG])
+    if id_file is not None:
+        Path(id_file).write_text(f"{flow_run.id}\n")
     with connected(settings.database) as engine:
         with show_progress(engine, flow_run.id) if is_watched else contextlib.nullcontext():
             said = run_flow_here(flow, flow_run, parameters)

@@ -1,0 +1,475 @@
+"""The service as an application of Ray Serve: `serve run flows.serve.ray:application`.
+
+Four deployments scale on their own: the ingress, which clients ask; the decoder, which answers requests with the models
+of the engine and the encoder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from ray import serve
+from ray.exceptions import RayActorError, RayTaskError
+from ray.serve.config import AutoscalingConfig, BackpressureConfig
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+
+from flows.run.spec import engine_settings, make_spec
+from flows.serve.app import make_app
+from flows.serve.engines import with_uploads
+from flows.serve.refusals import RequestRefusedError
+from flows.serve.requests import analyze, classify
+from flows.serve.requests.analyze import analyze_router
+from flows.serve.requests.analyzer import Analyzer
+from flows.serve.requests.classifier import Classifier
+from flows.serve.requests.classify import classify_router
+from flows.serve.requests.route import with_rest
+from flows.serve.requests.service import open_service
+from flows.serve.requests.uploads import Uploads
+from infra.database.connect import connected
+from infra.settings import load_settings
+from infra.telemetry import start_metrics
+from infra.validation import first_fault
+from reelabel.errors import ConfigurationError, ReelabelError
+from reelabel.temporary import temporary_folder
+from reelabel.waiting import AbandonedError, go_on
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import EngineTimes
+from tasks.domain import ONE_VIDEO
+from tasks.embedding.backend import towers_card
+from tasks.embedding.opened import open_towers
+from tasks.frame_cache.pool import decode_pool
+from tasks.model.backend import backend_of, open_backend
+from tasks.model.lifetime import Lifetime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+    from fastapi import FastAPI
+
+    from flows.serve.requests.analyze import AnalyzeRequest
+    from flows.serve.requests.classify import ClassifyRequest
+    from infra.settings import Settings
+    from reelabel_engine.protocol import Batch, EngineInfo, TowersInfo
+    from tasks.model.backend import Reply
+
+Result = TypeVar("Result")
+_MIB = 1024**2
+_RETRY_AFTER_S = 5.0
+_POLL_S = 0.25
+_MAX_REPLICAS = 8
+# Requests in progress at a replica of the decoder for each of its processes: some wait for models meanwhile.
+_REQUESTS_PER_PROCESS = 4
+# Of a core, so that one of each deployment fits on two cores: the ingress, and a model that has no GPU to be fed.
+_INGRESS_CPUS, _MODEL_CPUS = 0.2, 0.4
+# A replica of the ingress refuses by itself, and says in its own words why, what has no place.
+_REFUSED_PER_PLACE = 8
+
+
+class Arguments(BaseModel):
+    """Arguments of the application, as `serve run` takes them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    gpus: bool = Field(default=True, description="Whether the engine and the encoder take GPUs.")
+
+
+def application(arguments: dict[str, str]) -> serve.Application:
+    """Build the application; each of its replicas reads the settings of its own machine.
+
+    Args:
+        arguments: See `Arguments`.
+
+    Raises:
+        ConfigurationError: The arguments or settings cannot be used, or anybody could ask.
+    """
+    try:
+        chosen = Arguments.model_validate(arguments)
+    except ValidationError as error:
+        where, value, clause = first_fault(error)
+        raise ConfigurationError(f"Argument {where} {value}: {clause}.") from None
+    settings = _checked(load_settings())
+    load, model, processes = settings.serve.load, settings.model, settings.extract.processes or 1
+    places = settings.serve.max_requests
+    engine = encoder = None
+    if "classify" in load:
+        has_engine = chosen.gpus and model.backend != "openai"
+        gpus = model.tensor_parallel_size * _count(model.engines) if has_engine else 0
+        engine = _deploy(Engine, settings, target=places, cpus=_cpus(gpus), gpus=gpus).bind()
+    if "analyze" in load:
+        gpus = _count(settings.describe.engines) if chosen.gpus else 0
+        encoder = _deploy(Encoder, settings, target=places, cpus=_cpus(gpus), gpus=gpus).bind()
+    decoder = _deploy(Decoder, settings, target=processes * _REQUESTS_PER_PROCESS, cpus=processes).bind(engine, encoder)
+    ingress = _deploy(
+        serve.ingress()(Ingress), settings, target=places / 2, most=places * _REFUSED_PER_PLACE, cpus=_INGRESS_CPUS
+    )
+    return ingress.bind(decoder)
+
+
+def _checked(settings: Settings) -> Settings:
+    """Return the settings, if several machines can serve by them."""
+    if settings.serve.token is None and not settings.serve.without_token:
+        raise ConfigurationError(
+            "Ray Serve's address is not set here, so others may reach it: set serve.token, or "
+            "serve.without_token if a proxy in front of the service asks for logins."
+        )
+    if settings.store.uri is None or settings.database.url is None:
+        raise ConfigurationError(
+            "The machines of a cluster share a store and a database: set store.uri and database.url."
+        )
+    if {*settings.serve.load} <= {"live"}:
+        raise ConfigurationError("Live sessions stay on one machine: name classify or analyze in serve.load.")
+    return settings
+
+
+def _count(engines: int | str) -> int:
+    """Return how many engines a replica has; one if it takes what is there."""
+    return engines if isinstance(engines, int) else 1
+
+
+def _cpus(gpus: int) -> float:
+    """Return the CPUs of a replica with so many GPUs."""
+    return gpus or _MODEL_CPUS
+
+
+def _deploy(
+    deployed: type[Any],
+    settings: Settings,
+    *,
+    target: float,
+    most: int | None = None,
+    cpus: float,
+    gpus: int = 0,
+) -> serve.Deployment:
+    """Return a deployment that scales by its requests in progress, unless a file of `serve deploy` sets it otherwise.
+
+    Args:
+        deployed: Its class.
+        settings: Limits of requests.
+        target: Requests in progress for each replica.
+        most: Most of them for each replica, and as many wait for each that asks; None is twice the target.
+        cpus: CPUs of each.
+        gpus: GPUs of each.
+    """
+    most = most or round(2 * target)
+    return serve.deployment(
+        ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
+        autoscaling_config=AutoscalingConfig(
+            min_replicas=1, max_replicas=_MAX_REPLICAS, target_ongoing_requests=target
+        ),
+        max_ongoing_requests=most,
+        max_queued_requests=most,
+        backpressure_config=BackpressureConfig(status_code=429, retry_after_s=_RETRY_AFTER_S),
+        graceful_shutdown_timeout_s=settings.serve.stop_timeout_s,
+    )(deployed)
+
+
+class Ingress:
+    """The deployment that clients ask."""
+
+    def __init__(self, decoder: Any) -> None:  # noqa: ANN401 - a handle
+        """Open what the routes share.
+
+        Args:
+            decoder: Works requests out.
+
+        Raises:
+            DiskFullError: There is no space for uploads.
+        """
+        settings = load_settings()
+        # Ray Serve listens, for others than this machine if so told: only the token decides who may ask.
+        listening = settings.serve.model_copy(update={"host": "0.0.0.0"})  # noqa: S104
+        start_metrics(settings.metrics, page=True)
+        self._stack = ExitStack()
+        self._service = self._stack.enter_context(open_service(settings.model_copy(update={"serve": listening})))
+        self._decoder = decoder
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        """Return the application."""
+        handle, load = self._decoder, self._service.settings.serve.load
+        routers = []
+        if "analyze" in load:
+            routers.append(analyze_router(partial(_ask, handle.analyze)))
+        if "classify" in load:
+            routers.append(classify_router(partial(_ask, handle.classify)))
+        return make_app(self._service, routers)
+
+    def __del__(self) -> None:
+        """Remove the uploads."""
+        self._stack.close()
+
+
+def _ask(method: Any, asked: BaseModel, upload: str | None) -> Any:  # noqa: ANN401
+    """Have a request worked out; its time is counted here, with the way there and back."""
+    began_s = time.perf_counter()
+    video = Path(upload).read_bytes() if upload else None
+    answer = call(method, asked, video)
+    total_ms = (time.perf_counter() - began_s) * 1e3
+    stage_ms = {name: ms for name, ms in answer.stage_ms.items() if name != "other"}
+    return answer.model_copy(update={"stage_ms": with_rest(stage_ms, total_ms), "total_ms": total_ms})
+
+
+class Decoder:
+    """The deployment that decodes videos in the sandbox, and keeps frames and embeddings in the caches."""
+
+    async def __init__(self, engine: Any, encoder: Any) -> None:  # type: ignore[misc]  # noqa: ANN401 - Ray's
+        """Open what `serve.load` needs, as the settings of this machine say.
+
+        Args:
+            engine: Handle of the deployment that answers questions; None answers none.
+            encoder: Handle of the one that embeds frames; None describes no video.
+
+        Raises:
+            ConfigurationError: The settings conflict, or a bank cannot be used.
+            ModelError: The model cannot be used.
+        """
+        await asyncio.to_thread(self._open, engine, encoder)  # other deployments cannot be waited for in the event loop
+
+    def _open(self, engine: Any, encoder: Any) -> None:  # noqa: ANN401
+        with ExitStack() as stack:
+            folder = stack.enter_context(temporary_folder("upload"))
+            settings = with_uploads(load_settings(), folder)
+            start_metrics(settings.metrics)
+            self._uploads = Uploads(folder, max_bytes=settings.serve.max_upload_mib * _MIB)
+            pool = stack.enter_context(decode_pool(settings, processes=settings.extract.processes or 1, ahead=True))
+            if encoder:
+                self._analyzer = stack.enter_context(Analyzer(settings, pool=pool, towers=RemoteTowers(encoder)))
+                self._analyzer.wait_ready()
+            if engine:
+                database = stack.enter_context(connected(settings.database))
+                self._classifier = stack.enter_context(
+                    Classifier(settings, pool=pool, database=database, engine=RemoteEngine(engine))
+                )
+                self._classifier.wait_ready()
+            self._stack = stack.pop_all()
+
+    def classify(self, asked: ClassifyRequest, video: bytes | None) -> object:
+        """Answer a question, with the bytes of its video if that was uploaded."""
+        with self._kept(video) as upload:
+            return outcome_of(partial(classify.answer, self._classifier, asked, upload))
+
+    def analyze(self, asked: AnalyzeRequest, video: bytes | None) -> object:
+        """Describe a video, with its bytes if it was uploaded."""
+        with self._kept(video) as upload:
+            return outcome_of(partial(analyze.answer, self._analyzer, asked, upload))
+
+    @contextmanager
+    def _kept(self, video: bytes | None) -> Iterator[str | None]:
+        """Yield the path of an uploaded video on this machine."""
+        if video is None:
+            yield None
+            return
+        with self._uploads.receive() as upload:
+            upload.write(video)
+            with self._uploads.keep(upload) as path:
+                yield path
+
+    def __del__(self) -> None:
+        """End its processes."""
+        if hasattr(self, "_stack"):
+            self._stack.close()
+
+
+class _Model:
+    """A deployment that holds a model; Ray Serve replaces a replica whose model cannot be loaded any more."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._fault: ModelError | None = None
+
+    def check_health(self) -> None:
+        """Tell Ray Serve whether the model can be used.
+
+        Raises:
+            ModelError: It cannot be loaded again.
+        """
+        if self._fault:
+            raise self._fault
+
+    def _outcome(self, work: Callable[[], object]) -> object:
+        outcome = outcome_of(work)
+        if isinstance(outcome, ModelError):
+            self._fault = outcome
+        return outcome
+
+    def __del__(self) -> None:
+        """End its processes."""
+        self._stack.close()
+
+
+class Engine(_Model):
+    """The deployment that answers questions: the engine, or whatever `model.backend` names."""
+
+    def __init__(self) -> None:
+        """Load the model, as the settings of this machine say.
+
+        Raises:
+            ModelError: The model cannot be loaded.
+            ConfigurationError: The settings conflict, or a server cannot be reached.
+        """
+        super().__init__()
+        settings = load_settings()
+        backend = backend_of(settings)
+        card = backend.card(None, settings)
+        spec = make_spec(card, settings)
+        opened = open_backend(backend, card, engine_settings(settings, spec), sampling=spec.sampling, media=ONE_VIDEO)
+        self._backend = self._stack.enter_context(opened)
+        self._info = self._backend.wait_ready()
+
+    def info(self) -> EngineInfo:
+        """Return what the engine reports."""
+        return self._info
+
+    def answer(self, batch: Batch) -> object:
+        """Answer a batch, as `InferenceBackend.answer`."""
+        return self._outcome(partial(self._backend.answer, batch))
+
+
+class Encoder(_Model):
+    """The deployment that embeds frames and texts: the towers of an image-text model."""
+
+    def __init__(self) -> None:
+        """Load the model, as the settings of this machine say.
+
+        Raises:
+            ModelError: The model cannot be loaded.
+            ConfigurationError: There are fewer GPUs than towers, or no such backend.
+        """
+        super().__init__()
+        settings = load_settings()
+        self._towers = self._stack.enter_context(closing(open_towers(settings, towers_card(settings))))
+        self._towers.start()
+        self._info = self._towers.wait_ready()
+
+    def info(self) -> TowersInfo:
+        """Return what the towers report."""
+        return self._info
+
+    def embed_frames(self, videos: Sequence[npt.NDArray[np.uint8]]) -> object:
+        """Embed frames, as `EmbeddingBackend.embed_frames`."""
+        return self._outcome(partial(self._towers.embed_frames, videos))
+
+    def embed_texts(self, texts: Sequence[str]) -> object:
+        """Embed texts, as `EmbeddingBackend.embed_texts`."""
+        return self._outcome(partial(self._towers.embed_texts, texts))
+
+    def count_tokens(self, texts: Sequence[str]) -> object:
+        """Count tokens, as `EmbeddingBackend.count_tokens`."""
+        return self._outcome(partial(self._towers.count_tokens, texts))
+
+
+class _RemoteModel(Lifetime):
+    """The replicas of a model's deployment, which Ray Serve starts and ends."""
+
+    def __init__(self, handle: Any) -> None:  # noqa: ANN401 - Ray's
+        """Take the handle of the deployment."""
+        self._handle = handle
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def wait_ready(self) -> Any:  # noqa: ANN401 - `EngineInfo` or `TowersInfo`
+        """Wait until a replica has loaded the model; return what it reports."""
+        return call(self._handle.info)
+
+
+class RemoteEngine(_RemoteModel):
+    """`Engine` as an `InferenceBackend`; its methods raise what `call` raises."""
+
+    engines = 1
+    times = EngineTimes()
+
+    def answer(self, batch: Batch) -> list[Reply]:
+        """Answer a batch."""
+        replies: list[Reply] = call(self._handle.answer, batch)
+        return replies
+
+
+class RemoteTowers(_RemoteModel):
+    """`Encoder` as an `EmbeddingBackend`; its methods raise what `call` raises."""
+
+    def embed_frames(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
+        """Embed frames."""
+        vectors: npt.NDArray[np.float32] = call(self._handle.embed_frames, videos)
+        return vectors
+
+    def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Embed texts."""
+        vectors: npt.NDArray[np.float32] = call(self._handle.embed_texts, texts)
+        return vectors
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Count tokens."""
+        counted: list[int] = call(self._handle.count_tokens, texts)
+        return counted
+
+
+def outcome_of(work: Callable[[], Result]) -> Result | ReelabelError:
+    """Work; return the result, or the error that explains itself: if raised, Ray would wrap it, and log its stack."""
+    try:
+        return work()
+    except ReelabelError as error:
+        return error
+
+
+def call(method: Any, *arguments: object) -> Any:  # noqa: ANN401 - Ray's
+    """Call a method that returns an `outcome_of`, and wait; in a thread, as an event loop must not wait.
+
+    What a replica worked on when it was lost is asked of another one, once.
+
+    Args:
+        method: Of a deployment's handle.
+        arguments: Its arguments.
+
+    Raises:
+        RequestRefusedError: All replicas are busy, or those that worked on it were lost.
+        AbandonedError: Nobody waits.
+        ReelabelError: As the method has returned it.
+    """
+    try:
+        try:
+            outcome = _wait(method.remote(*arguments))
+        except RayActorError:
+            outcome = _wait(method.remote(*arguments))
+    except BackPressureError:
+        raise RequestRefusedError(
+            "All replicas are busy; try again after the seconds in Retry-After.",
+            code="busy",
+            status=HTTPStatus.TOO_MANY_REQUESTS,
+            retry_after_s=_RETRY_AFTER_S,
+        ) from None
+    except (RayActorError, DeploymentUnavailableError):
+        raise RequestRefusedError(
+            "The replicas that worked on this request were lost; try again after the seconds in Retry-After.",
+            code="replica_lost",
+            status=HTTPStatus.SERVICE_UNAVAILABLE,
+            retry_after_s=_RETRY_AFTER_S,
+        ) from None
+    if isinstance(outcome, ReelabelError):
+        raise outcome
+    return outcome
+
+
+def _wait(response: Any) -> Any:  # noqa: ANN401
+    try:
+        while True:
+            try:
+                return response.result(timeout_s=_POLL_S)
+            except TimeoutError as error:
+                if isinstance(error, RayTaskError):  # the method's own
+                    raise
+                go_on()
+    except AbandonedError:
+        response.cancel()
+        raise

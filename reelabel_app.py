@@ -1,0 +1,262 @@
+"""Start runs from Python, and read their rows.
+
+    from reelabel_app import classify, results
+
+    run = classify("/videos", prompt="Is there a person?", choices=["yes", "no"])
+    run.rows().filter(pl.col("margin") < 0.2)
+
+Each call runs the command `reelabel` of the same name in a process of its own and prints what it prints. Settings are
+read as the command reads them: from `reelabel.toml` in the current folder and from `REELABEL_*` variables.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from infra.errors import RunFailedError
+from reelabel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+__all__ = ["Run", "backfill", "classify", "describe", "results"]
+
+_COMMAND: Final = (sys.executable, "-P", "-m", "flows.cli")
+_DONE_WITH_FAILURES = 1
+_WRONG_USE = 2
+_INTERRUPTED = 130
+_POLL_S = 0.2
+_KEPT_LINES = 20
+_ERROR = re.compile(r".*^[a-z_]+: (.*)", re.DOTALL | re.MULTILINE)  # greedy: the last one, with its further lines
+_FRAME = re.compile(r"[╭╮╰╯│─]+")  # of the box around an error of usage
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that has ended.
+
+    Attributes:
+        id: Its id, which the commands and the rows name.
+        ok: Whether every job has a label (or a description) and the audit found nothing missing.
+    """
+
+    id: str
+    ok: bool
+
+    def rows(self, *, calibrated: bool = False, chunks: bool = False) -> pl.DataFrame:
+        """Return the labels and failures, or the descriptions, of the run's dataset and spec; see `results`."""
+        return results(self.id, calibrated=calibrated, chunks=chunks)
+
+
+def classify(
+    source: Any,  # noqa: ANN401 - any table with the Arrow interface
+    *,
+    prompt: str | None = None,
+    choices: Sequence[str] | None = None,
+    dataset: str | None = None,
+    settings: Mapping[str, object] | None = None,
+    **options: object,
+) -> Run:
+    """Label the jobs of a manifest, or ask one question about every video of a folder; valid labels are kept.
+
+    Args:
+        source: A DataFrame of jobs (Polars, pandas, or any table with the Arrow interface) with the columns of a
+            manifest; a Parquet file of jobs; or, with `prompt`, a folder, a glob, or a video.
+        prompt: One question about each video.
+        choices: Its choices.
+        dataset: Name within which job ids are unique; needed for a DataFrame, which has no file name.
+        settings: Changed settings, such as `{"sampling.max_gap_s": 3}`.
+        **options: Options of `reelabel classify` by name, such as `model="..."`, `num_frames=8`, `force=True`.
+
+    Raises:
+        ConfigurationError: A setting, an option or the manifest is wrong; nothing was answered.
+        RunFailedError: The run stopped; the same call continues it.
+    """
+    asked = {"prompt": prompt, "choices": None if choices is None else json.dumps([*choices], ensure_ascii=False)}
+    return _run("classify", _manifest(source, dataset), {"dataset": dataset} | asked | options, settings)
+
+
+def describe(
+    source: Any,  # noqa: ANN401 - any table with the Arrow interface
+    *,
+    dataset: str | None = None,
+    settings: Mapping[str, object] | None = None,
+    **options: object,
+) -> Run:
+    """Tag, caption and find the scenes of the videos of a manifest; described videos are skipped.
+
+    The arguments and errors are those of `classify`; only the columns `job_id` and `video_uri` are needed.
+    """
+    return _run("describe", _manifest(source, dataset), {"dataset": dataset} | options, settings)
+
+
+def backfill(ids: Iterable[str] = (), *, settings: Mapping[str, object] | None = None, **options: object) -> Run:
+    """Rerun jobs by id, or those that options select, such as `failed=True` or `margin_below=0.1`.
+
+    Raises:
+        ConfigurationError: As in `classify`, or no job is selected.
+        RunFailedError: The run stopped; the same call continues it.
+    """
+    named = [*ids]
+    with tempfile.TemporaryDirectory(prefix="reelabel-") as folder:
+        if named:
+            ids_file = Path(folder) / "ids.txt"
+            ids_file.write_text("".join(f"{each}\n" for each in named))
+            options["ids_file"] = str(ids_file)
+        return _run("backfill", None, options, settings)
+
+
+def results(run: str = "last", *, calibrated: bool = False, chunks: bool = False) -> pl.DataFrame:
+    """Return the current rows of a run's dataset and spec: the labels and failures, or the descriptions.
+
+    Args:
+        run: The run's id, a prefix of it, or `last`.
+        calibrated: Add calibrated probabilities.
+        chunks: Return the answers about chunks of jobs instead.
+
+    Raises:
+        ConfigurationError: There is no such run, or it has no such rows.
+    """
+    with tempfile.TemporaryFile(prefix="reelabel-") as rows:
+        words = [*_words({"format": "parquet", "calibrated": calibrated, "chunks": chunks})]
+        finished = subprocess.run(  # noqa: S603 - our own command
+            [*_COMMAND, "results", run, *words],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=rows,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if finished.returncode:
+            raise _error(finished.returncode, finished.stderr)
+        rows.seek(0)
+        return pl.read_parquet(rows)
+
+
+def _manifest(source: Any, dataset: str | None) -> str:  # noqa: ANN401 - as in `classify`
+    """Return the path or URI of a manifest; a table becomes a Parquet file in the home folder."""
+    if isinstance(source, str | Path):
+        return str(source)
+    if not dataset:
+        raise ConfigurationError("A DataFrame needs a name: pass dataset, under which a later call continues.")
+    if not re.fullmatch(r"[\w-]+", dataset):
+        raise ConfigurationError(f"{dataset!r} cannot name a DataFrame's manifest: use letters, digits, - and _.")
+    if isinstance(source, pl.LazyFrame):
+        source = source.collect()
+    try:
+        jobs = source if isinstance(source, pl.DataFrame) else pl.DataFrame(source)
+    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
+        raise ConfigurationError(f"{type(source).__name__} is no table of jobs: {error}") from None
+    from infra.settings import load_settings  # noqa: PLC0415 - slow to import
+
+    folder = load_settings().home.absolute() / "manifests"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / f"{dataset}.parquet"
+    whole = path.with_suffix(".new")
+    jobs.write_parquet(whole)
+    whole.replace(path)
+    return str(path)
+
+
+def _run(name: str, source: str | None, options: Mapping[str, object], settings: Mapping[str, object] | None) -> Run:
+    """Run a command that starts a run, printing what it prints.
+
+    Raises:
+        ConfigurationError: The command was used or set up wrongly.
+        RunFailedError: The run did not end in order.
+    """
+    with tempfile.TemporaryDirectory(prefix="reelabel-") as folder:
+        id_file = Path(folder) / "id"
+        words = [*_words({**options, "id_file": str(id_file)})]
+        for setting, value in (settings or {}).items():
+            words += ["--set", f"{setting}={value if isinstance(value, str) else json.dumps(value)}"]
+        code, said = _follow([*_COMMAND, name, *words, *(["--", source] if source is not None else [])])
+        run_id = id_file.read_text().strip() if id_file.exists() else None
+    if code not in {0, _DONE_WITH_FAILURES} or run_id is None or (code and _ERROR.match(said)):
+        raise _error(code, said)
+    return Run(id=run_id, ok=code == 0)
+
+
+def _words(options: Mapping[str, object]) -> Iterator[str]:
+    """Write options as on the command line; those that are None are left out."""
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        if value is True:
+            yield f"--{flag}"
+        elif value is not None and value is not False:
+            text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            yield f"--{flag}={text}"
+
+
+def _follow(command: Sequence[str]) -> tuple[int, str]:
+    """Run a command, printing what it prints; return its exit code and the last paragraph of its standard error.
+
+    An interrupt reaches it once: it ends in order, and so does the run.
+    """
+    is_terminal = sys.stdout.isatty()
+    errors: list[str] = []
+    process = subprocess.Popen(  # noqa: S603 - our own command
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=None if is_terminal else subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        process_group=0,  # so that the terminal does not interrupt it, too
+        text=True,
+    )
+    readers = [_copying(process.stderr, sys.stderr, errors)]
+    if process.stdout:
+        readers.append(_copying(process.stdout, sys.stdout, []))
+    ended = threading.Event()
+
+    def wait() -> None:
+        for reader in readers:
+            reader.join()
+        process.wait()
+        ended.set()
+
+    # In a thread, which no interrupt reaches: one that arrives as `wait` returns would lose the exit code.
+    threading.Thread(target=wait).start()
+    while not ended.is_set():
+        try:
+            ended.wait(_POLL_S)  # some native threads take signals, and do not wake this one
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+    if process.returncode in {_INTERRUPTED, -signal.SIGINT}:
+        raise KeyboardInterrupt
+    return process.returncode, "".join(errors)
+
+
+def _copying(lines: Any, target: Any, kept: list[str]) -> threading.Thread:  # noqa: ANN401 - a notebook's is no file
+    """Start a thread that prints lines as they come, and keeps the last ones."""
+
+    def copy() -> None:
+        for line in lines:
+            target.write(line)
+            target.flush()
+            kept.append(line)
+            del kept[:-_KEPT_LINES]
+
+    thread = threading.Thread(target=copy)
+    thread.start()
+    return thread
+
+
+def _error(code: int, said: str) -> Exception:
+    """Return the error that a command has printed."""
+    if found := _ERROR.match(said):
+        message = found[1]
+    else:
+        message = _FRAME.sub(" ", said.rpartition("--help' for help.")[2]).replace(" Error ", " ", 1)
+    kind = ConfigurationError if code == _WRONG_USE else RunFailedError
+    return kind(" ".join(message.split()) or f"The command ended with exit code {code}.")
