@@ -49,7 +49,7 @@ def command(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 
 def _words(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
-        if hasattr(type(value), "model_fields"):  # of pydantic, which takes as long to import as all that `--help` needs
+        if hasattr(type(value), "model_fields"):  # of pydantic, as long to import as all that `--help` needs
             yield from _words(value.model_dump(mode="json", exclude_defaults=True))
         elif isinstance(value, dict):
             yield from _words(value)
