@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.embedded.full_disk import full_disk_named, met_full_disk, require_room, s3_must_restart
 from infra.embedded.home import IS_ELSEWHERE, Home, ServiceName, network
-from infra.embedded.postgres import Postgres
+from infra.embedded.postgres import Postgres, forget_variables
 from infra.embedded.prefect_server import PrefectServer
 from infra.embedded.processes import MARKER, Identity, end_marked, free_port, start_ticks_of
 from infra.embedded.s3_server import S3Server
@@ -375,6 +375,7 @@ def main(path: str) -> int:
     log = os.open(home.log("supervisor"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)  # closes the output that the command waits for
+    forget_variables()
     asyncio.run(_supervise(home, listening))
     return 0
 

@@ -110,8 +110,8 @@ def test_a_new_postgres_gets_a_login_for_each_part_with_only_the_rights_of_its_r
     subprocess.run([ROOT / "infra" / "docker" / "make_secrets.sh", secrets], check=True, timeout=60)
     settings = Settings(home=tmp_path / "home")
     with running(settings, wanted=frozenset({ServiceName.POSTGRES})):
-        server = Postgres(Home(settings.home))
-        port = server.port
+        home = Home(settings.home)
+        server, port = Postgres(home), home.port(ServiceName.POSTGRES)
         psql = [postgres_folder() / "psql", server.administrator_url(port), "--no-psqlrc", "-v", "ON_ERROR_STOP=1"]
         for script in _first_scripts(compose):
             here = script.read_text().replace("/run/secrets", str(secrets))
