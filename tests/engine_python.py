@@ -63,8 +63,9 @@ def installed(name, site=None):
 
 
 def needed_by(name, site=None):
-    """Names of what a distribution needs, itself included, of those that are installed there."""
-    seen, left = set(), {(name, "")}
+    """Names of what a distribution, with its extras, needs, itself included, of those that are installed there."""
+    wanted = Requirement(name)
+    seen, left = set(), {(wanted.name, extra) for extra in ("", *wanted.extras)}
     while left:
         seen |= left
         left = {each for name, extra in left for each in _needs(name, extra, site)} - seen

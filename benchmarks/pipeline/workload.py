@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from reelabel.extract import extract_local
 from reelabel.frames.frame_file import encode_frame_file
@@ -86,4 +87,4 @@ def write_manifest(jobs: Sequence[Job], path: Path, *, root_uri: str) -> None:
         }
         for job in jobs
     ]
-    pl.DataFrame(rows).write_parquet(path)
+    pq.write_table(pa.Table.from_pylist(rows), path)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.system
 
 
 def test_requests_about_videos_are_answered_by_rays_llm_processor_and_a_missing_video_fails_alone(tmp_path):
-    beside = link_beside_engine(("ray", "polars", "pytest"), tmp_path / "beside")
+    beside = link_beside_engine(("ray[data,serve]", "polars", "pytest"), tmp_path / "beside")
     module = ["-m", "tests.reelabel.ray_data.llm_processor", tmp_path]
     done = run_by_engine(*module, beside=[beside], capture_output=True, text=True, timeout=800, check=False)
 
