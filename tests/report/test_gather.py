@@ -13,7 +13,7 @@ from sqlalchemy import insert
 
 from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import encode_frame_file
@@ -133,7 +133,7 @@ def test_jobs_worth_a_look_come_first(engine, started, manifest, tmp_path):
 
 def test_a_job_shows_its_question_and_the_frames_that_the_model_saw(engine, started, manifest, tmp_path):
     uri = pl.read_parquet(manifest)["video_uri"][0]
-    frames = extract_keyframes(Path(uri), sampling=SPEC.sampling, limits=Limits())
+    frames = extract_local(Path(uri), sampling=SPEC.sampling, limits=Limits())
     asked = {"source_uri": uri, "fingerprint": "e1", "sampling": SPEC.sampling}
     cache = FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache")
     cache.write(FrameIdentity(**asked), encode_frame_file(frames, **asked))
@@ -167,7 +167,7 @@ def test_each_of_several_videos_and_images_has_its_frames_as_far_as_the_cache_ha
     for path, fingerprint, shown in ((clip, "e1", "dense"), (picture, "e2", "image")):
         sampling = sampling_of_pass(AUTO.sampling, shown)
         asked = {"source_uri": str(path), "fingerprint": fingerprint, "sampling": sampling}
-        frames = extract_keyframes(path, sampling=sampling)
+        frames = extract_local(path, sampling=sampling)
         cache.write(FrameIdentity(**asked), encode_frame_file(frames, **asked))
     started(AUTO, [replace(result(of_manifest, fingerprint=join_fingerprints(["e1", "e2", "e3"])))])
 

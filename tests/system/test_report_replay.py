@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from infra.embedded import export
 from reelabel.decode.gops import spans_to_decode
-from reelabel.extract import extract_keyframes
+from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
 from tests.clips import write_clip
 from tests.command_line import reelabel
@@ -48,7 +48,7 @@ def shown(page, sampler):
 
 def chosen(clip, sampler, num_frames):
     """What a run shows of the clip."""
-    found = extract_keyframes(clip, sampling=Sampling(sampler=sampler, num_frames=num_frames))
+    found = extract_local(clip, sampling=Sampling(sampler=sampler, num_frames=num_frames))
     times = {row: int((found.picks == row).sum()) for row in found.picks.tolist()}
     return [
         f"Frame at {found.time_s[row]:.2f} s, shown {'once' if count == 1 else f'{count} times'}"
