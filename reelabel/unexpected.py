@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from reelabel.disk import disk_errors, temporary_root
-from reelabel.errors import InternalError, ReelabelError
+from reelabel.errors import InternalError, InvalidOptionError, ReelabelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,15 +24,16 @@ def failing_alone(subject: str, *, stage: str = InternalError.stage) -> Iterator
         stage: As of `JobError`.
 
     Raises:
-        InternalError: Instead of any error that is not Reelabel's own.
+        InternalError: Instead of any error that is not Reelabel's own, and of options that do not fit.
         DiskFullError: Instead of an error about a full disk.
     """
     try:
         with disk_errors(temporary_root()):
             yield
-    except ReelabelError:
-        raise
     except Exception as error:
+        # Options were checked before any video was opened: what does not fit now is no user's.
+        if isinstance(error, ReelabelError) and not isinstance(error, InvalidOptionError):
+            raise
         kind = type(error).__name__
         _LOG.error("%s failed with an unexpected %s:", subject, kind, exc_info=error)
         failed = InternalError(f"{subject} failed with an unexpected {kind}; the log says where. Please report it.")

@@ -281,14 +281,6 @@ def test_frames_are_a_sequence(clip):
     assert frames.to_pil()[0].size == (64, 48)
 
 
-def test_frames_become_a_tensor(clip):
-    pytest.importorskip("torch", reason="an optional dependency of the reader's")
-    frames = reelabel.extract_frames(clip, "uniform", num_frames=6)
-
-    assert tuple(frames.to_torch().shape) == (6, 3, 48, 64)
-    assert np.array_equal(frames.to_torch(channels_first=False).numpy(), frames.images)
-
-
 def test_a_batch_at_a_time_of_a_segment(clip):
     want = decode_all(clip.read_bytes())
 
