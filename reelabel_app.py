@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from infra.errors import RunFailedError
+from infra.program import option_words
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["Run", "backfill", "classify", "describe", "results"]
 
@@ -129,7 +130,7 @@ def results(run: str = "last", *, calibrated: bool = False, chunks: bool = False
         ConfigurationError: There is no such run, or it has no such rows.
     """
     with tempfile.TemporaryFile(prefix="reelabel-") as rows:
-        words = [*_words({"format": "parquet", "calibrated": calibrated, "chunks": chunks})]
+        words = [*option_words({"format": "parquet", "calibrated": calibrated, "chunks": chunks})]
         finished = subprocess.run(  # noqa: S603 - our own command
             [*_COMMAND, "results", run, *words],
             check=False,
@@ -178,7 +179,7 @@ def _run(name: str, source: str | None, options: Mapping[str, object], settings:
     """
     with tempfile.TemporaryDirectory(prefix="reelabel-") as folder:
         id_file = Path(folder) / "id"
-        words = [*_words({**options, "id_file": str(id_file)})]
+        words = [*option_words({**options, "id_file": str(id_file)})]
         for setting, value in (settings or {}).items():
             words += ["--set", f"{setting}={value if isinstance(value, str) else json.dumps(value)}"]
         code, said = _follow([*_COMMAND, name, *words, *(["--", source] if source is not None else [])])
@@ -186,17 +187,6 @@ def _run(name: str, source: str | None, options: Mapping[str, object], settings:
     if code not in {0, _DONE_WITH_FAILURES} or run_id is None or (code and _ERROR.match(said)):
         raise _error(code, said)
     return Run(id=run_id, ok=code == 0)
-
-
-def _words(options: Mapping[str, object]) -> Iterator[str]:
-    """Write options as on the command line; those that are None are left out."""
-    for name, value in options.items():
-        flag = name.replace("_", "-")
-        if value is True:
-            yield f"--{flag}"
-        elif value is not None and value is not False:
-            text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            yield f"--{flag}={text}"
 
 
 def _follow(command: Sequence[str]) -> tuple[int, str]:

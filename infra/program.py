@@ -43,21 +43,22 @@ def command(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 
         options: Values by option; None, False and empty ones are left out, and an option is repeated for each value
             of a tuple. The fields of a model, or of a mapping as flow runs have them, are options of their own.
     """
-    return shlex.join([*program(), *name.split(), *arguments, *_words(options)])
+    return shlex.join([*program(), *name.split(), *arguments, *option_words(options)])
 
 
-def _words(options: Mapping[str, Any]) -> Iterator[str]:
+def option_words(options: Mapping[str, Any]) -> Iterator[str]:
+    """Write options as on a command line; see `command`."""
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
         # A model of pydantic, which takes as long to import as all that `--help` needs.
         if hasattr(type(value), "model_fields"):
-            yield from _words(value.model_dump(mode="json", exclude_defaults=True))
+            yield from option_words(value.model_dump(mode="json", exclude_defaults=True))
         elif isinstance(value, dict):
-            yield from _words(value)
+            yield from option_words(value)
         elif isinstance(value, tuple):
             for each in value:
                 yield from (option, str(each))
-        elif value not in (None, False, "", []):
+        elif value is not None and value is not False and value not in ("", []):  # 0 is a value
             yield option
             if value is not True:
                 yield ",".join(map(str, value)) if isinstance(value, list) else str(value)

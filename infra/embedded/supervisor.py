@@ -143,19 +143,21 @@ class Supervisor:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
-        with suppress(ConnectionError):
-            _send(writer, self._state())
-            while line := await reader.readline():
-                request = json.loads(line)
-                if "start" in request:
-                    self._users.add(writer)
-                self._watch(self._answer(request, writer))
-        if writer in self._users:
-            self._users.remove(writer)
-            self._end_if_unused()
-        if not self._end.is_set():  # else the end of this process closes it, which tells its user that all have ended
-            self._connections.discard(writer)
-            writer.close()
+        try:
+            with suppress(ConnectionError, ValueError):  # ValueError: it is no client of ours
+                _send(writer, self._state())
+                while line := await reader.readline():
+                    request = json.loads(line)
+                    if "start" in request:
+                        self._users.add(writer)
+                    self._watch(self._answer(request, writer))
+        finally:
+            if writer in self._users:
+                self._users.remove(writer)
+                self._end_if_unused()
+            if not self._end.is_set():  # else the end of this process closes it, and tells its user that all have ended
+                self._connections.discard(writer)
+                writer.close()
 
     def _end_if_unused(self) -> None:
         if not self._users and not self._is_kept:
