@@ -200,6 +200,17 @@ def test_a_forked_process_does_not_keep_the_services_of_a_command(settings, home
     os.waitpid(forked, 0)
 
 
+@pytest.mark.parametrize("sent", [b"nonsense", b"7", b"[" * 5_000_000], ids=["no JSON", "no request", "too long"])
+def test_a_client_that_breaks_off_in_any_way_is_no_user_any_more(settings, home, sent):
+    with running(settings, wanted=POSTGRES):
+        client = Home(home).connect()
+        client.sendall(b'{"start": []}\n' + sent + b"\n")
+        until(lambda: not client.recv(1 << 16))  # the supervisor has closed it
+
+    until(lambda: not _processes_of(home))
+    client.close()
+
+
 def test_commands_share_services_and_the_last_one_stops_them(home):
     first, second = (_command(home, POSTGRES) for _ in range(2))
     for command in (first, second):
