@@ -19,7 +19,7 @@ engine: .venv-engine/installed
 
 # What a change in one room can break, and one run from end to end; ARGS="-n 0" uses one process.
 test: .venv/installed .venv-engine/installed
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not system" $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not system" $(ARGS)
 
 # Everything: also what needs engines, servers, a browser, or minutes.
 test-all: .venv/installed .venv-engine/installed system-packages
