@@ -207,13 +207,13 @@ def test_paths_of_the_tree_exist(page):
     assert [path for path in named if not any((root / path).exists() for root in roots) and path not in EXAMPLES] == []
 
 
-def test_tables_of_tests_name_existing_files_and_folders():
+def test_the_table_of_tests_names_existing_folders():
     text = (ROOT / "docs/testing.md").read_text()
     rows = "".join(re.findall(r"^\| .*\|$", text, flags=re.MULTILINE))
-    named = [path for path in re.findall(r"`([\w/*.]+(?:\.py|/))`", rows) if "tests/" not in path]
+    named = [path for path in re.findall(r"`([\w/]+/)`", rows) if "tests/" not in path]
 
-    assert len(named) > 60
-    assert [path for path in named if not [*(ROOT / "tests").glob(path)]] == []
+    assert len(named) > 15
+    assert [path for path in named if not (ROOT / "tests" / path).is_dir()] == []
 
 
 @each_page
