@@ -134,6 +134,15 @@ class ModelSettings(PromptOptions):
     answer_timeout_s: Annotated[
         float, Field(ge=1, le=7200, description="Seconds without an answer before the engine is restarted.")
     ] = 600
+    keep_warm_s: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=86400,
+            description="Seconds for which a run leaves its loaded engine to the next run of the same model and "
+            "settings.",
+        ),
+    ] = 0
     min_choice_mass: Annotated[
         float,
         Field(

@@ -7,10 +7,14 @@ with it. Which requests there are is left to the subclasses; `reelabel_engine.pr
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
+import select
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from abc import abstractmethod
@@ -18,14 +22,16 @@ from concurrent.futures import Future, wait
 from contextvars import ContextVar
 from itertools import count
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_readable
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from infra.errors import EngineClosedError
 from infra.log_context import IS_OUTAGE
-from reelabel.disk import full_disk, temporary_root
+from reelabel.disk import disk_errors, full_disk, temporary_root
 from reelabel.errors import DiskFullError, ReelabelError
-from reelabel.temporary import temporary_folder
 from reelabel.waiting import LOOK_S, go_on
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import (
@@ -46,11 +52,11 @@ from tasks.model.lifetime import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
     from typing import Self
 
     from reelabel_engine.environment import EnginePython
     from reelabel_engine.protocol import LoadEngine, LoadTowers, QuestionReply, Reply, Request
+    from tasks.model.engine.keeper import KeptEngine
 
 
 class Loadable(Protocol):
@@ -145,6 +151,49 @@ class Life:
 
     def __init__(
         self,
+        process: subprocess.Popen[bytes] | AdoptedProcess,
+        connection: Connection,
+        lifeline: int,
+        *,
+        temporary: Path,
+        folders: list[Path],
+        note_times: Callable[[EngineTimes], None],
+        is_restart: bool = False,
+        first_number: int = 0,
+    ) -> None:
+        """Start to send and to receive.
+
+        Args:
+            process: The process.
+            connection: The connection to it.
+            lifeline: The descriptor that keeps it alive.
+            temporary: Its temporary folder, which is removed once it has ended.
+            folders: The folders that it writes to.
+            note_times: Called with the times of each step, and of a restart.
+            is_restart: Whether the process ran before.
+            first_number: Number of the first request.
+        """
+        self.process, self.folders = process, folders
+        self._connection, self._temporary = connection, temporary
+        self._lifeline: int | None = lifeline
+        self.began_s = self.last_reply_s = time.monotonic()
+        self.info: Future[Any] = Future()
+        self.lost: LostError | None = None
+        self._note_times, self._is_restart = note_times, is_restart
+        self._lock = threading.Lock()
+        self._numbers = count(first_number)
+        self._pending: dict[int, Sink] = {}
+        self._outbox: SimpleQueue[Request | None] = SimpleQueue()
+        self._stop = os.eventfd(0)
+        self._threads = [
+            threading.Thread(target=target, daemon=True) for target in (self._send_messages, self._receive_messages)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @classmethod
+    def start(
+        cls,
         command: Sequence[str],
         load: LoadEngine | LoadTowers,
         *,
@@ -153,7 +202,7 @@ class Life:
         log_as_json: bool,
         note_times: Callable[[EngineTimes], None],
         is_restart: bool,
-    ) -> None:
+    ) -> Self:
         """Start the process.
 
         Args:
@@ -165,38 +214,77 @@ class Life:
             note_times: Called with the times of each step, and of a restart.
             is_restart: Whether the process ran before.
         """
-        self._temporary = contextlib.ExitStack()
-        environment |= _temporary_places(self._temporary.enter_context(temporary_folder("engine")))
-        self.folders = [log_path.parent, *written_folders(environment)]
-        self._connection, theirs = Pipe()
-        lifeline_read, lifeline_write = os.pipe()
-        self._lifeline: int | None = lifeline_write
+        with disk_errors(temporary_root()):
+            temporary = Path(tempfile.mkdtemp(prefix="reelabel-engine-"))
+        lock = os.open(temporary, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_SH)  # inherited: what is not locked by a living process is removed by later runs
+        environment = environment | _temporary_places(temporary)
+        connection, theirs = Pipe()
+        lifeline_read, lifeline = os.pipe()
         with engine_log(log_path, as_json=log_as_json) as log:
-            self.process = subprocess.Popen(  # noqa: S603 - our own command
+            process = subprocess.Popen(  # noqa: S603 - our own command
                 [*command, str(theirs.fileno()), str(lifeline_read)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=environment,
-                pass_fds=(theirs.fileno(), lifeline_read),
+                pass_fds=(theirs.fileno(), lifeline_read, lock),
                 start_new_session=True,
             )
         theirs.close()
-        os.close(lifeline_read)
-        self.began_s = self.last_reply_s = time.monotonic()
-        self.info: Future[Any] = Future()
-        self.lost: LostError | None = None
-        self._note_times, self._is_restart = note_times, is_restart
-        self._lock = threading.Lock()
-        self._numbers = count()
-        self._pending: dict[int, Sink] = {}
-        self._outbox: SimpleQueue[Request | None] = SimpleQueue()
-        self._outbox.put(load)
-        self._threads = [
-            threading.Thread(target=target, daemon=True) for target in (self._send_messages, self._receive_messages)
-        ]
+        for descriptor in (lifeline_read, lock):
+            os.close(descriptor)
+        folders = [log_path.parent, *written_folders(environment)]
+        life = cls(
+            *(process, connection, lifeline),
+            temporary=temporary,
+            folders=folders,
+            note_times=note_times,
+            is_restart=is_restart,
+        )
+        life.post(load)
+        return life
+
+    @classmethod
+    def adopt(cls, kept: KeptEngine, *, info: Any, note_times: Callable[[EngineTimes], None]) -> Self:  # noqa: ANN401 - as `info`
+        """Take over a process that an earlier run has loaded."""
+        facts = kept.facts
+        life = cls(
+            *(AdoptedProcess(facts["pid"]), Connection(kept.connection), kept.lifeline),
+            temporary=Path(facts["temporary"]),
+            folders=[Path(folder) for folder in facts["folders"]],
+            note_times=note_times,
+            first_number=facts["next_number"],
+        )
+        life.info.set_result(info)
+        return life
+
+    def release(self, keep: Callable[[int, int, dict[str, Any]], None]) -> bool:
+        """Hand over the process, if it is loaded and idle, instead of ending it.
+
+        Args:
+            keep: Takes the descriptors of the connection and the lifeline, and what `adopt` needs.
+        """
+        with self._lock:
+            is_idle = not (self.lost or self._pending or not self.info.done() or self.info.exception())
+            if not is_idle:
+                return False
+            self.lost = LostError("it was kept for the next run")
+        os.eventfd_write(self._stop, 1)
+        self._outbox.put(None)
         for thread in self._threads:
-            thread.start()
+            thread.join()
+        assert self._lifeline is not None
+        facts = {
+            "pid": self.process.pid,
+            "temporary": str(self._temporary),
+            "folders": list(map(str, self.folders)),
+            "next_number": next(self._numbers),
+        }
+        keep(self._connection.fileno(), self._lifeline, facts)
+        self.process.returncode = 0  # nobody here waits for it
+        self._close()
+        return True
 
     def send(self, build: Callable[[int], Request], sink: Sink) -> int:
         """Queue a request; return its number, which `build` gets, too.
@@ -246,8 +334,12 @@ class Life:
     def _receive_messages(self) -> None:
         reason, full = "its process died", None
         try:
-            while not isinstance(message := decode_reply(self._connection.recv_bytes()), EngineFailure):
+            while self._connection in wait_readable([self._connection, self._stop]):
+                if isinstance(message := decode_reply(self._connection.recv_bytes()), EngineFailure):
+                    break
                 self._handle(message)
+            else:
+                return  # it is kept
             reason, full = message.message, DiskFullError(message.message) if message.is_disk_full else None
         except (EOFError, OSError):
             pass
@@ -308,12 +400,54 @@ class Life:
         self._outbox.put(None)
         for thread in self._threads:
             thread.join(_END_TIMEOUT_S)
+        self._close()
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _close(self) -> None:
         with self._lock:
             if self._lifeline is not None:
                 os.close(self._lifeline)
+                os.close(self._stop)
                 self._connection.close()
                 self._lifeline = None
-                self._temporary.close()
+
+
+class AdoptedProcess:
+    """A process that another one has started.
+
+    Attributes:
+        pid: Its process id.
+        returncode: None.
+    """
+
+    def __init__(self, pid: int) -> None:
+        """Open it: the id may be that of another process later.
+
+        Raises:
+            ProcessLookupError: It has ended.
+        """
+        self.pid = pid
+        self.returncode: int | None = None
+        self._descriptor = os.pidfd_open(pid)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: It has not.
+        """
+        if not select.select([self._descriptor], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired("the engine", timeout or 0)
+        return 0
+
+    def kill(self) -> None:
+        """Kill it."""
+        signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+
+    def __del__(self) -> None:
+        """Close its descriptor."""
+        with contextlib.suppress(AttributeError, OSError):
+            os.close(self._descriptor)
 
 
 # Those that were started ahead and that nobody has opened yet, by configuration.
@@ -393,7 +527,7 @@ class ModelProcess(Lifetime, Generic[Config]):
         """
 
     def _start(self, python: EnginePython, load: LoadEngine | LoadTowers, environment: dict[str, str]) -> Life:
-        return Life(
+        return Life.start(
             self._command or python.command,
             load,
             environment=environment,

@@ -24,6 +24,7 @@ from reelabel.temporary import remove_stale_folders
 from sql.migrate import head
 from tasks.database.schema import prepare_database
 from tasks.model.backend import backend_of
+from tasks.model.engine.keeper import WarmEngines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,6 +90,7 @@ def stop_services(settings: Settings, *, force: bool) -> None:
         )
     were_running = any(service.is_running for service in status(settings.home))
     stop(settings.home)  # also what a killed start has left behind
+    WarmEngines.of(settings.home).end()
     done = "Services stopped." if were_running else "No services were running."
     print_line(f"{done} Their data is kept in {settings.home}.")
 

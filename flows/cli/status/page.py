@@ -26,6 +26,7 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.text import on_one_line
 from tasks.database.schema import check_schema
 from tasks.live.record.stored import list_unended
+from tasks.model.engine.keeper import WarmEngines
 from tasks.plans.worker import live_workers
 from tasks.results.overview import list_plans, list_runs, list_unrepaired_runs
 from tasks.results.repairs import Repairs, Work
@@ -120,9 +121,12 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
 
 
 def _model(settings: Settings) -> str:
-    """Say which model new runs ask."""
+    """Say which model new runs ask, and which one is loaded."""
     model = settings.model
-    return model.name or ("none is named" if model.backend == "vllm" else f"the one that {model.backend} serves")
+    name = model.name or ("none is named" if model.backend == "vllm" else f"the one that {model.backend} serves")
+    kept = WarmEngines.of(settings.home).show()
+    loaded = (f"; {each['model']} stays loaded for {each['until'] - time.time():.0f} s more" for each in kept)
+    return "".join([name, *loaded])
 
 
 @contextmanager

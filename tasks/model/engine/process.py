@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec import convert
 
 from infra.errors import EngineClosedError, EngineLostError
+from reelabel.digest import json_digest
 from reelabel.errors import JobError
 from reelabel.unexpected import failing_alone
 from reelabel.waiting import AbandonedError
@@ -16,18 +22,23 @@ from reelabel_engine.protocol import (
     AskBatch,
     BatchGiveUp,
     EngineConfig,
+    EngineInfo,
     EngineTimes,
     LoadEngine,
     QuestionFailure,
     check,
+    encode,
 )
 from tasks.domain import Answer
-from tasks.model.model_process import BatchReplies, LostError, ModelProcess
+from tasks.model.model_process import BatchReplies, Life, LostError, ModelProcess
 
 if TYPE_CHECKING:
-    from reelabel_engine.protocol import Batch, EngineInfo, Question, QuestionReply
+    from reelabel_engine.protocol import Batch, Question, QuestionReply
     from tasks.model.backend import Reply
-    from tasks.model.model_process import Life
+    from tasks.model.engine.keeper import WarmEngines
+
+# Variables that change what an engine loads, and how.
+_LOADED_BY = re.compile(r"VLLM_|CUDA_|HF_|TORCH|OMP_|NVIDIA_|LD_|PYTHONPATH$")
 
 
 class EngineProcess(ModelProcess[EngineConfig]):
@@ -45,10 +56,59 @@ class EngineProcess(ModelProcess[EngineConfig]):
     closed = "The engine was closed; the run is ending."
     times = EngineTimes()
 
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        warm: WarmEngines | None = None,
+        fingerprint: str = "",
+        **options: Any,  # noqa: ANN401 - as of a `ModelProcess`
+    ) -> None:
+        """Store the configuration; nothing is started yet.
+
+        Args:
+            config: What to load.
+            warm: Where an engine is taken from, and kept once it is closed; None always starts and ends one.
+            fingerprint: Tells versions of the model apart.
+            options: Of its process.
+        """
+        super().__init__(config, **options)
+        self._warm, self._fingerprint = warm, fingerprint
+
     def _begin(self) -> Life:
         python = find_python(self._python)
         environment = engine_environment(self._config, python)
-        return self._start(python, LoadEngine(config=self._config), environment)
+        load = LoadEngine(config=self._config)
+        if self._warm:
+            self._key = json_digest(
+                {
+                    "load": encode(load).hex(),
+                    "fingerprint": self._fingerprint,
+                    "command": [*(self._command or python.command)],
+                    "versions": dict(python.versions),
+                    "environment": {name: environment[name] for name in sorted(environment) if _LOADED_BY.match(name)},
+                }
+            )
+            if kept := self._warm.take(self._key):
+                with suppress(ProcessLookupError):
+                    info = convert(kept.facts["info"], EngineInfo)
+                    return Life.adopt(kept, info=replace(info, start_ms=0.0), note_times=self._note_times)
+        return self._start(python, load, environment)
+
+    def close(self) -> None:
+        """End the process and all its children for good, or leave it to the next run; idempotent."""
+        with self._lock:
+            life = self._life
+        if self._warm and self._warm.keep_s and life and life.release(partial(self._keep, life)):
+            with self._lock:
+                self._is_closed, self._life = True, None
+        super().close()
+
+    def _keep(self, life: Life, connection: int, lifeline: int, facts: dict[str, Any]) -> None:
+        assert self._warm is not None
+        info: EngineInfo = life.info.result()
+        facts |= {"model": self._config.model, "info": asdict(info)}
+        self._warm.keep(self._key, connection, lifeline, facts)
 
     def wait_ready(self) -> EngineInfo:
         """Wait until the model is loaded.

@@ -19,6 +19,7 @@ from reelabel_engine.protocol import ChosenTuning, EngineConfig, EngineFailure, 
 from tasks.domain import ONE_VIDEO
 from tasks.model.backend import Backend
 from tasks.model.engine.fleet import EngineFleet
+from tasks.model.engine.keeper import WarmEngines
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.prompt_preview import ask_once
@@ -241,6 +242,8 @@ def _processes(
             start_timeout_s=model.start_timeout_s,
             answer_timeout_s=model.answer_timeout_s,
             python=model.python,
+            warm=WarmEngines.of(settings.home, 0.0 if live_sessions else model.keep_warm_s),
+            fingerprint=card.identity.model_dump_json(),
         )
         for number, devices in enumerate(shares)
     ]

@@ -12,10 +12,14 @@ from sqlalchemy import func, insert
 from infra.database.connect import connect
 from infra.embedded import ServiceName, export, running
 from infra.settings import DatabaseSettings, PrefectSettings, Settings
+from reelabel_engine.protocol import EngineConfig
 from sql.migrate import downgrade
 from tasks.database.tables import LIVE_SESSION
+from tasks.model.engine.keeper import WarmEngines
+from tasks.model.engine.process import EngineProcess
 from tasks.results.overview import list_runs
 from tasks.results.runs import cancel_run, open_run, update_run
+from tests import stub_engine
 from tests.command_line import reelabel, reelabel_process
 from tests.killed import folder_of_a_killed_run
 from tests.results.rows import FACTS, SPEC
@@ -194,3 +198,21 @@ def test_status_refreshes_until_it_is_stopped(tmp_path, terminal):
     watching.stdout.read()
 
     assert watching.wait(timeout=30) == 130
+
+
+def test_status_shows_an_engine_that_is_kept_and_down_ends_it(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("REELABEL_")}
+    environment |= {"REELABEL_HOME": str(tmp_path), "COLUMNS": "160"}
+    engine = EngineProcess(
+        EngineConfig(model="/models/tiny"),
+        log_path=tmp_path / "engine.log",
+        start_timeout_s=60,
+        command=stub_engine.COMMAND,
+        warm=WarmEngines.of(tmp_path, keep_s=600),
+    )
+    with engine:
+        engine.wait_ready()
+
+    assert re.search(r"; /models/tiny stays loaded for [56]\d\d s more\n", reelabel(environment, "status").stdout)
+    assert reelabel(environment, "down").returncode == 0
+    assert "stays loaded" not in reelabel(environment, "status").stdout

@@ -1,0 +1,179 @@
+"""Keep a loaded engine for the next run.
+
+An engine ends as soon as nobody holds the other end of its lifeline. When a run closes an engine that it may keep, it
+starts this module as a process that holds the engine's descriptors, and listens on a Unix socket in the home folder. A
+run of the same model and arguments takes them over; a run of another model has the engine ended first. It also ends
+after a while, when memory is short, and with the process that keeps it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LOOK_S = 5.0
+_ANSWER_S = 10.0
+_LEAST_FREE = 0.1  # of the machine's memory
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptEngine:
+    """An engine that was taken over.
+
+    Attributes:
+        connection: Descriptor of the connection to it.
+        lifeline: Descriptor that keeps it alive.
+        facts: What `WarmEngines.keep` was given.
+    """
+
+    connection: int
+    lifeline: int
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmEngines:
+    """The engines that are kept below a home folder.
+
+    Attributes:
+        folder: Holds a socket for each; only this user can enter it.
+        keep_s: How long an engine is kept.
+    """
+
+    folder: Path
+    keep_s: float = 0.0
+
+    @classmethod
+    def of(cls, home: Path, keep_s: float = 0.0) -> WarmEngines:
+        """Return those of a home folder."""
+        return cls(folder=home / "engines", keep_s=keep_s)
+
+    def take(self, key: str) -> KeptEngine | None:
+        """Take over an engine that was kept under a key, and end those that were kept under any other."""
+        for path in self._sockets():
+            if not path.name.startswith(f"{key}-"):
+                _ask(path, b"end")
+            elif (found := _ask(path, b"take")) and len(found[1]) == 2:  # noqa: PLR2004 - connection and lifeline
+                connection, lifeline = found[1]
+                return KeptEngine(connection=connection, lifeline=lifeline, facts=found[0])
+        return None
+
+    def keep(self, key: str, connection: int, lifeline: int, facts: dict[str, Any]) -> None:
+        """Have another process keep an engine; the caller closes its own descriptors.
+
+        Args:
+            key: Names the model and all else that the engine was loaded with.
+            connection: Descriptor of the connection to the engine, which is idle.
+            lifeline: Descriptor that keeps the engine alive.
+            facts: What is handed to who takes it over, as JSON values. `pid` is that of the engine, `temporary` the
+                folder that is removed once it has ended.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self.folder / f"{key}-{secrets.token_hex(4)}.sock"
+        with socket.socket(socket.AF_UNIX) as listener:
+            with _short(path) as address:
+                listener.bind(address)
+            listener.listen()
+            kept = (listener.fileno(), connection, lifeline)
+            about = json.dumps(
+                {"socket": str(path), "seconds": self.keep_s, "until": time.time() + self.keep_s, **facts}
+            )
+            subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-P", "-m", __name__, *map(str, kept), about],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=kept,
+                start_new_session=True,
+            ).returncode = 0  # nobody waits for it: it outlives this process
+
+    def show(self) -> list[dict[str, Any]]:
+        """Return the facts of all engines that are kept."""
+        return [found[0] for path in self._sockets() if (found := _ask(path, b"show"))]
+
+    def end(self) -> int:
+        """End all engines that are kept, and return how many there were."""
+        return sum(_ask(path, b"end") is not None for path in self._sockets())
+
+    def _sockets(self) -> list[Path]:
+        return sorted(self.folder.glob("*.sock"))
+
+
+def _ask(path: Path, request: bytes) -> tuple[dict[str, Any], list[int]] | None:
+    """Send a request to who keeps an engine; return the facts and the descriptors of the reply, None if it is gone."""
+    with socket.socket(socket.AF_UNIX) as keeper:
+        keeper.settimeout(_ANSWER_S)
+        try:
+            with _short(path) as address:
+                keeper.connect(address)
+            keeper.sendall(request)
+            data, descriptors, _, _ = socket.recv_fds(keeper, _MOST_BYTES, 2)
+            while part := keeper.recv(_MOST_BYTES):
+                data += part
+            return json.loads(data), descriptors
+        except (OSError, ValueError):
+            path.unlink(missing_ok=True)  # it was killed
+            return None
+
+
+@contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """Yield an address of a socket that fits into 108 bytes, however long the path is."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def _is_memory_short() -> bool:
+    sizes = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    free, total = (int(sizes[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
+    return free < _LEAST_FREE * total
+
+
+def main(listener: int, connection: int, lifeline: int, facts: dict[str, Any]) -> None:
+    """Keep one engine until it is taken over, or must end."""
+    path, ends_s = Path(facts["socket"]), time.monotonic() + facts["seconds"]
+    server = socket.socket(fileno=listener)
+    is_taken = False
+    while not is_taken and (left_s := ends_s - time.monotonic()) > 0 and not _is_memory_short():
+        ready, _, _ = select.select([server.fileno(), connection], [], [], min(left_s, _LOOK_S))
+        if connection in ready:  # it has died
+            break
+        if not ready:
+            continue
+        with suppress(OSError), server.accept()[0] as client:
+            client.settimeout(_ANSWER_S)
+            request = client.recv(16)
+            is_taken = request == b"take"
+            socket.send_fds(client, [json.dumps(facts).encode()], [connection, lifeline] if is_taken else [])
+            if request == b"end":
+                break
+    path.unlink(missing_ok=True)
+    if is_taken:
+        return
+    with suppress(OSError):
+        engine = os.pidfd_open(facts["pid"])
+        os.close(lifeline)
+        select.select([engine], [], [], _ANSWER_S)
+    shutil.rmtree(facts["temporary"], ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4]))

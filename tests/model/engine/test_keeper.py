@@ -1,0 +1,172 @@
+"""An engine that a run leaves to the next one."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from reelabel_engine.protocol import AskBatch, EngineConfig
+from tasks.model.engine.keeper import WarmEngines
+from tasks.model.engine.process import EngineProcess
+from tasks.model.model_process import BatchReplies
+from tests import stub_engine
+from tests.model.asked import batch_about, frame_file, question
+from tests.stub_engine import Trigger, answer_to
+from tests.wait import until
+
+ANSWERED = [answer_to(question(), frame_file(1))]
+
+
+@pytest.fixture
+def warm(tmp_path):
+    warm = WarmEngines.of(tmp_path / ("a long way home, " * 10), keep_s=60)
+    yield warm
+    warm.end()
+
+
+@pytest.fixture
+def run(tmp_path, warm):
+    """Ask a question as a run does, with an engine of its own; return the engine's process id."""
+
+    def run(text="Which colour?", *, warm=warm, fingerprint="weights", **config):
+        process = EngineProcess(
+            EngineConfig(**{"model": str(tmp_path / "model")} | config),
+            log_path=tmp_path / "engine.log",
+            start_timeout_s=60,
+            command=stub_engine.COMMAND,
+            warm=warm,
+            fingerprint=fingerprint,
+        )
+        with process as engine:
+            engine.wait_ready()
+            pid = engine.pid
+            assert engine.answer(batch_about(question(text))) == [answer_to(question(text), frame_file(1))]
+        return pid
+
+    return run
+
+
+def runs(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return not state.startswith("Z")
+
+
+def test_the_next_run_of_the_same_model_finds_it_loaded(run, warm):
+    first = run()
+    [kept] = warm.show()
+    assert kept["pid"] == first
+
+    assert run("Another question?") == first
+    assert run("And one more?") == first
+    assert warm.end() == 1
+    until(lambda: not runs(first))
+
+
+def test_its_temporary_files_go_with_it(run, warm):
+    run()
+    [kept] = warm.show()
+    assert os.path.isdir(kept["temporary"])  # noqa: PTH112
+
+    warm.end()
+
+    until(lambda: not os.path.exists(kept["temporary"]))  # noqa: PTH110
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"dtype": "float32"}, {"fingerprint": "other weights"}, {"engine_args": {"seed": 1}}],
+    ids=["settings", "weights", "arguments"],
+)
+def test_it_ends_before_another_model_is_loaded(run, warm, other):
+    first = run()
+
+    second = run(**other)
+
+    assert second != first
+    until(lambda: not runs(first))
+    assert [kept["pid"] for kept in warm.show()] == [second]
+
+
+def test_it_ends_after_a_while(run, warm):
+    pid = run(warm=WarmEngines(folder=warm.folder, keep_s=0.5))
+
+    until(lambda: not runs(pid))
+    until(lambda: not [*warm.folder.iterdir()])
+
+
+def test_a_run_that_keeps_none_takes_it_and_ends_it(run, warm):
+    first = run()
+
+    assert run(warm=WarmEngines(folder=warm.folder)) == first
+    until(lambda: not runs(first))
+    assert warm.show() == []
+
+
+def test_it_ends_with_the_process_that_keeps_it(run, warm):
+    first = run()
+    command = ["pgrep", "-f", f"tasks.model.engine.keeper.*{warm.folder}"]
+    [keeper] = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    os.kill(int(keeper), signal.SIGKILL)
+
+    until(lambda: not runs(first))
+    assert run() != first  # what is left of it is no obstacle
+
+
+def test_one_that_is_killed_while_it_is_kept_is_not_taken(run):
+    first = run()
+    os.kill(first, signal.SIGKILL)
+
+    assert run() != first
+
+
+def test_one_that_works_or_is_lost_is_ended(tmp_path, warm):
+    engine = EngineProcess(
+        EngineConfig(model=str(tmp_path / "model")),
+        log_path=tmp_path / "engine.log",
+        start_timeout_s=60,
+        command=stub_engine.COMMAND,
+        warm=warm,
+    )
+    engine.start()
+    engine.wait_ready()
+    life, pid = engine._life, engine.pid
+    batch = batch_about(question(f"Will it {Trigger.HANG}?"))
+    life.send(lambda number: AskBatch(number=number, batch=batch), BatchReplies(1))
+    engine.close()
+
+    until(lambda: not runs(pid))
+    assert warm.show() == []
+
+
+def test_a_run_that_is_killed_takes_a_kept_engine_with_it(run, warm, tmp_path):
+    first = run()
+    script = """
+import sys, time
+from pathlib import Path
+from reelabel_engine.protocol import EngineConfig
+from tasks.model.engine.keeper import WarmEngines
+from tasks.model.engine.process import EngineProcess
+
+model, log, folder, *command = sys.argv[1:]
+warm = WarmEngines(folder=Path(folder), keep_s=60)
+options = {"start_timeout_s": 60, "command": command, "warm": warm, "fingerprint": "weights"}
+engine = EngineProcess(EngineConfig(model=model), log_path=Path(log), **options)
+engine.start()
+engine.wait_ready()
+print(engine.pid, flush=True)
+time.sleep(60)
+"""
+    places = map(str, (tmp_path / "model", tmp_path / "engine.log", warm.folder))
+    command = [sys.executable, "-c", script, *places, *stub_engine.COMMAND]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert int(process.stdout.readline()) == first
+        process.kill()
+
+    until(lambda: not runs(first))
