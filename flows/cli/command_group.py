@@ -40,7 +40,7 @@ def watch_interrupts() -> None:
 def _apply_settings(context: typer.Context, values: list[str] | None) -> None:
     """Set settings in the environment, where the processes that this one starts find them, too."""
     for each in values or ():
-        from infra.settings.sections import variable_of  # noqa: PLC0415
+        from infra.settings import variable_of  # noqa: PLC0415
 
         name, is_given, value = each.partition("=")
         if not is_given:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from infra.settings.serve import ServeSettings
+    from infra.settings import ServeSettings
 
 _LOG = logging.getLogger("reelabel")
 _BACKLOG = 2048

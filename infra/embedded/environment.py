@@ -46,7 +46,7 @@ def export(settings: Settings) -> dict[str, str]:
 def _flattened(name: str, value: object) -> Iterator[tuple[str, str]]:
     from pydantic import BaseModel, SecretStr  # noqa: PLC0415 - see export
 
-    from infra.settings.base import fields_of  # noqa: PLC0415
+    from infra.settings.types import fields_of  # noqa: PLC0415
 
     if fields := fields_of(type(value)):
         for field in fields:

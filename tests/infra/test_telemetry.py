@@ -15,7 +15,7 @@ from infra.embedded.processes import free_port
 MEASURE = """
 import sys, urllib.request
 from opentelemetry import metrics
-from infra.settings.observability import MetricsSettings
+from infra.settings import MetricsSettings
 from infra.telemetry import start_metrics
 metrics.get_meter("reelabel").create_counter("reelabel.tried").add(3)
 port = start_metrics(MetricsSettings(port=int(sys.argv[1]) or None))

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
     from sqlalchemy import Engine
 
-    from infra.settings import Settings
-    from infra.settings.describe import DescribeOptions
+    from infra.settings import DescribeOptions, Settings
 
 _STOPPED = "Stopped by the user."
 _CANCEL_TIMEOUT_S = 4  # a command ends within ten seconds of Ctrl-C

@@ -65,10 +65,10 @@ def test_the_entry_point_reads_secrets_from_files(tmp_path):
 
 
 def test_the_entry_point_names_a_missing_file():
-    ended = run(DOCKER / "entrypoint.sh", "true", REELABEL_DATABASE_URL_FILE="/run/secrets/nothing")
+    ended = run(DOCKER / "entrypoint.sh", "true", PREFECT_API_AUTH_STRING_FILE="/run/secrets/nothing")
 
     assert ended.returncode == 2
-    assert "REELABEL_DATABASE_URL_FILE: cannot read /run/secrets/nothing" in ended.stderr
+    assert "PREFECT_API_AUTH_STRING_FILE: cannot read /run/secrets/nothing" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -115,5 +115,5 @@ def test_secrets_are_created_once_and_privately(secrets):
     logins = [name for name in before if name.endswith("_url")]
     assert len({before[name].split("@")[0] for name in logins}) == len(logins) == 4
     assert not any(before["postgres_password"] in before[name] for name in logins)
-    assert before["s3_secret_key"] in before["s3_identities.json"]
-    assert StoreSettings(mac_key=before["store_mac_key"]).seal != NO_KEY
+    assert before["reelabel_store_secret_access_key"] in before["s3_identities.json"]
+    assert StoreSettings(mac_key=before["reelabel_store_mac_key"]).seal != NO_KEY
