@@ -17,8 +17,8 @@ from typer.main import get_command
 from flows.cli.console import print_error, print_notice
 from infra.errors import NotReconciledError, RunFailedError
 from infra.interrupts import EXIT_CODE, InterruptWatch
-from infra.json_logs import json_line, logs_are_json
 from infra.limits import limit_reached
+from infra.logs import json_line, logs_are_json
 from reelabel.disk import full_disk, is_full, temporary_root
 from reelabel.errors import ConfigurationError, JobError, ReelabelError, TransientError
 from reelabel.text import printable

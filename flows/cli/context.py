@@ -12,7 +12,6 @@ from flows.run.names import PREFECT_VARIABLES
 from infra.checks import check_prefect, probe_store
 from infra.database.connect import Login, connected
 from infra.embedded import (
-    JSON_LINES,
     ServiceName,
     export,
     full_disk_behind,
@@ -20,7 +19,7 @@ from infra.embedded import (
     running,
     termination_raises,
 )
-from infra.json_logs import log_all_as_json
+from infra.logs import PREFECT_JSON_LINES, log_as_json
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, DiskFullError, TransientError
 from reelabel.sources.object_info import redact_uri
@@ -113,8 +112,8 @@ def _import_flows() -> None:
 def _set_logging(settings: Settings) -> None:
     """Set how Prefect logs, which it reads only when it is imported."""
     if settings.log.format == "json":
-        log_all_as_json()
-    os.environ.update(JSON_LINES if settings.log.format == "json" else _QUIET)
+        log_as_json()
+    os.environ.update(PREFECT_JSON_LINES if settings.log.format == "json" else _QUIET)
 
 
 def _first_line(error: Exception) -> str:

@@ -30,10 +30,8 @@ case "$*" in
   "prefect worker start "*)
     set -- python -P -m infra.stop_in_order "$@" ;;
 esac
-# Libraries and interpreters print past every log.
 if [ "${REELABEL_LOG_FORMAT-}" = json ]; then
-  export PREFECT_LOGGING_FORMATTERS_JSON_CLASS=infra.json_logs.JsonLines
+  export PREFECT_LOGGING_FORMATTERS_JSON_CLASS=infra.logs.JsonLines
   export PREFECT_LOGGING_HANDLERS_CONSOLE_FORMATTER=json PREFECT_LOGGING_COLORS=false
-  exec python -P -m infra.json_filter "$@"
 fi
 exec "$@"

@@ -12,7 +12,7 @@ from infra.embedded.client import (
     termination_raises,
     with_running_services,
 )
-from infra.embedded.environment import JSON_LINES, export
+from infra.embedded.environment import export
 from infra.embedded.full_disk import full_disk_behind, full_disk_named
 from infra.embedded.home import ServiceName
 from infra.embedded.postgres import postgres_folder
@@ -21,7 +21,6 @@ from infra.embedded.processes import uninterrupted
 from infra.embedded.s3_server import STORE_URI, s3_program
 
 __all__ = [
-    "JSON_LINES",
     "STORE_URI",
     "ServiceName",
     "ServiceStatus",

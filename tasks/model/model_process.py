@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from infra.errors import EngineClosedError
-from infra.log_context import IS_OUTAGE
+from infra.logs import IS_OUTAGE
 from reelabel.disk import full_disk, temporary_root
 from reelabel.errors import DiskFullError, ReelabelError
 from reelabel.temporary import temporary_folder
