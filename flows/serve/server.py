@@ -131,7 +131,7 @@ class _Server(uvicorn.Server):
         ready: Callable[[], None],
         end_sessions: Callable[[], None] | None = None,
     ) -> None:
-        # uvloop would take the signals from `infra.interrupts`.
+        # uvloop would take the signals from `infra.signals`.
         config = uvicorn.Config(
             app,
             loop="asyncio",

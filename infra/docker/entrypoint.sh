@@ -1,7 +1,6 @@
 #!/bin/sh
 # Reads secrets from files for Prefect, which only supports environment variables: if NAME_FILE is set, NAME is set to the
-# content of that file. Refuses to start if one of REQUIRED_VARIABLES is empty. Then runs the command; if it is one
-# of Prefect that starts flows, they end in order when the container is stopped.
+# content of that file. Refuses to start if one of REQUIRED_VARIABLES is empty. Then runs the command.
 set -eu
 
 for name in PREFECT_API_AUTH_STRING PREFECT_SERVER_API_AUTH_STRING PREFECT_API_DATABASE_CONNECTION_URL; do
@@ -24,11 +23,7 @@ for name in ${REQUIRED_VARIABLES-}; do
 done
 
 case "$*" in
-  "prefect flow-run execute"*)
-    cd "$(mktemp -d)"  # Prefect copies the current folder, which may hold a model's weights
-    set -- python -P -m infra.stop_in_order "$@" ;;
-  "prefect worker start "*)
-    set -- python -P -m infra.stop_in_order "$@" ;;
+  "prefect flow-run execute"*) cd "$(mktemp -d)" ;;  # Prefect copies the current folder, which may hold weights
 esac
 if [ "${REELABEL_LOG_FORMAT-}" = json ]; then
   export PREFECT_LOGGING_FORMATTERS_JSON_CLASS=infra.logs.JsonLines

@@ -9,7 +9,6 @@ from infra.embedded.client import (
     start,
     status,
     stop,
-    termination_raises,
     with_running_services,
 )
 from infra.embedded.environment import export
@@ -17,7 +16,6 @@ from infra.embedded.full_disk import full_disk_behind, full_disk_named
 from infra.embedded.home import ServiceName
 from infra.embedded.postgres import postgres_folder
 from infra.embedded.prefect_server import login_path
-from infra.embedded.processes import uninterrupted
 from infra.embedded.s3_server import STORE_URI, s3_program
 
 __all__ = [
@@ -37,7 +35,5 @@ __all__ = [
     "start",
     "status",
     "stop",
-    "termination_raises",
-    "uninterrupted",
     "with_running_services",
 ]

@@ -28,10 +28,10 @@ from infra.embedded.full_disk import full_disk_named, met_full_disk, require_roo
 from infra.embedded.home import IS_ELSEWHERE, Home, ServiceName, network
 from infra.embedded.postgres import Postgres, forget_variables
 from infra.embedded.prefect_server import PrefectServer
-from infra.embedded.processes import MARKER, Identity, end_marked, free_port, start_ticks_of
 from infra.embedded.s3_server import S3Server
 from infra.embedded.worker import Worker
 from infra.logs import json_copy, json_line, message_of
+from infra.processes import MARKER, Identity, end_marked, free_port, start_ticks_of
 from infra.program import APPLICATION
 from reelabel.disk import full_disk_met, temporary_root
 from reelabel.errors import ConfigurationError

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 
 MEASURE = """
 import sys, urllib.request

@@ -23,7 +23,7 @@ from flows.cli.command_group import ReelabelGroup
 from flows.cli.main import COMMANDS, app
 from infra.database.connect import connected
 from infra.embedded import export
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from infra.settings import Settings
 from infra.settings.types import fields_of
 from reelabel.sampling.registry import samplers

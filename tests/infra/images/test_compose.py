@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 from infra.embedded import ServiceName, running
 from infra.embedded.home import Home
 from infra.embedded.postgres import Postgres, postgres_folder
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from infra.settings import SECRETS_VARIABLE, DatabaseSettings, Settings, ShardSettings, StoreSettings
 from infra.settings.types import fields_of
 from reelabel.errors import ReelabelError
