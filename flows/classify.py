@@ -11,7 +11,7 @@ from flows.run.naming import scheduled_run_name
 from flows.run.parameters import NO_OVERRIDES, Dataset, Manifest, Overrides
 from flows.run.request import RunRequest
 from flows.run.sentence import failing_in_a_sentence
-from infra.settings.schedule import Timezone
+from infra.settings.types import Timezone
 
 
 @flow(

@@ -17,7 +17,7 @@ from flows.run.parameters import IdleTimeout, PlanId
 from flows.shard.queue import make_lease_keeper
 from flows.shard.retry import retry_faults, retry_outage
 from flows.shard.served_plans import CACHED_PLANS, ServedPlans
-from infra.log_context import logged_by_all
+from infra.logs import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from reelabel.cores import usable_cores

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
     from sqlalchemy import Engine
 
-    from infra.settings.schedule import Started
+    from infra.settings.types import Started
     from reelabel.sources.object_store import ObjectInfo
 
 # Limits the first scan of a prefix that is already full of manifests.

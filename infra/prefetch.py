@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from infra.log_context import in_context
+from infra.logs import in_context
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable

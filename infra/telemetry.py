@@ -14,7 +14,7 @@ from opentelemetry import metrics
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricReader
 
-    from infra.settings.observability import MetricsSettings
+    from infra.settings import MetricsSettings
 
 _LOG = logging.getLogger("reelabel")
 _OTLP_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")

@@ -17,7 +17,7 @@ import reelabel_engine.errors
 from benchmarks.__main__ import app as benchmarks_app
 from flows.cli.main import app
 from infra.settings import Settings
-from infra.settings.base import fields_of
+from infra.settings.types import fields_of
 from reelabel.errors import JobError
 
 # Typer keeps it private.
@@ -28,6 +28,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 OUTSIDE_SETTINGS = {
     "REELABEL_BIND",
     "REELABEL_CONFIG",
+    "REELABEL_SECRETS_DIR",
     "REELABEL_LOADER_NETWORKS",
     "REELABEL_LOADER_PROCESSES",
     "REELABEL_LOADER_SANDBOX",
@@ -238,10 +239,7 @@ def test_settings_exist(page):
         for name in fields_of(field.annotation):
             variables.add(f"REELABEL_{section}_{name}".upper())
             dotted.add(f"{section}.{name}")
-    named = {
-        name.removesuffix("_FILE") if name not in variables else name for name in re.findall(r"\bREELABEL_\w+", text)
-    }
-    named = {name for name in named if not name.endswith("_")}
+    named = {name for name in re.findall(r"\bREELABEL_\w+", text) if not name.endswith("_")}
     in_code = re.findall(r"`(\w+\.\w+)(?: = [^`]*)?`", text)
 
     assert named <= variables

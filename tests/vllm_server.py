@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from reelabel_engine.environment import engine_environment
 from reelabel_engine.protocol import EngineConfig
 from tasks.model.identity import TINY_MODEL

@@ -5,7 +5,7 @@ import time
 from contextlib import contextmanager
 
 from infra.embedded import s3_program
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from reelabel.errors import ReelabelError, StoreUnavailableError
 
 

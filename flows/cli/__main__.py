@@ -9,7 +9,7 @@ import os
 import signal
 
 from infra.garbage import collect_rarely
-from infra.interrupts import EXIT_CODE
+from infra.signals import EXIT_CODE
 
 
 def main() -> None:

@@ -15,10 +15,10 @@ from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
 from flows.cli.console import print_error, print_notice
+from infra import signals
 from infra.errors import NotReconciledError, RunFailedError
-from infra.interrupts import EXIT_CODE, InterruptWatch
-from infra.json_logs import json_line, logs_are_json
 from infra.limits import limit_reached
+from infra.logs import json_line, logs_are_json
 from reelabel.disk import full_disk, is_full, temporary_root
 from reelabel.errors import ConfigurationError, JobError, ReelabelError, TransientError
 from reelabel.text import printable
@@ -27,20 +27,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _GO_ON = " the same command again to continue."
-_watch: InterruptWatch | None = None
 
 
-def watch_interrupts() -> None:
-    """Make Ctrl-C end this process within seconds, and a second one at once."""
-    global _watch  # noqa: PLW0603 - of this process
+def watch_signals() -> None:
+    """Make Ctrl-C and SIGTERM end this process within seconds, and a second Ctrl-C at once."""
     sentence = f"Stopped. Run{_GO_ON}"
-    _watch = InterruptWatch(json_line(sentence, level="WARNING") if logs_are_json() else sentence)
+    signals.install(json_line(sentence, level="WARNING") if logs_are_json() else sentence)
 
 
 def _apply_settings(context: typer.Context, values: list[str] | None) -> None:
     """Set settings in the environment, where the processes that this one starts find them, too."""
     for each in values or ():
-        from infra.settings.sections import variable_of  # noqa: PLC0415
+        from infra.settings import variable_of  # noqa: PLC0415
 
         name, is_given, value = each.partition("=")
         if not is_given:
@@ -134,9 +132,8 @@ class ReelabelGroup(TyperGroup):
                 return super().invoke(ctx)
         except KeyboardInterrupt as stop:
             print_notice(f"Stopped with {stop} done; run{_GO_ON}" if str(stop) else f"Stopped. Run{_GO_ON}")
-            if _watch:
-                _watch.silence()
-            sys.exit(EXIT_CODE)
+            signals.silence()
+            sys.exit(signals.EXIT_CODE)
         except ReelabelError as error:
             print_error(error.code, error.message)
             sys.exit(1 if isinstance(error, JobError | TransientError | NotReconciledError | RunFailedError) else 2)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 from rich.text import Text
 
-from infra.json_logs import logs_are_json
+from infra.logs import logs_are_json
 from infra.program import as_started
 from reelabel.errors import ConfigurationError
 from reelabel.text import printable

@@ -12,15 +12,13 @@ from flows.run.names import PREFECT_VARIABLES
 from infra.checks import check_prefect, probe_store
 from infra.database.connect import Login, connected
 from infra.embedded import (
-    JSON_LINES,
     ServiceName,
     export,
     full_disk_behind,
     missing_services,
     running,
-    termination_raises,
 )
-from infra.json_logs import log_all_as_json
+from infra.logs import PREFECT_JSON_LINES, log_as_json
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, DiskFullError, TransientError
 from reelabel.sources.object_info import redact_uri
@@ -113,8 +111,8 @@ def _import_flows() -> None:
 def _set_logging(settings: Settings) -> None:
     """Set how Prefect logs, which it reads only when it is imported."""
     if settings.log.format == "json":
-        log_all_as_json()
-    os.environ.update(JSON_LINES if settings.log.format == "json" else _QUIET)
+        log_as_json()
+    os.environ.update(PREFECT_JSON_LINES if settings.log.format == "json" else _QUIET)
 
 
 def _first_line(error: Exception) -> str:
@@ -145,8 +143,7 @@ def running_services(*wanted: ServiceName, keep: bool = False, own: bool = False
     """
     settings = own_settings() if own else load_settings()
     if not wanted:  # nothing is written to the home folder, which may be none of the user's
-        with termination_raises():
-            yield settings
+        yield settings
         return
     ours = missing_services(settings, frozenset(wanted))
     with ExitStack() as stack:

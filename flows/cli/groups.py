@@ -8,7 +8,7 @@ import typer
 
 from flows.cli.options import example, with_overrides, with_sampling
 from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
-from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
+from infra.settings import SamplingOptions  # noqa: TC001 - defines a command's options
 
 cache_app = typer.Typer(help="List cached frame files, and evict old ones.", no_args_is_help=True)
 

@@ -44,8 +44,7 @@ from tasks.survey.chunks import stated_length_s
 from tasks.survey.take import index_reader
 
 if TYPE_CHECKING:
-    from infra.settings import Settings
-    from infra.settings.sampling import SamplingOptions
+    from infra.settings import SamplingOptions, Settings
     from reelabel.frames.fetch import FetchedFrames
     from reelabel.integrations.vllm.video_input import Video
     from reelabel.sampling.options import Sampling

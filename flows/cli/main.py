@@ -15,8 +15,7 @@ import typer
 from typer.core import TyperCommand
 from typer.main import get_group
 
-from flows.cli.command_group import ReelabelGroup, add_shared_options, watch_interrupts
-from infra.interrupts import end_at_hangup
+from flows.cli.command_group import ReelabelGroup, add_shared_options, watch_signals
 from infra.program import APPLICATION
 
 
@@ -142,8 +141,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Run a command."""
-    watch_interrupts()
-    end_at_hangup()
+    watch_signals()
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     os.environ.setdefault("DO_NOT_TRACK", "1")  # else Prefect reports on its use from a terminal
     app()

@@ -10,9 +10,8 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from flows.run.parameters import SpecOverrides
-from infra.settings.base import title_of
-from infra.settings.describe import DescribeOptions
-from infra.settings.sampling import SamplingOptions
+from infra.settings import DescribeOptions, SamplingOptions
+from infra.settings.types import title_of
 from infra.validation import first_fault
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.registry import NATIVE, find_sampler

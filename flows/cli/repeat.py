@@ -7,7 +7,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from infra.program import command
-from infra.settings.sections import CONFIG_VARIABLE, secret_variables
+from infra.settings import CONFIG_VARIABLE, secret_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,7 +8,7 @@ import typer
 
 from flows.cli.options import Dataset, IdFile, example, with_describing, with_overrides, with_selection
 from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
-from infra.settings.describe import DescribeOptions  # noqa: TC001 - defines a command's options
+from infra.settings import DescribeOptions  # noqa: TC001 - defines a command's options
 from reelabel.errors import ConfigurationError
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
 

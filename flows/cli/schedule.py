@@ -15,8 +15,7 @@ from flows.cli.repeat import settings_inline
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, missing_services
 from infra.program import command
-from infra.settings import load_settings
-from infra.settings.schedule import NightlySettings
+from infra.settings import NightlySettings, load_settings
 from infra.validation import first_fault
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from flows.cli.console import ERRORS, OUT, print_notice
 from flows.cli.context import running_services, startup_errors
+from infra import signals
 from infra.checks import probe_store
 from infra.embedded import ServiceName
-from infra.interrupts import EXIT_CODE, GRACE_S, end_within
 from infra.telemetry import start_metrics
 from tasks.database.schema import prepare_database
 
@@ -50,11 +50,10 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
                 if "live" in settings.serve.load:
                     print_notice(f"Camera page: {url_of(opened)}{page.PATH}", console=OUT)
 
+            signals.allow(settings.serve.stop_timeout_s + signals.GRACE_S)
             ended_by = serve(app, opened, settings.serve, ready=say_where, end_sessions=answering.end_sessions)
-            if ended_by == signal.SIGTERM:  # whatever a request that was given up still waits for
-                end_within(GRACE_S, 128 + signal.SIGTERM)
     print_notice("Stopped.", console=OUT)
-    return EXIT_CODE if ended_by == signal.SIGINT else 0
+    return signals.EXIT_CODE if ended_by == signal.SIGINT else 0
 
 
 def _with_options(settings: Settings, options: dict[str, Any]) -> Settings:

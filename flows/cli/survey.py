@@ -23,7 +23,7 @@ from tasks.survey.take import SurveyOptions, take_survey
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from infra.settings.sampling import SamplingOptions
+    from infra.settings import SamplingOptions
     from tasks.survey.survey import Survey
 
 FORMATS = ("table", "json")

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
-from infra.settings.sampling import SamplingOptions
+from infra.settings import SamplingOptions
 from infra.validation import first_fault
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.registry import NATIVE, find_sampler

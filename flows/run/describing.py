@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.run.towers import open_embedder
-from infra.settings.describe import DescribeOptions
+from infra.settings import DescribeOptions
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.temporary import temporary_folder

@@ -20,7 +20,7 @@ from flows.run.scheduled import empty_night, render_request
 from flows.shard.retry import retry_outage
 from infra.embedded import full_disk_named
 from infra.errors import ManifestMissingError, NotReconciledError
-from infra.log_context import logged
+from infra.logs import logged
 from infra.program import as_started
 from infra.settings import load_settings
 from infra.telemetry import start_metrics

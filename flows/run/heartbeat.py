@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from flows.run.progress import Progress
-    from infra.settings.retention import NotifySettings
+    from infra.settings import NotifySettings
 
 FAILURE_RATE = "reelabel.run.failure-rate"
 STALLED = "reelabel.run.stalled"

@@ -9,12 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from infra.settings import PromptOptions, VideoPruningRate
-from infra.settings.base import SettingsSection
-from infra.settings.chunks import ChunkOptions
-from infra.settings.describe import DescribeOptions
-from infra.settings.sampling import SamplingOptions
-from infra.settings.schedule import Started
+from infra.settings import ChunkOptions, DescribeOptions, PromptOptions, SamplingOptions, VideoPruningRate
+from infra.settings.types import SettingsSection, Started
 from infra.validation import PLAIN_WORDS
 from tasks.results.selection import Selection
 

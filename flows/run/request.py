@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from flows.run.selection import JobSelector
-    from infra.settings import Settings
-    from infra.settings.describe import DescribeOptions
+    from infra.settings import DescribeOptions, Settings
     from tasks.domain import Spec
     from tasks.model.identity import ModelCard
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from infra.database.connect import Login, connected
 from infra.program import command
-from infra.settings.describe import DescribeOptions
+from infra.settings import DescribeOptions
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.text import pluralize

@@ -14,7 +14,7 @@ from prefect.states import Cancelled, Failed
 from pydantic import ValidationError, validate_call
 
 from infra.program import as_started
-from infra.settings.base import title_of
+from infra.settings.types import title_of
 from infra.validation import describe_fault
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.text import printable

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from infra.settings import Settings
-    from infra.settings.chunks import ChunkOptions
-    from infra.settings.model import ModelSettings
-    from infra.settings.sampling import SamplingOptions, SamplingSettings
+    from infra.settings import ChunkOptions, ModelSettings, SamplingOptions, SamplingSettings, Settings
     from tasks.model.backend import Backend
     from tasks.model.identity import ModelCard
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from prefect.utilities.callables import parameter_schema
 
-from infra.settings.base import title_of
+from infra.settings.types import title_of
 
 if TYPE_CHECKING:
     from prefect import Flow

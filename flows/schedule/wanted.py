@@ -17,7 +17,7 @@ from flows.infer import infer
 from flows.maintain import maintain
 from flows.survey import survey
 from flows.watch import watch
-from infra.settings.schedule import NightlySettings
+from infra.settings import NightlySettings
 from infra.validation import first_fault
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
@@ -27,9 +27,8 @@ from tasks.manifest.location import check_date_placeholders, has_date_placeholde
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from infra.settings import Settings
-    from infra.settings.base import SettingsSection
-    from infra.settings.schedule import WatchSettings
+    from infra.settings import Settings, WatchSettings
+    from infra.settings.types import SettingsSection
 
 _WHEN_RUNNING = {"queue": "ENQUEUE", "skip": "CANCEL_NEW"}
 

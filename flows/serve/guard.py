@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fastapi.responses import JSONResponse
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from infra.settings.serve import ServeSettings
+    from infra.settings import ServeSettings
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 # Probes of orchestrators have no token, and read nothing but that the service is there.

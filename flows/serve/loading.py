@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from infra.settings.serve import ServeSettings
+    from infra.settings import ServeSettings
 
 _END_S = 5.0
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from infra.settings.serve import ServeSettings
+    from infra.settings import ServeSettings
 
 _LOG = logging.getLogger("reelabel")
 _BACKLOG = 2048
@@ -131,7 +131,7 @@ class _Server(uvicorn.Server):
         ready: Callable[[], None],
         end_sessions: Callable[[], None] | None = None,
     ) -> None:
-        # uvloop would take the signals from `infra.interrupts`.
+        # uvloop would take the signals from `infra.signals`.
         config = uvicorn.Config(
             app,
             loop="asyncio",

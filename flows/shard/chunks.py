@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from infra.log_context import in_context
+from infra.logs import in_context
 from reelabel.errors import InternalError, JobError
 from reelabel.frames.look import IndexReader
 from reelabel.sources.object_info import redact_uri

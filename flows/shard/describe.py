@@ -20,7 +20,7 @@ from flows.shard.retry import await_recovery, retry_faults
 from flows.shard.tasks import SHARD_TASK, log_failures
 from infra.database.connect import require_writes
 from infra.errors import EngineLostError, LeaseLostError
-from infra.log_context import in_context
+from infra.logs import in_context
 from reelabel.errors import InternalError, JobError, StoreUnavailableError
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from flows.shard.chunks import ChunkedShard
 from flows.shard.metrics import record_videos
-from infra.log_context import in_context
+from infra.logs import in_context
 from reelabel.errors import JobError
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone

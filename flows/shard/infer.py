@@ -17,7 +17,7 @@ from flows.shard.answering import ShardOutcome
 from flows.shard.arrivals import group_arrivals
 from flows.shard.extract import ViewStream, extract_views, log_remade, prepare_view
 from flows.shard.metrics import record_videos
-from infra.log_context import in_context
+from infra.logs import in_context
 from reelabel.errors import FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.packets import with_pixels
 from reelabel.sources.object_info import redact_uri

@@ -13,8 +13,8 @@ from prefect import get_run_logger
 
 from flows.shard.retry import retry_faults, retry_outage
 from infra.errors import LeaseLostError, PlanLostError
-from infra.log_context import log_fields, logged
-from infra.process_identity import own_process
+from infra.logs import log_fields, logged
+from infra.processes import own_process
 from reelabel.errors import DiskFullError, TransientError
 from tasks.manifest.plan_file import read_shard
 from tasks.plans.lease import LeaseKeeper, Work, finish_alone, holder_name

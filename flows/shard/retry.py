@@ -10,7 +10,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 from infra.embedded import full_disk_behind, full_disk_named
-from infra.log_context import IS_OUTAGE
+from infra.logs import IS_OUTAGE
 from infra.settings import load_settings
 from reelabel.errors import TransientError
 

@@ -22,7 +22,7 @@ from flows.shard.report import make_shard_report
 from flows.shard.retry import RETRY_DELAYS_S, await_recovery, is_ending, retry_faults
 from infra.database.connect import require_writes
 from infra.errors import ChunksOutdatedError
-from infra.log_context import IS_OUTAGE
+from infra.logs import IS_OUTAGE
 from reelabel.errors import DiskFullError, StoreUnavailableError, TransientError
 from tasks.domain import RunPhase, group_by_views
 

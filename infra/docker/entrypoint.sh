@@ -1,13 +1,9 @@
 #!/bin/sh
-# Reads secrets from files for programs that only support environment variables: if NAME_FILE is set, NAME is set to
-# the content of that file. Refuses to start if one of REQUIRED_VARIABLES is empty. Then runs the command; if it is one
-# of Prefect that starts flows, they end in order when the container is stopped.
+# Reads secrets from files for Prefect, which only supports environment variables: if NAME_FILE is set, NAME is set to the
+# content of that file. Refuses to start if one of REQUIRED_VARIABLES is empty. Then runs the command.
 set -eu
 
-for name in PREFECT_API_AUTH_STRING PREFECT_SERVER_API_AUTH_STRING PREFECT_API_DATABASE_CONNECTION_URL \
-  REELABEL_DATABASE_URL REELABEL_DATABASE_READER_URL REELABEL_DATABASE_OWNER_URL \
-  REELABEL_PREFECT_AUTH_STRING REELABEL_SERVER_API_KEY \
-  REELABEL_STORE_ACCESS_KEY_ID REELABEL_STORE_SECRET_ACCESS_KEY REELABEL_STORE_MAC_KEY; do
+for name in PREFECT_API_AUTH_STRING PREFECT_SERVER_API_AUTH_STRING PREFECT_API_DATABASE_CONNECTION_URL; do
   eval "file=\${${name}_FILE-}"
   [ -n "$file" ] || continue
   if [ ! -r "$file" ]; then
@@ -27,16 +23,10 @@ for name in ${REQUIRED_VARIABLES-}; do
 done
 
 case "$*" in
-  "prefect flow-run execute"*)
-    cd "$(mktemp -d)"  # Prefect copies the current folder, which may hold a model's weights
-    set -- python -P -m infra.stop_in_order "$@" ;;
-  "prefect worker start "*)
-    set -- python -P -m infra.stop_in_order "$@" ;;
+  "prefect flow-run execute"*) cd "$(mktemp -d)" ;;  # Prefect copies the current folder, which may hold weights
 esac
-# Libraries and interpreters print past every log.
 if [ "${REELABEL_LOG_FORMAT-}" = json ]; then
-  export PREFECT_LOGGING_FORMATTERS_JSON_CLASS=infra.json_logs.JsonLines
+  export PREFECT_LOGGING_FORMATTERS_JSON_CLASS=infra.logs.JsonLines
   export PREFECT_LOGGING_HANDLERS_CONSOLE_FORMATTER=json PREFECT_LOGGING_COLORS=false
-  exec python -P -m infra.json_filter "$@"
 fi
 exec "$@"

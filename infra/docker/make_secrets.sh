@@ -18,17 +18,18 @@ once() {
 }
 
 once postgres_password "$(random)"
-once database_owner_url "postgresql://preparation:$(random)@postgres:5432/reelabel"
-once database_url "postgresql://runs:$(random)@postgres:5432/reelabel"
-once database_reader_url "postgresql://queries:$(random)@postgres:5432/reelabel"
+once reelabel_database_owner_url "postgresql://preparation:$(random)@postgres:5432/reelabel"
+once reelabel_database_url "postgresql://runs:$(random)@postgres:5432/reelabel"
+once reelabel_database_reader_url "postgresql://queries:$(random)@postgres:5432/reelabel"
 once prefect_database_url "postgresql+asyncpg://prefect:$(random)@postgres:5432/prefect"
-once prefect_auth "admin:$(random)"
-once s3_key_id "$(random)"
-once s3_secret_key "$(random)"
-once store_mac_key "$(random)"
+once reelabel_prefect_auth_string "admin:$(random)"
+once reelabel_store_access_key_id "$(random)"
+once reelabel_store_secret_access_key "$(random)"
+once reelabel_store_mac_key "$(random)"
 once s3_identities.json "$(
   cat << END
-{"identities": [{"name": "reelabel", "actions": ["Admin"],
-  "credentials": [{"accessKey": "$(cat s3_key_id)", "secretKey": "$(cat s3_secret_key)"}]}]}
+{"identities": [{"name": "reelabel", "actions": ["Admin"], "credentials": [{
+  "accessKey": "$(cat reelabel_store_access_key_id)",
+  "secretKey": "$(cat reelabel_store_secret_access_key)"}]}]}
 END
 )"

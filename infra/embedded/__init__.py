@@ -9,19 +9,16 @@ from infra.embedded.client import (
     start,
     status,
     stop,
-    termination_raises,
     with_running_services,
 )
-from infra.embedded.environment import JSON_LINES, export
+from infra.embedded.environment import export
 from infra.embedded.full_disk import full_disk_behind, full_disk_named
 from infra.embedded.home import ServiceName
 from infra.embedded.postgres import postgres_folder
 from infra.embedded.prefect_server import login_path
-from infra.embedded.processes import uninterrupted
 from infra.embedded.s3_server import STORE_URI, s3_program
 
 __all__ = [
-    "JSON_LINES",
     "STORE_URI",
     "ServiceName",
     "ServiceStatus",
@@ -38,7 +35,5 @@ __all__ = [
     "start",
     "status",
     "stop",
-    "termination_raises",
-    "uninterrupted",
     "with_running_services",
 ]

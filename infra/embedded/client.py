@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -17,10 +16,9 @@ from infra.embedded.full_disk import full_disk_named
 from infra.embedded.home import IS_ELSEWHERE, Home, ServiceName, network
 from infra.embedded.postgres import Postgres, forget_variables
 from infra.embedded.prefect_server import PrefectServer
-from infra.embedded.processes import MARKER, kill_children
 from infra.embedded.s3_server import S3Server
 from infra.embedded.worker import worker_environment
-from infra.interrupts import at_forced_end
+from infra.processes import MARKER
 from reelabel.errors import ConfigurationError, DiskFullError
 
 if TYPE_CHECKING:
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 5
 _USES: list[_Use] = []
-at_forced_end(kill_children)  # the services' supervisor notices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +57,8 @@ class ServiceStatus:
 def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = False) -> Iterator[Settings]:
     """Run the wanted services, except those that the user has configured, while the caller works.
 
-    They end after the last command that uses them, however it ends. Call it from the main thread. With `keep`, leave
-    the services running for later commands, until `stop`.
+    They end after the last command that uses them, however it ends. With `keep`, leave the services running for later
+    commands, until `stop`.
 
     Yields:
         The settings returned by `start`.
@@ -72,7 +69,7 @@ def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = 
     """
     with full_disk_named(settings.home, starting=True):
         use = _Use(Home(settings.home))
-    with termination_raises(), use:
+    with use:
         with full_disk_named(settings.home, starting=True):
             started = use.start(settings, wanted)
             if keep:
@@ -166,23 +163,6 @@ def with_running_services(settings: Settings) -> Settings:
     if ports:
         home.require_private()
     return _with_addresses(settings, home, ports)
-
-
-@contextmanager
-def termination_raises() -> Iterator[None]:
-    """Make SIGTERM raise SystemExit, so that it unwinds the command as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def leave(number: int, _frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _EndedError(Exception):

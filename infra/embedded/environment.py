@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from infra.logs import PREFECT_JSON_LINES
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -15,12 +17,6 @@ if TYPE_CHECKING:
 _PREFIX = "REELABEL_"
 # Sections that only `reelabel deploy` reads, where a field that nobody has set means: as deployed.
 _DEPLOYED = ("nightly", "watch")
-# Prefect reads every item of its logging configuration from the environment.
-JSON_LINES = {
-    "PREFECT_LOGGING_FORMATTERS_JSON_CLASS": "infra.json_logs.JsonLines",
-    "PREFECT_LOGGING_HANDLERS_CONSOLE_FORMATTER": "json",
-    "PREFECT_LOGGING_COLORS": "false",
-}
 
 
 def export(settings: Settings) -> dict[str, str]:
@@ -39,14 +35,14 @@ def export(settings: Settings) -> dict[str, str]:
     if settings.prefect.auth_string:
         variables["PREFECT_API_AUTH_STRING"] = settings.prefect.auth_string.get_secret_value()
     if settings.log.format == "json":
-        variables |= JSON_LINES
+        variables |= PREFECT_JSON_LINES
     return variables
 
 
 def _flattened(name: str, value: object) -> Iterator[tuple[str, str]]:
     from pydantic import BaseModel, SecretStr  # noqa: PLC0415 - see export
 
-    from infra.settings.base import fields_of  # noqa: PLC0415
+    from infra.settings.types import fields_of  # noqa: PLC0415
 
     if fields := fields_of(type(value)):
         for field in fields:

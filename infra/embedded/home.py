@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from infra.embedded.processes import end_marked, is_supported
+from infra.processes import end_marked, is_supported
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.embedded.home import Launch, ServiceName, unprivileged_user
-from infra.embedded.processes import MARKER, is_zombie
+from infra.processes import MARKER, is_zombie
 from infra.program import APPLICATION
 from reelabel.disk import full_disk
 from reelabel.errors import ConfigurationError

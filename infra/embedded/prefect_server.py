@@ -12,9 +12,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from infra.embedded.environment import JSON_LINES
 from infra.embedded.home import Home, Launch, ServiceName
 from infra.embedded.postgres import Postgres
+from infra.logs import PREFECT_JSON_LINES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ class PrefectServer:
     def __init__(self, home: Home, *, as_json: bool = False) -> None:
         """Store the home folder, and whether its log is JSON."""
         self._home = home
-        self._log_variables = JSON_LINES if as_json else {}
+        self._log_variables = PREFECT_JSON_LINES if as_json else {}
         self._postgres = Postgres(home)
 
     def api_url(self, port: int) -> str:

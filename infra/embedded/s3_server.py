@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.embedded.home import Launch, ServiceName, write_privately
-from infra.embedded.processes import free_port, is_listening
+from infra.processes import free_port, is_listening
 from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError, StoreUnavailableError
 from reelabel.optional import install_command

@@ -17,7 +17,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from collections import defaultdict, deque
 from contextlib import suppress
@@ -29,11 +28,10 @@ from infra.embedded.full_disk import full_disk_named, met_full_disk, require_roo
 from infra.embedded.home import IS_ELSEWHERE, Home, ServiceName, network
 from infra.embedded.postgres import Postgres, forget_variables
 from infra.embedded.prefect_server import PrefectServer
-from infra.embedded.processes import MARKER, Identity, end_marked, free_port, start_ticks_of
 from infra.embedded.s3_server import S3Server
 from infra.embedded.worker import Worker
-from infra.json_filter import copy_lines
-from infra.json_logs import json_line, message_of
+from infra.logs import json_copy, json_line, message_of
+from infra.processes import MARKER, Identity, end_marked, free_port, start_ticks_of
 from infra.program import APPLICATION
 from reelabel.disk import full_disk_met, temporary_root
 from reelabel.errors import ConfigurationError
@@ -231,11 +229,7 @@ class Supervisor:
         path = self._home.log(name)
         path.unlink(missing_ok=True)
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        if not self._as_json:
-            return log
-        source, sink = os.pipe()
-        threading.Thread(target=_copy_as_json, args=(source, log, name), daemon=True).start()
-        return sink
+        return json_copy(log, logger=name) if self._as_json else log
 
     async def _is_usable(self, found: _Running) -> bool:
         """Return whether a service that has started before is ready, or will be in a while."""
@@ -334,12 +328,6 @@ async def _looks(running: _Running, within_s: float) -> AsyncIterator[bool]:
 
 def _send(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
     writer.write(json.dumps(message).encode() + b"\n")
-
-
-def _copy_as_json(source: int, log: int, name: str) -> None:
-    with open(source, "rb") as lines:
-        copy_lines(lines, log, logger=name)
-    os.close(log)
 
 
 def _end_with(supervisor: int, number: signal.Signals) -> Callable[[], None]:

@@ -1,26 +1,275 @@
-"""Settings: `REELABEL_*` environment variables over `reelabel.toml` over defaults."""
+"""Settings: `REELABEL_*` variables, over files of secrets, over `reelabel.toml`, over defaults.
 
-from infra.settings.model import PromptOptions, VideoPruningRate
-from infra.settings.sections import (
-    CONFIG_VARIABLE,
-    DatabaseSettings,
-    PrefectSettings,
-    RunSettings,
-    Settings,
-    WebSettings,
-    load_settings,
+A setting is named by its section and field: `store.uri` is `REELABEL_STORE_URI` in the environment, `uri` under
+`[store]` in the file (`./reelabel.toml`, or the path in `REELABEL_CONFIG`), and the file `reelabel_store_uri` in the
+folder `REELABEL_SECRETS_DIR`, such as /run/secrets.
+"""
+
+from __future__ import annotations
+
+import os
+from difflib import get_close_matches
+from pathlib import Path
+from tomllib import TOMLDecodeError
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic import SecretStr, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NestedSecretsSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
 )
-from infra.settings.store import StoreSettings
+
+from infra.settings.sections import (
+    ChunkOptions,
+    DatabaseSettings,
+    DescribeOptions,
+    DescribeSettings,
+    ExtractSettings,
+    LiveSettings,
+    LogSettings,
+    MetricsSettings,
+    ModelSettings,
+    NightlySettings,
+    NotifySettings,
+    PrefectSettings,
+    PromptOptions,
+    ReportSettings,
+    RetentionSettings,
+    RunSettings,
+    SamplingOptions,
+    SamplingSettings,
+    ServerSettings,
+    ServeSettings,
+    ShardSettings,
+    StoreSettings,
+    VideoPruningRate,
+    WatchSettings,
+    WebSettings,
+)
+from infra.settings.types import fields_of
+from infra.validation import UNKNOWN, describe_fault
+from reelabel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
 
 __all__ = [
     "CONFIG_VARIABLE",
+    "SECRETS_VARIABLE",
+    "ChunkOptions",
     "DatabaseSettings",
+    "DescribeOptions",
+    "DescribeSettings",
+    "ExtractSettings",
+    "LiveSettings",
+    "LogSettings",
+    "MetricsSettings",
+    "ModelSettings",
+    "NightlySettings",
+    "NotifySettings",
     "PrefectSettings",
     "PromptOptions",
+    "ReportSettings",
+    "RetentionSettings",
     "RunSettings",
+    "SamplingOptions",
+    "SamplingSettings",
+    "ServeSettings",
+    "ServerSettings",
     "Settings",
+    "ShardSettings",
     "StoreSettings",
     "VideoPruningRate",
+    "WatchSettings",
     "WebSettings",
     "load_settings",
+    "secret_variables",
+    "variable_of",
 ]
+
+CONFIG_VARIABLE = "REELABEL_CONFIG"
+SECRETS_VARIABLE = "REELABEL_SECRETS_DIR"
+_PREFIX = "REELABEL_"
+_DEPTH = 2  # of a setting: its section and its name
+
+
+class _Environment(EnvSettingsSource):
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:  # noqa: ANN401
+        """Pass text that is not JSON on unchanged, so that validation names the field."""
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            return value
+
+
+class Settings(BaseSettings):
+    """Every setting, by section."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX,
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        secrets_dir_missing="error",
+    )
+
+    home: Path = Path(".reelabel")
+    """Folder for data, passwords and logs of the embedded services."""
+    database: DatabaseSettings = DatabaseSettings()
+    store: StoreSettings = StoreSettings()
+    web: WebSettings = WebSettings()
+    prefect: PrefectSettings = PrefectSettings()
+    extract: ExtractSettings = ExtractSettings()
+    shard: ShardSettings = ShardSettings()
+    run: RunSettings = RunSettings()
+    sampling: SamplingSettings = SamplingSettings()
+    chunks: ChunkOptions = ChunkOptions()
+    describe: DescribeSettings = DescribeSettings()
+    model: ModelSettings = ModelSettings()
+    server: ServerSettings = ServerSettings()
+    serve: ServeSettings = ServeSettings()
+    live: LiveSettings = LiveSettings()
+    nightly: NightlySettings = NightlySettings()
+    watch: WatchSettings = WatchSettings()
+    notify: NotifySettings = NotifySettings()
+    retention: RetentionSettings = RetentionSettings()
+    log: LogSettings = LogSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    report: ReportSettings = ReportSettings()
+
+    @field_validator("home", mode="before")
+    @classmethod
+    def _is_named(cls, home: object) -> object:
+        if home == "":
+            raise ValueError("must name a folder; leave it out for .reelabel")
+        return os.path.expanduser(home) if isinstance(home, str) else home  # noqa: PTH111 - of nobody, as it is
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Order sources by precedence: arguments, environment, files of secrets, settings file."""
+        secrets = NestedSecretsSettingsSource(file_secret_settings, secrets_dir=os.environ.get(SECRETS_VARIABLE))
+        file = TomlConfigSettingsSource(settings_cls, toml_file=config_file())
+        return init_settings, _Environment(settings_cls), secrets, file
+
+
+def config_file() -> Path:
+    """Return the path of the settings file, which may not exist."""
+    return Path(os.environ.get(CONFIG_VARIABLE, "reelabel.toml"))
+
+
+def load_settings() -> Settings:
+    """Load and validate all settings.
+
+    Raises:
+        ConfigurationError: Settings are unknown, malformed or out of bounds; the message names each.
+    """
+    file = config_file()
+    if CONFIG_VARIABLE in os.environ and not file.exists():
+        raise ConfigurationError(f"{CONFIG_VARIABLE} is {file}, but that file does not exist.")
+    if file.is_dir():
+        raise ConfigurationError(f"{file} is a folder, where the settings file is expected; move it away.")
+    _refuse_unknown_variables()
+    try:
+        return Settings()
+    except ValidationError as error:
+        faults = "; ".join(map(_explain, _by_setting(error)))
+        end = "" if faults.endswith("?") else "."
+        raise ConfigurationError(f"Invalid settings: {faults}{end} Fix REELABEL_* or {file}.") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{file} is not a text in UTF-8; save it as one.") from None
+    except TOMLDecodeError as error:
+        raise ConfigurationError(f"{file} is not valid TOML: {error}.") from None
+    except (SettingsError, OSError) as error:
+        folder = os.environ.get(SECRETS_VARIABLE)
+        raise ConfigurationError(f"{SECRETS_VARIABLE} is {folder}, which cannot be read: {error}.") from None
+
+
+def variable_of(name: str) -> str:
+    """Return the environment variable of a setting, such as `sampling.fps`.
+
+    Raises:
+        ConfigurationError: There is no such setting.
+    """
+    known = _names()
+    if name not in known:
+        raise ConfigurationError(f"{name} is not a setting{_nearest(name, known)}")
+    return _variable(name)
+
+
+def secret_variables() -> set[str]:
+    """Return the environment variables that hold secrets."""
+    return {_variable(name) for name, info in _names().items() if _is_secret(info)}
+
+
+def _refuse_unknown_variables() -> None:
+    """Raise for a misspelled variable, which would otherwise be ignored silently."""
+    known = {CONFIG_VARIABLE, SECRETS_VARIABLE, *map(_variable, _names())}
+    for name in sorted(os.environ):
+        if name.startswith(_PREFIX) and name not in known:
+            raise ConfigurationError(f"{name} is not a setting{_nearest(name, known)}")
+
+
+def _names() -> dict[str, FieldInfo]:
+    """Return all settings by their names, such as `store.uri`."""
+    found: dict[str, FieldInfo] = {}
+    for section, info in Settings.model_fields.items():
+        inner = fields_of(info.annotation)
+        found |= {f"{section}.{name}": each for name, each in inner.items()} if inner else {section: info}
+    return found
+
+
+def _variable(name: str) -> str:
+    return f"{_PREFIX}{name}".replace(".", "_").upper()
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    nearest = get_close_matches(name, known, 1)
+    return f"; did you mean {nearest[0]}?" if nearest else "; `reelabel config` lists the settings."
+
+
+def _is_secret(info: FieldInfo) -> bool:
+    kinds = (info.annotation, *get_args(info.annotation))
+    return any(SecretStr in (kind, *get_args(kind)) for kind in kinds)
+
+
+def _by_setting(error: ValidationError) -> Iterable[Sequence[ErrorDetails]]:
+    """Group faults by setting: one that may have several types has a fault for each, at a place of its own."""
+    found: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
+    for fault in error.errors():
+        place = tuple(part for depth, part in enumerate(fault["loc"]) if depth < _DEPTH or isinstance(part, int))
+        found.setdefault(place, []).append({**fault, "loc": place})
+    return found.values()
+
+
+def _explain(faults: Sequence[ErrorDetails]) -> str:
+    """Say what is wrong with a setting."""
+    fault = faults[0]
+    where, known = ".".join(map(str, fault["loc"])), _names()
+    info = known.get(".".join(map(str, fault["loc"][:_DEPTH])))
+    if fault["type"] in UNKNOWN:
+        return f"{where}: unknown setting{_nearest(where, [*known, *Settings.model_fields])}".rstrip(".")
+    a_list = f'must be a list; write it as ["a", "b"] (JSON in {_variable(where)})'
+    clauses = {"tuple_type": a_list, "list_type": a_list, "too_short": "must have at least {min_length} characters"}
+    first, *others = (describe_fault(each, clauses) for each in faults)
+    clause = " or ".join([first, *(other.removeprefix("must be ") for other in others)])
+    if fault["type"] == "string_pattern_mismatch" and info:
+        clause += f"; expected: {info.description}".rstrip(".")
+    names_value = clause.startswith(("must", "has", "is not")) and not (info and _is_secret(info))
+    return f"{where}: {fault['input']!r} {clause}" if names_value else f"{where}: {clause}"

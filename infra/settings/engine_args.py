@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator, JsonValue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from pydantic import JsonValue
 
 # What settings of their own decide.
 _SETTINGS = {
@@ -76,6 +76,9 @@ def check_engine_args(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
         if "lora" in name:
             raise ValueError(f"{name} has no effect, as no question names an adapter; merge it into the model's folder")
     return arguments
+
+
+EngineArgs = Annotated[dict[str, JsonValue], AfterValidator(check_engine_args)]
 
 
 def args_of_answers(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

@@ -1,101 +1,63 @@
-"""Settings, from `REELABEL_*` environment variables, then `reelabel.toml`, then defaults.
-
-A setting is named by its section and field: `store.uri` is `REELABEL_STORE_URI` in the environment and
-`uri` under `[store]` in the file (`./reelabel.toml`, or the path in `REELABEL_CONFIG`). Secrets can also be read from
-files and from Prefect blocks: see `infra.settings.secret_sources`.
-"""
+"""The sections of the settings: what is below a field says what it is for."""
 
 from __future__ import annotations
 
 import os
-from difflib import get_close_matches
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import (
-    Field,
-    IPvAnyNetwork,
-    SecretStr,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, IPvAnyNetwork, JsonValue, SecretStr, field_validator, model_validator
 from pydantic.dataclasses import dataclass
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
+
+from infra.settings.engine_args import EngineArgs  # noqa: TC001 - pydantic reads it
+from infra.settings.types import (
+    SAMPLER_FIELD,
+    SECTION,
+    AbsolutePath,
+    Cron,
+    DenseSamplerName,
+    Login,
+    Origin,
+    SamplerName,
+    SettingsSection,
+    Started,
+    Template,
+    Timezone,
+    library_field,
+    sampling_option,
 )
+from infra.text_bounds import MAX_CHOICE, Text
+from reelabel.seal import NO_KEY, Seal
+from reelabel.sources.options import S3Options, WebOptions
 
-from infra.settings.base import SECTION, AbsolutePath, SettingsSection, fields_of, library_field
-from infra.settings.chunks import ChunkOptions
-from infra.settings.describe import DescribeSettings
-from infra.settings.live import LiveSettings
-from infra.settings.model import ModelSettings
-from infra.settings.observability import LogSettings, MetricsSettings, ReportSettings
-from infra.settings.retention import NotifySettings, RetentionSettings
-from infra.settings.sampling import SamplingSettings
-from infra.settings.schedule import NightlySettings, WatchSettings
-from infra.settings.secret_sources import file_variables, is_secret, read_secret_files, resolve_blocks
-from infra.settings.serve import ServeSettings
-from infra.settings.server import ServerSettings
-from infra.settings.store import StoreSettings
-from infra.validation import UNKNOWN, describe_fault
-from reelabel.errors import ConfigurationError
-from reelabel.sources.options import WebOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pydantic.fields import FieldInfo
-    from pydantic_core import ErrorDetails
-
-CONFIG_VARIABLE = "REELABEL_CONFIG"
-_PREFIX = "REELABEL_"
-_DEPTH = 2  # of a setting: its section and its name
+_KEY_LENGTH = 32
+_SHORTEST_CHUNK_S = 1.0
 
 
 class DatabaseSettings(SettingsSection):
     """The Postgres database that holds results."""
 
-    url: Annotated[
-        SecretStr | None,
-        Field(
-            description="postgresql://user:password@host:port/database; if no login is set, the embedded Postgres is "
-            "started."
-        ),
-    ] = None
-    reader_url: Annotated[
-        SecretStr | None,
-        Field(description="The same database with a read-only login, for queries; defaults to url."),
-    ] = None
-    owner_url: Annotated[
-        SecretStr | None,
-        Field(description="The same database with the login that owns its tables, for upgrades; defaults to url."),
-    ] = None
-    ca_file: Annotated[
-        AbsolutePath | None,
-        Field(
-            description="CA certificate. If set, connections are encrypted, and the server's certificate and host name "
-            "are verified; if empty, the URL decides."
-        ),
-    ] = None
-    certificate_file: Annotated[
-        AbsolutePath | None, Field(description="Client certificate, if the server requires one.")
-    ] = None
-    key_file: Annotated[AbsolutePath | None, Field(description="Private key of the client certificate.")] = None
-    connect_timeout_s: Annotated[int, Field(ge=1, le=300, description="Seconds to wait for a connection.")] = 10
-    pool_size: Annotated[
-        int,
-        Field(ge=3, le=64, description="Open connections per process; planning uses two, the heartbeat a third."),
-    ] = 4
+    url: SecretStr | None = None
+    """postgresql://user:password@host:port/database; if no URL is set, the embedded Postgres is started."""
+    reader_url: SecretStr | None = None
+    """The same database with a read-only login, for queries; defaults to url."""
+    owner_url: SecretStr | None = None
+    """The same database with the login that owns its tables, for upgrades; defaults to url."""
+    ca_file: AbsolutePath | None = None
+    """CA certificate. If set, connections are encrypted and the server is verified; otherwise the URL decides."""
+    certificate_file: AbsolutePath | None = None
+    """Client certificate, if the server requires one."""
+    key_file: AbsolutePath | None = None
+    """Private key of the client certificate."""
+    connect_timeout_s: int = Field(10, ge=1, le=300)
+    """Seconds to wait for a connection."""
+    pool_size: int = Field(4, ge=3, le=64)
+    """Open connections per process; planning uses two, the heartbeat a third."""
 
     @property
     def is_set(self) -> bool:
-        """Whether any login is set: each names the user's own database, so that no embedded one is used."""
+        """Whether any URL is set: each names the user's own database, so that no embedded one is used."""
         return (self.url or self.reader_url or self.owner_url) is not None
 
     @model_validator(mode="after")
@@ -108,6 +70,64 @@ class DatabaseSettings(SettingsSection):
 
 
 @dataclass(frozen=True, kw_only=True, config=SECTION)
+class StoreSettings(S3Options):
+    """Where frame files are stored, and how S3 is reached."""
+
+    access_key_id: Annotated[SecretStr | None, library_field(S3Options, "access_key_id")] = None
+    secret_access_key: Annotated[SecretStr | None, library_field(S3Options, "secret_access_key")] = None
+    uri: Annotated[
+        str | None,
+        Field(
+            pattern=r"^(s3|file)://.+",
+            description="s3://bucket/prefix or file:///folder; if unset, the embedded S3 server is started.",
+        ),
+    ] = None
+    encoding: Annotated[
+        Literal["raw", "lz4", "zstd", "packets"],
+        Field(description="Pixel encoding of frame files. All are exact, so labels do not depend on it."),
+    ] = "zstd"
+    read_buckets: Annotated[
+        tuple[str, ...],
+        Field(description='S3 buckets that videos may be read from, such as ["videos"]; if empty, any.'),
+    ] = ()
+    video_access_key_id: Annotated[
+        SecretStr | None, Field(description="S3 access key for reading videos only; defaults to access_key_id.")
+    ] = None
+    video_secret_access_key: Annotated[SecretStr | None, Field(description="Secret key of video_access_key_id.")] = None
+    mac_key: Annotated[
+        SecretStr | None,
+        Field(
+            description="Signs frame, index and plan files, so that those altered by others are not used: 32 or more "
+            "random characters, the same on all machines. Generated for the embedded S3 server."
+        ),
+    ] = None
+
+    @field_validator("mac_key")
+    @classmethod
+    def _is_long(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None and len(key.get_secret_value()) < _KEY_LENGTH:
+            raise ValueError(f"use at least {_KEY_LENGTH} random characters, such as those of `openssl rand -hex 32`")
+        return key
+
+    @model_validator(mode="after")
+    def _video_keys_go_together(self) -> Self:
+        if (self.video_access_key_id is None) != (self.video_secret_access_key is None):
+            raise ValueError("video_access_key_id and video_secret_access_key must be set together")
+        return self
+
+    def for_videos(self) -> S3Options:
+        """Return how S3 is reached to read videos."""
+        if self.video_access_key_id is None:
+            return self
+        return replace(self, access_key_id=self.video_access_key_id, secret_access_key=self.video_secret_access_key)
+
+    @property
+    def seal(self) -> Seal:
+        """What signs the files on the store: with `mac_key`, or without a key."""
+        return Seal(self.mac_key.get_secret_value().encode()) if self.mac_key else NO_KEY
+
+
+@dataclass(frozen=True, kw_only=True, config=SECTION)
 class WebSettings(WebOptions):
     """How videos are read over `http://` and `https://`."""
 
@@ -117,320 +137,472 @@ class WebSettings(WebOptions):
 class PrefectSettings(SettingsSection):
     """The Prefect server and its work pools."""
 
-    api_url: Annotated[
-        str | None,
-        Field(
-            pattern=r"^https?://.+",
-            description="The address of Prefect's API, http://host:port/api; if empty, the embedded server is started.",
-        ),
-    ] = None
-    auth_string: Annotated[
-        SecretStr | None,
-        Field(description="user:password, if the API requires a login; generated for the embedded server."),
-    ] = None
-    work_pool: Annotated[str, Field(min_length=1, description="Work pool of the deployments.")] = "reelabel"
-    cpu_pool: Annotated[str, Field(min_length=1, description="Work pool of the deployment extract/cpu.")] = "cpu"
-    gpu_pool: Annotated[str, Field(min_length=1, description="Work pool of the deployment infer/gpu.")] = "gpu"
-
-    @field_validator("auth_string")
-    @classmethod
-    def _names_user_and_password(cls, login: SecretStr | None) -> SecretStr | None:
-        user, _, password = login.get_secret_value().partition(":") if login else ("-", ":", "-")
-        if not user or not password:
-            raise ValueError("write the login as user:password")
-        return login
+    api_url: str | None = Field(None, pattern=r"^https?://.+")
+    """The address of Prefect's API, http://host:port/api; if unset, the embedded server is started."""
+    auth_string: Login | None = None
+    """user:password, if the API requires a login; generated for the embedded server."""
+    work_pool: str = Field("reelabel", min_length=1)
+    """Work pool of the deployments."""
+    cpu_pool: str = Field("cpu", min_length=1)
+    """Work pool of the deployment extract/cpu."""
+    gpu_pool: str = Field("gpu", min_length=1)
+    """Work pool of the deployment infer/gpu."""
 
 
 class ExtractSettings(SettingsSection):
     """Decoding processes and their limits."""
 
-    processes: Annotated[
-        int | None,
-        Field(ge=1, le=256, description="Decoding processes; defaults to one per core that the container may use."),
-    ] = None
-    timeout_s: Annotated[float, Field(gt=0, le=3600, description="Maximum seconds for decoding one video.")] = 60
-    memory_mib: Annotated[int, Field(ge=256, le=65536, description="Memory limit of a decoding process, in MiB.")] = (
-        4096
-    )
-    max_video_bytes: Annotated[int, Field(ge=1024, description="Larger videos fail with video_too_large.")] = (
-        4 * 1024**3
-    )
-    max_frame_pixels: Annotated[
-        int, Field(ge=1024, description="Videos with larger frames fail with video_too_large.")
-    ] = 64_000_000
-    max_frames: Annotated[
-        int, Field(ge=1, description="Videos with more frames fail with video_too_large, if they must be counted.")
-    ] = 1_000_000
-    max_duration_s: Annotated[float, Field(gt=0, description="Longer videos fail with video_too_large.")] = 86_400
-    max_cpu_s: Annotated[int, Field(ge=1, le=3600, description="Maximum CPU seconds for decoding one video.")] = 120
-    sandbox: Annotated[
-        Literal["auto", "require", "off"],
-        Field(
-            description="How decoding processes are locked against hostile videos: auto uses every protection that the "
-            "kernel offers, require refuses to run without all of them, off only limits resources."
-        ),
-    ] = "auto"
-    videos_per_process: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=1_000_000,
-            description="Videos after which a decoding process is replaced; with 1, a hostile video cannot change the "
-            "frames of others.",
-        ),
-    ] = 1000
-    ray_address: Annotated[
-        str | None,
-        Field(
-            description="Ray cluster on which extract flows decode, such as ray://head:10001; local starts one; "
-            "if empty, the flow decodes itself.",
-        ),
-    ] = None
-    allow_roots: Annotated[
-        tuple[AbsolutePath, ...],
-        Field(
-            description='Folders that local videos must be in (symlinks resolved), such as ["/videos"]; if empty, any.'
-        ),
-    ] = ()
-    lookahead_shards: Annotated[
-        int, Field(ge=1, le=64, description="Shards extracted ahead of the one being inferred.")
-    ] = 2
-    max_pending_shards: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=10_000,
-            description="With remote executors, extraction pauses while this many extracted shards wait for inference.",
-        ),
-    ] = 64
+    processes: int | None = Field(None, ge=1, le=256)
+    """Decoding processes; defaults to one per core that the container may use."""
+    timeout_s: float = Field(60, gt=0, le=3600)
+    """Maximum seconds for decoding one video."""
+    memory_mib: int = Field(4096, ge=256, le=65536)
+    """Memory limit of a decoding process, in MiB."""
+    max_video_bytes: int = Field(4 * 1024**3, ge=1024)
+    """Larger videos fail with video_too_large."""
+    max_frame_pixels: int = Field(64_000_000, ge=1024)
+    """Videos with larger frames fail with video_too_large."""
+    max_frames: int = Field(1_000_000, ge=1)
+    """Videos with more frames fail with video_too_large, if they must be counted."""
+    max_duration_s: float = Field(86_400, gt=0)
+    """Longer videos fail with video_too_large."""
+    max_cpu_s: int = Field(120, ge=1, le=3600)
+    """Maximum CPU seconds for decoding one video."""
+    sandbox: Literal["auto", "require", "off"] = "auto"
+    """auto uses every protection that the kernel offers, require demands all of them, off only limits resources."""
+    videos_per_process: int = Field(1000, ge=1, le=1_000_000)
+    """Videos until a decoding process is replaced; with 1, a hostile video cannot change the frames of others."""
+    ray_address: str | None = None
+    """Ray cluster on which extract flows decode, such as ray://head:10001; local starts one; if empty, none."""
+    allow_roots: tuple[AbsolutePath, ...] = ()
+    """Folders that local videos must be in (symlinks resolved), such as ["/videos"]; if empty, any."""
+    lookahead_shards: int = Field(2, ge=1, le=64)
+    """Shards extracted ahead of the one being inferred."""
+    max_pending_shards: int = Field(64, ge=1, le=10_000)
+    """With remote executors, extraction pauses while this many extracted shards wait for inference."""
 
 
 class ShardSettings(SettingsSection):
     """How a manifest is split into shards, and how long they are leased."""
 
-    target_jobs: Annotated[int, Field(ge=50, le=200, description="Target number of jobs per shard (50 to 200).")] = 100
-    lease_s: Annotated[
-        float,
-        Field(ge=1, le=3600, description="Seconds without a heartbeat before a worker's shards go to other workers."),
-    ] = 60
+    target_jobs: int = Field(100, ge=50, le=200)
+    """Target number of jobs per shard (50 to 200)."""
+    lease_s: float = Field(60, ge=1, le=3600)
+    """Seconds without a heartbeat before a worker's shards go to other workers."""
 
 
 class RunSettings(SettingsSection):
     """Where runs are executed, and how many at a time."""
 
-    executor: Annotated[
-        Literal["local", "remote"],
-        Field(description="local extracts and infers in the run's own flow; remote starts extract and infer flows."),
-    ] = "local"
-    max_concurrent_runs: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=1000,
-            description="With the local executor, concurrent runs of classify/on-demand; others wait. "
-            "Set it to the number of machines.",
+    executor: Literal["local", "remote"] = "local"
+    """local extracts and infers in the run's own flow; remote starts extract and infer flows."""
+    max_concurrent_runs: int = Field(1, ge=1, le=1000)
+    """With the local executor, concurrent runs of classify/on-demand; set it to the number of machines."""
+    extract_flows: int = Field(1, ge=0, le=1000)
+    """extract/cpu flows started per run; with 0, start them yourself."""
+    infer_flows: int = Field(1, ge=0, le=1000)
+    """infer/gpu flows started per run; with 0, start them yourself."""
+    idle_timeout_s: float = Field(300, ge=0, le=86_400)
+    """Seconds without work before an extract or infer flow ends."""
+
+
+class SamplingOptions(SettingsSection):
+    """Sampling options; those left empty are taken from the settings, or from the sampler's defaults.
+
+    Here a model is known, so that `native` can stand for the sampler that it was trained with.
+    """
+
+    sampler: Annotated[SamplerName | None, SAMPLER_FIELD] = None
+    fps: Annotated[float | None, sampling_option("fps")] = None
+    max_duration_s: Annotated[float | None, sampling_option("max_duration_s")] = None
+    min_frames: Annotated[int | None, sampling_option("min_frames")] = None
+    max_frames: Annotated[int | None, sampling_option("max_frames")] = None
+    frame_sample_mode: Annotated[
+        Literal["uniform_last_frame", "fps", "every_frame"] | None, sampling_option("frame_sample_mode")
+    ] = None
+    frame_recovery: Annotated[bool | None, sampling_option("frame_recovery")] = None
+    drop_similar: Annotated[float | None, sampling_option("drop_similar")] = None
+    jpeg_quality: Annotated[int | None, sampling_option("jpeg_quality")] = None
+    hdr: Annotated[Literal["sdr", "as_decoded"] | None, sampling_option("hdr", check=None)] = None
+    dense_sampler: Annotated[
+        DenseSamplerName | None,
+        sampling_option(
+            "dense_sampler",
+            check=None,
+            description="Sampler to use where keyframes are not enough; defaults to native, the one that the model was "
+            "trained with.",
         ),
-    ] = 1
-    extract_flows: Annotated[
-        int, Field(ge=0, le=1000, description="extract/cpu flows started per run; with 0, start them yourself.")
-    ] = 1
-    infer_flows: Annotated[
-        int, Field(ge=0, le=1000, description="infer/gpu flows started per run; with 0, start them yourself.")
-    ] = 1
-    idle_timeout_s: Annotated[
-        float,
-        Field(ge=0, le=86_400, description="Seconds without work before an extract or infer flow ends."),
-    ] = 300
+    ] = None
+    min_keyframes: Annotated[int | None, sampling_option("min_keyframes")] = None
+    max_gap_s: Annotated[float | None, sampling_option("max_gap_s")] = None
+    coverage_radius_s: Annotated[float | None, sampling_option("coverage_radius_s")] = None
+    min_coverage: Annotated[float | None, sampling_option("min_coverage")] = None
+    motion_tasks: Annotated[tuple[str, ...] | None, sampling_option("motion_tasks")] = None
+    still_tasks: Annotated[tuple[str, ...] | None, sampling_option("still_tasks")] = None
+    escalate_below: Annotated[float | Literal["fitted"] | None, sampling_option("escalate_below")] = None
+    num_frames: Annotated[int | None, sampling_option("num_frames")] = None
 
 
-class _Environment(EnvSettingsSource):
-    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:  # noqa: ANN401
-        """Pass text that is not JSON on unchanged, so that validation names the field."""
-        try:
-            return super().decode_complex_value(field_name, field, value)
-        except ValueError:
-            return value
+class SamplingSettings(SamplingOptions):
+    """Which frames the model sees."""
+
+    sampler: Annotated[SamplerName, SAMPLER_FIELD] = "keyframes"
+    num_frames: Annotated[int, sampling_option("num_frames")] = 16
+    max_pixels: Annotated[
+        int | None,
+        sampling_option(
+            "max_pixels", exclude_if=None, description="Maximum pixels per frame; defaults to the model's limit."
+        ),
+    ] = None
 
 
-class Settings(BaseSettings):
-    """Every setting, by section."""
+class ChunkOptions(SettingsSection):
+    """How jobs on long videos are cut into jobs on consecutive chunks, and how their answers are aggregated."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=_PREFIX,
-        env_nested_delimiter="_",
-        env_nested_max_split=1,
-        extra="forbid",
-        frozen=True,
+    chunk_s: float | None = Field(None, ge=0, le=86_400)
+    """Ask about each chunk of this many seconds of a video; off (0) by default."""
+    chunk_rule: str | None = Field(None, min_length=1, max_length=len("any:") + MAX_CHOICE)
+    """How the answers are aggregated: majority (default), mean of the probabilities, or any:CHOICE if one suffices."""
+
+    @field_validator("chunk_s")
+    @classmethod
+    def _is_long_enough(cls, chunk_s: float | None) -> float | None:
+        if chunk_s is not None and 0 < chunk_s < _SHORTEST_CHUNK_S:
+            raise ValueError(f"use at least {_SHORTEST_CHUNK_S:g} second, or 0 to cut nothing")
+        return chunk_s
+
+
+class DescribeOptions(SettingsSection):
+    """What videos are compared with, and how; what is left empty is taken from the settings, or has its default."""
+
+    tags: str | None = Field(None, min_length=1, max_length=2000)
+    """Bank of tags: a text file with one a line, CSV or Parquet; by default 20 places."""
+    captions: str | None = Field(None, min_length=1, max_length=2000)
+    """Bank of captions: a text file with one a line, CSV or Parquet; by default 40 activities."""
+    top_k: int | None = Field(None, ge=1, le=1000)
+    """Tags per chunk and per video; defaults to 5."""
+    chunk_s: float | None = Field(None, ge=1, le=86_400)
+    """Length of a chunk in seconds; each is described separately; defaults to 10."""
+    frames_per_chunk: int | None = Field(None, ge=1, le=512)
+    """Frames of each chunk, evenly spread; defaults to 16."""
+    sampler: Literal["dense", "keyframes"] | None = None
+    """How frames are chosen: dense, exact anywhere in a chunk (the default); or keyframes alone, which is cheaper."""
+    model: str | None = Field(None, max_length=1000)
+    """Folder or Hugging Face name of a SigLIP, SigLIP 2 or CLIP model; must be named."""
+    scene_method: str | None = Field(None, max_length=100)
+    """How scene changes are found: auto (default), by pixels and embeddings; ema, by embeddings; or published."""
+    scene_threshold: float | None = Field(None, ge=0, le=255)
+    """Lowest score that counts as a change; defaults to the method's."""
+    method: Literal["default", "published"] | None = None
+    """How chunks are aggregated: default, weighted by length; or published, as in the published method."""
+
+    @field_validator("model", "tags", "captions")
+    @classmethod
+    def _make_absolute(cls, name: str | None) -> str | None:
+        return _absolute_if_exists(name)
+
+
+class DescribeSettings(DescribeOptions):
+    """How videos are described, and by which backend."""
+
+    backend: str = Field("transformers", min_length=1, max_length=100)
+    """What embeds frames and texts: transformers."""
+    revision: str | None = Field(None, max_length=200)
+    """Hub revision of the model."""
+    engines: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = 1
+    """Embedding models to run in parallel, each on its own GPU; auto uses all visible GPUs."""
+    batch_frames: int = Field(128, ge=1, le=4096)
+    """Frames per request to the model."""
+    nightly_manifest: str | None = None
+    """Manifest of describe/nightly; if empty, the deployment is paused."""
+    nightly_dataset: str | None = Field(None, max_length=200)
+    """Dataset of describe/nightly; the default follows the rule of nightly.dataset."""
+    nightly_cron: Cron | None = None
+    """Schedule of describe/nightly; defaults to nightly.cron."""
+    concurrent_shards: int = Field(3, ge=1, le=64)
+    """Shards described at the same time."""
+
+
+# Shared by the setting and by the option of a run, which may turn it off.
+VideoPruningRate = Annotated[
+    float | None,
+    Field(ge=0, lt=1, description="Fraction of redundant video tokens that vLLM prunes (EVS), such as 0.5; default 0."),
+]
+
+
+class PromptOptions(SettingsSection):
+    """Prompt options; those left empty are taken from the settings."""
+
+    template: Template | None = None
+    """Question template with {prompt} and {choices}, for rows without their own."""
+    system_prompt: Text | None = None
+    """System message, for rows without their own."""
+    examples: Text | None = None
+    """Solved examples as text, put before the question of rows without their own."""
+    choice_scoring: Literal["letter", "text"] | None = None
+    """Score each choice by its letter, or by the first token of its text; defaults to letter."""
+    permutations: int | None = Field(None, ge=1, le=26)
+    """Orders in which a question's choices are shown, over which probabilities are averaged; defaults to 1."""
+
+
+class ModelSettings(PromptOptions):
+    """The vision-language model, and the backend that runs it."""
+
+    backend: str = Field("vllm", min_length=1, max_length=100)
+    """vllm loads the model on this machine; openai uses the OpenAI-compatible server in [server]."""
+    name: str | None = None
+    """Hub name or folder; must be named, except with openai, which asks the server for its model."""
+    revision: str | None = None
+    """Hub revision."""
+    python: AbsolutePath | None = None
+    """Python that runs the engine; by default this one if it has vLLM, else .venv-engine/bin/python beside it."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Data type of the weights."""
+    tensor_parallel_size: int = Field(1, ge=1, le=64)
+    """GPUs per engine, across which the model is split."""
+    engines: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = 1
+    """Engines to run in parallel, each on its own GPUs; auto uses all visible GPUs."""
+    video_pruning_rate: VideoPruningRate = None
+    chat_template_args: dict[str, JsonValue] = Field(default_factory=dict)
+    """Arguments of the chat template, of a server's too, such as enable_thinking = false."""
+    engine_args: EngineArgs = Field(default_factory=dict)
+    """Further arguments of vLLM's engine, handed to it unchanged, such as quantization = 'fp8'."""
+    max_model_len: int | None = Field(None, ge=128)
+    """Longest prompt, in tokens; defaults to the model's limit."""
+    max_num_seqs: int | None = Field(None, ge=1, le=4096)
+    """Prompts per engine step; by default chosen by model and memory."""
+    max_num_batched_tokens: int | None = Field(None, ge=32, le=1_048_576)
+    """Tokens per engine step; by default chosen by model and memory."""
+    cpu_kv_cache_gib: int | None = Field(None, ge=1, le=1024)
+    """KV cache on a CPU, in GiB; by default chosen by model and memory."""
+    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
+    """Fraction of GPU memory for the engine; defaults to 0.9, or less if less is free."""
+    enforce_eager: bool | None = None
+    """Do not compile the model or capture CUDA graphs; by default true on a CPU, false on a GPU."""
+    start_timeout_s: float = Field(900, ge=10, le=7200)
+    """Maximum seconds for loading the engine."""
+    answer_timeout_s: float = Field(600, ge=1, le=7200)
+    """Seconds without an answer before the engine is restarted."""
+    keep_warm_s: float = Field(0, ge=0, le=86400)
+    """Seconds for which a run leaves its loaded engine to the next one of the same model and settings."""
+    min_choice_mass: float = Field(0.01, ge=0, le=1)
+    """A run ends at a shard whose median total probability of the choices is lower: labels are noise; 0 never."""
+    batch_mib: int = Field(256, ge=1, le=65536)
+    """Frames sent to the engine per batch, in MiB."""
+    max_concurrent_shards: int = Field(3, ge=1, le=16)
+    """Shards per engine that read frames, wait for answers or write labels at the same time."""
+
+    @field_validator("name")
+    @classmethod
+    def _make_absolute(cls, name: str | None) -> str | None:
+        return _absolute_if_exists(name)
+
+
+class ServerSettings(SettingsSection):
+    """The OpenAI-compatible server that is used if `model.backend` is openai."""
+
+    url: str | None = Field(None, pattern=r"^https?://[^@]+$")
+    """The URL of the server's API, such as http://gpu-1:8000/v1, without a key."""
+    api_key: SecretStr | None = None
+    """API key, if the server requires one."""
+    model: str | None = None
+    """Name under which the server offers the model; defaults to its only one."""
+    frames: Literal["auto", "frame_file", "png", "images"] = Field(
+        "auto",
+        description="How frames are sent: frame_file (requires Reelabel's plugin on the server) and png (requires vLLM "
+        "with --trust-request-mm-kwargs) keep exact pixels and times; auto uses the first of them that works. images "
+        "sends no times, and leads to different labels.",
+    )
+    hears: bool = False
+    """The server accepts audio, so live sessions send it theirs."""
+    speaks: bool = False
+    """The server can answer in speech, which live sessions pass on to their clients."""
+    voice: str = Field("alloy", min_length=1, max_length=100)
+    """The server's voice, unless a session asks for another speaker."""
+    ca_file: AbsolutePath | None = None
+    """CA certificate of a server whose own is not signed by a public authority."""
+    concurrency: int = Field(32, ge=1, le=1024)
+    """Concurrent requests, one video each."""
+    timeout_s: float = Field(300, ge=1, le=7200)
+    """Maximum seconds for one answer."""
+    connect_timeout_s: float = Field(10, gt=0, le=300)
+    """Seconds to wait for a connection."""
+    max_attempts: int = Field(5, ge=1, le=20)
+    """Attempts per request, with growing pauses, before giving up."""
+    probe_tolerance: float = Field(
+        0.5,
+        gt=0,
+        le=100,
+        description="Mean difference of logprobs, in nats, up to which answers to the same question are those of one "
+        "model; a run ends if the server's differ more. Raise it for a server whose answers vary.",
+    )
+    gpus: int = Field(0, ge=0, le=4096)
+    """GPUs that the server uses, for figures per GPU-hour; 0 counts as one."""
+
+
+class ServeSettings(SettingsSection):
+    """The HTTP service of `reelabel serve`."""
+
+    host: str = Field("127.0.0.1", min_length=1)
+    """Address to listen on; any but loopback requires a token."""
+    port: int = Field(8020, ge=0, le=65_535)
+    """Port to listen on; 0 takes a free one."""
+    token: SecretStr | None = Field(None, min_length=16)
+    """Token that clients must send, as Authorization: Bearer TOKEN; if empty, none."""
+    without_token: bool = False
+    """Allow an address other than loopback without a token, such as behind a proxy with logins."""
+    origins: tuple[Origin, ...] = ()
+    """Web sites whose pages may send requests, such as ["https://example.com"]; if empty, none."""
+    load: tuple[Literal["classify", "analyze", "live"], ...] = Field(("classify", "analyze", "live"), min_length=1)
+    """What to load and answer: "classify", "analyze", "live", or several."""
+    max_requests: int = Field(16, ge=1, le=1024)
+    """Maximum requests in progress; further ones are refused at once with 429."""
+    max_upload_mib: int = Field(512, ge=1, le=65_536)
+    """Largest uploaded video, in MiB."""
+    idle_timeout_s: float = Field(20, ge=1, le=3600)
+    """Seconds without a byte of a request, or under 1 KiB/s of its fields, before its connection is closed."""
+    request_timeout_s: float = Field(600, ge=1, le=86_400)
+    """Maximum seconds to work on a request, which is then refused with 504."""
+    stop_timeout_s: float = Field(30, ge=1, le=3600)
+    """Maximum seconds, after SIGTERM, for the requests in progress to end."""
+
+
+class LiveSettings(SettingsSection):
+    """Live sessions of `reelabel serve`: what ends them, and how much they may send."""
+
+    max_sessions: int = Field(16, ge=1, le=1024)
+    """Maximum sessions at once; further ones are refused with too_many_sessions."""
+    config_timeout_s: float = Field(10, gt=0, le=600)
+    """Seconds after which a connection that begins no session is closed."""
+    idle_timeout_s: float = Field(60, gt=0, le=86_400)
+    """Seconds without a message after which a session ends."""
+    total_s: float = Field(86_400, gt=0, le=31_622_400)
+    """Maximum length of a session, in seconds."""
+    resume_s: float = Field(30, ge=0, le=3600)
+    """Seconds that a session waits for a lost client to come back."""
+    max_frames: int = Field(1_000_000, ge=1)
+    """Maximum frames that a session may send."""
+    max_mib: int = Field(65_536, ge=1)
+    """Maximum MiB of frames and audio that a session may send."""
+    max_audio_s: float = Field(86_400, gt=0, le=31_622_400)
+    """Maximum seconds of audio that a session may send."""
+    max_megapixels: int = Field(1_000_000, ge=1)
+    """Maximum megapixels decoded for a session, in total."""
+    max_frame_mib: int = Field(8, ge=1, le=11)
+    """Largest frame, in MiB."""
+    max_frame_megapixels: int = Field(16, ge=1, le=256)
+    """Maximum megapixels of a frame as sent."""
+    max_seen_pixels: int = Field(200_704, ge=3136, le=16_777_216)
+    """Frames are scaled down to at most this many pixels."""
+    max_window_frames: int = Field(2048, ge=4, le=65_536)
+    """Maximum frames and 2 s spans of audio that a query sees; all are held in memory."""
+
+
+class NightlySettings(SettingsSection):
+    """The nightly run, deployment classify/nightly."""
+
+    manifest: str | None = None
+    """Manifest, such as s3://bucket/jobs/dt={scheduled_date}/*.parquet; if empty, the deployment is paused."""
+    dataset: str | None = Field(
+        None,
+        max_length=200,
+        description="Dataset, which may contain {scheduled_date}; defaults to one for each date, such as "
+        "jobs-{scheduled_date}, or without dates to the manifest's file name.",
+    )
+    cron: Cron = "0 2 * * *"
+    """Schedule of classify/nightly."""
+    timezone: Timezone = "UTC"
+    """Time zone of the schedule, and of {scheduled_date}."""
+    when_running: Literal["queue", "skip"] = "queue"
+    """What to do if the previous run is still running: wait for it, or skip this one."""
+    may_be_empty: bool = True
+    """Whether a run without a manifest completes, unless it is the third in a row; if false, it fails."""
+
+
+class WatchSettings(SettingsSection):
+    """The deployment that starts a run for each new manifest."""
+
+    manifests: str | None = None
+    """Glob of manifests to watch for, such as s3://bucket/in/*.parquet; if empty, none."""
+    dataset: str | None = Field(None, max_length=200)
+    """Dataset of their jobs; defaults to each manifest's file name."""
+    starts: Started = "classify"
+    """What is started for each manifest: classify, or describe for descriptions."""
+    cron: Cron = "* * * * *"
+    """When to look for new manifests."""
+
+
+class NotifySettings(SettingsSection):
+    """Where to report runs that fail or stall."""
+
+    webhook_url: SecretStr | None = None
+    """Webhook to which {"text": ...} is posted, as for Slack; if empty, nothing is sent."""
+    failure_rate: float = Field(0.2, gt=0, le=1)
+    """Fraction of failed jobs in a run at which to notify."""
+    failure_jobs: int = Field(100, ge=1)
+    """Jobs that must have ended before the failure rate counts."""
+    stall_s: float = Field(1800, ge=1, le=86_400)
+    """Seconds without a finished job after which a run counts as stalled."""
+
+
+class RetentionSettings(SettingsSection):
+    """What the deployment maintain/daily removes; limits left empty remove nothing."""
+
+    cron: Cron = "30 4 * * *"
+    """Schedule of maintain/daily, in UTC."""
+    frames_days: float | None = Field(None, gt=0)
+    """Days to keep cached frames; they are extracted again if needed."""
+    frames_bytes: int | None = Field(None, ge=0)
+    """Maximum bytes of cached frames; the oldest are removed first."""
+    orphaned_frames: bool = False
+    """Keep cached frames of videos that were deleted or replaced."""
+    results_days: float | None = Field(None, gt=0)
+    """Days to keep labels and failures, from when they were written."""
+    history_days: float | None = Field(90, gt=0)
+    """Days to keep labels that were replaced, for `reelabel diff`."""
+    specs: int | None = Field(None, ge=1)
+    """Number of latest specs per dataset whose labels and failures are kept."""
+    plans_days: float = Field(7, gt=0)
+    """Days to keep plans that have ended, or that no worker works on."""
+    reports_days: float | None = Field(365, gt=0)
+    """Days to keep reports, on the store and in home; `reelabel report` recreates them."""
+    live_days: float | None = Field(None, gt=0)
+    """Days to keep live sessions, with their frames and queries, after they were last seen."""
+    flow_runs_days: float | None = Field(90, gt=0)
+    """Days to keep ended flow runs in Prefect's history."""
+
+
+class LogSettings(SettingsSection):
+    """Format of log lines."""
+
+    format: Literal["text", "json"] = "text"
+    """text is for people; json writes one object per line, with run, plan, shard, stage and job if known."""
+
+
+class MetricsSettings(SettingsSection):
+    """The Prometheus endpoint. The standard variables OTEL_EXPORTER_OTLP_* export metrics by OTLP as well."""
+
+    port: int | None = Field(None, ge=1, le=65_526)
+    """Port of a Prometheus endpoint during runs; if it is taken, one of the next nine. If empty, there is none."""
+    host: str = Field("127.0.0.1", min_length=1)
+    """Address that the endpoint listens on. It requires no login."""
+
+
+class ReportSettings(SettingsSection):
+    """The HTML report of a run."""
+
+    at_end: bool = True
+    """Write a report to reports/ on the store when a run ends; `reelabel report` does so any time."""
+    base_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^@]+$",
+        description="The address at which browsers reach the store's folder reports/, such as "
+        "https://reports.example.com. Prefect links to reports there; if unset, it does not.",
     )
 
-    home: Annotated[Path, Field(description="Folder for data, passwords and logs of the embedded services.")] = Path(
-        ".reelabel"
-    )
 
-    @field_validator("home", mode="before")
-    @classmethod
-    def _is_named(cls, home: object) -> object:
-        if home == "":
-            raise ValueError("must name a folder; leave it out for .reelabel")
-        return os.path.expanduser(home) if isinstance(home, str) else home  # noqa: PTH111 - of nobody, as it is
-
-    database: DatabaseSettings = DatabaseSettings()
-    store: StoreSettings = StoreSettings()
-    web: WebSettings = WebSettings()
-    prefect: PrefectSettings = PrefectSettings()
-    extract: ExtractSettings = ExtractSettings()
-    shard: ShardSettings = ShardSettings()
-    run: RunSettings = RunSettings()
-    sampling: SamplingSettings = SamplingSettings()
-    chunks: ChunkOptions = ChunkOptions()
-    describe: DescribeSettings = DescribeSettings()
-    model: ModelSettings = ModelSettings()
-    server: ServerSettings = ServerSettings()
-    serve: ServeSettings = ServeSettings()
-    live: LiveSettings = LiveSettings()
-    nightly: NightlySettings = NightlySettings()
-    watch: WatchSettings = WatchSettings()
-    notify: NotifySettings = NotifySettings()
-    retention: RetentionSettings = RetentionSettings()
-    log: LogSettings = LogSettings()
-    metrics: MetricsSettings = MetricsSettings()
-    report: ReportSettings = ReportSettings()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Order sources by precedence: arguments, environment, secret files, settings file."""
-        files = file_variables(settings_cls, prefix=_PREFIX)
-        secrets = InitSettingsSource(settings_cls, read_secret_files(files))
-        environment = _Environment(settings_cls)
-        variables = environment.env_vars.items()  # names of secret files are not settings
-        environment.env_vars = {name: value for name, value in variables if name.upper() not in files}
-        file = TomlConfigSettingsSource(settings_cls, toml_file=config_file())
-        return init_settings, environment, secrets, file
-
-
-def config_file() -> Path:
-    """Return the path of the settings file, which may not exist."""
-    return Path(os.environ.get(CONFIG_VARIABLE, "reelabel.toml"))
-
-
-def load_settings() -> Settings:
-    """Load and validate all settings.
-
-    Raises:
-        ConfigurationError: Settings are unknown, malformed or out of bounds; the message names each.
-    """
-    if CONFIG_VARIABLE in os.environ and not config_file().exists():
-        raise ConfigurationError(f"{CONFIG_VARIABLE} is {config_file()}, but that file does not exist.")
-    if config_file().is_dir():
-        raise ConfigurationError(f"{config_file()} is a folder, where the settings file is expected; move it away.")
-    _refuse_unknown_variables()
-    try:
-        settings = Settings()
-    except ValidationError as error:
-        faults = "; ".join(map(_explain, _by_setting(error)))
-        end = "" if faults.endswith("?") else "."
-        raise ConfigurationError(f"Invalid settings: {faults}{end} Fix REELABEL_* or {config_file()}.") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"{config_file()} is not a text in UTF-8; save it as one.") from None
-    except ValueError as error:
-        raise ConfigurationError(f"{config_file()} is not valid TOML: {error}.") from None
-    return resolve_blocks(settings, api_url=settings.prefect.api_url, auth_string=settings.prefect.auth_string)
-
-
-def _refuse_unknown_variables() -> None:
-    """Raise for a misspelled variable, which would otherwise be ignored silently."""
-    known = {CONFIG_VARIABLE, "REELABEL_HOME", *file_variables(Settings, prefix=_PREFIX)}
-    known |= {
-        f"REELABEL_{section}_{name}".upper() for section in Settings.model_fields for name in _settings_in(section)
-    }
-    for name in sorted(os.environ):
-        if name.startswith("REELABEL_") and name not in known:
-            nearest = get_close_matches(name, known, 1)
-            hint = f"; did you mean {nearest[0]}?" if nearest else "; `reelabel config` lists the settings."
-            raise ConfigurationError(f"{name} is not a setting{hint}")
-
-
-def variable_of(name: str) -> str:
-    """Return the environment variable of a setting, such as `sampling.fps`.
-
-    Raises:
-        ConfigurationError: There is no such setting.
-    """
-    section, _, field = name.partition(".")
-    if section not in Settings.model_fields or (field not in _settings_in(section) if field else _settings_in(section)):
-        known = [f"{each}.{field}" for each in Settings.model_fields for field in _settings_in(each)]
-        nearest = get_close_matches(name, known, 1)
-        hint = f"; did you mean {nearest[0]}?" if nearest else "; `reelabel config` lists the settings."
-        raise ConfigurationError(f"{name} is not a setting{hint}")
-    return f"{_PREFIX}{name}".replace(".", "_").upper()
-
-
-def secret_variables() -> set[str]:
-    """Return the environment variables that hold secrets."""
-    files = file_variables(Settings, prefix=_PREFIX)
-    return {f"{_PREFIX}{section}_{name}".upper() for section, name in files.values()}
-
-
-def _nearest_setting(place: Sequence[int | str]) -> str:
-    """Return a hint at the section, or the setting of its section, that a misspelled one may be; empty if none."""
-    *section, name = map(str, place)
-    known = Settings.model_fields if not section else _settings_in(section[0])
-    nearest = get_close_matches(name, known, 1)
-    return f"; did you mean {'.'.join([*section, *nearest])}?" if nearest else ""
-
-
-def _settings_in(name: str) -> Mapping[str, FieldInfo]:
-    """Return the settings of a section; none if the name is that of a plain setting."""
-    kind = Settings.model_fields[name].annotation
-    return fields_of(kind) if isinstance(kind, type) else {}
-
-
-def _is_secret_place(place: Sequence[int | str]) -> bool:
-    info = _field_at(place)
-    return info is not None and is_secret(info)
-
-
-def _field_at(place: Sequence[int | str]) -> FieldInfo | None:
-    section, name, *_ = (*map(str, place), "", "")
-    return _settings_in(section).get(name) if section in Settings.model_fields else None
-
-
-def _by_setting(error: ValidationError) -> Iterable[list[ErrorDetails]]:
-    """Group faults by setting: one that may have several types has a fault for each, at a place of its own."""
-    found: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
-    for fault in error.errors():
-        place = tuple(part for depth, part in enumerate(fault["loc"]) if depth < _DEPTH or isinstance(part, int))
-        found.setdefault(place, []).append({**fault, "loc": place})
-    return found.values()
-
-
-def _form(description: str) -> str:
-    """Return what a description says of a value's form, and whether it may be left out."""
-    form, *_ = description.rstrip(".").partition("; if empty, ")[0].partition(". ")
-    return f"{form[:1].lower()}{form[1:]}{', or leave it out' if '; if empty, ' in description else ''}"
-
-
-def _explain(faults: Sequence[ErrorDetails]) -> str:
-    """Say what is wrong with a setting."""
-    fault = faults[0]
-    where = ".".join(str(part) for part in fault["loc"])
-    variable = _PREFIX + where.replace(".", "_").upper()
-    value = repr(fault.get("input"))
-    lists = dict.fromkeys(("tuple_type", "list_type"), f'must be a list; write it as ["a", "b"] (JSON in {variable})')
-    clauses = lists | dict.fromkeys(UNKNOWN, f"unknown setting{_nearest_setting(fault['loc'])}")
-    is_secret_here = _is_secret_place(fault["loc"])
-    if is_secret_here:
-        clauses["too_short"] = "must have at least {min_length} characters"
-    if info := _field_at(fault["loc"]):
-        clauses["string_pattern_mismatch"] = f"has the wrong format; give {_form(info.description or '')}"
-    first, *others = (describe_fault(each, clauses) for each in faults)
-    clause = " or ".join([first, *(other.removeprefix("must be ") for other in others)])
-    names_value = clause.startswith(("must", "has", "is not")) and not is_secret_here
-    return f"{where}: {value} {clause}" if names_value else f"{where}: {clause}"
+def _absolute_if_exists(name: str | None) -> str | None:
+    """Make the path of a file or folder absolute, as workers run in other folders; leave any other name alone."""
+    path = Path(name).expanduser() if name and "://" not in name else None
+    exists = path and os.path.exists(path)  # noqa: PTH110 - accepts a name that is too long, unlike Path.exists
+    return str(path.absolute()) if path and exists else name

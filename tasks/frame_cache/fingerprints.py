@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from infra.log_context import in_context
+from infra.logs import in_context
 from reelabel.errors import JobError, VideoEmptyError
 from reelabel.frames.fetch import stat_video
 from reelabel.sources.object_info import WEB_SCHEMES, redact_uri, scheme_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from infra.settings.template import check_template
+from infra.settings.types import check_template
 from infra.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_INLINE, MAX_TEXT, MAX_URI, NO_NUL, too_long
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES
 from tasks.domain import MAX_MEDIA

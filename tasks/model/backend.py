@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 from infra.checks import Check
-from infra.settings.backends import add_backend, load_backend
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel_engine.protocol import QuestionFailure
 from tasks.domain import ONE_VIDEO, Answer
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from tasks.domain import MediaCounts, RunSpec
     from tasks.live.model import LiveModel
     from tasks.model.identity import ModelCard
+
+ENTRY_POINT_GROUP = "reelabel.backends"
+# Imported on use, as they import what runs a model.
+_OURS = {
+    "vllm": "tasks.model.engine.vllm_backend:VLLM",
+    "openai": "tasks.model.server.openai_backend:OPENAI",
+}
+_registered: dict[str, Backend] = {}
 
 Reply = Answer | QuestionFailure
 
@@ -246,21 +254,31 @@ def register(backend: Backend) -> None:
     Deployed flows run in processes of their own: for them, a package declares the backend as an entry point of the
     group `reelabel.backends`, whose object is an instance of `Backend`.
     """
-    add_backend(backend.name, lambda: backend)
+    _registered[backend.name] = backend
 
 
 def backend_of(settings: Settings) -> Backend:
     """Return the backend that the settings name.
 
     Raises:
-        ConfigurationError: It cannot be imported, or is not a `Backend`.
+        ConfigurationError: There is none of that name, it cannot be imported, or it is not a `Backend`.
     """
     name = settings.model.backend
     try:
-        backend = load_backend(name)
+        backend = _registered.get(name) or _entry_point(name).load()
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(f"Cannot import the backend {name}: {error}.") from error
     if not isinstance(backend, Backend):
         kind = type(backend).__name__
         raise ConfigurationError(f"The backend {name} is of type {kind}; it must be an instance of Backend.")
     return backend
+
+
+def _entry_point(name: str) -> EntryPoint:
+    if name in _OURS:  # first, because listing the installed packages takes milliseconds
+        return EntryPoint(name, _OURS[name], ENTRY_POINT_GROUP)
+    installed = entry_points(group=ENTRY_POINT_GROUP)
+    if name not in installed.names:
+        names = ", ".join(dict.fromkeys([*_OURS, *sorted({*_registered, *installed.names})]))
+        raise ConfigurationError(f"model.backend {name} does not exist; use one of {names}.")
+    return installed[name]

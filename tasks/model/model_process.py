@@ -29,7 +29,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from infra.errors import EngineClosedError
-from infra.log_context import IS_OUTAGE
+from infra.logs import IS_OUTAGE
 from reelabel.disk import disk_errors, full_disk, temporary_root
 from reelabel.errors import DiskFullError, ReelabelError
 from reelabel.waiting import LOOK_S, go_on

@@ -14,7 +14,6 @@ from uuid import uuid4
 from sqlalchemy import select, text, update
 
 from infra.database.connect import database_errors
-from infra.embedded import uninterrupted
 from infra.errors import LeaseLostError
 from reelabel.errors import ReelabelError, TransientError
 from sql.queries import read_query
@@ -213,11 +212,10 @@ class LeaseKeeper:
 
         A claim may have been interrupted, as by SIGTERM, after the database had made it: that lease is released, too.
         """
-        with uninterrupted():
-            self._ended.set()
-            self._thread.join()
-            with suppress(TransientError):
-                release_all(self._engine, self._holder)
+        self._ended.set()
+        self._thread.join()
+        with suppress(TransientError):
+            release_all(self._engine, self._holder)
 
     def claim(self, plan_id: UUID, work: Work) -> Lease | None:
         """Lease the next shard of a plan; None if there is none at the moment.

@@ -15,8 +15,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from infra.database.connect import database_errors
-from infra.embedded import uninterrupted
-from infra.process_identity import has_ended, own_process
+from infra.processes import has_ended, own_process
 from reelabel.errors import ReelabelError
 from tasks.database.tables import WORKER
 from tasks.domain import ModelIdentity
@@ -96,7 +95,7 @@ def alive(
     try:
         yield
     finally:
-        with uninterrupted(), suppress(ReelabelError):
+        with suppress(ReelabelError):
             ended.set()
             thread.join()
             _forget(engine, WORKER.c.worker_id == row["worker_id"])

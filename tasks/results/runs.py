@@ -11,7 +11,7 @@ from sqlalchemy import RowMapping, String, case, cast, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from infra.database.connect import database_errors
-from infra.process_identity import has_ended, own_process
+from infra.processes import has_ended, own_process
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.spec import EVERY
 from tasks.database.scope import Scope

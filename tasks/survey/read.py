@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf, isinf
 from typing import TYPE_CHECKING
 
-from infra.log_context import in_context
+from infra.logs import in_context
 from reelabel.errors import JobError
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone

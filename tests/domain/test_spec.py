@@ -3,7 +3,7 @@ from dataclasses import fields
 
 import pytest
 
-from infra.settings.sampling import SamplingSettings
+from infra.settings import SamplingSettings
 from reelabel.errors import InvalidOptionError
 from reelabel.options import read_options
 from reelabel.sampling.options import Sampling

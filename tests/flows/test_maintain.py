@@ -11,7 +11,7 @@ from flows.maintain import apply_retention
 from flows.run.names import TAG
 from flows.schedule.deploy import deploy_flows
 from infra.embedded import export
-from infra.settings.retention import RetentionSettings
+from infra.settings import RetentionSettings
 from tests.command_line import reelabel
 
 

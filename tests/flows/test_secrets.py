@@ -6,7 +6,6 @@ from pathlib import Path
 import polars as pl
 import psycopg
 import pytest
-from prefect.blocks.system import Secret
 from sqlalchemy.engine import make_url
 
 from infra.embedded.home import Home
@@ -34,16 +33,12 @@ def secrets(own_services, services):
 
 @pytest.fixture
 def environment(served, prefect_api, tmp_path):
-    """Settings with one secret in a block of Prefect's, and one in a file."""
-    variables = dict(served)
-    Secret(value=variables["REELABEL_DATABASE_URL"]).save("reelabel-database", overwrite=True)
-    (tmp_path / "key").write_text(variables.pop("REELABEL_STORE_SECRET_ACCESS_KEY"))
-    elsewhere = {
-        "REELABEL_DATABASE_URL": "prefect://reelabel-database",
-        "REELABEL_STORE_SECRET_ACCESS_KEY_FILE": str(tmp_path / "key"),
-        "REELABEL_PREFECT_API_URL": prefect_api,
-    }
-    return variables | elsewhere
+    """Settings with two secrets in files."""
+    variables, folder = dict(served), tmp_path / "secrets"
+    folder.mkdir()
+    for name in ("REELABEL_DATABASE_URL", "REELABEL_STORE_SECRET_ACCESS_KEY"):
+        (folder / name.lower()).write_text(variables.pop(name))
+    return variables | {"REELABEL_SECRETS_DIR": str(folder), "REELABEL_PREFECT_API_URL": prefect_api}
 
 
 @pytest.mark.system

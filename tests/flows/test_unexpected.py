@@ -21,9 +21,7 @@ from flows.shard.answering import InferenceContext
 from flows.shard.describe import DescriptionContext, describe_shard
 from flows.shard.extract import ViewStream
 from flows.shard.tasks import extract_shard, infer_shard
-from infra.settings import Settings, StoreSettings
-from infra.settings.sections import ExtractSettings
-from infra.settings.serve import ServeSettings
+from infra.settings import ExtractSettings, ServeSettings, Settings, StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.look import IndexReader

@@ -26,8 +26,7 @@ from flows.watch import start_new_runs, watch
 from infra.database.connect import connected
 from infra.embedded import export
 from infra.errors import ManifestError
-from infra.settings import RunSettings
-from infra.settings.schedule import WatchSettings
+from infra.settings import RunSettings, WatchSettings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import ARRIVAL, DESCRIPTION

@@ -16,7 +16,7 @@ from infra.checks import (
     run_checks,
 )
 from infra.embedded import with_running_services
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from infra.settings import Settings, StoreSettings
 from sql.migrate import downgrade
 from tests.reelabel.sandbox.child import LANDLOCK_CREATE_RULESET, refuse, result_of, run_child

@@ -7,8 +7,8 @@ from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
 from infra.database.connect import Login, check_database, connect, connected, database_errors, require_writes
-from infra.embedded.processes import free_port
 from infra.errors import DatabaseUnavailableError
+from infra.processes import free_port
 from infra.settings import DatabaseSettings
 from reelabel.errors import ConfigurationError, DiskFullError, TransientError
 from tasks.database.temp_table import copy_data_frames

@@ -8,7 +8,7 @@ import pytest
 from prefect.logging.formatters import PrefectFormatter
 
 import flows
-from infra.json_logs import JsonLines
+from infra.logs import JsonLines
 from tests.hostile import HOSTILE, SHOWN, hidden_in, require_tame
 
 FORMATTERS = {

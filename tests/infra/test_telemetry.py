@@ -10,12 +10,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 
 MEASURE = """
 import sys, urllib.request
 from opentelemetry import metrics
-from infra.settings.observability import MetricsSettings
+from infra.settings import MetricsSettings
 from infra.telemetry import start_metrics
 metrics.get_meter("reelabel").create_counter("reelabel.tried").add(3)
 port = start_metrics(MetricsSettings(port=int(sys.argv[1]) or None))

@@ -9,7 +9,7 @@ from flows.cli.schedule import with_nightly
 from flows.compare.candidates import parse_sampler
 from flows.run.parameters import SpecOverrides
 from infra.settings import Settings, load_settings
-from infra.settings.base import fields_of
+from infra.settings.types import fields_of
 from infra.validation import describe_fault
 from reelabel.errors import ConfigurationError
 from reelabel.integrations.ray_data.prepare import PrepareVideo

@@ -111,7 +111,7 @@ def test_finishing_twice_under_the_same_lease_is_allowed(db, make_plan):
 
 def test_leases_of_a_run_whose_process_was_killed_expire_at_once(db, run, make_plan):
     plan = make_plan(shards=3)
-    code = "from infra.process_identity import own_process; print(own_process(), flush=True); input()"
+    code = "from infra.processes import own_process; print(own_process(), flush=True); input()"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as own:
         process = own.stdout.readline().strip()

@@ -66,7 +66,7 @@ def test_a_run_counts_what_it_has_to_answer_and_what_has_ended(db, run):
 
 
 def test_a_run_whose_process_was_killed_is_lost_at_once(db, run):
-    code = "from infra.process_identity import own_process; print(own_process(), flush=True); input()"
+    code = "from infra.processes import own_process; print(own_process(), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as own:

@@ -9,7 +9,7 @@ import time
 import httpx
 import pytest
 
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from tasks.model.identity import TINY_MODEL
 from tests.observed import dashboard_queries, write_observed_manifest
 from tests.wait import until

@@ -9,8 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect, sync_playwright
 
-from infra.settings import Settings
-from infra.settings.serve import ServeSettings
+from infra.settings import ServeSettings, Settings
 from reelabel_engine.live.items import AUDIO_HZ, AudioItem
 from tests.flows.serve.live.server import live_server
 from tests.live.scripted_model import INFO

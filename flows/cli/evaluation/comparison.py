@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flows.cli.console import ERRORS, print_line
 from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
-from infra.settings.sampling import SamplingOptions
+from infra.settings import SamplingOptions
 from reelabel.errors import ConfigurationError
 from reelabel.frames.fetch import stat_video
 from reelabel.integrations.vllm.comparison import ask_loaders, compare, reproduces_loader

@@ -13,7 +13,7 @@ from flows.cli.context import ready_to_run
 from flows.cli.runs.run import run_flow_locally
 from flows.run.spec import make_spec
 from infra.database.connect import connected
-from infra.settings.sampling import SamplingOptions
+from infra.settings import SamplingOptions
 from reelabel.sampling.passes import dense_pass
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore

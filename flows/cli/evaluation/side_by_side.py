@@ -10,7 +10,7 @@ from flows.cli.console import ERRORS, print_line
 from flows.compare.candidates import format_sampling, parse_sampler
 from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
-from infra.settings.sampling import SamplingOptions
+from infra.settings import SamplingOptions
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import ConfigurationError, VideoError
 from reelabel.frames.fetch import stat_video

@@ -14,8 +14,8 @@ from flows.cli.console import print_line, print_notice
 from flows.cli.live.client import LiveClient
 from flows.cli.live.ears import SourceAudio
 from flows.cli.live.source import Source
-from infra.interrupts import EXIT_CODE
 from infra.settings import load_settings
+from infra.signals import EXIT_CODE
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize, printable
 from tasks.live.protocol import (

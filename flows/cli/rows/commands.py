@@ -8,8 +8,7 @@ import typer
 
 from flows.cli.options import example, with_overrides, with_sampling
 from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
-from infra.settings import load_settings
-from infra.settings.sampling import SamplingOptions  # noqa: TC001 - defines a command's options
+from infra.settings import SamplingOptions, load_settings
 from reelabel.errors import ConfigurationError
 
 app = typer.Typer()

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from flows.cli.console import OUT, print_line
-from infra.log_context import IS_OUTAGE
+from infra.logs import IS_OUTAGE
 from reelabel.errors import ReelabelError
 from reelabel.text import on_one_line, pluralize, printable
 from tasks.results.runs import newest_run, read_run

@@ -18,7 +18,6 @@ from flows.cli.runs.summary import print_summary
 from flows.run.names import TAG
 from flows.run.result import NOTHING_TO_DO
 from infra.database.connect import connected
-from infra.embedded import uninterrupted
 from infra.errors import RunFailedError
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_info import absolute_uri
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
     from sqlalchemy import Engine
 
-    from infra.settings import Settings
-    from infra.settings.describe import DescribeOptions
+    from infra.settings import DescribeOptions, Settings
 
 _STOPPED = "Stopped by the user."
 _CANCEL_TIMEOUT_S = 4  # a command ends within ten seconds of Ctrl-C
@@ -188,16 +186,15 @@ def _cancel(engine: Engine, run_id: UUID) -> None:
     from prefect.exceptions import PrefectException  # noqa: PLC0415
     from prefect.states import Cancelled, Cancelling  # noqa: PLC0415
 
-    with uninterrupted():
-        with contextlib.suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
-            client.set_flow_run_state(run_id, Cancelling(message=_STOPPED))
-            deadline_s = time.monotonic() + _CANCEL_TIMEOUT_S
-            while not _has_ended(client, run_id) and time.monotonic() < deadline_s:
-                time.sleep(_POLL_S)
-            if not _has_ended(client, run_id):
-                client.set_flow_run_state(run_id, Cancelled(message=_STOPPED), force=True)
-        with contextlib.suppress(ReelabelError):
-            cancel_run(engine, run_id)
+    with contextlib.suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
+        client.set_flow_run_state(run_id, Cancelling(message=_STOPPED))
+        deadline_s = time.monotonic() + _CANCEL_TIMEOUT_S
+        while not _has_ended(client, run_id) and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+        if not _has_ended(client, run_id):
+            client.set_flow_run_state(run_id, Cancelled(message=_STOPPED), force=True)
+    with contextlib.suppress(ReelabelError):
+        cancel_run(engine, run_id)
 
 
 def _has_ended(client: SyncPrefectClient, run_id: UUID) -> bool:

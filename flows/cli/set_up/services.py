@@ -17,7 +17,7 @@ from infra.embedded import ServiceName, in_use, login_path, status, stop, with_r
 from infra.embedded.home import Home
 from infra.program import command
 from infra.settings import Settings, load_settings
-from infra.settings.base import fields_of
+from infra.settings.types import fields_of
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.temporary import remove_stale_folders

@@ -11,7 +11,7 @@ from prefect import get_run_logger
 
 from flows.run.executors.workers_needed import absence, describe_workers, missing_stages
 from flows.shard.retry import retry_outage
-from infra.log_context import IS_OUTAGE
+from infra.logs import IS_OUTAGE
 from tasks.plans.worker import live_workers
 
 if TYPE_CHECKING:

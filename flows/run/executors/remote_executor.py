@@ -20,7 +20,7 @@ from prefect.exceptions import ObjectNotFound, PrefectException
 from flows.run.artifacts import ProgressArtifact
 from flows.run.executors.live_workers import Roster
 from flows.shard.retry import retry_outage
-from infra.log_context import IS_OUTAGE
+from infra.logs import IS_OUTAGE
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
 from tasks.domain import RunPhase

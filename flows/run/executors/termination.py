@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prefect.exceptions import TerminationSignal
 
 from flows.shard.retry import cancel_waits_at_exit
-from infra.interrupts import GRACE_S, end_within, signals_noticed
+from infra.signals import GRACE_S, end_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ def ends_soon(*stores: ObjectStore) -> Iterator[None]:
     If SIGTERM ended the body, also end this process some seconds later, whatever else its tasks wait for. Enter it
     last, so that the other contexts of a flow have these seconds to give back what they hold.
     """
-    with signals_noticed(), ExitStack() as stack:
+    with ExitStack() as stack:
         for store in stores:
             stack.callback(store.end_reads)  # second: then nothing tries again
         stack.enter_context(cancel_waits_at_exit())

@@ -21,8 +21,7 @@ from tasks.live.setup import LiveLimits, LiveSetup
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from infra.settings import Settings
-    from infra.settings.live import LiveSettings
+    from infra.settings import LiveSettings, Settings
     from reelabel.pool.decode_pool import DecodePool
     from tasks.live.model import LiveInfo, LiveModel
     from tasks.live.record.recording import Record

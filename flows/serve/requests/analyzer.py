@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
 from flows.run.describing import embed_bank, open_describer, resolve_description
-from infra.settings.describe import DescribeOptions
+from infra.settings import DescribeOptions
 from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.opened import open_towers
 

@@ -19,9 +19,7 @@ from flows.serve.requests.route import (
     request_router,
     with_rest,
 )
-from infra.settings import PromptOptions
-from infra.settings.chunks import ChunkOptions
-from infra.settings.sampling import SamplingOptions
+from infra.settings import ChunkOptions, PromptOptions, SamplingOptions
 from infra.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_ID, MAX_TEXT
 from tasks.domain import JobResult
 

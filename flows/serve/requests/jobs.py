@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from flows.serve.refusals import RequestRefusedError
-from infra.settings.base import SettingsSection
+from infra.settings.types import SettingsSection
 from infra.text_bounds import MAX_INLINE
 from reelabel.errors import InternalError
 from tasks.manifest.check import check_row

@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
-from infra.json_filter import json_lines
+from infra.logs import json_copy
 from reelabel.disk import disk_errors
 
 if TYPE_CHECKING:
@@ -25,5 +25,5 @@ def engine_log(path: Path, *, as_json: bool) -> Iterator[IO[bytes]]:
         path.parent.mkdir(parents=True, exist_ok=True)
         # It may quote prompts and paths.
         log = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
-    with json_lines(log, logger="engine") if as_json else log as output:
+    with log, os.fdopen(json_copy(os.dup(log.fileno()), logger="engine"), "wb") if as_json else log as output:
         yield output

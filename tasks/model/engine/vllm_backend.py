@@ -223,6 +223,8 @@ def _processes(
     live_sessions: int = 0,
 ) -> list[EngineProcess]:
     model = settings.model
+    # Lines of JSON are written by a thread of this process, which must not end before the engine.
+    keep_s = 0.0 if live_sessions or settings.log.format == "json" else model.keep_warm_s
     _require_usable(card, settings)
     gpus_each = model.tensor_parallel_size * int(str(model.engine_args.get("pipeline_parallel_size", 1)))
     shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=gpus_each)
@@ -242,7 +244,7 @@ def _processes(
             start_timeout_s=model.start_timeout_s,
             answer_timeout_s=model.answer_timeout_s,
             python=model.python,
-            warm=WarmEngines.of(settings.home, 0.0 if live_sessions else model.keep_warm_s),
+            warm=WarmEngines.of(settings.home, keep_s),
             fingerprint=card.identity.model_dump_json(),
         )
         for number, devices in enumerate(shares)

@@ -34,7 +34,7 @@ from tasks.model.turns import Turns
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from infra.settings.server import ServerSettings
+    from infra.settings import ServerSettings
     from reelabel_engine.protocol import Batch, Question, ShownFile
     from tasks.domain import MediaCounts
     from tasks.domain.media import MediumKind

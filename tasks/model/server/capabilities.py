@@ -23,7 +23,7 @@ from tasks.model.server.scoring import logprobs_request, read_logprobs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from infra.settings.server import ServerSettings
+    from infra.settings import ServerSettings
     from tasks.domain import MediaCounts
     from tasks.model.server.answers import ServedModel
     from tasks.model.server.frame_transport import EncodedFrames

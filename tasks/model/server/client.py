@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import openai
 
-    from infra.settings.server import ServerSettings
+    from infra.settings import ServerSettings
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -30,7 +30,7 @@ from tasks.model.server.scoring import logprobs_request, read_logprobs, score
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from infra.settings.server import ServerSettings
+    from infra.settings import ServerSettings
     from reelabel_engine.live.items import Item
     from tasks.live.model import LiveQuery, Prefix
     from tasks.model.identity import ModelCard

@@ -9,7 +9,7 @@ from contextlib import suppress
 import httpx
 import psutil
 
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from tests.chaos.world import ROOT, kill
 
 _WATCH_S = 0.25

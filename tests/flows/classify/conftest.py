@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import select
 
 from infra.database.connect import connected
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import RUN
 from tasks.demo.clips import make_demo

@@ -23,9 +23,9 @@ from flows.cli.command_group import ReelabelGroup
 from flows.cli.main import COMMANDS, app
 from infra.database.connect import connected
 from infra.embedded import export
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from infra.settings import Settings
-from infra.settings.base import fields_of
+from infra.settings.types import fields_of
 from reelabel.sampling.registry import samplers
 from tasks.database.tables import RUN
 from tests.command_line import reelabel, reelabel_process
@@ -72,7 +72,7 @@ def endless(manifest):
     [
         ({"REELABEL_PREFECT_API_URL": f"http://{CLOSED}/api"}, "does not answer"),
         ({"REELABEL_PREFECT_API_URL": f"http://me:hunter2@{CLOSED}/api"}, f"http://{CLOSED}/api does not answer"),
-        ({"REELABEL_PREFECT_API_URL": "garbage"}, "give the address of Prefect's API, http://host:port/api"),
+        ({"REELABEL_PREFECT_API_URL": "garbage"}, "expected: The address of Prefect's API, http://host:port/api"),
         ({"REELABEL_PREFECT_AUTH_STRING": "me:hunter2"}, "refuses the login (HTTP 401)"),
         ({"REELABEL_DATABASE_URL": f"postgresql://me:hunter2@{CLOSED}/db"}, "Postgres failed"),
         ({"REELABEL_STORE_ENDPOINT_URL": f"http://{CLOSED}"}, "cannot be used"),

@@ -16,9 +16,7 @@ from flows.cli.main import app
 from flows.cli.options import choose, with_option_group
 from flows.run.parameters import SpecOverrides
 from flows.run.request import RunRequest, resolve_spec
-from infra.settings import PromptOptions, Settings
-from infra.settings.chunks import ChunkOptions
-from infra.settings.sampling import SamplingOptions
+from infra.settings import ChunkOptions, PromptOptions, SamplingOptions, Settings
 from reelabel.errors import ConfigurationError
 from tasks.domain import RunSpec
 from tests.command_line import reelabel

@@ -7,9 +7,7 @@ from flows.run.parameters import SpecOverrides
 from flows.run.purposes.descriptions import Descriptions
 from flows.run.purposes.questions import Questions
 from flows.run.request import RunRequest
-from infra.settings import Settings
-from infra.settings.describe import DescribeOptions
-from infra.settings.sampling import SamplingOptions
+from infra.settings import DescribeOptions, SamplingOptions, Settings
 from reelabel.errors import ConfigurationError
 from reelabel_engine.errors import ModelError
 from tasks.description.banks import ACTIVITIES, PLACES, read_bank

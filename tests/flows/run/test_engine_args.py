@@ -4,8 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from flows.run.spec import engine_settings, make_spec
-from infra.settings import Settings
-from infra.settings.model import ModelSettings
+from infra.settings import ModelSettings, Settings
 from reelabel.errors import ConfigurationError
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import TINY_MODEL, read_model_card

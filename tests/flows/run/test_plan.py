@@ -16,8 +16,7 @@ from flows.run.progress import Progress
 from flows.run.request import RunRequest
 from infra.database.connect import connect
 from infra.errors import PlanForeignError
-from infra.settings import DatabaseSettings
-from infra.settings.chunks import ChunkOptions
+from infra.settings import ChunkOptions, DatabaseSettings
 from tasks.database.tables import PLAN, SHARD
 from tasks.demo.clips import make_demo
 from tasks.manifest.plan_file import read_shard

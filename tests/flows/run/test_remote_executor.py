@@ -14,7 +14,7 @@ from prefect.states import AwaitingRetry, Completed, Crashed, Failed, Pending, R
 from flows.run.executors import remote_executor
 from flows.run.executors.remote_executor import _Flows
 from flows.schedule.deploy import deploy_flows
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from infra.settings import RunSettings
 from reelabel.errors import ConfigurationError
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from tasks.database.tables import PLAN, RESULT, RUN, SHARD
 from tests.command_line import reelabel_process
 from tests.flows.run.worker_processes import (

@@ -6,9 +6,7 @@ from flows.cli.options import choose
 from flows.run.parameters import SpecOverrides
 from flows.run.request import RunRequest, resolve_spec
 from flows.run.spec import engine_settings, make_spec, native_warning
-from infra.settings import PromptOptions, Settings
-from infra.settings.chunks import ChunkOptions
-from infra.settings.sampling import SamplingOptions
+from infra.settings import ChunkOptions, PromptOptions, SamplingOptions, Settings
 from reelabel.errors import ConfigurationError
 from reelabel_engine.errors import ModelError
 from tasks.domain import ModelIdentity, RunSpec

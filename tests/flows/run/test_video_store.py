@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from flows.cli.inspect import fetch_frames
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from infra.settings import Settings, StoreSettings
 from reelabel.errors import LoginRefusedError, ObjectRefusedError, VideoRefusedError
 from reelabel.sampling.options import Sampling

@@ -14,7 +14,7 @@ from flows.run.progress import Progress
 from flows.schedule import automations
 from flows.schedule.automations import apply_automations
 from infra.database.connect import connected
-from infra.settings.retention import NotifySettings
+from infra.settings import NotifySettings
 from tests.http_server import HttpServer
 from tests.wait import until
 

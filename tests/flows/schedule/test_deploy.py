@@ -11,7 +11,7 @@ from prefect.client.schemas.schedules import CronSchedule
 from flows.cli.schedule import with_nightly
 from flows.schedule.deploy import deploy_flows
 from infra.embedded import export
-from infra.settings.model import ModelSettings
+from infra.settings import ModelSettings
 from reelabel.errors import ConfigurationError
 from tasks.demo.clips import make_demo
 from tests.command_line import reelabel, reelabel_process

@@ -13,8 +13,7 @@ from flows.serve.app import make_app
 from flows.serve.requests.place import answer_in_place
 from flows.serve.requests.service import open_service
 from flows.serve.server import reserve, serve, url_of
-from infra.settings import Settings
-from infra.settings.serve import ServeSettings
+from infra.settings import ServeSettings, Settings
 from infra.telemetry import start_metrics
 from reelabel.waiting import go_on
 

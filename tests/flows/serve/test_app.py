@@ -20,8 +20,7 @@ from flows.serve.requests.analyze import analyze_router
 from flows.serve.requests.classify import classify_router
 from flows.serve.requests.service import open_service
 from flows.serve.server import reserve, url_of
-from infra.settings import Settings
-from infra.settings.serve import ServeSettings
+from infra.settings import ServeSettings, Settings
 from infra.telemetry import metrics_page
 from reelabel.errors import StoreUnavailableError, VideoMissingError
 

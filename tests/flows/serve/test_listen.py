@@ -6,7 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from flows.serve.server import reserve, url_of
-from infra.settings.serve import ServeSettings
+from infra.settings import ServeSettings
 from reelabel.errors import ConfigurationError
 
 

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from flows.serve.app import make_app
 from flows.serve.engines import open_engines
 from flows.serve.requests.service import open_service
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore

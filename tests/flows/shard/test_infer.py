@@ -19,8 +19,7 @@ from flows.shard.extract import ViewStream
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, MAX_PROMPTS, MAX_TOKENS, infer_views
 from flows.shard.tasks import extract_shard, infer_shard
 from infra.errors import ServerUnavailableError
-from infra.settings import StoreSettings
-from infra.settings.server import ServerSettings
+from infra.settings import ServerSettings, StoreSettings
 from reelabel.errors import ConfigurationError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor

@@ -29,13 +29,13 @@ COMMAND = """
 import signal
 import sys
 from pathlib import Path
+from infra import signals
 from infra.embedded import ServiceName, running
-from infra.interrupts import InterruptWatch
 from infra.settings import Settings
 
 # Where the tests themselves run in the background, a shell has them ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-InterruptWatch("Stopped at once.")
+signals.install("Stopped at once.")
 wanted = frozenset(map(ServiceName, sys.argv[2].split(",")))
 print("begins", flush=True)
 with running(Settings(home=Path(sys.argv[1])), wanted=wanted):

@@ -14,10 +14,9 @@ from sqlalchemy.engine import make_url
 from infra.embedded import ServiceName, running
 from infra.embedded.home import Home
 from infra.embedded.postgres import Postgres, postgres_folder
-from infra.embedded.processes import free_port
-from infra.settings import DatabaseSettings, Settings, StoreSettings
-from infra.settings.base import fields_of
-from infra.settings.sections import ShardSettings
+from infra.processes import free_port
+from infra.settings import SECRETS_VARIABLE, DatabaseSettings, Settings, ShardSettings, StoreSettings
+from infra.settings.types import fields_of
 from reelabel.errors import ReelabelError
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database
@@ -66,11 +65,11 @@ def test_images_are_named_by_exact_tags(compose):
 
 def test_every_reelabel_variable_is_a_setting(compose):
     variables = {
-        name.removesuffix("_FILE").removeprefix("REELABEL_").lower()
+        name.removeprefix("REELABEL_").lower()
         for service in compose["services"].values()
         for name in service.get("environment", {})
-        if name.startswith("REELABEL_")
-    }
+        if name.startswith("REELABEL_") and name != SECRETS_VARIABLE
+    } | {name.removeprefix("reelabel_") for name in compose["secrets"] if name.startswith("reelabel_")}
 
     for name in variables:
         section, _, field = name.partition("_")
@@ -95,13 +94,8 @@ def test_only_the_preparation_owns_the_tables_and_only_postgres_knows_its_superu
     users = {name: set(service.get("secrets", ())) for name, service in compose["services"].items()}
 
     assert {name for name, secrets in users.items() if "postgres_password" in secrets} == {"postgres"}
-    assert {name for name, secrets in users.items() if "database_owner_url" in secrets} == {"postgres", "prepare"}
-    owners = {
-        name
-        for name, service in compose["services"].items()
-        if "REELABEL_DATABASE_OWNER_URL_FILE" in service.get("environment", {})
-    }
-    assert owners == {"prepare"}
+    owners = {name for name, secrets in users.items() if "reelabel_database_owner_url" in secrets}
+    assert owners == {"postgres", "prepare"}
 
 
 @pytest.mark.system
@@ -118,21 +112,28 @@ def test_a_new_postgres_gets_a_login_for_each_part_with_only_the_rights_of_its_r
             subprocess.run([*psql, "--file", "-"], input=here, text=True, check=True, timeout=60)
         ours = {
             name: make_url((secrets / name).read_text()).set(host="127.0.0.1", port=port, drivername="postgresql")
-            for name in ("database_url", "database_reader_url", "database_owner_url", "prefect_database_url")
+            for name in (
+                "reelabel_database_url",
+                "reelabel_database_reader_url",
+                "reelabel_database_owner_url",
+                "prefect_database_url",
+            )
         }
         urls = {name: url.render_as_string(hide_password=False) for name, url in ours.items()}
-        prepare_database(DatabaseSettings(url=urls["database_url"], owner_url=urls["database_owner_url"]))
+        prepare_database(
+            DatabaseSettings(url=urls["reelabel_database_url"], owner_url=urls["reelabel_database_owner_url"])
+        )
 
         for url in urls.values():
             assert _refusal(url, "CREATE ROLE mine") is InsufficientPrivilege
             assert _refusal(url, "SELECT * FROM pg_authid") is InsufficientPrivilege
         spec = "INSERT INTO reelabel.spec (spec_id, body) VALUES ('s', '{}')"
-        assert _refusal(urls["database_url"], spec) is None
-        assert _refusal(urls["database_url"], "DROP TABLE reelabel.result") is InsufficientPrivilege
-        assert _refusal(urls["database_reader_url"], "SELECT * FROM reelabel.spec") is None
-        assert _refusal(urls["database_reader_url"], spec) is InsufficientPrivilege
+        assert _refusal(urls["reelabel_database_url"], spec) is None
+        assert _refusal(urls["reelabel_database_url"], "DROP TABLE reelabel.result") is InsufficientPrivilege
+        assert _refusal(urls["reelabel_database_reader_url"], "SELECT * FROM reelabel.spec") is None
+        assert _refusal(urls["reelabel_database_reader_url"], spec) is InsufficientPrivilege
         assert _refusal(urls["prefect_database_url"], "CREATE TABLE public.mine ()") is None
-        for name in ("database_url", "database_reader_url", "database_owner_url"):
+        for name in ("reelabel_database_url", "reelabel_database_reader_url", "reelabel_database_owner_url"):
             elsewhere = ours[name].set(database="prefect").render_as_string(hide_password=False)
             assert _refusal(elsewhere, "SELECT 1") is psycopg.OperationalError
 

@@ -23,8 +23,7 @@ from prefect_kubernetes.settings import KubernetesSettings
 from prefect_kubernetes.worker import KubernetesWorkerJobConfiguration
 
 from infra.embedded import export
-from infra.settings import load_settings
-from infra.settings.sections import ShardSettings
+from infra.settings import ShardSettings, load_settings
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "infra" / "kubernetes"

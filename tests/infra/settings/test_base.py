@@ -1,5 +1,5 @@
-from infra.settings.base import SettingsSection
-from infra.settings.sampling import SamplingOptions
+from infra.settings import SamplingOptions
+from infra.settings.types import SettingsSection
 
 
 def test_forms_show_names_as_words_and_units_as_units():

@@ -19,14 +19,18 @@ def clean(monkeypatch, tmp_path):
         ("REELABEL_STOR_URI", "s3://a/b", "REELABEL_STOR_URI is not a setting; did you mean REELABEL_STORE_URI?"),
         ("REELABEL_FOO", "1", "REELABEL_FOO is not a setting"),
         ("REELABEL_CONFIG", "/no/such.toml", "REELABEL_CONFIG is /no/such.toml, but that file does not exist."),
-        ("REELABEL_STORE_URI", "ftp://x", "'ftp://x' has the wrong format; give s3://bucket/prefix or file:///folder"),
+        ("REELABEL_STORE_URI", "ftp://x", "'ftp://x' has the wrong format; expected: s3://bucket/prefix"),
         (
             "REELABEL_STORE_URI",
             "",
-            "'' has the wrong format; give s3://bucket/prefix or file:///folder, or leave",
+            "'' has the wrong format; expected: s3://bucket/prefix or file:///folder; if unset, ",
         ),
-        ("REELABEL_PREFECT_API_URL", "host:4200", "give the address of Prefect's API, http://host:port/api, or leave"),
-        ("REELABEL_REPORT_BASE_URL", "x", "such as https://reports.example.com, or leave it out. Fix"),
+        (
+            "REELABEL_PREFECT_API_URL",
+            "host:4200",
+            "expected: The address of Prefect's API, http://host:port/api; if unset",
+        ),
+        ("REELABEL_REPORT_BASE_URL", "x", "such as https://reports.example.com"),
         ("REELABEL_MODEL_ENGINES", "two", "model.engines: 'two' must be a whole number or 'auto'. Fix"),
         ("REELABEL_HOME", "", "home: '' must name a folder; leave it out for .reelabel"),
         ("REELABEL_MODEL_DTYPE", "float8", "model.dtype: 'float8' must be 'auto', 'float32', 'bfloat16' or 'float16'"),
@@ -72,7 +76,7 @@ def test_an_unknown_field_of_the_file_is_named(tmp_path):
     ("content", "said"),
     [
         ("[modle]\nname = 'x'\n", "modle: unknown setting; did you mean model?"),
-        ("[model]\nqqqqqq = 'x'\n", "model.qqqqqq: unknown setting. Fix"),
+        ("[model]\nqqqqqq = 'x'\n", "model.qqqqqq: unknown setting; `reelabel config` lists the settings. Fix"),
         ("[home]\nx = 1\n", "home: "),
     ],
 )

@@ -1,6 +1,6 @@
 import pytest
 
-from infra.settings.template import check_template
+from infra.settings.types import check_template
 
 
 @pytest.mark.parametrize("template", ["{prompt}\n{choices}", "{{{choices}}} of {prompt}, {prompt}"])

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from infra.errors import EngineClosedError, EngineLostError
-from infra.log_context import IS_OUTAGE
+from infra.logs import IS_OUTAGE
 from reelabel.errors import DiskFullError
 from reelabel.waiting import AbandonedError, working_until
 from reelabel_engine.environment import EnginePython, engine_environment

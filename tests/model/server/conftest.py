@@ -2,7 +2,7 @@
 
 import pytest
 
-from infra.settings.server import ServerSettings
+from infra.settings import ServerSettings
 from tasks.domain import ONE_VIDEO
 from tasks.model.server.backend import ServerBackend
 from tests.stub_server import encoder

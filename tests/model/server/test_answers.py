@@ -6,7 +6,7 @@ import json
 import os
 import random
 
-from infra.settings.server import ServerSettings
+from infra.settings import ServerSettings
 from reelabel.errors import ReelabelError
 from reelabel.text import printable
 from reelabel_engine.prompts import choice_tokens

@@ -14,7 +14,7 @@ from threading import Event
 import pytest
 
 from infra.errors import EngineClosedError, ServerUnavailableError
-from infra.settings.server import ServerSettings
+from infra.settings import ServerSettings
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
 from reelabel_engine.errors import ModelError

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from infra.settings.server import ServerSettings
+from infra.settings import ServerSettings
 from reelabel.errors import ConfigurationError
 from tasks.model.server.client import ServerClient
 from tests.vllm_server import gate

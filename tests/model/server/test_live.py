@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from infra.errors import ServerFailedError, ServerUnavailableError
-from infra.settings.server import ServerSettings
+from infra.settings import ServerSettings
 from reelabel.errors import ConfigurationError
 from reelabel_engine.errors import InferenceError, SpecialTokensError
 from reelabel_engine.live.items import AudioItem

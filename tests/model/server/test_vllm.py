@@ -4,8 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from infra.settings import Settings
-from infra.settings.server import ServerSettings
+from infra.settings import ServerSettings, Settings
 from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.domain import Answer
 from tasks.model.backend import backend_of

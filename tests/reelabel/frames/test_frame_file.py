@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infra.settings import StoreSettings
-from infra.settings.base import fields_of
+from infra.settings.types import fields_of
 from reelabel.errors import FrameFileError, VideoTooLargeError
 from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.frames.pixels import ExactEncoding, LosslessEncoding

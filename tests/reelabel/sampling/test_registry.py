@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from flows.compare.candidates import format_sampling, parse_sampler
-from infra.settings.sampling import SamplingSettings
+from infra.settings import SamplingSettings
 from reelabel.errors import ConfigurationError, InvalidOptionError, SamplingRefusedError
 from reelabel.extract import extract_local
 from reelabel.limits import Limits

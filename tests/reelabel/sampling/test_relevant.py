@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from infra.settings.sampling import SamplingSettings
+from infra.settings import SamplingSettings
 from reelabel.errors import InvalidOptionError, SamplingRefusedError
 from reelabel.extract import extract_local
 from reelabel.frames.cache_key import FrameIdentity

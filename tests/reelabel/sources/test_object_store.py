@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from infra.settings import StoreSettings
 from reelabel.errors import (
     ConfigurationError,

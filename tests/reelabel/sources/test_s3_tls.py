@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError
 from reelabel.sources import s3

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from infra.settings import StoreSettings, WebSettings
 from reelabel.errors import (
     ConfigurationError,

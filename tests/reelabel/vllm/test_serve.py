@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import urllib3
 
-from infra.embedded.processes import free_port
+from infra.processes import free_port
 from reelabel.integrations.vllm.decode import PROCESSES_VARIABLE
 from reelabel_engine.environment import engine_environment
 from reelabel_engine.protocol import EngineConfig

@@ -2,8 +2,7 @@ import pytest
 
 from flows.cli.rows.sessions import asked_as
 from flows.run.parameters import SpecOverrides
-from infra.settings import PromptOptions
-from infra.settings.sampling import SamplingOptions
+from infra.settings import PromptOptions, SamplingOptions
 from tasks.live.record.stored import StoredSession
 
 

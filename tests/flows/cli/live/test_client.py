@@ -22,9 +22,7 @@ from PIL import Image
 from flows.cli.live.client import LiveClient
 from flows.cli.live.run import LiveOptions, run_live
 from flows.cli.live.source import Source
-from infra.settings import Settings
-from infra.settings.live import LiveSettings
-from infra.settings.serve import ServeSettings
+from infra.settings import LiveSettings, ServeSettings, Settings
 from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling

@@ -6,7 +6,7 @@ import logging
 from rich.console import Console
 
 from flows.cli.runs import follow
-from infra.log_context import IS_OUTAGE
+from infra.logs import IS_OUTAGE
 
 
 def test_an_engine_that_was_lost_shows_in_the_terminal_and_other_lines_do_not():

@@ -100,7 +100,7 @@ def test_the_next_and_last_night_are_shown_with_the_command_that_repairs_it(clie
 
 
 def test_a_killed_run_is_lost_at_once_and_its_command_is_printed(page, engine):
-    code = "from infra.process_identity import own_process; print(own_process(), flush=True); input()"
+    code = "from infra.processes import own_process; print(own_process(), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as own:

@@ -18,10 +18,7 @@ from flows.serve.app import make_app
 from flows.serve.live.socket import live_router, open_sessions
 from flows.serve.requests.service import open_service
 from flows.serve.server import _Server
-from infra.settings import Settings
-from infra.settings.live import LiveSettings
-from infra.settings.serve import ServeSettings
-from infra.settings.server import ServerSettings
+from infra.settings import LiveSettings, ServerSettings, ServeSettings, Settings
 from reelabel.pool.decode_pool import DecodePool
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.server.live import ServerLiveModel

@@ -19,9 +19,7 @@ from flows.serve.requests import admission, analyze
 from flows.serve.requests.analyzer import Analyzer
 from flows.serve.requests.service import open_service
 from infra.errors import EngineLostError
-from infra.settings import Settings, StoreSettings
-from infra.settings.sections import ExtractSettings
-from infra.settings.serve import ServeSettings
+from infra.settings import ExtractSettings, ServeSettings, Settings, StoreSettings
 from tasks.frame_cache.pool import decode_pool
 from tests.description.colours import ColourTowers
 from tests.description.test_describer import film

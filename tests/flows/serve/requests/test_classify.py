@@ -16,10 +16,7 @@ from flows.serve.app import make_app
 from flows.serve.requests import classify
 from flows.serve.requests.classifier import Classifier
 from flows.serve.requests.service import open_service
-from infra.settings import Settings, StoreSettings
-from infra.settings.sections import ExtractSettings
-from infra.settings.serve import ServeSettings
-from infra.settings.server import ServerSettings
+from infra.settings import ExtractSettings, ServerSettings, ServeSettings, Settings, StoreSettings
 from reelabel.errors import StoreUnavailableError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.text import printable

@@ -8,9 +8,7 @@ import pytest
 from flows.serve.refusals import RequestRefusedError
 from flows.serve.requests.classify import ClassifyRequest
 from flows.serve.requests.jobs import job_from
-from infra.settings import PromptOptions
-from infra.settings.chunks import ChunkOptions
-from infra.settings.sampling import SamplingOptions
+from infra.settings import ChunkOptions, PromptOptions, SamplingOptions
 from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.check import check_row, check_rows
 from tasks.manifest.schema import COLUMNS

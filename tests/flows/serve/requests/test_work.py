@@ -8,7 +8,7 @@ import pytest
 
 from flows.serve.refusals import ClientGoneError, RequestRefusedError
 from flows.serve.requests.work import in_thread
-from infra.log_context import in_context
+from infra.logs import in_context
 from reelabel.waiting import go_on
 
 

@@ -8,9 +8,8 @@ from contextvars import copy_context
 
 import pytest
 
-from infra.json_logs import JsonLines, message_of
-from infra.log_context import logged, logged_by_all
-from infra.log_records import PrintableRecord
+from infra.logs import JsonLines, PrintableRecord, json_copy, logged, logged_by_all, message_of
+from tests.wait import until
 
 
 def line_of(message, *arguments, error=None, **known):
@@ -77,6 +76,23 @@ def test_an_error_is_logged_with_its_type():
     line = json.loads(line_of("x", error=(KeyError, KeyError("gone"), None)))
 
     assert "KeyError: 'gone'" in line["error"]
+
+
+def test_lines_of_json_are_copied_and_any_other_becomes_the_message_of_one(tmp_path):
+    path, own = tmp_path / "log", '{"message": "mine", "shard": 3}'
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    with os.fdopen(json_copy(log, logger="engine"), "wb") as sink:
+        child = subprocess.Popen(["sh", "-c", "read line; echo last >&2"], stdin=subprocess.PIPE, stderr=sink)
+        sink.write(f"{own}\n\n".encode() + b"a\x1b[2J\xff\n[1]\n" + b"x" * 70_000 + b"\n")
+    child.communicate(b"go on\n")
+    until(lambda: "last" in path.read_text())
+
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert lines[0] == json.loads(own)
+    others = [line["message"] for line in lines[1:]]
+    assert [others[0], others[1], others[-1]] == ["a␛[2J\N{REPLACEMENT CHARACTER}", "[1]", "last"]
+    assert sum(message.count("x") for message in others) == 70_000
+    assert {line["logger"] for line in lines[1:]} == {"engine"}
 
 
 @pytest.mark.parametrize(

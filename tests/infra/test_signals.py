@@ -11,14 +11,12 @@ from contextlib import suppress
 import pytest
 
 _START = """
-import ctypes, signal, subprocess, sys, threading, time, weakref
+import ctypes, signal, subprocess, sys, threading, time
 # Where the tests themselves run in the background, a shell has them ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGUSR1, lambda *_: None)
-from infra import embedded
-from contextlib import nullcontext
-from infra.interrupts import InterruptWatch, signals_noticed
-watch = InterruptWatch("Stopped at once.", grace_s={grace_s})
+from infra import signals
+signals.install("Stopped at once.", grace_s={grace_s})
 nowhere = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 child = subprocess.Popen(["sleep", "600"], start_new_session=True, **nowhere)
 """
@@ -41,7 +39,7 @@ for _ in range(2):
 """
 _WAITS_FOR_A_THREAD = """
 threading.Thread(target=time.sleep, args=(600,)).start()
-watch.silence()
+signals.silence()
 try:
     print(child.pid, flush=True)
     time.sleep(600)
@@ -49,45 +47,20 @@ except KeyboardInterrupt:
     sys.exit(1)
 """
 
-# A signal that is blocked in the main thread is given to another one, as some are that come at a bad moment.
-_ASLEEP = """
-signal.signal(signal.SIGTERM, signal.default_int_handler)
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
-lock = threading.Lock()
-lock.acquire()
+_WAITS = """
 try:
-    with {noticing}:
-        print(child.pid, flush=True)
-        lock.acquire()
-except KeyboardInterrupt:
-    sys.exit(3)
-"""
-
-# Python drops what is raised in the callback of a weak reference, whoever has raised it.
-_IN_A_CALLBACK = """
-signal.signal(signal.SIGTERM, signal.default_int_handler)
-def note(_):
     print(child.pid, flush=True)
-    while True:
-        time.sleep(0.05)
-class Watched: pass
-watched = Watched()
-reference = weakref.ref(watched, note)
-try:
-    with {noticing}:
-        del watched
-        threading.Event().wait()
+    threading.Event().wait()
 except KeyboardInterrupt:
-    sys.exit(3)
+    sys.exit(130)
+finally:
+    print("ends", flush=True)
 """
 
 _AT_A_TERMINAL = """
-import signal, sys, time
-from infra.interrupts import end_at_hangup
-def leave(*_):
-    raise SystemExit(3)
-signal.signal(signal.SIGTERM, leave)
-end_at_hangup()
+import time
+from infra import signals
+signals.install()
 try:
     print("begins", flush=True)
     while True:
@@ -157,20 +130,23 @@ def test_other_signals_and_one_ctrl_c_leave_time_to_end(begin):
     assert is_alive(child)
 
 
-@pytest.mark.parametrize(
-    ("number", "noticing"),
-    [
-        pytest.param(signal.SIGINT, "nullcontext()", id="Ctrl-C"),
-        pytest.param(signal.SIGTERM, "signals_noticed()", id="SIGTERM"),
-    ],
-)
-@pytest.mark.parametrize("body", [_ASLEEP, _IN_A_CALLBACK], ids=["waits", "in a callback"])
-def test_a_signal_reaches_a_main_thread(begin, body, number, noticing):
-    process, _ = begin(body.format(noticing=noticing), grace_s=600)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_unwinds_a_main_thread_that_waits(begin, number, code):
+    process, _ = begin(_WAITS, grace_s=600)
 
     process.send_signal(number)
 
-    assert process.wait(timeout=60) == 3
+    assert process.wait(timeout=60) == code
+    assert process.stdout.read() == "ends\n"
+
+
+def test_a_process_that_does_not_end_after_sigterm_is_ended(begin):
+    process, child = begin(_IN_A_LIBRARY, grace_s=0.5)
+
+    process.terminate()
+
+    assert process.wait(timeout=60) == 143
+    assert not is_alive(child)
 
 
 @pytest.mark.parametrize("is_under_nohup", [False, True])
@@ -190,4 +166,4 @@ def test_a_closed_terminal_ends_a_process_as_sigterm_does(is_under_nohup):
         assert is_alive(process)
         os.kill(process, signal.SIGKILL)
 
-    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == (-signal.SIGKILL if is_under_nohup else 3)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == (-signal.SIGKILL if is_under_nohup else 143)

@@ -1,4 +1,4 @@
-"""Processes of this machine: identify, find and end them; free ports."""
+"""Processes of this machine: name, identify, find and end them; free ports."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import os
 import secrets
 import signal
 import socket
-import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _PROC = Path("/proc")
+_BOOT = _PROC / "sys/kernel/random/boot_id"
 _POLL_S = 0.05
 _KILL_WAIT_S = 10.0
 _KILL_ROUNDS = 3
@@ -54,6 +54,25 @@ class Identity:
         pending = next(line for line in status.splitlines() if line.startswith("ShdPnd:"))
         is_killed = bool(int(pending.split()[1], 16) & 1 << signal.SIGKILL - 1)
         return is_killed or not self.is_alive()
+
+
+def own_process() -> str | None:
+    """Return a unique name of this process, from its boot, namespace and start; None where there is no /proc."""
+    if not is_supported():
+        return None
+    return f"{_namespace()} {os.getpid()} {start_ticks_of(os.getpid())}"
+
+
+def has_ended(name: str | None) -> bool:
+    """Return whether a process is known to have ended; False if it runs, or is not visible from this one."""
+    if name is None or not is_supported():
+        return False
+    namespace, pid, start_ticks = name.rsplit(" ", 2)
+    return namespace == _namespace() and not Identity(pid=int(pid), start_ticks=int(start_ticks)).is_alive()
+
+
+def _namespace() -> str:
+    return f"{_BOOT.read_text().strip()} {(_PROC / 'self/ns/pid').readlink()}"
 
 
 def is_supported() -> bool:
@@ -126,22 +145,6 @@ def is_listening(port: int) -> bool:
     """Tell whether a port of 127.0.0.1 accepts connections."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ignore SIGINT and SIGTERM, so that a second Ctrl-C does not interrupt cleanup."""
-    # Only the main thread receives signals, and only it can set handlers.
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    # Unlike SIG_IGN, a handler is not inherited by new processes.
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def wait_for_end(processes: list[Identity], timeout_s: float) -> None:

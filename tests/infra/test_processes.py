@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from infra.embedded.processes import MARKER, Identity, end_marked, free_port, start_ticks_of
+from infra.processes import MARKER, Identity, end_marked, free_port, start_ticks_of
 from tests.wait import until
 
 
