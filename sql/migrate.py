@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,14 +70,14 @@ def version_schema(connection: sqlalchemy.Connection) -> str | None:
     return schema
 
 
+def read_file(name: str) -> str:
+    """Return the text of a migration's SQL file."""
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
 def execute_file(name: str) -> None:
     """Execute a migration's SQL file."""
-    op.execute((_FOLDER / name).read_text(encoding="utf-8"))
-
-
-def digest(*names: str) -> str:
-    """Return eight hexadecimal digits that tell a migration's SQL files from any other texts."""
-    return sha256(b"".join((_FOLDER / name).read_bytes() for name in names)).hexdigest()[:8]
+    op.execute(read_file(name))
 
 
 @contextmanager

@@ -35,7 +35,7 @@ OUTSIDE_SETTINGS = {
 }
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 # Files that the reader of docs/extending.md is told to write.
-EXAMPLES = {"reelabel/sampling/every_nth.py", "sql/migrations/0002_lookup_ms.up.sql"}
+EXAMPLES = {"reelabel/sampling/every_nth.py"}
 # Options of vLLM, Docker and `make chaos`.
 FOREIGN_OPTIONS = {
     "--allowed-media-domains",

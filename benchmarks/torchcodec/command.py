@@ -46,7 +46,7 @@ def torchcodec(
     from benchmarks.media.clips import bench_clips  # noqa: PLC0415
     from benchmarks.torchcodec.measure import Choice  # noqa: PLC0415
     from benchmarks.torchcodec.report import compare, compare_keyframes  # noqa: PLC0415
-    from tasks.manifest.layouts.video_files import VIDEO_SUFFIXES, suffix_of  # noqa: PLC0415
+    from tasks.manifest.videos import VIDEO_SUFFIXES, suffix_of  # noqa: PLC0415
 
     wanted: Iterable[Path]
     if clips:

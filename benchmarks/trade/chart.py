@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from benchmarks.trade.report import Trade
-    from tasks.evaluation.route_fit import RoutingPoint
+    from tasks.evaluation.route import RoutingPoint
     from tasks.evaluation.scores import Proportion
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BELOW = 560, 300, 60, 130, 46, 44

@@ -9,25 +9,22 @@ import numpy as np
 import polars as pl
 
 from benchmarks.trade.candidates import AUTO, DENSE, ESCALATED, KEYFRAMES, auto_of, escalated, escalated_name, specs_of
+from benchmarks.trade.margins import estimate_margin, still_tasks, task_needs
 from benchmarks.trade.thresholds import try_thresholds
 from reelabel.digest import hash64
-from tasks.evaluation.route_fit import fit_route
-from tasks.evaluation.route_needs import fit_still_tasks
-from tasks.evaluation.route_proof import Target
-from tasks.evaluation.route_sample import PairedAnswers
+from tasks.evaluation.route import PairedAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from benchmarks.trade.inference import Answers
+    from benchmarks.trade.margins import EstimatedMargin, TaskNeed
     from benchmarks.trade.thresholds import ThresholdResult
     from tasks.domain import ModelIdentity, RunSpec
-    from tasks.evaluation.route_fit import RouteFit
-    from tasks.evaluation.route_needs import StillFit
 
     Ask = Callable[[str, RunSpec], Answers]
 
-TARGET = Target(within=0.005)  # so that it stays within one point on other clips
+WITHIN = 0.005  # so that it stays within one point on other clips
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,20 +34,20 @@ class Fitted:
     Attributes:
         clips: Number of clips that they were fitted on.
         seed: Seed of those clips.
-        still: Tasks that always use keyframes.
+        needs: What each task and subtask loses on keyframes.
         routes: For each spec to escalate from, the margin below which to ask again.
         thresholds: Results of other coverage thresholds.
     """
 
     clips: int
     seed: int
-    still: StillFit
-    routes: Mapping[str, RouteFit]
+    needs: tuple[TaskNeed, ...]
+    routes: Mapping[str, EstimatedMargin]
     thresholds: tuple[ThresholdResult, ...] = field(repr=False)
 
     def specs_of(self, model: ModelIdentity) -> dict[str, RunSpec]:
         """Return the specs that use the fitted numbers, by name."""
-        auto = auto_of(model, self.still.tasks)
+        auto = auto_of(model, still_tasks(self.needs))
         firsts = {KEYFRAMES: specs_of(model)[KEYFRAMES], AUTO: auto}
         escalations = {escalated_name(each): escalated(firsts[each], self.routes[each].below) for each in ESCALATED}
         return {AUTO: auto} | escalations
@@ -67,13 +64,17 @@ def fit(manifest: pl.DataFrame, model: ModelIdentity, ask: Ask, *, seed: int) ->
     """
     specs = specs_of(model)
     answers = {name: ask(name, specs[name]) for name in (DENSE, KEYFRAMES)}
-    still = fit_still_tasks(asked_twice(manifest, answers[KEYFRAMES], answers[DENSE]))
-    answers[AUTO] = ask(AUTO, auto_of(model, still.tasks))
+    both = answers[KEYFRAMES].rows.join(answers[DENSE].rows, on="job_id", suffix="_dense").join(manifest, on="job_id")
+    is_right = {"first": pl.col("label") == pl.col("answer"), "dense": pl.col("label_dense") == pl.col("answer")}
+    needs = task_needs(both.select("task", "subtask", **is_right))
+    answers[AUTO] = ask(AUTO, auto_of(model, still_tasks(needs)))
     return Fitted(
         clips=manifest.height,
         seed=seed,
-        still=still,
-        routes={first: fit_route(asked_twice(manifest, answers[first], answers[DENSE]), TARGET) for first in ESCALATED},
+        needs=needs,
+        routes={
+            first: estimate_margin(asked_twice(manifest, answers[first], answers[DENSE]), WITHIN) for first in ESCALATED
+        },
         thresholds=tuple(try_thresholds(manifest, answers[KEYFRAMES], answers[DENSE])),
     )
 
@@ -86,13 +87,12 @@ def asked_twice(manifest: pl.DataFrame, first: Answers, second: Answers) -> Pair
         first: Answers with keyframes, or with `auto`.
         second: Answers with the dense sampler.
     """
-    known = manifest.select("job_id", "video_uri", "answer", "task", "subtask")
+    known = manifest.select("job_id", "video_uri", "answer", "task")
     rows = known.join(first.rows, on="job_id").join(second.rows, on="job_id", suffix="_again")
     by_keyframes = pl.col("sampler") == "keyframes"
     columns = rows.select(
         videos=pl.Series([hash64(uri) for uri in rows["video_uri"]], dtype=pl.UInt64),
         tasks="task",
-        subtasks="subtask",
         margins=pl.when(by_keyframes).then("margin").otherwise(np.inf),
         first_right=pl.col("label") == pl.col("answer"),
         second_right=pl.col("label_again") == pl.col("answer"),
@@ -105,5 +105,4 @@ def asked_twice(manifest: pl.DataFrame, first: Answers, second: Answers) -> Pair
         second_s=pl.col("decode_s_again") + pl.col("engine_s_again"),
     )
     arrays = {name: columns[name].to_numpy() for name in columns.columns}
-    names = {name: arrays[name].astype(np.str_) for name in ("tasks", "subtasks")}
-    return PairedAnswers(**arrays | names)
+    return PairedAnswers(**arrays | {"tasks": arrays["tasks"].astype(np.str_)})

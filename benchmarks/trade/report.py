@@ -10,8 +10,8 @@ import polars as pl
 
 from benchmarks.trade.candidates import DENSE, ESCALATED
 from benchmarks.trade.fitting import asked_twice
+from benchmarks.trade.margins import accuracy_curve
 from tasks.evaluation.compare import CandidateResults, compare_candidates
-from tasks.evaluation.route_fit import accuracy_curve
 from tasks.evaluation.scores import Cost
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from benchmarks.trade.fitting import Fitted
     from benchmarks.trade.inference import Answers
     from tasks.domain import RunSpec
-    from tasks.evaluation.route_fit import RoutingPoint
+    from tasks.evaluation.route import RoutingPoint
     from tasks.evaluation.scores import Evaluation
 
 _BY = ["candidate", "task", "subtask", "keyframes"]
@@ -92,7 +92,7 @@ class Trade:
             "fitted": {
                 "clips": self.fitted.clips,
                 "seed": self.fitted.seed,
-                "still": asdict(self.fitted.still),
+                "needs": [asdict(need) for need in self.fitted.needs],
                 "thresholds": [asdict(each) for each in self.fitted.thresholds],
                 "routes": {first: asdict(route) for first, route in self.fitted.routes.items()},
             },

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from benchmarks.console import figures_table
 from benchmarks.trade.candidates import DENSE, KEYFRAMES
+from benchmarks.trade.margins import LARGEST_LOSS
 from benchmarks.trade.mix import KEYFRAMES as NUMBERS
 from benchmarks.trade.mix import MOTION, SCENE
-from tasks.evaluation.route_needs import NON_INFERIORITY_BOUND
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 def still_table(fitted: Fitted) -> Table:
     """Tabulate what each kind of question loses with keyframes, on the clips to fit on."""
     title = f"Fitted on {fitted.clips:,} other clips, seed {fitted.seed:,}: what {KEYFRAMES} lose"
-    bound = f"less than {NON_INFERIORITY_BOUND:g}"
+    bound = f"less than {LARGEST_LOSS:g}"
     table = figures_table(title, ("questions", KEYFRAMES, DENSE, "difference, with 95% interval", bound))
-    for need in fitted.still.needs:
+    for need in fitted.needs:
         verdict = "surely" if need.is_still else "not surely"
-        table.add_row(need.name, f"{need.first:.3f}", f"{need.dense:.3f}", signed_cell(need.difference), verdict)
+        table.add_row(
+            need.subtask or need.task, f"{need.first:.3f}", f"{need.dense:.3f}", signed_cell(need.difference), verdict
+        )
     return table
 
 
@@ -50,8 +52,8 @@ def margin_table(fitted: Fitted) -> Table:
             f"{route.below:.4f}",
             " ".join(f"{below:.4f}" for below in route.half_below),
             f"{route.held_out.accuracy:.3f}",
-            f"{route.dense.accuracy:.3f}",
-            f"{route.held_out.frames_decoded / route.dense.frames_decoded:.0%}",
+            f"{route.dense_accuracy:.3f}",
+            f"{route.held_out.frames_decoded / route.dense_frames:.0%}",
         )
     return table
 

@@ -192,9 +192,6 @@ def route_fit(
         float,
         typer.Option(min=0, max=100, help="Accuracy, in percentage points, that may be lost to the dense sampler."),
     ] = 1.0,
-    target_accuracy: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Accuracy to reach, 0 to 1, instead of --max-loss.")
-    ] = None,
     dataset: Annotated[
         str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
     ] = None,
@@ -203,15 +200,12 @@ def route_fit(
 ) -> None:
     """Fit the margin below which jobs are escalated to the dense sampler, for `--escalate-below fitted`.
 
-    It is stored if known answers prove that it loses no more than asked; exit 1 if none does.
-
-    Also find the tasks for which keyframes are always enough. Jobs without an answer yet are answered first.
+    It is stored if known answers prove that it loses no more than asked; exit 1 if none does. Jobs without an answer
+    yet are answered first.
     """
     from flows.cli.evaluation.route import fit_margin  # noqa: PLC0415
-    from tasks.evaluation.route_proof import Target  # noqa: PLC0415
 
-    target = Target(within=max_loss / 100, accuracy=target_accuracy)
-    raise typer.Exit(fit_margin(manifest, target, overrides=overrides, dataset=dataset, as_json=json))
+    raise typer.Exit(fit_margin(manifest, max_loss / 100, overrides=overrides, dataset=dataset, as_json=json))
 
 
 worker_app = typer.Typer(

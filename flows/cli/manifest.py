@@ -16,25 +16,20 @@ from reelabel.sources.object_info import absolute_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.frame_cache.pool import video_store
-from tasks.manifest.import_csv import import_csv
+from tasks.manifest.benchmarks import read_mvbench, read_nextqa, read_videomme
+from tasks.manifest.import_csv import import_csv, read_mapped
 from tasks.manifest.import_openai import import_openai_batch
-from tasks.manifest.layouts.folder import read_folder
-from tasks.manifest.layouts.lerobot import read_lerobot
-from tasks.manifest.layouts.mapped import read_mapped
-from tasks.manifest.layouts.mvbench import read_mvbench
-from tasks.manifest.layouts.nextqa import read_nextqa
-from tasks.manifest.layouts.parquet_videos import read_parquet_videos
-from tasks.manifest.layouts.source import BenchmarkFiles
-from tasks.manifest.layouts.video_files import VideoFiles
-from tasks.manifest.layouts.videomme import read_videomme
-from tasks.manifest.layouts.webdataset import read_webdataset
-from tasks.manifest.rejects import REJECTED_FILE, ImportedRows, rejected_csv
+from tasks.manifest.imported import QuestionFiles
+from tasks.manifest.rejects import REJECTED_FILE, rejected_csv
 from tasks.manifest.table import open_jobs
+from tasks.manifest.videos import VideoFiles, read_folder, read_lerobot, read_parquet_videos, read_webdataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-LAYOUTS: dict[str, Callable[[BenchmarkFiles], ImportedRows]] = {
+    from tasks.manifest.imported import ImportedRows
+
+LAYOUTS: dict[str, Callable[[QuestionFiles], ImportedRows]] = {
     "nextqa": read_nextqa,
     "mvbench": read_mvbench,
     "videomme": read_videomme,
@@ -96,7 +91,7 @@ def read_source(path: str, options: ImportOptions, objects: ObjectStore | None =
             f"Unknown layout {options.layout}; use one of {', '.join([*LAYOUTS, *VIDEO_LAYOUTS])}."
         )
     folder = options.videos or str(Path(path) if Path(path).is_dir() else Path(path).parent)
-    source = BenchmarkFiles(
+    source = QuestionFiles(
         path=Path(path),
         videos=absolute_uri(folder),
         video_map=Path(options.video_map) if options.video_map else None,

@@ -1,43 +1,103 @@
-"""The tables of `sql/migrations`, for SQLAlchemy Core; a test checks that both agree."""
+"""The tables, as SQLAlchemy knows them and as the first migration creates them: columns, constraints, indexes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Boolean,
+    CheckConstraint,
     Column,
     DateTime,
     Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
     Integer,
     MetaData,
+    Sequence,
     SmallInteger,
     Table,
     Text,
     Uuid,
+    create_mock_engine,
+    event,
+    text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from reelabel.frames.provenance import FrameProvenance
-from reelabel.record import columns_of
+from reelabel.record import columns_of, names_of
 from tasks.description.cost import DescriptionCost
 from tasks.domain import Answer, ChunkCounts, FirstAnswer, OrderBias
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from _typeshed import DataclassInstance
     from sqlalchemy.types import TypeEngine
+
+    Kind = type[TypeEngine[Any]] | TypeEngine[Any]
 
 METADATA = MetaData(schema="reelabel")
 
 _TYPES: dict[type, type[TypeEngine[Any]]] = {str: Text, bool: Boolean, float: Double}
 _INTEGERS: dict[int, type[TypeEngine[Any]]] = {16: SmallInteger, 32: Integer, 64: BigInteger}
+_TIME = DateTime(timezone=True)
+_RUN_KINDS = "kind IN ('classify', 'describe', 'backfill')"
 
 
-def record_columns(record: type[DataclassInstance]) -> list[Column[Any]]:
-    """Return the columns that store a record; see `reelabel.record`."""
+def _some(kind: Kind, *names: str) -> list[Column[Any]]:
+    """Return columns that may be null."""
+    return [Column(name, kind) for name in names]
+
+
+def _all(kind: Kind, *names: str, default: str | None = None) -> list[Column[Any]]:
+    """Return columns that are never null, with a default in SQL."""
+    return [Column(name, kind, nullable=False, server_default=default and text(default)) for name in names]
+
+
+def _key(*names: str) -> list[Column[Any]]:
+    return [Column(name, Text, primary_key=True) for name in names]
+
+
+def _times(*names: str) -> list[Column[Any]]:
+    return _all(_TIME, *names, default="now()")
+
+
+def _spec(name: str = "spec_id") -> Column[Any]:
+    return Column(name, Text, ForeignKey("reelabel.spec.spec_id"), nullable=False)
+
+
+def _written(*, model: bool = False) -> list[Any]:
+    """Return the columns that say which run and shard wrote a row, under which lease, and where."""
+    of_model = [*_all(Text, "model"), *_all(JSONB, "versions")] if model else []
     return [
-        Column(each.name, _INTEGERS[each.bits] if each.type is int else _TYPES[each.type])
+        *_all(Uuid, "run_id"),
+        *_all(Integer, "shard_index"),
+        *_all(BigInteger, "fence", default="0"),
+        *of_model,
+        *_all(Text, "host"),
+        *_times("created_at"),
+        ForeignKeyConstraint(["run_id", "spec_id"], ["reelabel.run_spec.run_id", "reelabel.run_spec.spec_id"]),
+    ]
+
+
+def _checks(*conditions: str) -> list[CheckConstraint]:
+    return [CheckConstraint(condition) for condition in conditions]
+
+
+def record_columns(record: type[DataclassInstance], *, required: Container[str] = ()) -> list[Column[Any]]:
+    """Return the columns that store a record (`reelabel.record`); those that are not required may be null."""
+    return [
+        Column(
+            each.name,
+            _INTEGERS[each.bits] if each.type is int else _TYPES[each.type],
+            nullable=each.name not in required,
+        )
         for each in columns_of(record)
     ]
 
@@ -45,63 +105,72 @@ def record_columns(record: type[DataclassInstance]) -> list[Column[Any]]:
 SPEC = Table(
     "spec",
     METADATA,
-    Column("spec_id", Text, primary_key=True),
-    Column("body", JSONB, nullable=False),
-    Column("created_at", DateTime(timezone=True)),
+    *_key("spec_id"),
+    *_all(JSONB, "body"),
+    *_times("created_at"),
+    comment="Everything on the run's side that can change an answer.",
 )
 
 RUN = Table(
     "run",
     METADATA,
     Column("run_id", Uuid, primary_key=True),
-    *(Column(name, Text) for name in ("dataset", "spec_id", "manifest_uri", "native_sampler")),
-    *(Column(name, Text) for name in ("kind", "state", "message")),
-    *(Column(name, BigInteger) for name in ("jobs_total", "jobs_rejected", "jobs_skipped")),
-    *(Column(name, BigInteger) for name in ("jobs_labelled", "jobs_failed")),
-    *(Column(name, BigInteger) for name in ("videos_extracted", "videos_cached", "videos_remade")),
-    *(Column(name, BigInteger) for name in ("shards_total", "shards_done")),
-    Column("stage_ms", JSONB),
-    Column("versions", JSONB),
-    Column("host", Text),
-    Column("process", Text),
-    Column("started_at", DateTime(timezone=True)),
-    Column("ended_at", DateTime(timezone=True)),
-    Column("wall_ms", JSONB),
-    *(Column(name, BigInteger) for name in ("engines", "gpus", "prompt_tokens", "cached_tokens")),
-    *(Column(name, Double) for name in ("jobs_per_s", "jobs_per_hour_held")),
-    Column("bottleneck", Text),
-    Column("seen_at", DateTime(timezone=True)),
-    Column("coverage", JSONB),
-    Column("reference_at", DateTime(timezone=True)),
+    *(*_all(Text, "dataset"), _spec(), *_all(Text, "manifest_uri"), *_all(Text, "native_sampler", default="''")),
+    *(*_all(Text, "kind", "state"), *_all(Text, "message", default="''")),
+    *(*_all(BigInteger, "jobs_total"), *_all(BigInteger, "jobs_rejected", default="0")),
+    *_all(BigInteger, "jobs_skipped"),
+    *_all(BigInteger, "jobs_labelled", "jobs_failed", default="0"),
+    *_all(BigInteger, "videos_extracted", "videos_cached", "videos_remade", default="0"),
+    *_all(BigInteger, "shards_total", "shards_done", default="0"),
+    *_all(JSONB, "stage_ms", "versions", default="'{}'"),
+    *(*_all(Text, "host"), *_some(Text, "process")),
+    *(*_times("started_at"), *_some(_TIME, "ended_at")),
+    *_some(JSONB, "wall_ms"),
+    *(*_all(BigInteger, "engines", default="1"), *_some(BigInteger, "gpus", "prompt_tokens", "cached_tokens")),
+    *(*_some(Double, "jobs_per_s", "jobs_per_hour_held"), *_some(Text, "bottleneck")),
+    *_times("seen_at"),
+    *_all(JSONB, "coverage", default="'{}'"),
+    *_some(_TIME, "reference_at"),
+    *_checks(_RUN_KINDS, "state IN ('running', 'done', 'failed', 'cancelled', 'lost')", "engines > 0"),
+    *_checks(*(f"{name} >= 0" for name in ("jobs_total", "jobs_rejected", "jobs_skipped"))),
+    Index("run_by_start", text("started_at DESC")),
+    comment="seen_at is the heartbeat: without it, a run whose node was lost would stay `running`. process names the "
+    "run's process, so that on its own machine a killed one is noticed at once. wall_ms is the mean over engines. "
+    "Values known only at the end of a run are null until then. reference_at is when the run was marked as the "
+    "reference of its manifest, whose spec backfills take; the latest mark counts.",
 )
 
 RUN_SPEC = Table(
     "run_spec",
     METADATA,
-    Column("run_id", Uuid, primary_key=True),
-    Column("spec_id", Text, primary_key=True),
+    Column("run_id", Uuid, ForeignKey("reelabel.run.run_id", ondelete="CASCADE"), primary_key=True),
+    Column("spec_id", Text, ForeignKey("reelabel.spec.spec_id"), primary_key=True),
+    comment="The specs of a run. Results and failures refer to run and spec by this one key: one check per row instead "
+    "of two, and it also proves that the run and the spec belong together.",
 )
 
+_FRAME_TIMES = ("fetch_ms", "decode_ms", "embed_ms", "cache_write_ms", "cache_read_ms")
 RESULT = Table(
     "result",
     METADATA,
-    *(Column(name, Text, primary_key=True) for name in ("dataset", "job_id", "spec_id")),
-    *(Column(name, Text) for name in ("job_digest", "answer", "task", "subtask", "label")),
-    *record_columns(Answer),
-    Column("probabilities", ARRAY(Double)),
-    *(Column(name, Double) for name in ("margin", "entropy_nats")),
-    *record_columns(OrderBias),
-    *record_columns(FrameProvenance),
-    Column("routed_by", Text),
+    *_key("dataset", "job_id", "spec_id"),
+    *(*_all(Text, "job_digest"), *_some(Text, "answer", "task", "subtask"), *_all(Text, "label")),
+    *record_columns(Answer, required={*names_of(Answer)} - {"choice_mass"}),
+    *_all(ARRAY(Double), "probabilities"),
+    *_all(Double, "margin", "entropy_nats"),
+    *record_columns(OrderBias, required=["permutations"]),
+    *record_columns(FrameProvenance, required=["source_fingerprint", "frames_used", *_FRAME_TIMES]),
+    *_some(Text, "routed_by"),
     *record_columns(FirstAnswer),
     *record_columns(ChunkCounts),
-    Column("run_id", Uuid),
-    Column("shard_index", Integer),
-    Column("fence", BigInteger),
-    Column("model", Text),
-    Column("versions", JSONB),
-    Column("host", Text),
-    Column("created_at", DateTime(timezone=True)),
+    *_written(model=True),
+    *_checks("choice_index >= 0", "margin BETWEEN 0 AND 1", "entropy_nats >= 0", "choice_mass BETWEEN 0 AND 1"),
+    *_checks("chunks > 0", "chunks_answered BETWEEN 1 AND chunks", "frames_decoded >= 0", "bytes_fetched >= 0"),
+    *_checks("choice_index < array_length(probabilities, 1)"),
+    Index("result_by_run", "run_id"),
+    comment="Labels. fence is the token of the lease under which the row was written: an older lease never overwrites "
+    "the rows of a newer one. first_label and first_margin are those of the first pass, before escalation to a dense "
+    "sampler.",
 )
 
 # What is kept of a replaced label.
@@ -112,215 +181,279 @@ _HISTORY = (
 RESULT_HISTORY = Table(
     "result_history",
     METADATA,
-    Column("history_id", BigInteger, primary_key=True),
-    *(Column(name, RESULT.c[name].type) for name in _HISTORY),
-    Column("replaced_by", Uuid),
-    Column("replaced_at", DateTime(timezone=True)),
+    Column("history_id", BigInteger, Identity(always=True), primary_key=True),
+    *(Column(name, RESULT.c[name].type, nullable=name == "task") for name in _HISTORY),
+    *(*_all(Uuid, "replaced_by"), *_times("replaced_at")),
+    Index("result_history_by_job", "dataset", "job_id"),
+    Index("result_history_by_run", "run_id"),
+    Index("result_history_by_replacement", "replaced_by"),
+    comment="Labels that were replaced by another answer or by a failure, with what `reelabel diff` compares. "
+    "replaced_by is the run that did so.",
 )
 
 ROUTE = Table(
     "route",
     METADATA,
-    Column("spec_id", Text, primary_key=True),
-    Column("escalate_below", Double),
-    *(Column(name, Text) for name in ("dataset", "manifest_uri", "first_spec_id", "dense_spec_id")),
-    Column("jobs", BigInteger),
-    *(
-        Column(name, Double)
-        for name in ("target", "loss_at_most", "accuracy", "first_accuracy", "dense_accuracy", "asked_again")
-    ),
-    *(Column(name, BigInteger) for name in ("frames_decoded", "first_frames", "dense_frames")),
-    Column("created_at", DateTime(timezone=True)),
+    Column("spec_id", Text, ForeignKey("reelabel.spec.spec_id"), primary_key=True),
+    *_all(Double, "escalate_below"),
+    *(*_all(Text, "dataset", "manifest_uri"), _spec("first_spec_id"), _spec("dense_spec_id")),
+    *_all(BigInteger, "jobs"),
+    *_all(Double, "target", "loss_at_most", "accuracy", "first_accuracy", "dense_accuracy", "asked_again"),
+    *_all(BigInteger, "frames_decoded", "first_frames", "dense_frames"),
+    *_times("created_at"),
+    *_checks("escalate_below >= 0", "jobs > 0"),
+    comment="The margin below which a job is escalated to a dense sampler: one per spec, proven on known answers, with "
+    "its effect on them.",
 )
 
 CALIBRATION = Table(
     "calibration",
     METADATA,
-    Column("spec_id", Text, primary_key=True),
-    *(Column(name, Double) for name in ("temperature", "temperature_low", "temperature_high")),
-    Column("run_id", Uuid),
-    *(Column(name, Text) for name in ("dataset", "manifest_uri")),
-    *(Column(name, BigInteger) for name in ("jobs", "wrong")),
-    *(Column(name, Double) for name in ("accuracy", "confidence_before", "confidence_after")),
-    *(Column(name, Double) for name in ("ece_before", "ece_after", "nll_before", "nll_after")),
-    *(Column(name, Double) for name in ("nll_change_low", "nll_change_high")),
-    Column("bins", SmallInteger),
-    Column("created_at", DateTime(timezone=True)),
+    Column("spec_id", Text, ForeignKey("reelabel.spec.spec_id"), primary_key=True),
+    *_all(Double, "temperature", "temperature_low", "temperature_high"),
+    *_all(Uuid, "run_id"),
+    *_all(Text, "dataset", "manifest_uri"),
+    *_all(BigInteger, "jobs", "wrong"),
+    *_all(Double, "accuracy", "confidence_before", "confidence_after"),
+    *_all(Double, "ece_before", "ece_after", "nll_before", "nll_after", "nll_change_low", "nll_change_high"),
+    *_all(SmallInteger, "bins"),
+    *_times("created_at"),
+    *_checks("temperature > 0", "jobs > 0", "wrong > 0"),
+    comment="One temperature per spec, fitted on known answers, with its effect on held-out jobs. Results keep the raw "
+    "probabilities of the model.",
 )
 
 EVALUATION = Table(
     "evaluation",
     METADATA,
     Column("evaluation_id", Uuid, primary_key=True),
-    *(Column(name, Text) for name in ("dataset", "manifest_uri")),
-    Column("body", JSONB),
-    Column("created_at", DateTime(timezone=True)),
+    *_all(Text, "dataset", "manifest_uri"),
+    *_all(JSONB, "body"),
+    *_times("created_at"),
+    Index("evaluation_by_dataset", "dataset", "created_at"),
+    comment="Comparisons of several specs on known answers, each as one document: accuracies, differences, costs.",
 )
 
 FAILURE = Table(
     "failure",
     METADATA,
-    *(Column(name, Text, primary_key=True) for name in ("dataset", "job_id", "spec_id")),
-    *(Column(name, Text) for name in ("job_digest", "source_fingerprint", "stage", "code", "message")),
-    Column("attempts", Integer),
+    *_key("dataset", "job_id", "spec_id"),
+    *(*_all(Text, "job_digest"), *_some(Text, "source_fingerprint"), *_all(Text, "stage", "code", "message")),
+    *_all(Integer, "attempts", default="1"),
     *record_columns(ChunkCounts),
-    Column("run_id", Uuid),
-    Column("shard_index", Integer),
-    *(Column(name, Text) for name in ("host", "task", "subtask")),
-    Column("created_at", DateTime(timezone=True)),
-    Column("fence", BigInteger),
+    *_some(Text, "task", "subtask"),
+    *_written(),
+    *_checks("attempts >= 1", "chunks > 0", "chunks_answered BETWEEN 0 AND chunks"),
+    Index("failure_by_run", "run_id"),
+    comment="The jobs that have no label, and why.",
 )
 
 CHUNK = Table(
     "chunk",
     METADATA,
-    *(Column(name, Text, primary_key=True) for name in ("dataset", "job_id", "spec_id")),
+    *_key("dataset", "job_id", "spec_id"),
     Column("chunk", Integer, primary_key=True),
-    Column("job_digest", Text),
-    *(Column(name, Double) for name in ("start_s", "end_s")),
-    Column("label", Text),
+    *_all(Text, "job_digest"),
+    *_some(Double, "start_s", "end_s"),
+    *_some(Text, "label"),
     *record_columns(Answer),
-    Column("probabilities", ARRAY(Double)),
-    *(Column(name, Double) for name in ("margin", "entropy_nats")),
-    *(Column(name, Text) for name in ("routed_by", "stage", "code", "message")),
+    *_some(ARRAY(Double), "probabilities"),
+    *_some(Double, "margin", "entropy_nats"),
+    *_some(Text, "routed_by", "stage", "code", "message"),
     *record_columns(FrameProvenance),
-    Column("run_id", Uuid),
-    Column("shard_index", Integer),
-    Column("fence", BigInteger),
-    Column("host", Text),
-    Column("created_at", DateTime(timezone=True)),
+    *_written(),
+    *_checks("chunk >= 0", "choice_index >= 0", "margin BETWEEN 0 AND 1", "(label IS NULL) <> (code IS NULL)"),
+    Index("chunk_by_run", "run_id"),
+    comment="The chunks that a job's label or failure follows from, each with a label of its own, or with the reason "
+    "why it has none. They are written and replaced together with the row of their job; of a job that is asked about "
+    "some of them alone, the others stay, so that each has the fence under which it was written.",
 )
 
-_CAPTION = (("caption", Text), ("caption_score", Double), ("caption_probability", Double))
+_CAPTION = ("caption_score", "caption_probability")
 DESCRIPTION = Table(
     "description",
     METADATA,
-    *(Column(name, Text, primary_key=True) for name in ("dataset", "job_id", "spec_id")),
-    *(Column(name, Text) for name in ("job_digest", "video_uri", "source_fingerprint", "embedding_key")),
-    Column("dimensions", Integer),
-    *(Column(name, Text) for name in ("task", "subtask")),
-    Column("duration_s", Double),
-    Column("tags", JSONB),
-    *(Column(name, kind) for name, kind in _CAPTION),
-    Column("scenes", JSONB),
-    Column("scene_changes", Integer),
-    *(Column(name, Text) for name in ("scene_method", "scene_note")),
-    *(Column(name, Integer) for name in ("chunks", "frames_used", "frame_pixels")),
-    *(Column(name, Text) for name in ("decode_method", "decode_note")),
-    *record_columns(DescriptionCost),
-    Column("run_id", Uuid),
-    Column("shard_index", Integer),
-    Column("fence", BigInteger),
-    Column("model", Text),
-    Column("versions", JSONB),
-    Column("host", Text),
-    Column("created_at", DateTime(timezone=True)),
+    *_key("dataset", "job_id", "spec_id"),
+    *_all(Text, "job_digest", "video_uri", "source_fingerprint", "embedding_key"),
+    *_all(Integer, "dimensions"),
+    *_some(Text, "task", "subtask"),
+    *(*_all(Double, "duration_s"), *_all(JSONB, "tags"), *_some(Text, "caption"), *_some(Double, *_CAPTION)),
+    *(*_all(JSONB, "scenes"), *_all(Integer, "scene_changes")),
+    *(*_all(Text, "scene_method"), *_all(Text, "scene_note", default="''")),
+    *(*_all(Integer, "chunks", "frames_used"), *_all(Integer, "frame_pixels", default="0")),
+    *_some(Text, "decode_method", "decode_note"),
+    *record_columns(DescriptionCost, required=names_of(DescriptionCost)),
+    *_written(model=True),
+    *_checks("dimensions > 0", "duration_s >= 0", "scene_changes >= 0", "chunks > 0"),
+    *_checks("(caption IS NULL) = (caption_score IS NULL)"),
+    Index("description_by_run", "run_id"),
+    Index("description_by_embedding", "embedding_key", postgresql_using="hash"),
+    comment="Descriptions of videos: one row per job and spec of a describe run, in place of a label. tags is a list, "
+    "best first, of objects with text, score and probability; scenes one of objects with start_s, end_s, shots and "
+    "begins. Times are in seconds since the video's first frame. Costs are those of the run that wrote the row: 0 for "
+    "what was in the cache. video_uri is without signatures and embedded videos; embedding_key and dimensions name the "
+    "vectors of its frames.",
 )
 
 DESCRIPTION_CHUNK = Table(
     "description_chunk",
     METADATA,
-    *(Column(name, Text, primary_key=True) for name in ("dataset", "job_id", "spec_id")),
+    *_key("dataset", "job_id", "spec_id"),
     Column("chunk", Integer, primary_key=True),
-    *(Column(name, Double) for name in ("start_s", "end_s")),
-    Column("frames_used", Integer),
-    Column("tags", JSONB),
-    *(Column(name, kind) for name, kind in _CAPTION),
-    Column("changes", ARRAY(Double)),
+    *_all(Double, "start_s", "end_s"),
+    *_all(Integer, "frames_used"),
+    *(*_all(JSONB, "tags"), *_some(Text, "caption"), *_some(Double, *_CAPTION)),
+    *_all(ARRAY(Double), "changes"),
+    ForeignKeyConstraint(
+        ["dataset", "job_id", "spec_id"],
+        [f"reelabel.description.{name}" for name in ("dataset", "job_id", "spec_id")],
+        ondelete="CASCADE",
+    ),
+    *_checks("chunk >= 0"),
+    comment="The chunks of a described video. changes are the times at which scenes change in it; a chunk without "
+    "frames has no tags and no caption.",
 )
 
+# Tokens of leases, one sequence for all plans: of two leases of any plans, the one with the greater token is newer.
+FENCE = Sequence("fence", metadata=METADATA)
+
+_IS_OPEN = text("state = 'open'")
 PLAN = Table(
     "plan",
     METADATA,
     Column("plan_id", Uuid, primary_key=True),
-    Column("run_id", Uuid),
-    *(Column(name, Text) for name in ("dataset", "spec_id", "manifest_uri", "manifest_fingerprint", "kind")),
-    Column("shared", Boolean),
-    Column("plan_uri", Text),
-    Column("shards", Integer),
-    Column("jobs", BigInteger),
-    Column("state", Text),
-    Column("created_at", DateTime(timezone=True)),
-    Column("ended_at", DateTime(timezone=True)),
+    Column("run_id", Uuid, ForeignKey("reelabel.run.run_id", ondelete="CASCADE"), nullable=False),
+    *(*_all(Text, "dataset"), _spec(), *_all(Text, "manifest_uri", "manifest_fingerprint", "kind")),
+    *_all(Boolean, "shared"),
+    *_all(Text, "plan_uri"),
+    *(*_all(Integer, "shards"), *_all(BigInteger, "jobs")),
+    *_all(Text, "state", default="'open'"),
+    *(*_times("created_at"), *_some(_TIME, "ended_at")),
+    *_checks(_RUN_KINDS, "state IN ('open', 'done', 'dropped')", "shards > 0", "jobs > 0"),
+    Index("plan_by_run", "run_id"),
+    Index("plan_open", "spec_id", "created_at", postgresql_where=_IS_OPEN),
+    Index(
+        "plan_shared",
+        *("dataset", "spec_id", "manifest_fingerprint"),
+        unique=True,
+        postgresql_where=text("state = 'open' AND shared"),
+    ),
+    comment="The work of a run, in shards. Runs with the same manifest and spec share a plan.",
 )
+
+SHARD = Table(
+    "shard",
+    METADATA,
+    Column("plan_id", Uuid, ForeignKey("reelabel.plan.plan_id", ondelete="CASCADE"), primary_key=True),
+    Column("shard_index", Integer, primary_key=True),
+    *_all(Integer, "jobs"),
+    *(*_all(Text, "state", default="'planned'"), *_some(Text, "claimed_for", "holder")),
+    *(*_some(_TIME, "lease_until"), *_some(BigInteger, "token")),
+    *_all(SmallInteger, "attempts", default="0"),
+    *_all(Text, "message", default="''"),
+    *_some(JSONB, "report"),
+    *_checks("jobs > 0", "state IN ('planned', 'extracted', 'done', 'failed')"),
+    *_checks("claimed_for IN ('extract', 'infer', 'both')"),
+    # Claimable shards and leased shards. Both indexes stay small, so that a claim's cost does not grow with the plan.
+    Index(
+        "shard_free",
+        *("plan_id", "state", "shard_index"),
+        postgresql_where=text("lease_until IS NULL AND state IN ('planned', 'extracted')"),
+    ),
+    Index("shard_held", "plan_id", postgresql_where=text("lease_until IS NOT NULL")),
+    comment="Each shard is leased to one worker at a time.",
+)
+# Rows are updated often: with half of each page free, Postgres can keep new versions of a row on the same page.
+event.listen(SHARD, "after_create", DDL("ALTER TABLE reelabel.shard SET (fillfactor = 50)"))
 
 WORKER = Table(
     "worker",
     METADATA,
     Column("worker_id", Uuid, primary_key=True),
-    *(Column(name, Text) for name in ("stage", "host")),
-    Column("pid", Integer),
-    Column("process", Text),
-    Column("plan_id", Uuid),
+    *_all(Text, "stage", "host"),
+    *(*_all(Integer, "pid"), *_some(Text, "process"), *_some(Uuid, "plan_id")),
     Column("model", JSONB(none_as_null=True)),
-    *(Column(name, DateTime(timezone=True)) for name in ("started_at", "seen_at")),
-)
-SHARD = Table(
-    "shard",
-    METADATA,
-    Column("plan_id", Uuid, primary_key=True),
-    Column("shard_index", Integer, primary_key=True),
-    Column("jobs", Integer),
-    *(Column(name, Text) for name in ("state", "claimed_for", "holder")),
-    Column("lease_until", DateTime(timezone=True)),
-    Column("token", BigInteger),
-    Column("attempts", SmallInteger),
-    Column("message", Text),
-    Column("report", JSONB),
+    *_times("started_at", "seen_at"),
+    *_checks("stage IN ('extract', 'infer')"),
+    comment="Processes that extract or infer shards, whether or not they hold a lease. seen_at is their heartbeat; a "
+    "row goes with its worker, or after an hour without one. process is as in reelabel.run. A worker with a plan_id or "
+    "a model serves no other; the plan may have been removed.",
 )
 
 ARRIVAL = Table(
     "arrival",
     METADATA,
-    *(Column(name, Text, primary_key=True) for name in ("manifest_uri", "fingerprint")),
-    Column("flow_run_id", Uuid),
-    Column("content_digest", Text),
-    Column("created_at", DateTime(timezone=True)),
+    *_key("manifest_uri", "fingerprint"),
+    *_all(Uuid, "flow_run_id"),
+    *_all(Text, "content_digest"),
+    *_times("created_at"),
+    comment="Manifests for which a run was started on arrival, so that each version is started once, and no content "
+    "twice in a row.",
 )
 
 LIVE_SESSION = Table(
     "live_session",
     METADATA,
     Column("session_id", Uuid, primary_key=True),
-    Column("model", Text),
-    Column("config", JSONB),
-    *(Column(name, DateTime(timezone=True)) for name in ("started_at", "seen_at", "ended_at")),
-    Column("reason", Text),
-    *(Column(f"frames_{name}", BigInteger) for name in ("received", "similar", "kept", "evicted", "lost")),
-    Column("audio_s", Double),
-    Column("versions", JSONB),
-    Column("host", Text),
+    *(*_all(Text, "model"), *_all(JSONB, "config")),
+    *(*_times("started_at", "seen_at"), *_some(_TIME, "ended_at"), *_some(Text, "reason")),
+    *(*_some(BigInteger, "frames_received", "frames_similar"), *_all(BigInteger, "frames_kept", default="0")),
+    *(*_some(BigInteger, "frames_evicted"), *_all(BigInteger, "frames_lost", default="0")),
+    *_all(Double, "audio_s", default="0"),
+    *(*_all(JSONB, "versions"), *_all(Text, "host")),
+    *_checks(*(f"frames_{name} >= 0" for name in ("received", "similar", "kept", "evicted", "lost"))),
+    *_checks("audio_s >= 0", "(ended_at IS NULL) = (reason IS NULL)"),
+    Index("live_session_by_start", text("started_at DESC")),
+    comment="Live sessions, one row each. seen_at is the heartbeat of the server: without it, a session whose server "
+    "was killed would stay open. A session that has ended has a reason. config is what the client asked for.",
 )
+
+
+def _session() -> Column[Any]:
+    of_session = ForeignKey("reelabel.live_session.session_id", ondelete="CASCADE")
+    return Column("session_id", Uuid, of_session, primary_key=True)
+
 
 LIVE_FRAMES = Table(
     "live_frames",
     METADATA,
-    Column("session_id", Uuid, primary_key=True),
+    _session(),
     Column("part", Integer, primary_key=True),
-    Column("key", Text),
-    Column("first_frame", BigInteger),
-    Column("frames", Integer),
-    *(Column(name, Double) for name in ("first_s", "last_s")),
-    Column("bytes", BigInteger),
+    *_all(Text, "key"),
+    *(*_all(BigInteger, "first_frame"), *_all(Integer, "frames")),
+    *_all(Double, "first_s", "last_s"),
+    *_all(BigInteger, "bytes"),
+    *_checks("part >= 0", "first_frame >= 0", "frames > 0"),
+    comment="The frame files of a session's kept frames, in order. Times are those of the frames, in seconds; key is "
+    "below the store's root.",
 )
 
 LIVE_QUERY = Table(
     "live_query",
     METADATA,
-    Column("session_id", Uuid, primary_key=True),
+    _session(),
     Column("query", Integer, primary_key=True),
-    Column("question", Text),
-    Column("choices", ARRAY(Text)),
-    Column("answer", Text),
-    Column("choice_index", SmallInteger),
-    Column("probabilities", ARRAY(Double)),
-    Column("margin", Double),
-    *(Column(name, Text) for name in ("code", "message")),
-    Column("asked_s", Double),
-    Column("frames", ARRAY(Integer)),
-    *(Column(name, Double) for name in ("last_frame_s", "audio_s")),
-    *(Column(name, Integer) for name in ("prompt_tokens", "cached_tokens", "output_tokens")),
-    *(Column(name, Double) for name in ("first_token_ms", "total_ms")),
-    Column("model", Text),
-    Column("created_at", DateTime(timezone=True)),
+    *(*_all(Text, "question"), *_some(ARRAY(Text), "choices"), *_some(Text, "answer")),
+    *(*_some(SmallInteger, "choice_index"), *_some(ARRAY(Double), "probabilities"), *_some(Double, "margin")),
+    *_some(Text, "code", "message"),
+    *(*_all(Double, "asked_s"), *_all(ARRAY(Integer), "frames")),
+    *(*_some(Double, "last_frame_s"), *_all(Double, "audio_s", default="0")),
+    *_all(Integer, "prompt_tokens", "cached_tokens", "output_tokens"),
+    *(*_some(Double, "first_token_ms"), *_all(Double, "total_ms")),
+    *(*_all(Text, "model"), *_times("created_at")),
+    *_checks("query >= 0", "array_length(choices, 1) >= 2", "choice_index >= 0", "margin BETWEEN 0 AND 1"),
+    *_checks(*(f"{each} >= 0" for each in ("audio_s", "prompt_tokens", "cached_tokens", "output_tokens", "total_ms"))),
+    *_checks("(answer IS NULL) <> (code IS NULL)", "choices IS NULL OR answer IS NULL OR choice_index IS NOT NULL"),
+    comment="The queries of a session, each written before its answer is acknowledged. frames are the numbers of the "
+    "kept frames that a query saw, in order; one is listed twice where the model was shown it twice, as its successor "
+    "had another size. asked_s and last_frame_s are on the session's clock; first_token_ms and total_ms are from the "
+    "query's arrival. A query without an answer has a code.",
 )
+
+
+def schema_sql() -> str:
+    """Return the statements that create all tables."""
+    statements: list[str] = []
+    engine = create_mock_engine("postgresql+psycopg://", lambda ddl, *_: statements.append(f"{ddl.compile(engine)};"))
+    METADATA.create_all(engine, checkfirst=False)
+    return "\n".join(statements)

@@ -30,7 +30,7 @@ class Difference:
         gained: Those of them that only this candidate answers correctly.
         lost: Those of them that only the baseline answers correctly.
         value: Accuracy minus the baseline's, -1 to 1.
-        low: Lower end of its 95% confidence interval (Newcombe's for paired proportions).
+        low: Lower end of its 95% confidence interval (Tango's score interval for paired proportions).
         high: Upper end of the interval.
         p_value: McNemar's exact test, two-sided.
         p_holm: The same, adjusted by Holm's method: for subtasks over all subtasks of a candidate, for tasks over

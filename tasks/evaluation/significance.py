@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,10 +29,9 @@ def paired_difference(is_right: npt.NDArray[np.bool_], is_right_in_baseline: npt
 
     `p_holm` equals `p_value` until adjusted.
     """
-    both = int((is_right & is_right_in_baseline).sum())
     gained = int((is_right & ~is_right_in_baseline).sum())
     lost = int((~is_right & is_right_in_baseline).sum())
-    low, high = paired_interval(both=both, gained=gained, lost=lost, jobs=len(is_right))
+    ends = paired_low(gained=np.array([gained, lost]), lost=np.array([lost, gained]), jobs=len(is_right))
     # McNemar's exact test: under the null hypothesis, each wins half of the jobs on which they differ.
     p_value = float(stats.binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
     return Difference(
@@ -41,28 +39,11 @@ def paired_difference(is_right: npt.NDArray[np.bool_], is_right_in_baseline: npt
         gained=gained,
         lost=lost,
         value=(gained - lost) / len(is_right),
-        low=low,
-        high=high,
+        low=float(ends[0]),
+        high=float(-ends[1]),
         p_value=p_value,
         p_holm=p_value,
     )
-
-
-def paired_interval(*, both: int, gained: int, lost: int, jobs: int) -> tuple[float, float]:
-    """Return the 95% confidence interval of the difference between two proportions of the same jobs, at least one.
-
-    Method 10 of Newcombe, "Improved confidence intervals for the difference between binomial proportions based on
-    paired data", Statistics in Medicine 17 (1998): the Wilson intervals of both proportions, combined by their
-    correlation. It stays within -1 and 1, and has non-zero width even if all answers agree. `gained` and `lost` are the
-    jobs that only the first, or only the second, answers correctly.
-    """
-    neither = jobs - both - gained - lost
-    first, second = proportion(both + gained, jobs), proportion(both + lost, jobs)
-    phi = _correlation(both, gained, lost, neither)
-    value = first.value - second.value
-    below = _combine(first.value - first.low, second.high - second.value, phi)
-    above = _combine(first.high - first.value, second.value - second.low, phi)
-    return value - below, value + above
 
 
 def paired_low(
@@ -71,9 +52,9 @@ def paired_low(
     """Return lower ends of 95% confidence intervals of differences between two proportions of the same jobs.
 
     The score interval of Tango, "Equivalence test and confidence interval for the difference in proportions for the
-    paired-sample design", Statistics in Medicine 17 (1998). Unlike `paired_interval`, it is also right where hardly any
-    answers differ: it depends on `gained` and `lost` alone, the jobs that only the first, or only the second, answers
-    correctly; shapes (N,). Both may be fractions: effective numbers of jobs.
+    paired-sample design", Statistics in Medicine 17 (1998), which is also right where hardly any answers differ. It
+    depends on `gained` and `lost` alone, the jobs that only the first, or only the second, answers correctly; shapes
+    (N,). Both may be fractions: effective numbers of jobs. The upper end is the negated lower end of both exchanged.
     """
     low, high = np.full(gained.shape, -1.0), (gained - lost) / jobs
     for _ in range(_BISECTIONS):
@@ -86,13 +67,6 @@ def paired_low(
         is_outside = gained - lost - jobs * middle > Z * np.sqrt(variance)
         low, high = np.where(is_outside, middle, low), np.where(is_outside, high, middle)
     return np.asarray((low + high) / 2)
-
-
-def wilson_low(correct: npt.NDArray[np.float64], jobs: float) -> npt.NDArray[np.float64]:
-    """Return lower ends of 95% Wilson score intervals, as `proportion` does, for effective numbers of jobs."""
-    share = correct / jobs
-    middle = share + Z**2 / (2 * jobs)
-    return np.asarray((middle - Z * np.sqrt(share * (1 - share) / jobs + Z**2 / (4 * jobs**2))) / (1 + Z**2 / jobs))
 
 
 def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
@@ -108,18 +82,3 @@ def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
     adjusted = np.empty(len(p_values))
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(np.asarray(p_values, float)[order] * factors))
     return [float(value) for value in adjusted]
-
-
-def _correlation(both: int, gained: int, lost: int, neither: int) -> float:
-    """Return Newcombe's phi: the correlation of a fourfold table, with a correction if it is positive."""
-    margins = (both + gained) * (lost + neither) * (both + lost) * (gained + neither)
-    if margins == 0:
-        return 0.0
-    determinant = both * neither - gained * lost
-    jobs = both + gained + lost + neither
-    corrected = max(determinant - jobs / 2, 0.0) if determinant > 0 else determinant
-    return corrected / sqrt(margins)
-
-
-def _combine(one: float, other: float, phi: float) -> float:
-    return sqrt(max(0.0, one**2 - 2 * phi * one * other + other**2))

@@ -1,18 +1,18 @@
-"""Validate a manifest: every fault, found by Polars in one pass over its columns."""
+"""Rules of a manifest, which Polars checks in one pass over its columns."""
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from infra.settings.types import check_template
-from infra.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_INLINE, MAX_TEXT, MAX_URI, NO_NUL, too_long
+from infra.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_INLINE, MAX_URI, NO_NUL, too_long
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES
 from tasks.domain import MAX_MEDIA
 from tasks.manifest.messages import messages_as_json, resolve_media
+from tasks.manifest.rejects import find_violations, list_violations
 from tasks.manifest.schema import (
     COLUMNS,
     LONGEST_ID_BYTES,
@@ -23,24 +23,24 @@ from tasks.manifest.schema import (
     REQUIRED,
     ROW,
     SCHEMES,
-    Fault,
-    row_fault,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from tasks.manifest.rejects import Rule
 
+NO_ROWS = "The manifest has no rows."
 _MOST_DIGITS = 38  # of a decimal that Polars can convert
 
 
-def conform_columns(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, list[Fault]]:
-    """Convert a frame to the schema's columns and types; unknown columns are dropped, messages become JSON.
+def cast_columns(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, list[str]]:
+    """Cast a frame to the schema's columns and types; unknown columns are dropped, messages become JSON.
 
     Without `questions`, only the jobs' videos are read.
 
     Returns:
-        The frame with every column of the schema, absent ones filled with null, and the faults of its columns.
+        The frame with every column of the schema, absent ones filled with null, and sentences on its columns' faults.
     """
     replaced = frozenset[str]().union(*(REPLACED.get(name, ()) for name in frame.columns))
     needed = [name for name in REQUIRED if name not in replaced]
@@ -48,18 +48,16 @@ def conform_columns(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.
         frame, needed = frame.drop(QUESTION, strict=False), [name for name in needed if name not in QUESTION]
     if _holds_structs(frame):
         frame = frame.with_columns(messages_as_json(frame["messages"]))
-    faults = [Fault(rule=f"Column {name} is missing.") for name in needed if name not in frame.columns]
+    faults = [f"Column {name} is missing." for name in needed if name not in frame.columns]
     columns: list[pl.Expr] = []
     for name, dtype in COLUMNS.items():
-        if name not in frame.columns:
+        found = frame.schema.get(name, pl.Null())
+        if _casts(found, dtype):
+            column = pl.col(name) if name in frame.columns else pl.lit(None).alias(name)
+            columns.append(column.cast(dtype, strict=False))
+        else:
+            faults.append(f"Column {name} has type {found}; it must be {dtype}.")
             columns.append(pl.lit(None, dtype=dtype).alias(name))
-            continue
-        found = frame.schema[name]
-        if not _casts(found, dtype):
-            faults.append(Fault(rule=f"Column {name} has type {found}; it must be {dtype}."))
-            columns.append(pl.lit(None, dtype=dtype).alias(name))
-            continue
-        columns.append(pl.col(name).cast(dtype, strict=False))
     return frame.select(columns), faults
 
 
@@ -78,29 +76,30 @@ def _casts(found: pl.DataType, wanted: pl.DataType) -> bool:
     return isinstance(found, pl.Categorical | pl.Enum) or (found.is_integer() and wanted == pl.String())
 
 
-def check_manifest(frame: pl.DataFrame) -> list[Fault]:
-    """Check a manifest's columns and rows; an empty list means that it is valid."""
-    conformed, faults = conform_columns(frame)
+def check_manifest(frame: pl.DataFrame, place: Callable[[int], str] = "row {}".format) -> list[str]:
+    """Check a manifest's columns and rows; return a sentence for each fault. `place` names a row by its number."""
+    columns, faults = cast_columns(frame)
     if faults:
         return faults
     if frame.is_empty():
-        return [Fault(rule="The manifest has no rows.")]
-    numbered = conformed.with_row_index(ROW)
-    _, faults = check_rows(numbered)
-    return [*faults, *find_duplicate_ids(numbered)]
+        return [NO_ROWS]
+    numbered = columns.with_row_index(ROW)
+    return list_violations(pl.concat([check_rows(numbered)[1], find_duplicates(numbered)]), place)
 
 
-def check_rows(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, list[Fault]]:
-    """Check each row by itself, given conformed rows with their numbers in the manifest as `ROW`.
+def check_rows(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Check each row by itself, given rows as of `cast_columns` with their numbers in the manifest as `ROW`.
 
     Returns:
-        The rows with the columns of jobs and `ROW`, and their faults.
+        The rows with the columns of jobs and `ROW`, and what is wrong with them, as `VIOLATIONS`.
     """
-    resolved, faults = resolve_media(frame)
+    resolved, found = resolve_media(frame)
+    rules = [*(_rules if questions else _of_videos)()]
+    rules += _media_rules() if resolved["media"].null_count() < len(resolved) else ()
+    rules += _template_rules(resolved["template"]) if questions else ()
     checked = resolved.drop("video_uris")
-    if not questions:
-        return without_questions(checked), [*faults, *_row_faults(resolved, _of_videos)]
-    return checked, [*faults, *_row_faults(resolved), *_template_faults(resolved)]
+    checked = checked if questions else without_questions(checked)
+    return checked, pl.concat([found, find_violations(resolved, rules)])
 
 
 def check_row(row: Mapping[str, object], *, questions: bool = True) -> list[str]:
@@ -108,41 +107,12 @@ def check_row(row: Mapping[str, object], *, questions: bool = True) -> list[str]
 
     As `check_rows`, but in one step, as single requests wait for it. Absent columns are null.
     """
-    if questions and _is_plain(row):
-        return []
     frame = pl.DataFrame({name: [row.get(name)] for name in _ONE_VIDEO}, schema=_ONE_VIDEO)
     broken = frame.select(_as_columns(questions=questions)).row(0, named=True)
     faults = [rule for rule, is_broken in broken.items() if is_broken]
-    if questions and isinstance(template := row.get("template"), str):
-        try:
-            check_template(template)
-        except ValueError as error:
-            faults.append(f"template: {error}.")
-    return faults
+    return [*faults, *(rule for rule, _, _ in _template_rules(frame["template"]))] if questions else faults
 
 
-def _is_plain(row: Mapping[str, object]) -> bool:
-    """Return true for most valid rows and for no other, in a hundredth of the time that Polars takes for one row."""
-    uri, choices, prompt = row.get("video_uri"), row.get("choices"), row.get("prompt")
-    if not (isinstance(uri, str) and isinstance(prompt, str) and isinstance(choices, list | tuple)):
-        return False
-    given = {name for name, value in row.items() if value is not None}
-    texts = [row.get("job_id"), uri, prompt, *choices]
-    return (
-        given == _PLAIN_COLUMNS
-        and all(isinstance(text, str) and text.strip() and "\0" not in text for text in texts)
-        and len(str(texts[0])) <= _SHORT_ID
-        and len(uri) <= MAX_URI
-        and len(prompt) <= MAX_TEXT
-        and max(map(len, choices), default=0) <= MAX_CHOICE
-        and MAX_CHOICES >= len(choices) == len(set(choices)) > 1
-        and _PLAIN_URI.fullmatch(uri) is not None
-    )
-
-
-_PLAIN_COLUMNS = {"job_id", "video_uri", "prompt", "choices"}
-_PLAIN_URI = re.compile(r"(?:s3://[^/]+/|https?://[\w.-]+/|/)[\w./-]+")
-_SHORT_ID = 100
 _ONE_VIDEO = COLUMNS | {"media": MEDIA}
 
 
@@ -158,22 +128,19 @@ def without_questions(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(*empty, pl.lit(None, dtype=pl.String).alias("messages"))
 
 
-def find_duplicate_ids(frame: pl.DataFrame) -> list[Fault]:
+def find_duplicates(frame: pl.DataFrame) -> pl.DataFrame:
     """Find ids shared by several rows; `frame` needs only `ROW` and `job_id`."""
-    return _id_faults(frame, "job_id is not unique.", pl.col("job_id").is_duplicated())
+    is_repeated = pl.col("job_id").is_duplicated() & pl.col("job_id").is_not_null()
+    return find_violations(frame, [("job_id is not unique.", "job_id", is_repeated)])
 
 
-def find_later_duplicates(frame: pl.DataFrame) -> list[Fault]:
+def find_later_duplicates(frame: pl.DataFrame) -> pl.DataFrame:
     """Find rows whose id an earlier one has; `frame` needs only `ROW` and `job_id`."""
-    return _id_faults(frame, "job_id is that of an earlier row.", ~pl.col("job_id").is_first_distinct())
+    is_later = ~pl.col("job_id").is_first_distinct() & pl.col("job_id").is_not_null()
+    return find_violations(frame, [("job_id is that of an earlier row.", "job_id", is_later)])
 
 
-def _id_faults(frame: pl.DataFrame, rule: str, broken: pl.Expr) -> list[Fault]:
-    rows = frame.filter(broken & pl.col("job_id").is_not_null())
-    return [] if rows.is_empty() else [row_fault(rule, "job_id", rows.select(ROW, "job_id").rows())]
-
-
-def _of_videos() -> Iterator[tuple[str, str, pl.Expr]]:
+def _of_videos() -> Iterator[Rule]:
     """Yield the rules of jobs without questions, as `_rules` does."""
     yield from _presence_rules([name for name in REQUIRED if name not in QUESTION])
     yield from _text_rules([name for name in _TEXTS if name not in QUESTION])
@@ -185,28 +152,15 @@ def _of_videos() -> Iterator[tuple[str, str, pl.Expr]]:
     )
 
 
-def _row_faults(
-    frame: pl.DataFrame, rules_of: Callable[[], Iterator[tuple[str, str, pl.Expr]]] | None = None
-) -> Iterator[Fault]:
-    rules = [*(rules_of or _rules)(), *(_media_rules() if frame["media"].null_count() < len(frame) else ())]
-    # Evaluate all rules in parallel first; look for rows only where a rule is broken.
-    any_broken = frame.select(broken.any().alias(rule) for rule, _, broken in rules).row(0)
-    for (rule, shown, broken), is_broken in zip(rules, any_broken, strict=True):
-        if is_broken:
-            yield row_fault(rule, shown, frame.filter(broken.fill_null(value=False)).select(ROW, shown).rows())
-
-
-def _template_faults(frame: pl.DataFrame) -> Iterator[Fault]:
-    templates = frame.select(ROW, "job_id", "template").drop_nulls("template")
-    for template in templates["template"].unique(maintain_order=True):
+def _template_rules(templates: pl.Series) -> Iterator[Rule]:
+    for template in templates.drop_nulls().unique(maintain_order=True):
         try:
             check_template(template)
         except ValueError as error:
-            rows = templates.filter(pl.col("template") == template).select(ROW, "job_id")
-            yield row_fault(f"template: {error}.", "job_id", rows.rows())
+            yield f"template: {error}.", "job_id", pl.col("template") == template
 
 
-def _rules() -> Iterator[tuple[str, str, pl.Expr]]:
+def _rules() -> Iterator[Rule]:
     """Yield each rule, the column to show, and which rows break it."""
     yield from _presence_rules()
     yield from _text_rules()
@@ -214,7 +168,7 @@ def _rules() -> Iterator[tuple[str, str, pl.Expr]]:
     yield from _video_rules()
 
 
-def _presence_rules(required: Iterable[str] = tuple(REQUIRED)) -> Iterator[tuple[str, str, pl.Expr]]:
+def _presence_rules(required: Iterable[str] = tuple(REQUIRED)) -> Iterator[Rule]:
     for name in required:
         replaced = [pl.col(other).is_not_null() for other, names in REPLACED.items() if name in names]
         yield f"{name} is null.", "job_id", pl.col(name).is_null() & ~pl.any_horizontal(pl.lit(value=False), *replaced)
@@ -228,7 +182,7 @@ def _presence_rules(required: Iterable[str] = tuple(REQUIRED)) -> Iterator[tuple
 _TEXTS = tuple(name for name, kind in COLUMNS.items() if kind == pl.String and name not in {"video_uri", "messages"})
 
 
-def _text_rules(names: Iterable[str] = _TEXTS) -> Iterator[tuple[str, str, pl.Expr]]:
+def _text_rules(names: Iterable[str] = _TEXTS) -> Iterator[Rule]:
     """Yield rules for what would hold a tokenizer up, or what Postgres would reject once the model has answered."""
     yield (
         f"job_id is longer than {LONGEST_ID_BYTES:,} bytes.",
@@ -246,7 +200,7 @@ def _has_nul(text: pl.Expr) -> pl.Expr:
     return text.str.contains("\0", literal=True)
 
 
-def _choice_rules() -> Iterator[tuple[str, str, pl.Expr]]:
+def _choice_rules() -> Iterator[Rule]:
     choices, choice = pl.col("choices"), pl.element()
     yield "choices has fewer than two answers.", "choices", choices.list.len() < 2  # noqa: PLR2004
     yield f"choices must have at most {MAX_CHOICES:,} answers.", "job_id", choices.list.len() > MAX_CHOICES
@@ -262,7 +216,7 @@ def _choice_rules() -> Iterator[tuple[str, str, pl.Expr]]:
     yield "answer is not one of choices.", "answer", ~pl.col("answer").is_in(choices)
 
 
-def _video_rules() -> Iterator[tuple[str, str, pl.Expr]]:
+def _video_rules() -> Iterator[Rule]:
     start_s, end_s = pl.col("start_s"), pl.col("end_s")
     for clause, broken in _uri_rules(pl.col("video_uri")):
         yield f"video_uri {clause}", "video_uri", broken & pl.col("media").is_null()
@@ -272,7 +226,7 @@ def _video_rules() -> Iterator[tuple[str, str, pl.Expr]]:
     yield "end_s is not after start_s.", "end_s", end_s <= start_s.fill_null(0.0)
 
 
-def _media_rules() -> Iterator[tuple[str, str, pl.Expr]]:
+def _media_rules() -> Iterator[Rule]:
     """Yield rules for rows that show more than one video."""
     media, kind, uri = pl.col("media"), pl.element().struct.field("kind"), pl.element().struct.field("uri")
     where = "A URI of video_uris or messages"

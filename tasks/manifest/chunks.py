@@ -9,14 +9,12 @@ import polars as pl
 from infra.errors import ManifestError
 from tasks.domain.chunk_rule import choice_of
 from tasks.domain.chunks import MARK
-from tasks.manifest.rejects import list_faults
-from tasks.manifest.schema import ROW, row_fault
+from tasks.manifest.rejects import VIOLATIONS, find_violations, list_violations, shorten_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tasks.domain import RunSpec
-    from tasks.manifest.schema import Fault
     from tasks.manifest.table import JobTable
 
 
@@ -30,27 +28,18 @@ def require_cuttable(jobs: JobTable, spec: RunSpec, *, manifest: str) -> None:
     """
     if spec.chunk_s is None or spec.chunk_rule is None:
         return
-    faults: dict[str, Fault] = {}
-    for part in jobs.parts():
-        for fault in _faults(part, choice_of(spec.chunk_rule)):
-            faults[fault.rule] = faults[fault.rule] + fault if fault.rule in faults else fault
-    if faults:
-        raise ManifestError(f"{manifest} cannot be cut into chunks:", list_faults([*map(str, faults.values())]))
-
-
-def _faults(part: pl.DataFrame, wanted: str | None) -> Iterator[Fault]:
-    marked = part.filter(pl.col("job_id").str.contains(MARK, literal=True)).select(ROW, "job_id").rows()
-    several = part.drop_nulls("media").select(ROW, "job_id").rows()
-    if several:
-        rule = "With chunk_s, a job must show one video and no image; leave out chunk_s."
-        yield row_fault(rule, "job_id", several)
-    if marked:
-        yield row_fault(f"With chunk_s, a job_id must not contain {MARK}, which numbers chunks.", "job_id", marked)
-    if wanted is None:
-        return
-    lacking = part.filter(~pl.col("choices").list.contains(wanted)).select(ROW, "job_id").rows()
-    if lacking:
-        yield row_fault(f"The chunk rule any:{wanted} needs {wanted!r} among the choices.", "job_id", lacking)
+    is_marked, is_lacking = pl.col("job_id").str.contains(MARK, literal=True), pl.lit(value=False)
+    if (wanted := choice_of(spec.chunk_rule)) is not None:
+        is_lacking = ~pl.col("choices").list.contains(wanted)
+    several = "With chunk_s, a job must show one video and no image; leave out chunk_s."
+    rules = [
+        (several, "job_id", pl.col("media").is_not_null()),
+        (f"With chunk_s, a job_id must not contain {MARK}, which numbers chunks.", "job_id", is_marked),
+        (f"The chunk rule any:{wanted} needs {wanted!r} among the choices.", "job_id", is_lacking),
+    ]
+    found = pl.concat([pl.DataFrame(schema=VIOLATIONS), *(find_violations(part, rules) for part in jobs.parts())])
+    if len(found):
+        raise ManifestError(f"{manifest} cannot be cut into chunks:", shorten_list(list_violations(found)))
 
 
 def with_chunks(

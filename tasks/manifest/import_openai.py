@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode, parse_messages
 from reelabel.text import quoted, why_unreadable
-from tasks.manifest.rejects import ImportedRows
+from tasks.manifest.imported import ImportedRows
 
 if TYPE_CHECKING:
     from pathlib import Path

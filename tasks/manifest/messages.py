@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from typing import Any
 
 import polars as pl
 
 from infra.text_bounds import MAX_INLINE, too_long
 from reelabel.integrations.chat_messages import parse_messages, without_nulls
-from tasks.manifest.schema import MEDIA, ROW, Fault, row_fault
+from tasks.manifest.rejects import VIOLATIONS, find_violations
+from tasks.manifest.schema import MEDIA, ROW
 
 # The columns that messages replace.
 _REPLACED = ("video_uri", "prompt", "system_prompt")
@@ -29,46 +29,42 @@ def messages_as_json(column: pl.Series) -> pl.Series:
     return pl.Series(column.name, texts, dtype=pl.String)
 
 
-def resolve_media(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
+def resolve_media(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Fill the columns of jobs in rows that have `messages`, as JSON, or `video_uris`.
 
     Returns:
-        The frame, and its faults. What a row with more than one video shows is in the column `media`, and the first
-        video in `video_uri`. Rows with a fault are unchanged.
+        The frame, and what is wrong with it, as `VIOLATIONS`. What a row with more than one video shows is in the
+        column `media`, and the first video in `video_uri`. Rows with a fault are unchanged.
     """
-    resolved, faults = _fill_from_messages(frame.with_columns(media=pl.lit(None, dtype=MEDIA)))
+    resolved, found = _fill_from_messages(frame.with_columns(media=pl.lit(None, dtype=MEDIA)))
     if frame["video_uris"].null_count() == len(frame):
-        return resolved, faults
+        return resolved, found
     uris = pl.col("video_uris")
     # Beside messages, they are a fault of the messages.
-    both = frame.filter(uris.is_not_null() & pl.col("video_uri").is_not_null() & pl.col("messages").is_null())
-    if len(both):
-        rule = "video_uri and video_uris are both given; leave one out."
-        faults.append(row_fault(rule, "job_id", both.select(ROW, "job_id").rows()))
+    are_both = uris.is_not_null() & pl.col("video_uri").is_not_null() & pl.col("messages").is_null()
+    both = find_violations(frame, [("video_uri and video_uris are both given; leave one out.", "job_id", are_both)])
     videos = uris.list.eval(pl.struct(kind=pl.lit("video"), uri=pl.element()))
     return resolved.with_columns(
         media=pl.when(uris.list.len() > 1).then(videos).otherwise("media"),
         video_uri=pl.coalesce("video_uri", uris.list.first()),
-    ), faults
+    ), pl.concat([found, both])
 
 
-def _fill_from_messages(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Fault]]:
-    broken: dict[str, list[tuple[int, object]]] = defaultdict(list)
-    if frame["messages"].null_count() == len(frame):
-        return frame, []
+def _fill_from_messages(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    broken: list[tuple[int, str | None, str, None]] = []
     questions: list[dict[str, Any] | None] = [None] * len(frame)
-    rows = (
-        frame.select(ROW, "job_id", "messages", *_REPLACED, "video_uris").with_row_index("place").drop_nulls("messages")
-    )
-    for row in rows.iter_rows(named=True):
+    rows = frame.select(ROW, "job_id", "messages", *_REPLACED, "video_uris").with_row_index("place")
+    for row in rows.drop_nulls("messages").iter_rows(named=True):
         try:
             questions[row["place"]] = _question(row)
         except ValueError as error:
-            broken[f"messages: {error}."].append((row[ROW], row["job_id"]))
-    faults = [row_fault(rule, "job_id", found) for rule, found in broken.items()]
+            broken.append((row[ROW], row["job_id"], f"messages: {error}.", None))
+    found = pl.DataFrame(broken, schema=VIOLATIONS, orient="row")
+    if frame["messages"].null_count() == len(frame):
+        return frame, found
     asked = pl.Series("asked", questions, dtype=_QUESTION)
     given = [pl.coalesce(asked.struct.field(name), pl.col(name)).alias(name) for name in (*_REPLACED, "media")]
-    return frame.with_columns(given), faults
+    return frame.with_columns(given), found
 
 
 def _question(row: dict[str, Any]) -> dict[str, Any]:

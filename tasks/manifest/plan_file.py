@@ -21,6 +21,7 @@ from reelabel.errors import ForeignSealError, ObjectChangedError, ObjectMissingE
 from tasks.domain import MAX_JOBS, ONE_VIDEO, MediaCounts, Shard
 from tasks.manifest.digests import job_of
 from tasks.manifest.media import most_media
+from tasks.manifest.schema import JOB_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,22 +31,9 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
 SHARDS_PER_FILE = 256
-# Large types: videos inlined as data: URIs may exceed 2 GiB together.
-PLAN_SCHEMA = pa.schema(
-    [
-        ("job_id", pa.large_string()),
-        ("video_uri", pa.large_string()),
-        ("prompt", pa.large_string()),
-        ("choices", pa.large_list(pa.large_string())),
-        ("start_s", pa.float64()),
-        ("end_s", pa.float64()),
-        *((name, pa.large_string()) for name in ("messages", "system_prompt", "template", "examples")),
-        *((name, pa.large_string()) for name in ("answer", "task", "subtask")),
-        ("media", pa.large_list(pa.struct([("kind", pa.large_string()), ("uri", pa.large_string())]))),
-        ("chunk_s", pa.float64()),
-        ("only_chunks", pa.large_list(pa.int32())),
-    ]
-)
+_COLUMNS = JOB_COLUMNS | {"chunk_s": pl.Float64(), "only_chunks": pl.List(pl.Int32())}
+# Of large types: videos inlined as data: URIs may exceed 2 GiB together.
+PLAN_SCHEMA = pl.DataFrame(schema=_COLUMNS).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
 # Prompts and choices repeat. Zstandard would compress better, but is much slower to write.
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _ENDS = np.dtype("<u8")

@@ -15,13 +15,20 @@ from infra.errors import ManifestError
 from infra.spill import Spill
 from reelabel.temporary import temporary_folder
 from tasks.domain import ONE_VIDEO, MediaCounts
-from tasks.manifest.check import check_rows, conform_columns, find_duplicate_ids, without_questions
+from tasks.manifest.check import (
+    NO_ROWS,
+    cast_columns,
+    check_rows,
+    find_duplicates,
+    find_later_duplicates,
+    without_questions,
+)
 from tasks.manifest.digests import job_digests, rows_to_jobs
 from tasks.manifest.media import most_media, videos_of
 from tasks.manifest.messages import resolve_media
 from tasks.manifest.parquet import open_manifest
-from tasks.manifest.rejects import REJECTS, list_faults, reject_repeated, reject_rows, without_rows
-from tasks.manifest.schema import ROW, Fault
+from tasks.manifest.rejects import REJECTS, VIOLATIONS, list_violations, reject_rows, shorten_list, without_rows
+from tasks.manifest.schema import ROW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -135,18 +142,17 @@ def open_jobs(
             parts = 1 + max(most // _ROWS_PER_PART, files.size_bytes // _BYTES_PER_PART)
             spill = Spill(folder, parts=parts)
             batches = partial(read_numbered_batches, files, only=chosen, questions=questions)
-            jobs, faults, rejects, media = _check_into(spill, batches(), keep_going=keep_going, questions=questions)
-            if keep_going:
-                repeated = _rows_of_repeated_ids(batches(), jobs, rejects)
-                rejects = pl.concat([rejects, reject_repeated(repeated)])
-            else:
-                faults += find_duplicate_ids(_rows_of_repeated_ids(batches(), jobs, rejects))
-            if not keep_going or 0 < len(jobs) == len(rejects):
-                _raise_faults(uri, faults)
+            jobs, found, media = _check_into(spill, batches(), keep_going=keep_going, questions=questions)
+            repeated = _rows_of_repeated_ids(batches(), without_rows(jobs, found) if keep_going else jobs)
+            find = find_later_duplicates if keep_going else find_duplicates
+            found = pl.concat([found, find(repeated)])
+            rejects = reject_rows(found)
+            if len(rejects) and (not keep_going or len(jobs) == len(rejects)):
+                _raise_faults(uri, list_violations(found))
         here = np.zeros(files.rows, np.bool_)
         here[jobs[ROW].to_numpy()] = True
         here[rejects[ROW].to_numpy()] = False
-        yield JobTable(here=here, media=media, rejects=rejects.sort(ROW), _parts=tuple(_readers(spill, folder)))
+        yield JobTable(here=here, media=media, rejects=rejects, _parts=tuple(_readers(spill, folder)))
 
 
 def read_numbered_batches(
@@ -157,17 +163,17 @@ def read_numbered_batches(
     Raises:
         ManifestError: A column is missing or has the wrong type, there are no rows, or a file is damaged.
     """
-    _, faults = conform_columns(files.empty, questions=questions)
+    _, faults = cast_columns(files.empty, questions=questions)
     if not (faults or files.rows):
-        faults = [Fault(rule="The manifest has no rows.")]
+        faults = [NO_ROWS]
     _raise_faults(files.uri, faults)
     chosen = None if only is None else np.flatnonzero(only)
     start = 0
     for batch in files.batches(only=only):
         stop = start + len(batch)
         rows = np.arange(start, stop) if chosen is None else chosen[start:stop]
-        conformed, _ = conform_columns(batch, questions=questions)
-        yield conformed.insert_column(0, pl.Series(ROW, rows, dtype=pl.UInt32))
+        columns, _ = cast_columns(batch, questions=questions)
+        yield columns.insert_column(0, pl.Series(ROW, rows, dtype=pl.UInt32))
         start = stop
 
 
@@ -204,53 +210,49 @@ def open_audited(
             yield partial(read_unchecked_batches, files, questions=questions)
 
 
-def _raise_faults(uri: str, faults: Collection[Fault]) -> None:
+def _raise_faults(uri: str, faults: list[str]) -> None:
     if faults:
-        raise ManifestError(f"{uri} is not a valid manifest:", list_faults([*map(str, faults)]))
+        raise ManifestError(f"{uri} is not a valid manifest:", shorten_list(faults))
 
 
 def _rows_with_ids(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_]:
     """Return whether each row's id is one of `ids`."""
     wanted = ids.unique().implode()
-    found = (conform_columns(batch)[0]["job_id"].is_in(wanted).fill_null(value=False) for batch in files.ids())
+    found = (cast_columns(batch)[0]["job_id"].is_in(wanted).fill_null(value=False) for batch in files.ids())
     return np.concatenate([np.zeros(0, np.bool_), *(each.to_numpy() for each in found)])
 
 
 def _check_into(
     spill: Spill, batches: Iterable[pl.DataFrame], *, keep_going: bool, questions: bool
-) -> tuple[pl.DataFrame, list[Fault], pl.DataFrame, MediaCounts]:
+) -> tuple[pl.DataFrame, pl.DataFrame, MediaCounts]:
     """Validate rows, and spill them by their videos' neighbourhood.
 
     Returns:
-        Each row's number and the `hash` of its id; the faults of the rows; with `keep_going`, the rejected rows; and
-        the most videos and images that one of the others shows.
+        Each row's number and the `hash` of its id; what is wrong with the rows, as `VIOLATIONS`; and the most videos
+        and images that one of the others shows.
     """
-    faults: dict[str, Fault] = {}
     jobs = [pl.DataFrame(schema={ROW: pl.UInt32, "hash": pl.UInt64})]
-    rejects = [pl.DataFrame(schema=REJECTS)]
+    violations = [pl.DataFrame(schema=VIOLATIONS)]
     media = ONE_VIDEO
     with spill:
         for batch in batches:
-            checked, found = check_rows(batch, questions=questions)
-            for fault in found:
-                faults[fault.rule] = faults[fault.rule] + fault if fault.rule in faults else fault
+            rows, found = check_rows(batch, questions=questions)
             jobs.append(batch.select(ROW, hash=pl.col("job_id").hash()))
-            if keep_going and found:
-                rejects.append(reject_rows(batch, found))
-                checked = without_rows(checked, rejects[-1])
-            if keep_going or not faults:
-                media = media.larger(most_media(checked))
-                spill.add(_with_neighbourhood(checked.with_columns(job_digests(checked))), _part(spill.parts))
-    return pl.concat(jobs), list(faults.values()), pl.concat(rejects), media
+            if len(found):
+                violations.append(found)
+                rows = without_rows(rows, found)
+            if keep_going or len(violations) == 1:
+                media = media.larger(most_media(rows))
+                spill.add(_with_neighbourhood(rows.with_columns(job_digests(rows))), _part(spill.parts))
+    return pl.concat(jobs), pl.concat(violations), media
 
 
-def _rows_of_repeated_ids(batches: Iterable[pl.DataFrame], jobs: pl.DataFrame, rejects: pl.DataFrame) -> pl.DataFrame:
-    """Return number and id of rows whose ids have the same hash, except for rejected ones.
+def _rows_of_repeated_ids(batches: Iterable[pl.DataFrame], jobs: pl.DataFrame) -> pl.DataFrame:
+    """Return number and id of those of some rows whose ids have the same hash.
 
     64 bits alone are not proof of a duplicate. `jobs` has each row's number and the `hash` of its id.
     """
-    left = without_rows(jobs, rejects)
-    rows = left.filter(pl.col("hash").is_duplicated())[ROW].implode()
+    rows = jobs.filter(pl.col("hash").is_duplicated())[ROW].implode()
     found = [pl.DataFrame(schema={ROW: pl.UInt32, "job_id": pl.String})]
     if len(rows[0]):
         found += [batch.select(ROW, "job_id").filter(pl.col(ROW).is_in(rows)) for batch in batches]

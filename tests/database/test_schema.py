@@ -1,13 +1,11 @@
 import pytest
 import sqlalchemy
-from sqlalchemy.dialects import postgresql
 
 from infra.database.connect import connected
 from infra.settings import DatabaseSettings
 from reelabel.errors import ConfigurationError
 from sql.migrate import downgrade
 from tasks.database.schema import check_schema, upgrade_schema
-from tasks.database.tables import METADATA
 
 
 def test_a_database_without_tables_is_refused_until_it_is_upgraded(db, database_url):
@@ -50,16 +48,3 @@ def test_a_database_that_cannot_hold_every_text_is_refused(db, encoding):
                 with pytest.raises(ConfigurationError, match=f"{name} has the encoding {encoding}.* encoding UTF8"):
                     use(other)
         administrator.execute(sqlalchemy.text(f"DROP DATABASE {name}"))
-
-
-def test_the_tables_match_the_migrations(db):
-    for table in METADATA.tables.values():
-        found = sqlalchemy.inspect(db).get_columns(table.name, schema="reelabel")
-
-        assert {each["name"]: _name_of(each["type"]) for each in found} == {
-            each.name: _name_of(each.type) for each in table.c
-        }, table.name
-
-
-def _name_of(column_type):
-    return column_type.compile(dialect=postgresql.dialect())

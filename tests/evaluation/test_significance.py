@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tasks.evaluation.significance import adjust_by_holm, paired_difference, paired_interval, proportion
+from tasks.evaluation.significance import Z, adjust_by_holm, paired_difference, proportion
 
 
 def test_the_interval_of_a_share_is_wilsons():
@@ -14,13 +14,19 @@ def test_the_interval_of_a_share_is_wilsons():
 def test_an_interval_has_a_width_even_if_every_answer_is_correct():
     assert proportion(20, 20).high == 1
     assert 0.8 < proportion(20, 20).low < 0.9
-    low, high = paired_interval(both=20, gained=0, lost=0, jobs=20)
-    assert -0.2 < low < 0 < high < 0.2
+    same = paired_difference(np.full(20, fill_value=True), np.full(20, fill_value=True))
+    assert -0.2 < same.low < 0 < same.high < 0.2
 
 
-def test_the_interval_of_a_paired_difference_is_newcombes():
-    # Altman et al., "Statistics with Confidence", 2000, table 6.2.
-    assert paired_interval(both=14, gained=5, lost=0, jobs=41) == pytest.approx((0.011, 0.226), abs=5e-4)
+def test_the_interval_of_a_paired_difference_is_tangos():
+    same, fewer = np.full(44, fill_value=True), np.repeat([False, True], [1, 43])
+
+    agreeing, losing = paired_difference(same, same), paired_difference(fewer, same)
+
+    # Without a difference, the score equation has the solutions -z**2 / (n + z**2) and its opposite.
+    assert (agreeing.low, agreeing.high) == pytest.approx((-(Z**2) / (44 + Z**2), Z**2 / (44 + Z**2)))
+    assert losing.low == pytest.approx(-0.1181, abs=1e-4)
+    assert losing.low < losing.value < 0 < losing.high < agreeing.high
 
 
 @pytest.mark.parametrize(

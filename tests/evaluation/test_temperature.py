@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 
 from infra.errors import ManifestError
 from reelabel.digest import hash64
-from tasks.evaluation.calibration import calibrate, expected_calibration_error
-from tasks.evaluation.temperature import (
+from tasks.evaluation.calibration import (
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
     KnownAnswers,
     apply_temperature,
+    calibrate,
     calibrate_probabilities,
+    expected_calibration_error,
     fit_temperature,
     log_table,
     temperature_interval,

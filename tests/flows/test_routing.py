@@ -103,7 +103,6 @@ def test_fitting_a_margin_asks_for_missing_answers(reelabel, manifests, read):
     assert facts["proof"]["overall"]["at_most"] == route["loss_at_most"] <= 0.2
     assert {task["name"] for task in facts["proof"]["tasks"]} == set(QUESTIONS)
     assert route["jobs"] == 3 * (CLIPS + LONE)
-    assert {need["name"] for need in facts["still"]["needs"]} >= set(QUESTIONS)
     dense = read(RESULT, spec_id=route["dense_spec_id"])
     assert {row["sampler"] for row in dense} == {"uniform"}
     by_video = {row["source_fingerprint"]: row["frames_decoded"] for row in dense}

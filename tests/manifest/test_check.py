@@ -70,7 +70,7 @@ def test_a_valid_manifest_has_no_faults():
     ],
 )
 def test_each_fault_is_named_with_its_rows(frame, message):
-    assert any(message in str(fault) for fault in check_manifest(frame)), [*map(str, check_manifest(frame))]
+    assert any(message in fault for fault in check_manifest(frame)), check_manifest(frame)
 
 
 def test_jobs_may_be_about_segments():
@@ -86,7 +86,7 @@ def test_videos_may_be_on_the_web_or_inline():
 def test_a_fault_shows_a_uri_without_inline_bytes_or_secrets():
     frame = rows(video_uri=["data:" + "x" * 10_000, "https:///a?signature=secret", "c"])
 
-    faults = " ".join(map(str, check_manifest(frame)))
+    faults = " ".join(check_manifest(frame))
 
     assert "10,005 characters" in faults
     assert "secret" not in faults
@@ -189,17 +189,17 @@ LONG = "é" * 100_001  # characters count, not bytes
 def test_every_text_has_a_bound(changed, message):
     frame = rows(**changed)
 
-    assert any(message in str(fault) for fault in check_manifest(frame)), [*map(str, check_manifest(frame))]
+    assert any(message in fault for fault in check_manifest(frame)), check_manifest(frame)
 
 
 @pytest.mark.parametrize("name", ["job_id", "video_uri", "prompt", "system_prompt", "examples", "answer", "subtask"])
 def test_no_text_has_a_character_that_cannot_be_stored(name):
     frame = rows(**{name: ["a\0", "b", "c"]})
 
-    assert f"{name} must not contain the character U+0000." in {fault.rule for fault in check_manifest(frame)}
+    assert f"{name} must not contain the character U+0000." in " ".join(check_manifest(frame))
 
 
 def test_a_message_about_a_long_text_is_short():
     frame = rows(job_id=["j" * 10**6, "b", "c"], choices=[["a" * 10**6]] * 3, task=["\0" * 10**6] * 3)
 
-    assert max(len(str(fault)) for fault in check_manifest(frame)) < 1000
+    assert max(map(len, check_manifest(frame))) < 1000

@@ -218,3 +218,13 @@ def test_unknown_columns_are_named(tmp_path):
 
     assert import_csv(path).notes == [f"Dropped 1 column of {path}: note."]
     assert import_csv(path).valid().columns == ["job_id", "video_uri", "prompt", "choices"]
+
+
+def test_a_request_whose_id_cannot_be_written_is_rejected_beside_the_others(tmp_path):
+    path = tmp_path / "batch.jsonl"
+    path.write_text("\n".join(json.dumps(each) for each in (request(), request(custom_id="\ud83d"))))
+
+    rows, rejects = import_openai_batch(path).divided()
+
+    assert len(rows) == 1
+    assert rejects.select("place", "job_id").rows() == [("line 2", r"\ud83d")]

@@ -1,6 +1,7 @@
 """Jobs that show several videos and images."""
 
 import json
+import re
 from dataclasses import replace
 
 import polars as pl
@@ -28,10 +29,9 @@ from tasks.domain import (
 from tasks.manifest.check import check_manifest
 from tasks.manifest.chunks import require_cuttable
 from tasks.manifest.digests import jobs_to_rows, rows_to_jobs
-from tasks.manifest.import_csv import import_csv
+from tasks.manifest.import_csv import import_csv, read_mapped
 from tasks.manifest.import_openai import import_openai_batch
-from tasks.manifest.layouts.mapped import read_mapped
-from tasks.manifest.layouts.source import BenchmarkFiles
+from tasks.manifest.imported import QuestionFiles
 from tasks.manifest.media import media_of, videos_of
 from tasks.manifest.parquet import open_manifest
 from tasks.manifest.plan_file import PlanWriter, read_media, read_shard
@@ -68,7 +68,7 @@ def jobs_of(frame, tmp_path):
 
 
 def rules(frame):
-    return [fault.rule for fault in check_manifest(frame)]
+    return [re.sub(r" [\d,]+ rows?, first .*", "", sentence) for sentence in check_manifest(frame)]
 
 
 def shown(*media):
@@ -200,7 +200,7 @@ def test_csv_lists_videos_as_json_or_with_bars(tmp_path):
 
 def test_a_layout_has_one_video_a_row(tmp_path):
     with pytest.raises(ManifestError, match="A layout has one video a row; leave out video_uris"):
-        read_mapped(BenchmarkFiles(path=tmp_path / "jobs.csv", columns={"video_uris": "clips"}))
+        read_mapped(QuestionFiles(path=tmp_path / "jobs.csv", columns={"video_uris": "clips"}))
 
 
 def test_openai_batches_may_show_several_videos_and_images(tmp_path):

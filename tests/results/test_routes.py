@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import Sampling
 from tasks.domain import FirstAnswer, RunSpec
-from tasks.evaluation.route_fit import fit_route
-from tasks.evaluation.route_proof import Target
+from tasks.evaluation.route import evaluate_margin, fit_route
 from tasks.results.evaluation.routes import escalation_margin, paired_answers, save_route
 from tasks.results.read import read_results
 from tasks.results.runs import open_run
@@ -46,7 +44,7 @@ def test_a_margin_is_fitted_on_jobs_answered_under_both_specs_and_saved(db, run)
     known = [replace(each, answer="yes" if number < 30 else "no") for number, each in enumerate(JOBS)]
 
     sample = paired_answers(db, dataset="d", first=SPEC, dense=DENSE, jobs=[*known[:110], job("new")])
-    fit = fit_route(sample, Target(within=0.05))
+    fit = fit_route(sample, 0.05)
     save_route(db, fit, specs=(ESCALATED, SPEC, DENSE), dataset="d", manifest_uri="m.parquet")
     later = replace(fit, proven=replace(fit.proven, below=0.25))
     save_route(db, later, specs=(ESCALATED, SPEC, DENSE), dataset="d", manifest_uri="m")
@@ -54,7 +52,7 @@ def test_a_margin_is_fitted_on_jobs_answered_under_both_specs_and_saved(db, run)
     assert sample.videos.dtype.itemsize == 8  # even for long data: URIs
     assert (fit.jobs, fit.dense.frames_decoded, fit.first.frames_decoded) == (110, 55 * 40, 55 * 4)
     assert sample.margins[:3] == pytest.approx([0, 0.008, 0.016])
-    assert fit.below == fit.proof.below == 0.0  # both specs give the same answers
+    assert fit.proof.below == 0.0  # both specs give the same answers
     assert 0 < fit.proof.overall.at_most < 0.05
     assert escalation_margin(db, ESCALATED) == 0.25
 
@@ -71,8 +69,8 @@ def test_frames_of_one_video_count_once_for_each_segment_and_sampler(db, run, de
 
     sample = paired_answers(db, dataset="d", first=SPEC, dense=DENSE, jobs=jobs)
 
-    assert sample.count_first_frames() == 4 + 7 + 300
-    assert sample.count_second_frames(np.array([True] * 4)) == 16 + 300
+    assert evaluate_margin(sample, 0.0).frames_decoded == 4 + 7 + 300
+    assert evaluate_margin(sample, 2.0).frames_decoded == 4 + 7 + 300 + 16 + 300
     assert len(set(sample.videos)) == 1
 
 

@@ -18,8 +18,7 @@ from reelabel.sampling.passes import dense_pass
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
-from tasks.evaluation.route_fit import fit_route
-from tasks.evaluation.route_needs import NON_INFERIORITY_BOUND, fit_still_tasks
+from tasks.evaluation.route import fit_route
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.table import read_jobs
 from tasks.model.backend import backend_of
@@ -29,28 +28,21 @@ if TYPE_CHECKING:
     from flows.run.parameters import SpecOverrides
     from infra.settings import Settings
     from tasks.domain import RunSpec
-    from tasks.evaluation.route_fit import RouteFit, RoutingPoint
-    from tasks.evaluation.route_needs import StillFit
-    from tasks.evaluation.route_proof import RouteProof, Target
+    from tasks.evaluation.route import RouteFit, RouteProof
 
 
 def fit_margin(
     manifest: str,
-    target: Target,
+    within: float,
     *,
     overrides: SpecOverrides,
     dataset: str | None,
     as_json: bool,
 ) -> int:
-    """Fit the margin below which jobs are escalated, save it if it is proven, and print it.
+    """Fit the margin below which jobs are escalated; save it if it provably loses at most `within`, 0 to 1.
 
-    Return the exit code, 1 if no margin is proven to reach the target.
-
-    Missing answers are computed first, from keyframes (or with `auto`) and with the dense sampler. If all jobs are
-    answered from keyframes, also print the tasks for which keyframes are always enough.
-
-    Raises:
-        ManifestError: Too few answers are known, or the target cannot be reached.
+    Missing answers are computed first, from keyframes (or with `auto`) and with the dense sampler. Return the exit
+    code, 1 if no margin is proven.
     """
     uri = absolute_uri(manifest)
     dataset = dataset or dataset_name(uri)
@@ -63,19 +55,15 @@ def fit_margin(
         with connected(settings.database) as engine:
             jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
             sample = paired_answers(engine, dataset=dataset, first=first, dense=dense, jobs=jobs)
-            fit = fit_route(sample, target)
+            fit = fit_route(sample, within)
             if fit.proven:
                 save_route(engine, fit, specs=(escalating, first, dense), dataset=dataset, manifest_uri=uri)
-    still = fit_still_tasks(sample) if first.sampling.sampler == "keyframes" else None
     if as_json:
-        facts = {"dataset": dataset, "spec_id": escalating.spec_id} | asdict(fit)
-        print(json.dumps(facts | {"still": asdict(still) if still else None}, indent=2))  # noqa: T201
+        print(json.dumps({"dataset": dataset, "spec_id": escalating.spec_id} | asdict(fit), indent=2))  # noqa: T201
         return 0 if fit.proven else 1
-    if still and still.needs:
-        _print_still(still)
     _print(fit, title=f"{dataset}, spec {escalating.spec_id}: {pluralize(fit.jobs, 'known answer')}")
-    _print_tasks(fit.proof, target)
-    _print_verdict(fit, target)
+    _print_tasks(fit.proof, within)
+    _print_verdict(fit, within)
     return 0 if fit.proven else 1
 
 
@@ -97,71 +85,31 @@ def _spec(settings: Settings, overrides: SpecOverrides) -> RunSpec:
     return make_spec(backend_of(settings).card(overrides.model, settings), settings, overrides)
 
 
-def _print_still(still: StillFit) -> None:
-    columns = ("task or subtask", "jobs", "keyframes", "dense", "difference (95% interval)", "keyframes enough")
-    table = Table(*columns, title="Accuracy lost with keyframes")
-    for need in still.needs:
-        lost = need.difference
-        table.add_row(
-            cell(need.name),
-            f"{lost.jobs:,}",
-            f"{need.first:.4f}",
-            f"{need.dense:.4f}",
-            f"{lost.value:+.4f} ({lost.low:+.4f} to {lost.high:+.4f})",
-            "yes" if need.is_still else "not proven",
-        )
-    OUT.print(table)
-    bound = f"lose less than {100 * NON_INFERIORITY_BOUND:g} points of accuracy with keyframes, at 95% confidence"
-    if not still.tasks:
-        print_line(f"No task is shown to {bound}.")
-        return
-    print_line(f"Tasks that {bound}: --sampler auto --still-tasks {','.join(still.tasks)}")
-    if still.held_out:
-        lost = still.held_out
-        print_line(
-            f"Held out: tasks chosen on half of the videos lose {-100 * lost.value:.2f} points on {lost.jobs:,} others."
-        )
-
-
 def _print(fit: RouteFit, *, title: str) -> None:
-    table = Table("", "escalated", "accuracy", "loses at most", "frames", "seconds", title=cell(title))
-    named = [
-        ("dense sampler only", fit.dense),
-        ("first answers only", fit.first),
-        (f"estimated, below {fit.below:.4g} (held out)", fit.held_out),
-    ]
-    if fit.proven:
-        named.append((f"proven, below {fit.proven.below:.4g}", fit.proven))
-    for name, each in named:
-        table.add_row(name, *_cells(each))
-    table.add_section()
-    for each in fit.curve:
-        table.add_row(f"below {each.below:.4g}", *_cells(each))
+    table = Table("", "escalated", "accuracy", "frames", "seconds", title=cell(title))
+    rows = [("dense sampler only", fit.dense), ("first answers only", fit.first)]
+    rows += [(f"proven, below {fit.proven.below:.4g}", fit.proven)] if fit.proven else []
+    for name, each in rows:
+        frames = f"{each.frames_decoded:,}"
+        table.add_row(name, f"{each.asked_again:.1%}", f"{each.accuracy:.4f}", frames, f"{each.seconds:.1f}")
     OUT.print(table)
 
 
-def _print_tasks(proof: RouteProof, target: Target) -> None:
+def _print_tasks(proof: RouteProof, within: float) -> None:
     if not proof.tasks:
         return
-    table = Table("task", "jobs", "loses, points", "at most", title="Loss at this margin, by task")
-    is_loss = target.accuracy is None
-    if is_loss:
-        table.add_column("proven")
+    table = Table("task", "jobs", "loses, points", "at most", "proven", title="Loss at this margin, by task")
     for task in proof.tasks:
-        verdict = ["yes" if task.at_most <= target.within else "no"] if is_loss else []
+        verdict = "yes" if task.at_most <= within else "no"
         loss = (f"{100 * task.loss:+.2f}", f"{100 * task.at_most:.2f}")
-        table.add_row(cell(task.name or "no task"), f"{task.jobs:,}", *loss, *verdict)
+        table.add_row(cell(task.name or "no task"), f"{task.jobs:,}", *loss, verdict)
     OUT.print(table)
 
 
-def _print_verdict(fit: RouteFit, target: Target) -> None:
+def _print_verdict(fit: RouteFit, within: float) -> None:
     """Say what the sample proves, and recommend the margin only if that is what was asked for."""
     proof, overall = fit.proof, fit.proof.overall
-    wanted = (
-        f"a loss of at most {100 * target.within:g} points"
-        if target.accuracy is None
-        else f"an accuracy of {target.accuracy:g}"
-    )
+    wanted = f"a loss of at most {100 * within:g} points"
     if fit.proven is None:
         enough = f"; that takes about {pluralize(proof.enough_jobs, 'job')}" if proof.enough_jobs else ""
         print_line(
@@ -176,7 +124,7 @@ def _print_verdict(fit: RouteFit, target: Target) -> None:
         f"lost in it, and at most {100 * overall.at_most:.2f} at 95% confidence. "
         f"{abs(spared):.0%} {'fewer' if spared >= 0 else 'more'} frames are decoded than by the dense sampler alone."
     )
-    unproven = proof.unproven(target.within) if target.accuracy is None else ()
+    unproven = proof.unproven(within)
     if not unproven:
         print_line("To use it: --escalate-below fitted")
         return
@@ -186,8 +134,3 @@ def _print_verdict(fit: RouteFit, target: Target) -> None:
     if len(unproven) < len(proof.tasks) and tasks:
         print_line(f"To use it for the other tasks, fit again with --sampler auto --motion-tasks {tasks}")
     print_line("To use it where tasks are mixed as in this sample: --escalate-below fitted")
-
-
-def _cells(each: RoutingPoint) -> tuple[str, ...]:
-    at_most = "" if each.loss_at_most is None else f"{100 * each.loss_at_most:.2f}"
-    return f"{each.asked_again:.1%}", f"{each.accuracy:.4f}", at_most, f"{each.frames_decoded:,}", f"{each.seconds:.1f}"

@@ -23,7 +23,7 @@ from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
-from tasks.evaluation.temperature import calibrate_probabilities
+from tasks.evaluation.calibration import calibrate_probabilities
 from tasks.frame_cache.pool import frame_cache
 from tasks.manifest.table import open_audited
 from tasks.report.pages import page_of_run

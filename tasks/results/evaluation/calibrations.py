@@ -14,8 +14,7 @@ from reelabel.text import pluralize
 from tasks.database.tables import CALIBRATION, RESULT
 from tasks.database.temp_table import ASKED, temp_job_table
 from tasks.domain import cluster_by_videos
-from tasks.evaluation.calibration import BINS, Calibration
-from tasks.evaluation.temperature import KnownAnswers
+from tasks.evaluation.calibration import BINS, Calibration, KnownAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from reelabel.segment import Segment
 from tasks.database.tables import RESULT, ROUTE, SPEC
 from tasks.database.temp_table import ASKED, temp_job_table
 from tasks.domain import cluster_by_videos
-from tasks.evaluation.route_sample import PairedAnswers
+from tasks.evaluation.route import PairedAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine, Row
 
     from tasks.domain import Job, RunSpec
-    from tasks.evaluation.route_fit import RouteFit
+    from tasks.evaluation.route import RouteFit
 
 _TIMES = ("decode_ms", "preprocess_ms", "inference_ms")
 _READ = ("job_id", "spec_id", "label", "margin", "sampler", "frames_decoded", *_TIMES)
@@ -119,7 +119,6 @@ def _columns(rows: Sequence[tuple[Job, Row[Any], Row[Any]]]) -> PairedAnswers:
         # Hashed, since a data: URI can be of any length.
         videos=np.array([hash64(cluster) for cluster in cluster_by_videos([job for job, _, _ in rows])], np.uint64),
         tasks=np.array([job.task or "" for job, _, _ in rows], np.str_),
-        subtasks=np.array([job.subtask or "" for job, _, _ in rows], np.str_),
         margins=np.array([row.margin if row.sampler == "keyframes" else np.inf for row in firsts], np.float64),
         first_right=np.array([first.label == job.answer for job, first, _ in rows], np.bool_),
         second_right=np.array([second.label == job.answer for job, _, second in rows], np.bool_),

@@ -12,6 +12,7 @@ from benchmarks.trade.candidates import AUTO, DENSE, KEYFRAMES, escalated, specs
 from benchmarks.trade.chart import draw
 from benchmarks.trade.fitting import fit
 from benchmarks.trade.inference import ANSWER_SCHEMA, Answers
+from benchmarks.trade.margins import still_tasks
 from benchmarks.trade.mix import MOTION, SCENE, mix
 from benchmarks.trade.report import Trade
 from benchmarks.trade.tables import accuracy_table, cost_table, curve_table, margin_table, still_table, threshold_table
@@ -97,7 +98,7 @@ def test_frames_are_counted_by_task(trade):
 def test_routing_rules_are_fitted(trade):
     route = trade.fitted.routes[KEYFRAMES]
 
-    assert trade.fitted.still.tasks == (SCENE,)
+    assert still_tasks(trade.fitted.needs) == (SCENE,)
     assert 0.05 < route.below < 0.96
     assert route.held_out.accuracy >= 0.99
     assert route.held_out.asked_again == pytest.approx(0.1, abs=0.02)

@@ -9,12 +9,10 @@ import pytest
 from pyarrow import parquet
 
 from infra.errors import ManifestError
+from tasks.manifest.benchmarks import read_mvbench, read_nextqa, read_videomme
 from tasks.manifest.check import check_manifest
-from tasks.manifest.layouts.mapped import read_mapped
-from tasks.manifest.layouts.mvbench import read_mvbench
-from tasks.manifest.layouts.nextqa import read_nextqa
-from tasks.manifest.layouts.source import BenchmarkFiles, read_columns, strip_letters
-from tasks.manifest.layouts.videomme import read_videomme
+from tasks.manifest.import_csv import read_mapped
+from tasks.manifest.imported import QuestionFiles, read_columns, strip_letters
 
 NEXTQA = (
     "video,frame_count,width,height,question,answer,qid,type,a0,a1,a2,a3,a4\n"
@@ -38,7 +36,7 @@ def test_nextqa_is_read_with_its_video_map(tmp_path):
     places = {"4010069381": "1164/4010069381", "6238938227": "0000/6238938227"}
     video_map = write(tmp_path / "map_vid_vidorID.json", json.dumps(places))
 
-    frame = valid(read_nextqa, BenchmarkFiles(path=questions, videos="s3://b/NExTVideo/", video_map=video_map))
+    frame = valid(read_nextqa, QuestionFiles(path=questions, videos="s3://b/NExTVideo/", video_map=video_map))
 
     assert check_manifest(frame) == []
     assert frame["job_id"].to_list() == ["4010069381_6", "6238938227_12"]
@@ -53,11 +51,11 @@ def test_nextqa_as_parquet_makes_the_same_jobs(tmp_path):
     pl.read_csv(text).write_parquet(tmp_path / "val.parquet")  # with numbers for ids, as it is published
     pl.read_csv(text).drop("a4").write_parquet(tmp_path / "other.parquet")
 
-    frame = valid(read_nextqa, BenchmarkFiles(path=tmp_path / "val.parquet", videos="/v"))
+    frame = valid(read_nextqa, QuestionFiles(path=tmp_path / "val.parquet", videos="/v"))
 
-    assert frame.equals(valid(read_nextqa, BenchmarkFiles(path=text, videos="/v")))
+    assert frame.equals(valid(read_nextqa, QuestionFiles(path=text, videos="/v")))
     with pytest.raises(ManifestError, match=r"other\.parquet lacks the column a4 required for NExT-QA"):
-        valid(read_nextqa, BenchmarkFiles(path=tmp_path / "other.parquet"))
+        valid(read_nextqa, QuestionFiles(path=tmp_path / "other.parquet"))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +76,7 @@ def test_anything_but_nextqa_is_refused(tmp_path, text, places, message):
     video_map = write(tmp_path / "map.json", json.dumps(places)) if places else None
 
     with pytest.raises(ManifestError, match=message):
-        valid(read_nextqa, BenchmarkFiles(path=write(tmp_path / "val.csv", text), video_map=video_map))
+        valid(read_nextqa, QuestionFiles(path=write(tmp_path / "val.csv", text), video_map=video_map))
 
 
 def mvbench_row(**changed):
@@ -92,7 +90,7 @@ def test_mvbench_is_read_from_its_folder_including_segments(tmp_path):
     write(folder / "scene_transition.json", json.dumps([mvbench_row(), mvbench_row(video="T.mp4")]))
     write(folder / "episodic_reasoning.json", json.dumps([mvbench_row(video="frames")]))
 
-    frame = valid(read_mvbench, BenchmarkFiles(path=folder, videos=str(tmp_path / "video")))
+    frame = valid(read_mvbench, QuestionFiles(path=folder, videos=str(tmp_path / "video")))
 
     assert check_manifest(frame) == []
     assert frame["job_id"].to_list() == ["action_sequence_0", "scene_transition_0", "scene_transition_1"]
@@ -113,11 +111,11 @@ def test_mvbench_is_read_from_its_folder_including_segments(tmp_path):
 def test_a_map_locates_the_videos_of_another_subtask(tmp_path, folder, uri):
     questions = write(tmp_path / "juggling.json", json.dumps([mvbench_row()]))
     with pytest.raises(ManifestError, match=r"juggling\.json: the video folder of subtask juggling is unknown"):
-        valid(read_mvbench, BenchmarkFiles(path=questions))
+        valid(read_mvbench, QuestionFiles(path=questions))
 
     video_map = write(tmp_path / "map.json", json.dumps({"juggling": folder}))
 
-    assert valid(read_mvbench, BenchmarkFiles(path=questions, videos="/v", video_map=video_map))["video_uri"][0] == uri
+    assert valid(read_mvbench, QuestionFiles(path=questions, videos="/v", video_map=video_map))["video_uri"][0] == uri
 
 
 @pytest.mark.parametrize(
@@ -133,7 +131,7 @@ def test_a_map_locates_the_videos_of_another_subtask(tmp_path, folder, uri):
 )
 def test_anything_but_mvbench_is_refused(tmp_path, text, message):
     with pytest.raises(ManifestError, match=message):
-        valid(read_mvbench, BenchmarkFiles(path=write(tmp_path / "action_count.json", text)))
+        valid(read_mvbench, QuestionFiles(path=write(tmp_path / "action_count.json", text)))
 
 
 @pytest.mark.parametrize(
@@ -151,10 +149,10 @@ def test_mvbench_values_of_the_wrong_type_are_named(tmp_path, changed, message):
     path = write(tmp_path / "action_count.json", json.dumps(rows))
 
     with pytest.raises(ManifestError, match=rf"{message}. 1 row, first action_count\.json, question 1"):
-        valid(read_mvbench, BenchmarkFiles(path=path))
+        valid(read_mvbench, QuestionFiles(path=path))
 
     path.write_text(json.dumps(rows[:1]))
-    assert valid(read_mvbench, BenchmarkFiles(path=path)).select("answer", "start_s", "end_s").row(0) == (
+    assert valid(read_mvbench, QuestionFiles(path=path)).select("answer", "start_s", "end_s").row(0) == (
         None,
         0.0,
         2.5,
@@ -163,12 +161,12 @@ def test_mvbench_values_of_the_wrong_type_are_named(tmp_path, changed, message):
 
 def test_deeply_nested_json_is_refused(tmp_path):
     with pytest.raises(ManifestError, match=r"Cannot read .* as JSON: it is nested too deeply"):
-        valid(read_mvbench, BenchmarkFiles(path=write(tmp_path / "action_count.json", "[" * 200_000)))
+        valid(read_mvbench, QuestionFiles(path=write(tmp_path / "action_count.json", "[" * 200_000)))
 
 
 def test_a_folder_without_subtasks_is_refused(tmp_path):
     with pytest.raises(ManifestError, match="contains no JSON file"):
-        valid(read_mvbench, BenchmarkFiles(path=tmp_path))
+        valid(read_mvbench, QuestionFiles(path=tmp_path))
 
 
 def videomme(path, **changed):
@@ -190,7 +188,7 @@ def videomme(path, **changed):
 
 
 def test_videomme_is_read_without_its_letters(tmp_path):
-    frame = valid(read_videomme, BenchmarkFiles(path=videomme(tmp_path / "test.parquet"), videos="/videos"))
+    frame = valid(read_videomme, QuestionFiles(path=videomme(tmp_path / "test.parquet"), videos="/videos"))
 
     assert check_manifest(frame) == []
     assert frame["video_uri"][0] == "/videos/fFjv93ACGo8.mp4"
@@ -215,7 +213,7 @@ def test_letters_are_removed_from_choices_only_if_they_number_them(choices, stri
 
 
 def test_a_videomme_question_may_have_no_known_answer(tmp_path):
-    frame = valid(read_videomme, BenchmarkFiles(path=videomme(tmp_path / "test.parquet", answer=None)))
+    frame = valid(read_videomme, QuestionFiles(path=videomme(tmp_path / "test.parquet", answer=None)))
 
     assert check_manifest(frame) == []
     assert frame["answer"].to_list() == [None]
@@ -232,7 +230,7 @@ def test_a_videomme_question_may_have_no_known_answer(tmp_path):
 )
 def test_videomme_values_of_the_wrong_type_are_named(tmp_path, changed, message):
     with pytest.raises(ManifestError, match=message):
-        valid(read_videomme, BenchmarkFiles(path=videomme(tmp_path / "test.parquet", **changed)))
+        valid(read_videomme, QuestionFiles(path=videomme(tmp_path / "test.parquet", **changed)))
 
 
 def test_a_small_benchmark_of_long_texts_is_refused_by_the_size_of_a_page_or_of_all(tmp_path):
@@ -242,7 +240,7 @@ def test_a_small_benchmark_of_long_texts_is_refused_by_the_size_of_a_page_or_of_
     parquet.write_table(pa.table({"name": many}), shared, compression="zstd", store_schema=False)
 
     with pytest.raises(ManifestError, match="has a page of 143 MiB in its column question, more than 128; shorten"):
-        read_videomme(BenchmarkFiles(path=long))
+        read_videomme(QuestionFiles(path=long))
     with pytest.raises(ManifestError, match="data has more than 256 MiB of LeRobot 3's columns; split it"):
         read_columns(shared, ["name"], uri="data", layout="LeRobot 3")
 
@@ -254,9 +252,9 @@ def test_anything_but_videomme_is_refused(tmp_path):
     with pytest.raises(
         ManifestError, match="lacks the columns videoID, question_id, task_type, duration, options, answer"
     ):
-        valid(read_videomme, BenchmarkFiles(path=tmp_path / "other.parquet"))
+        valid(read_videomme, QuestionFiles(path=tmp_path / "other.parquet"))
     with pytest.raises(ManifestError, match="the answer 'Z' is not the letter of one of its 4 choices"):
-        valid(read_videomme, BenchmarkFiles(path=videomme(tmp_path / "test.parquet", answer="Z")))
+        valid(read_videomme, QuestionFiles(path=videomme(tmp_path / "test.parquet", answer="Z")))
 
 
 MAPPING = {
@@ -276,7 +274,7 @@ def test_any_csv_can_be_read_with_a_mapping(tmp_path, right):
         f"vid,n,file,q,c1,c2,c3,right,from,other\nv,7,a.mp4,Colour?,red,green,blue,{right},1.5,x\n",
     )
 
-    frame = valid(read_mapped, BenchmarkFiles(path=path, videos="s3://b/v", columns=MAPPING))
+    frame = valid(read_mapped, QuestionFiles(path=path, videos="s3://b/v", columns=MAPPING))
 
     assert check_manifest(frame) == []
     assert frame.to_dicts() == [
@@ -296,7 +294,7 @@ def answered(tmp_path, *rows):
     lines = "".join(f"{number},{','.join(row)}\n" for number, row in enumerate(rows))
     path = write(tmp_path / "any.csv", f"n,c1,c2,c3,c4,right\n{lines}")
     columns = {"job_id": "n", "video_uri": "n", "prompt": "n", "choices": "c1+c2+c3+c4", "answer": "right"}
-    return valid(read_mapped, BenchmarkFiles(path=path, columns=columns))["answer"].to_list()
+    return valid(read_mapped, QuestionFiles(path=path, columns=columns))["answer"].to_list()
 
 
 def test_answers_in_a_column_are_all_texts_all_letters_or_all_numbers(tmp_path):
@@ -343,7 +341,7 @@ def test_a_video_given_by_its_full_uri_keeps_it(tmp_path):
     lines = "".join(f"{number},{place},Who?,x|y\n" for number, place in enumerate(places))
     path = write(tmp_path / "any.csv", f"n,file,q,c\n{lines}")
 
-    frame = valid(read_mapped, BenchmarkFiles(path=path, videos="/folder", columns=columns))
+    frame = valid(read_mapped, QuestionFiles(path=path, videos="/folder", columns=columns))
 
     assert frame["video_uri"].to_list() == [*places[:3], "/folder/day/d.mp4"]
 
@@ -351,10 +349,10 @@ def test_a_video_given_by_its_full_uri_keeps_it(tmp_path):
 def test_choices_may_be_in_one_column_and_fewer_than_the_columns(tmp_path):
     path = write(tmp_path / "any.csv", "vid,n,file,q,c1,c2,c3\nv,7,a.mp4,Colour?,A. red,B. green,\n")
     columns = {name: MAPPING[name] for name in ("job_id", "video_uri", "prompt", "choices")}
-    assert valid(read_mapped, BenchmarkFiles(path=path, columns=columns))["choices"].to_list() == [["red", "green"]]
+    assert valid(read_mapped, QuestionFiles(path=path, columns=columns))["choices"].to_list() == [["red", "green"]]
 
     barred = write(tmp_path / "barred.csv", "vid,n,file,q,c1\nv,7,a.mp4,Colour?,red | green\n")
-    frame = valid(read_mapped, BenchmarkFiles(path=barred, columns=columns | {"choices": "c1"}))
+    frame = valid(read_mapped, QuestionFiles(path=barred, columns=columns | {"choices": "c1"}))
     assert frame["choices"].to_list() == [["red", "green"]]
 
 
@@ -380,10 +378,10 @@ def test_a_mapping_that_does_not_fit_is_refused(tmp_path, columns, message):
     text = "vid,n,file,q,c1,c2,c3,right,from\nv,7,a.mp4,Colour?,red,green,blue,A,0\n"
 
     with pytest.raises(ManifestError, match=message):
-        valid(read_mapped, BenchmarkFiles(path=write(tmp_path / "any.csv", text), columns=columns))
+        valid(read_mapped, QuestionFiles(path=write(tmp_path / "any.csv", text), columns=columns))
 
 
 def test_a_missing_file_is_named():
     for read in (read_nextqa, read_videomme, read_mvbench):
         with pytest.raises(ManifestError, match="gone"):
-            valid(read, BenchmarkFiles(path=Path("/gone")))
+            valid(read, QuestionFiles(path=Path("/gone")))

@@ -101,4 +101,4 @@ def test_one_row_breaks_the_rules_that_it_breaks_in_a_manifest(changed, question
 
     _, faults = check_rows(frame, questions=questions)
 
-    assert check_row(row, questions=questions) == [fault.rule for fault in faults]
+    assert check_row(row, questions=questions) == faults["rule"].to_list()

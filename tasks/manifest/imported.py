@@ -1,10 +1,10 @@
-"""The source files of a benchmark, and what all its readers share."""
+"""Rows of a file of another format, on their way to a manifest, and what the readers of these formats share."""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
@@ -15,28 +15,111 @@ import pyarrow as pa
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.object_info import scheme_of
-from reelabel.text import named, pluralize, quoted, shorten, why_unreadable
+from reelabel.text import named, quoted, shorten, why_unreadable
+from tasks.manifest.check import cast_columns, check_manifest, check_rows, find_later_duplicates
+from tasks.manifest.rejects import VIOLATIONS, list_violations, reject_rows, shorten_list, without_rows
 from tasks.manifest.row_batches import ParquetTable, plain_schema
+from tasks.manifest.schema import COLUMNS, ROW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tasks.manifest.parquet_pages import ByteFile
-    from tasks.manifest.rejects import ImportedRows
 
-_SHOWN = 3
-# Of a benchmark's Parquet file, uncompressed: the largest has 2 MiB.
+_REJECTED = ("place", "job_id", "reason", "given")
+# Of a data set's Parquet file, uncompressed: the largest has 2 MiB.
 _MOST_BYTES, _BATCH_ROWS = 256 * 1024**2, 10_000
 _LETTERED = re.compile(r"^\(?([A-Z])[.):]\s*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkFiles:
-    """A benchmark on disk.
+@dataclass(slots=True, kw_only=True)
+class ImportedRows:
+    """Rows read from a file of another format.
 
     Attributes:
-        path: File or folder with its questions.
-        videos: Folder or URI that contains its videos.
+        source: The file or folder.
+        columns: The manifest's columns that it fills.
+        rows: Those that could be read, as values by column.
+        places: Where each of them is in the source, such as `line 3`.
+        notes: What was changed or left out, as sentences.
+    """
+
+    source: Path | str
+    columns: Sequence[str]
+    rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    places: list[str] = field(default_factory=list, repr=False)
+    notes: list[str] = field(default_factory=list)
+    _unread: list[tuple[str, str, str, object]] = field(default_factory=list, repr=False)
+
+    def add(self, place: str, read: Callable[[], dict[str, Any]], *, job_id: object, given: object) -> None:
+        """Add the row that `read` returns; it raises ValueError, with a clause, if the row cannot be used.
+
+        `given` is the row as the source has it.
+        """
+        try:
+            row = read()
+        except ValueError as error:
+            self.reject(place, str(error), job_id=job_id, given=given)
+        else:
+            self.rows.append(row)
+            self.places.append(place)
+
+    def reject(self, place: str, reason: str, *, job_id: object, given: object) -> None:
+        """Add a row that cannot be used."""
+        text = "" if job_id is None else str(job_id).encode(errors="backslashreplace").decode()  # of lone surrogates
+        self._unread.append((place, text, f"{reason}.", given))
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The rows that could be read, valid or not."""
+        return pl.DataFrame(self.rows, schema={name: COLUMNS[name] for name in self.columns})
+
+    def valid(self) -> pl.DataFrame:
+        """Return all rows.
+
+        Raises:
+            ManifestError: Some cannot be used; the message lists all faults, with counts and first rows.
+        """
+        unread = [(number, job_id, reason, None) for number, (_, job_id, reason, _) in enumerate(self._unread)]
+        lines = list_violations(
+            pl.DataFrame(unread, schema=VIOLATIONS, orient="row"), lambda number: self._unread[number][0]
+        )
+        if self.rows or not unread:
+            lines += check_manifest(self.frame, lambda row: self.places[row])
+        if lines:
+            raise ManifestError(f"{self.source} cannot become a manifest:", shorten_list(lines))
+        return self.frame
+
+    def divided(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the rows that can be used, and the others: `place`, `job_id`, `reason`, and `given`, as JSON.
+
+        Raises:
+            ManifestError: No row can be used.
+        """
+        numbered = cast_columns(self.frame)[0].with_row_index(ROW)
+        found = check_rows(numbered)[1]
+        found = pl.concat([found, find_later_duplicates(without_rows(numbered, found))])
+        good = without_rows(self.frame.with_row_index(ROW), found).drop(ROW)
+        if good.is_empty():
+            self.valid()  # raises
+        rejected = [
+            (self.places[row], job_id or "", reason, self.rows[row])
+            for row, job_id, reason in reject_rows(found).rows()
+        ]
+        cells = [
+            (place, job_id, reason, json.dumps(given, ensure_ascii=False, default=str))
+            for place, job_id, reason, given in [*self._unread, *rejected]
+        ]
+        return good, pl.DataFrame(cells, schema=dict.fromkeys(_REJECTED, pl.String), orient="row")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionFiles:
+    """Questions on disk about videos that are elsewhere.
+
+    Attributes:
+        path: File or folder with the questions.
+        videos: Folder or URI that contains the videos.
         video_map: Optional JSON file that maps a video's name in the questions to its path below `videos`.
         columns: Optional mapping from manifest columns to the table's columns.
     """
@@ -55,45 +138,23 @@ class BenchmarkFiles:
         return place if is_whole or not self.videos else f"{self.videos.rstrip('/')}/{place}"
 
     def mapped(self) -> dict[str, str]:
-        """Read the video map; empty without one.
-
-        Raises:
-            ManifestError: The file is not a JSON object of strings.
-        """
+        """Read the video map; empty without one."""
         if self.video_map is None:
             return {}
         found = read_json(self.video_map)
-        if not isinstance(found, dict) or not all(map(_is_text, found.values())):
+        if not isinstance(found, dict) or not all(map(is_text, found.values())):
             raise ManifestError(f"{self.video_map} must contain a JSON object that maps video names to paths.")
         return found
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
-    """Read a JSON file.
-
-    Raises:
-        ManifestError: The file cannot be read, or is not JSON.
-    """
+    """Read a JSON file; what is wrong with it is a ManifestError."""
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except RecursionError:
         raise ManifestError(f"Cannot read {path} as JSON: it is nested too deeply.") from None
     except (OSError, ValueError) as error:
         raise ManifestError(f"Cannot read {path} as JSON: {why_unreadable(error)}.") from None
-
-
-def read_parquet(path: Path, types: Mapping[str, pl.DataType], *, layout: str) -> pl.DataFrame:
-    """Read the columns of a layout from a Parquet file, as their types.
-
-    Raises:
-        ManifestError: The file cannot be read, or has a different layout.
-    """
-    table = read_columns(path, list(types), uri=str(path), layout=layout)
-    try:
-        return table.select(pl.col(name).cast(dtype) for name, dtype in types.items())
-    except pl.exceptions.PolarsError as error:
-        why = str(error).splitlines()[0]
-        raise ManifestError(f"{path} has columns whose types differ from {layout}'s: {why}.") from None
 
 
 def read_columns(source: Path | ByteFile, columns: Sequence[str], *, uri: str, layout: str) -> pl.DataFrame:
@@ -132,17 +193,6 @@ def require_columns(path: Path | str, found: Iterable[str], wanted: Iterable[str
         )
 
 
-def require_texts(values: Mapping[str, object]) -> None:
-    """Check that JSON values are strings.
-
-    Raises:
-        ValueError: A value is not a valid string; the message names it.
-    """
-    for name, value in values.items():
-        if not _is_text(value):
-            raise ValueError(f"{name} {quoted(value)} is not a valid string")
-
-
 def merge_repeated(choices: Sequence[str], answer: str | None) -> list[str]:
     """Drop later copies of a wrong choice.
 
@@ -154,15 +204,6 @@ def merge_repeated(choices: Sequence[str], answer: str | None) -> list[str]:
         which = "the correct answer" if answer in repeated else "a choice, perhaps the correct one,"
         raise ValueError(f"{which} is repeated among the choices: {quoted(answer or min(repeated))}")
     return list(dict.fromkeys(choices))
-
-
-def note_merged(found: ImportedRows, merged: Sequence[str]) -> None:
-    """Note the places of rows whose choices were merged."""
-    if merged:
-        such = f" (first: {', '.join(merged[:_SHOWN])})"
-        found.notes.append(
-            f"Merged repeated wrong choices in {pluralize(len(merged), 'question')} of {found.source}{such}."
-        )
 
 
 def strip_letters(choices: Sequence[str]) -> list[str]:
@@ -177,16 +218,6 @@ def strip_letter(text: str) -> str:
     return _LETTERED.sub("", text)
 
 
-def choice_at(choices: Sequence[str], number: int) -> str:
-    """Return the choice at a position.
-
-    Raises:
-        ValueError: The position is out of range.
-    """
-    if not 0 <= number < len(choices):
-        raise ValueError(f"answer {number} is out of range for {len(choices)} choices, counted from 0")
-    return choices[number]
-
-
-def _is_text(value: object) -> bool:
+def is_text(value: object) -> bool:
+    """Return whether a JSON value is a string without unpaired surrogates."""
     return isinstance(value, str) and is_valid_unicode(value)

@@ -1,0 +1,131 @@
+"""Margins and still tasks, estimated on the clips to fit on; `reelabel route fit` stores only what it proves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tasks.evaluation.route import RoutingPoint, evaluate_margin
+from tasks.evaluation.significance import paired_difference
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import polars as pl
+
+    from tasks.evaluation.route import PairedAnswers
+    from tasks.evaluation.scores import Difference
+
+LARGEST_LOSS = 0.05
+_CURVE_POINTS = 20
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimatedMargin:
+    """The smallest margin that loses little in a sample.
+
+    Attributes:
+        below: The margin.
+        half_below: The same of each half of the videos.
+        held_out: Each half evaluated at the margin of the other.
+        dense_accuracy: Accuracy of the dense sampler.
+        dense_frames: Frames that it decodes.
+    """
+
+    below: float
+    half_below: tuple[float, float]
+    held_out: RoutingPoint
+    dense_accuracy: float
+    dense_frames: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskNeed:
+    """What the jobs of a task, or a subtask of one, lose on keyframes, and whether they certainly lose little."""
+
+    task: str
+    subtask: str | None
+    first: float
+    dense: float
+    difference: Difference
+    is_still: bool
+
+
+def estimate_margin(sample: PairedAnswers, within: float) -> EstimatedMargin:
+    """Estimate the smallest margin that loses at most `within` against the dense sampler."""
+    is_first = np.isin(sample.videos, np.unique(sample.videos)[::2])
+    halves = sample.take(is_first), sample.take(~is_first)
+    half_below = _smallest(halves[0], within), _smallest(halves[1], within)
+    points = [evaluate_margin(half, below) for half, below in zip(halves, half_below[::-1], strict=True)]
+    shares = [len(half.margins) / len(sample.margins) for half in halves]
+    return EstimatedMargin(
+        below=_smallest(sample, within),
+        half_below=half_below,
+        held_out=RoutingPoint(
+            below=None,
+            asked_again=sum(share * point.asked_again for share, point in zip(shares, points, strict=True)),
+            accuracy=sum(share * point.accuracy for share, point in zip(shares, points, strict=True)),
+            frames_decoded=sum(point.frames_decoded for point in points),
+            seconds=sum(point.seconds for point in points),
+        ),
+        dense_accuracy=float(sample.second_right.mean()),
+        dense_frames=int(sample.second_frames[np.unique(sample.second_views, return_index=True)[1]].sum()),
+    )
+
+
+def _smallest(sample: PairedAnswers, within: float) -> float:
+    """Return the smallest margin such that it and all larger ones lose little; if none does, ask all again."""
+    can_be_asked = np.isfinite(sample.margins)
+    margins, places = np.unique(sample.margins[can_be_asked], return_inverse=True)
+    gains = sample.second_right[can_be_asked].astype(np.float64) - sample.first_right[can_be_asked]
+    right = sample.first_right.sum() + np.cumsum([0.0, *np.bincount(places, gains, minlength=len(margins))])
+    is_enough = right >= sample.second_right.sum() - within * len(sample.margins) - _ROUNDING
+    stays_enough = np.logical_and.accumulate(is_enough[::-1])[::-1]
+    below = np.array([0.0, *np.nextafter(margins, 2)])
+    return float(below[stays_enough.argmax()] if stays_enough.any() else below[-1])
+
+
+def accuracy_curve(sample: PairedAnswers) -> tuple[RoutingPoint, ...]:
+    """Evaluate margins from no job to all jobs asked again, in steps of about equally many jobs."""
+    margins = sample.margins[np.isfinite(sample.margins)]
+    shares = np.linspace(0, 1, _CURVE_POINTS + 1)[1:]
+    steps = np.quantile(margins, shares, method="higher") if margins.size else margins
+    return tuple(evaluate_margin(sample, below) for below in [0.0, *np.unique(np.nextafter(steps, 2)).tolist()])
+
+
+def task_needs(rows: pl.DataFrame) -> tuple[TaskNeed, ...]:
+    """Compare keyframes with the dense sampler by task, then by subtask; a task must not hide a subtask that loses.
+
+    `rows` has `task`, `subtask`, and whether the `first` and the `dense` answer is right.
+    """
+    losing = {
+        task
+        for (task, _), part in rows.group_by("task", "subtask")
+        if paired_difference(part["first"].to_numpy(), part["dense"].to_numpy()).high < 0
+    }
+    needs = []
+    for keys in (["task"], ["subtask", "task"]):
+        for names, part in rows.sort(keys).group_by(keys, maintain_order=True):
+            task, subtask = str(names[-1]), str(names[0]) if len(names) > 1 else None
+            difference = paired_difference(part["first"].to_numpy(), part["dense"].to_numpy())
+            is_losing = difference.high < 0 if subtask else task in losing
+            needs.append(
+                TaskNeed(
+                    task=task,
+                    subtask=subtask,
+                    first=float(part["first"].to_numpy().mean()),
+                    dense=float(part["dense"].to_numpy().mean()),
+                    difference=difference,
+                    is_still=difference.low > -LARGEST_LOSS and not is_losing,
+                )
+            )
+    return tuple(needs)
+
+
+def still_tasks(needs: Sequence[TaskNeed]) -> tuple[str, ...]:
+    """Return the tasks, and subtasks of other tasks, that any frame answers."""
+    tasks = [need.task for need in needs if need.is_still and not need.subtask]
+    return (*tasks, *(need.subtask for need in needs if need.is_still and need.subtask and need.task not in tasks))

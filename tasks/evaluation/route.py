@@ -1,0 +1,256 @@
+"""The margin below which jobs are asked again with the dense sampler, as far as a sample proves that it loses little.
+
+An estimate on the sample that chose the margin promises too much: it is right half of the time at best. A margin is
+taken here only if the whole 95% confidence interval of its loss lies within what may be lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import ceil
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from infra.errors import ManifestError
+from tasks.evaluation.clusters import design_effect
+from tasks.evaluation.significance import Z, paired_low
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+FEWEST_JOBS = 100
+FEWEST_VIDEOS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PairedAnswers:
+    """J jobs with known answers, asked on keyframes and with the dense sampler: columns of shape (J,).
+
+    Attributes:
+        videos: Hash of each job's video.
+        tasks: Each job's task; empty without one.
+        margins: Margin of the first answer; infinite if the first pass already used the dense sampler.
+        first_right: Whether the first answer is correct.
+        second_right: Whether the answer with the dense sampler is correct.
+        first_views: Hash of the first answer's view: video, segment and sampler.
+        second_views: The same for the dense sampler.
+        first_frames: Frames decoded for the first answer; the same for all jobs of a view.
+        second_frames: The same for the dense sampler.
+        first_s: Seconds of decoding, preprocessing and inference for the first answer.
+        second_s: The same for the dense sampler.
+    """
+
+    videos: npt.NDArray[np.uint64]
+    tasks: npt.NDArray[np.str_]
+    margins: npt.NDArray[np.float64]
+    first_right: npt.NDArray[np.bool_]
+    second_right: npt.NDArray[np.bool_]
+    first_views: npt.NDArray[np.uint64]
+    second_views: npt.NDArray[np.uint64]
+    first_frames: npt.NDArray[np.int64]
+    second_frames: npt.NDArray[np.int64]
+    first_s: npt.NDArray[np.float64]
+    second_s: npt.NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        """Check that the shapes agree."""
+        shapes = {each.name: getattr(self, each.name).shape for each in fields(self)}
+        if len(set(shapes.values())) != 1:
+            raise ValueError(f"columns have different shapes: {shapes}")
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> Self:
+        """Return the selected jobs; `chosen` has shape (J,)."""
+        return type(self)(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingPoint:
+    """Cost and accuracy at one margin.
+
+    Attributes:
+        below: Margin below which jobs are asked again; None if all are asked with the dense sampler only.
+        asked_again: Fraction of the jobs that is asked again, 0 to 1.
+        accuracy: Fraction of the jobs whose final answer is correct.
+        frames_decoded: Frames decoded in all passes; those that several jobs share count once per pass.
+        seconds: Seconds of decoding, preprocessing and inference, from the result rows.
+    """
+
+    below: float | None
+    asked_again: float
+    accuracy: float
+    frames_decoded: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvenLoss:
+    """Accuracy that some jobs lose at a margin, compared with the dense sampler alone.
+
+    Attributes:
+        name: Their task; empty for all jobs.
+        jobs: Number of jobs.
+        loss: Accuracy lost in the sample, -1 to 1.
+        at_least: Lower end of its 95% confidence interval.
+        at_most: Upper end.
+    """
+
+    name: str
+    jobs: int
+    loss: float
+    at_least: float
+    at_most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteProof:
+    """The smallest margin that is proven to lose at most so much.
+
+    Attributes:
+        below: The margin; None if none below which a job stays with its first answer is proven.
+        overall: What all jobs lose at that margin; if it is None, at the largest margin that keeps a first answer.
+        tasks: The same by task, if there are several.
+        enough_jobs: Jobs that would prove it for a margin at which the sample loses nothing; None for no loss at all.
+    """
+
+    below: float | None
+    overall: ProvenLoss
+    tasks: tuple[ProvenLoss, ...]
+    enough_jobs: int | None
+
+    def unproven(self, within: float) -> tuple[ProvenLoss, ...]:
+        """Return the tasks that may lose more than this."""
+        return tuple(task for task in self.tasks if task.at_most > within)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteFit:
+    """What a sample proves, with cost and accuracy.
+
+    Attributes:
+        jobs: Number of jobs.
+        target: Accuracy to reach: that of the dense sampler, less what may be lost.
+        proof: The smallest margin that is proven to reach it.
+        proven: Cost and accuracy at that margin; None if none is proven.
+        first: The same with no job asked again.
+        dense: The same with every job asked only with the dense sampler.
+    """
+
+    jobs: int
+    target: float
+    proof: RouteProof
+    proven: RoutingPoint | None
+    first: RoutingPoint
+    dense: RoutingPoint
+
+
+def fit_route(sample: PairedAnswers, within: float) -> RouteFit:
+    """Find the smallest margin that provably loses at most `within`, 0 to 1, against the dense sampler.
+
+    Raises:
+        ManifestError: The sample is too small.
+    """
+    jobs, videos = len(sample.margins), len(np.unique(sample.videos))
+    if jobs < FEWEST_JOBS or videos < FEWEST_VIDEOS:
+        raise ManifestError(
+            f"Only {jobs:,} jobs with a known answer, on {videos:,} videos, were asked both on keyframes and with the "
+            f"dense sampler; fitting a margin needs at least {FEWEST_JOBS} jobs on {FEWEST_VIDEOS} videos. Fill in "
+            "the column answer for more jobs."
+        )
+    proof = prove_margin(sample, within)
+    dense = float(sample.second_right.mean())
+    return RouteFit(
+        jobs=jobs,
+        target=dense - within,
+        proof=proof,
+        proven=None if proof.below is None else evaluate_margin(sample, proof.below),
+        first=evaluate_margin(sample, 0.0),
+        dense=RoutingPoint(
+            below=None,
+            asked_again=0.0,
+            accuracy=dense,
+            frames_decoded=_count_frames(sample.second_frames, sample.second_views),
+            seconds=float(sample.second_s.sum()),
+        ),
+    )
+
+
+def evaluate_margin(sample: PairedAnswers, below: float) -> RoutingPoint:
+    """Return cost and accuracy if jobs with a smaller margin are asked again."""
+    again = sample.margins < below
+    first_frames = _count_frames(sample.first_frames, sample.first_views)
+    return RoutingPoint(
+        below=below,
+        asked_again=float(again.mean()),
+        accuracy=float(np.where(again, sample.second_right, sample.first_right).mean()),
+        frames_decoded=first_frames + _count_frames(sample.second_frames[again], sample.second_views[again]),
+        seconds=float(sample.first_s.sum() + sample.second_s[again].sum()),
+    )
+
+
+def prove_margin(sample: PairedAnswers, within: float) -> RouteProof:
+    """Find the smallest margin such that it and all larger ones provably lose at most `within`.
+
+    Margins are tested from the largest to the smallest, each at the full level, until the first fails. Such a fixed
+    sequence keeps the probability that the chosen margin misses the target below that of one test, 2.5%: Maurer,
+    Hothorn and Lehmacher, "Multiple comparisons in drug clinical trials and preclinical assays" (1995); for thresholds
+    of a model, Angelopoulos et al., "Learn then Test" (arXiv:2110.01052).
+    """
+    belows, gained, lost = _discordant(sample)
+    effect, jobs = _design_effect(sample), len(sample.margins)
+    at_most = -paired_low(gained=gained / effect, lost=lost / effect, jobs=jobs / effect)
+    # From the largest margin that keeps an answer; at the next one, everything is the dense sampler's.
+    stays = np.logical_and.accumulate((at_most[:-1] <= within)[::-1])[::-1]
+    below = float(belows[:-1][stays.argmax()]) if stays.any() else None
+    shown = float(belows[max(0, len(belows) - 2)]) if below is None else below
+    names = np.unique(sample.tasks)
+    tasks = [prove_loss(sample.take(sample.tasks == name), shown, name=str(name)) for name in names]
+    return RouteProof(
+        below=below,
+        overall=prove_loss(sample, shown),
+        tasks=tuple(tasks) if len(tasks) > 1 else (),
+        # After so many jobs, `paired_low` of no differences lies within the target.
+        enough_jobs=ceil(effect * Z**2 * (1 - within) / within) if within else None,
+    )
+
+
+def prove_loss(sample: PairedAnswers, below: float, *, name: str = "") -> ProvenLoss:
+    """Return what jobs lose at a margin, with its interval."""
+    kept = (sample.margins >= below) & np.isfinite(sample.margins)  # the others are the dense sampler's anyway
+    gained = int((kept & sample.first_right & ~sample.second_right).sum())
+    lost = int((kept & ~sample.first_right & sample.second_right).sum())
+    jobs, effect = len(sample.margins), _design_effect(sample)
+    ends = paired_low(
+        gained=np.array([gained, lost]) / effect, lost=np.array([lost, gained]) / effect, jobs=jobs / effect
+    )
+    loss = (lost - gained) / jobs
+    return ProvenLoss(name=name, jobs=jobs, loss=loss, at_least=float(ends[1]), at_most=float(-ends[0]))
+
+
+def _discordant(
+    sample: PairedAnswers,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return all different margins, ascending, with the jobs that only the first, or only the dense, answer has right.
+
+    Counted are the jobs that keep their first answer; shapes (M + 1,) for M different margins of the sample.
+    """
+    asked = np.isfinite(sample.margins)
+    margins, places = np.unique(sample.margins[asked], return_inverse=True)
+    belows = np.array([0.0, *np.nextafter(margins, 2)])
+    first, dense = sample.first_right[asked], sample.second_right[asked]
+    counts = []
+    for only in (first & ~dense, ~first & dense):
+        at_margin = np.bincount(places, only, minlength=len(margins)).astype(np.int64)
+        counts.append(np.array([*np.cumsum(at_margin[::-1])[::-1], 0]))
+    return belows, counts[0], counts[1]
+
+
+def _design_effect(sample: PairedAnswers) -> float:
+    """Return the design effect of the differences between both answers, whatever the margin: those kept are fewer."""
+    return design_effect(sample.second_right.astype(np.float64) - sample.first_right, sample.videos)
+
+
+def _count_frames(frames: npt.NDArray[np.int64], views: npt.NDArray[np.uint64]) -> int:
+    """Sum frames, counting each view once."""
+    _, places = np.unique(views, return_index=True)
+    return int(frames[places].sum())

@@ -1,0 +1,294 @@
+"""Questions of public benchmarks: NExT-QA, MVBench and Video-MME.
+
+Xiao et al., "NExT-QA: Next Phase of Question-Answering to Explaining Temporal Actions", CVPR 2021.
+Li et al., "MVBench: A Comprehensive Multi-modal Video Understanding Benchmark", CVPR 2024.
+Fu et al., "Video-MME: The First-Ever Comprehensive Evaluation Benchmark of Multi-modal LLMs in Video
+Analysis", CVPR 2025.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from infra.errors import ManifestError
+from reelabel.text import pluralize, quoted
+from tasks.manifest.import_csv import read_header, read_rows
+from tasks.manifest.imported import (
+    ImportedRows,
+    is_text,
+    merge_repeated,
+    read_columns,
+    read_json,
+    require_columns,
+    strip_letters,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tasks.manifest.imported import QuestionFiles
+
+_COLUMNS = ("job_id", "video_uri", "prompt", "choices", "answer", "task", "subtask")
+_SHOWN = 3
+
+_NEXTQA_CHOICES = ("a0", "a1", "a2", "a3", "a4")
+_NEXTQA = ("video", "question", "answer", "qid", "type", *_NEXTQA_CHOICES)
+_NEXTQA_TASKS = {"C": "causal", "T": "temporal", "D": "descriptive"}
+
+
+def read_nextqa(source: QuestionFiles) -> ImportedRows:
+    """Read `val.csv` or the like; `task` is causal, temporal or descriptive, `subtask` the type (CW, TN, ...).
+
+    Videos are at `<path>.mp4`, where the path is that of the video's id in the map, or without a map the id itself.
+    The published files repeat a choice in a few rows: wrong ones are merged.
+
+    Raises:
+        ManifestError: The file has a different layout.
+    """
+    paths = source.mapped()
+    found = ImportedRows(source=source.path, columns=_COLUMNS)
+    for place, cells in _nextqa_rows(source, found):
+        found.add(
+            place, partial(_nextqa_job, cells, source, paths), job_id=f"{cells['video']}_{cells['qid']}", given=cells
+        )
+    few = [
+        place for place, job in zip(found.places, found.rows, strict=True) if len(job["choices"]) < len(_NEXTQA_CHOICES)
+    ]
+    _note_merged(found, few)
+    if source.video_map is None:
+        found.notes.append(
+            f"Without --video-map, every video is expected at {source.uri_of('<video>.mp4')}; the published videos are "
+            "in subfolders, which map_vid_vidorID.json lists."
+        )
+    return found
+
+
+def _nextqa_rows(source: QuestionFiles, into: ImportedRows) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each row's place and its cells."""
+    if source.path.suffix == ".parquet":
+        table = _read_parquet(source.path, dict.fromkeys(_NEXTQA, pl.String()), layout="NExT-QA").fill_null("")
+        yield from ((f"row {number}", cells) for number, cells in enumerate(table.iter_rows(named=True)))
+    else:
+        require_columns(source.path, read_header(source.path), _NEXTQA, layout="NExT-QA")
+        yield from read_rows(source.path, into)
+
+
+def _nextqa_job(cells: dict[str, str], source: QuestionFiles, paths: dict[str, str]) -> dict[str, Any]:
+    video = cells["video"]
+    if paths and video not in paths:
+        raise ValueError(f"{source.video_map} has no entry for video {quoted(video)}")
+    if not cells["answer"].isdecimal():
+        raise ValueError(f"the answer {quoted(cells['answer'])} is not a number from 0 to 4")
+    choices = [cells[name] for name in _NEXTQA_CHOICES]
+    if int(cells["answer"]) >= len(choices):
+        raise ValueError(f"answer {cells['answer']} is out of range for {len(choices)} choices, counted from 0")
+    answer = choices[int(cells["answer"])]
+    return {
+        "job_id": f"{video}_{cells['qid']}",
+        "video_uri": source.uri_of(f"{paths.get(video, video)}.mp4") if video else "",
+        "prompt": cells["question"],
+        "choices": merge_repeated(choices, answer),
+        "answer": answer,
+        "task": _NEXTQA_TASKS.get(cells["type"][:1], cells["type"]),
+        "subtask": cells["type"],
+    }
+
+
+# From the benchmark's own loader; a map given by the user takes precedence.
+_FOLDERS = {
+    "action_sequence": "star/Charades_v1_480",
+    "action_prediction": "star/Charades_v1_480",
+    "action_antonym": "ssv2_video",
+    "fine_grained_action": "Moments_in_Time_Raw/videos",
+    "unexpected_action": "FunQA_test/test",
+    "object_existence": "clevrer/video_validation",
+    "object_interaction": "star/Charades_v1_480",
+    "object_shuffle": "perception/videos",
+    "moving_direction": "clevrer/video_validation",
+    "action_localization": "sta/sta_video",
+    "scene_transition": "scene_qa/video",
+    "action_count": "perception/videos",
+    "moving_count": "clevrer/video_validation",
+    "moving_attribute": "clevrer/video_validation",
+    "state_change": "perception/videos",
+    "fine_grained_pose": "nturgbd",
+    "character_order": "perception/videos",
+    "egocentric_navigation": "vlnqa",
+    "counterfactual_inference": "clevrer/video_validation",
+}
+# Its "videos" are folders of images.
+_NO_VIDEOS = frozenset({"episodic_reasoning"})
+_DATED = re.compile(r"_\d{8}$")
+_MVBENCH = ("video", "question", "candidates", "answer")
+
+
+def read_mvbench(source: QuestionFiles) -> ImportedRows:
+    """Read one subtask's JSON file, or a folder of them; `start` and `end` become a segment.
+
+    Episodic reasoning is left out, and noted: it consists of pictures, not videos. Repeated wrong choices are merged.
+
+    Raises:
+        ManifestError: There is no JSON file of a subtask with videos, a file is not a list of questions, or the video
+            folder of a subtask is unknown.
+    """
+    files = sorted(source.path.glob("*.json")) if source.path.is_dir() else [source.path]
+    found = ImportedRows(source=source.path, columns=(*_COLUMNS, "start_s", "end_s"))
+    folders = _FOLDERS | source.mapped()
+    merged: list[str] = []
+    for file in files:
+        rows = _questions(file)
+        if _subtask(file) in _NO_VIDEOS:
+            found.notes.append(f"Left out {file}: {pluralize(len(rows), 'question')} about pictures, not videos.")
+        else:
+            _add(found, file, rows, source, folders)
+            merged += _merged(found, rows, file)
+    if len(files) == len(found.notes):
+        raise ManifestError(f"{source.path} contains no JSON file of a subtask with videos.")
+    _note_merged(found, merged)
+    return found
+
+
+def _add(
+    found: ImportedRows, file: Path, rows: list[dict[str, Any]], source: QuestionFiles, folders: dict[str, str]
+) -> None:
+    subtask = _subtask(file)
+    folder = folders.get(subtask)
+    if folder is None:
+        raise ManifestError(f"{file}: the video folder of subtask {subtask} is unknown; add it to the video map.")
+    for number, row in enumerate(rows):
+        job_id = f"{subtask}_{number}"
+        read = partial(_mvbench_job, row, subtask=subtask, job_id=job_id, source=source, folder=folder)
+        found.add(_place(file, number), read, job_id=job_id, given=row)
+
+
+def _merged(found: ImportedRows, rows: list[dict[str, Any]], file: Path) -> list[str]:
+    """Return the places of a file's questions that have fewer choices than candidates."""
+    candidates = {_place(file, number): row.get("candidates") for number, row in enumerate(rows)}
+    return [
+        place
+        for place, job in zip(found.places, found.rows, strict=True)
+        if place in candidates and len(job["choices"]) < len(candidates[place] or ())
+    ]
+
+
+def _place(file: Path, number: int) -> str:
+    return f"{file.name}, question {number}"
+
+
+def _questions(file: Path) -> list[dict[str, Any]]:
+    rows = read_json(file)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ManifestError(f"{file} must contain a JSON list of questions.")
+    return rows
+
+
+def _mvbench_job(
+    row: dict[str, Any], *, subtask: str, job_id: str, source: QuestionFiles, folder: str
+) -> dict[str, Any]:
+    missing = [name for name in _MVBENCH if name not in row]
+    if missing:
+        raise ValueError(f"it lacks {', '.join(missing)}")
+    _require_types(row)
+    video = row["video"]
+    return {
+        "job_id": job_id,
+        "video_uri": source.uri_of(f"{folder}/{video}" if folder and video else video),
+        "prompt": row["question"],
+        "choices": merge_repeated(row["candidates"], row["answer"]),
+        "answer": row["answer"],
+        "task": "mvbench",
+        "subtask": subtask,
+        "start_s": row.get("start"),
+        "end_s": row.get("end"),
+    }
+
+
+def _require_types(row: dict[str, Any]) -> None:
+    choices = row["candidates"]
+    if not isinstance(choices, list):
+        raise ValueError(f"candidates {quoted(choices)} is not a list")  # noqa: TRY004 - a fault of the data
+    # An unknown answer is null.
+    named = {name: row[name] for name in ("video", "question", "answer") if name != "answer" or row[name] is not None}
+    for name, value in (named | {f"candidate {at}": choice for at, choice in enumerate(choices)}).items():
+        if not is_text(value):
+            raise ValueError(f"{name} {quoted(value)} is not a valid string")
+    for name in ("start", "end"):
+        if not isinstance(row.get(name), float | int | None):
+            raise ValueError(f"{name} {quoted(row[name])} is not a number of seconds")  # noqa: TRY004
+
+
+def _subtask(file: Path) -> str:
+    """Return a file's subtask; names of corrected files end in a date."""
+    return _DATED.sub("", file.stem)
+
+
+_VIDEOMME = ("videoID", "question_id", "task_type", "duration", "question", "options", "answer")
+_VIDEOMME_TYPES: dict[str, pl.DataType] = dict.fromkeys(_VIDEOMME, pl.String()) | {"options": pl.List(pl.String())}
+
+
+def read_videomme(source: QuestionFiles) -> ImportedRows:
+    """Read the test file; `task` is the task type, `subtask` the video's length (short, medium, long).
+
+    Videos are at `<videoID>.mp4`, or at the path in the video map. Unknown answers are null.
+
+    Raises:
+        ManifestError: The file has a different layout.
+    """
+    rows = _read_parquet(source.path, _VIDEOMME_TYPES, layout="Video-MME")
+    paths = source.mapped()
+    found = ImportedRows(source=source.path, columns=_COLUMNS)
+    for number, row in enumerate(rows.iter_rows(named=True)):
+        found.add(f"row {number}", partial(_videomme_job, row, source, paths), job_id=row["question_id"], given=row)
+    return found
+
+
+def _videomme_job(row: dict[str, Any], source: QuestionFiles, paths: dict[str, str]) -> dict[str, Any]:
+    if row["options"] is None or None in row["options"]:
+        raise ValueError("options is null, or contains a null")
+    choices, video = strip_letters(row["options"]), row["videoID"]
+    answer = None if row["answer"] is None else _answer(row["answer"], choices)
+    return {
+        "job_id": row["question_id"],
+        "video_uri": source.uri_of(paths.get(video, f"{video}.mp4")) if video else "",
+        "prompt": row["question"],
+        "choices": merge_repeated(choices, answer),
+        "answer": answer,
+        "task": row["task_type"],
+        "subtask": row["duration"],
+    }
+
+
+def _answer(letter: str, choices: list[str]) -> str:
+    number = ascii_uppercase.find(letter) if len(letter) == 1 else -1
+    if not 0 <= number < len(choices):
+        raise ValueError(f"the answer {quoted(letter)} is not the letter of one of its {len(choices)} choices")
+    return choices[number]
+
+
+def _read_parquet(path: Path, types: Mapping[str, pl.DataType], *, layout: str) -> pl.DataFrame:
+    """Read the columns of a layout from a Parquet file, as their types.
+
+    Raises:
+        ManifestError: The file cannot be read, or has a different layout.
+    """
+    table = read_columns(path, list(types), uri=str(path), layout=layout)
+    try:
+        return table.select(pl.col(name).cast(dtype) for name, dtype in types.items())
+    except pl.exceptions.PolarsError as error:
+        why = str(error).splitlines()[0]
+        raise ManifestError(f"{path} has columns whose types differ from {layout}'s: {why}.") from None
+
+
+def _note_merged(found: ImportedRows, merged: Sequence[str]) -> None:
+    """Note the places of rows whose choices were merged."""
+    if merged:
+        such = f" (first: {', '.join(merged[:_SHOWN])})"
+        found.notes.append(
+            f"Merged repeated wrong choices in {pluralize(len(merged), 'question')} of {found.source}{such}."
+        )

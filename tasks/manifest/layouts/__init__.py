@@ -1,1 +1,0 @@
-"""Import manifests from the file layouts of public benchmarks, and from any CSV."""
