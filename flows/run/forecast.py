@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from flows.run.checks import purpose_of
+from flows.run.descriptions import resolve_request
+from flows.run.questions import check_questions
 from flows.run.request import RunRequest
 from flows.run.selection import Choice, describe_unknown_ids
 from infra.database.connect import Login, connected
@@ -73,13 +74,9 @@ def forecast(
     request = RunRequest(
         kind="backfill", manifest=manifest, base=earlier.spec, overrides=overrides, describes=earlier.describes
     )
-    purpose = purpose_of(request)
-    card, spec = purpose.resolve(request, earlier.restored(settings))
-    if host is not None:
-        purpose.check_backend(card, settings)
-    objects, asks = ObjectStore(settings.store, settings.web), purpose.has_questions
+    objects, asks = ObjectStore(settings.store, settings.web), request.has_questions
     with open_jobs(manifest, objects, only=choosing.only, keep_going=earlier.keep_going, questions=asks) as jobs:
-        purpose.check_jobs(jobs, spec, manifest=manifest, settings=settings)
+        spec = _resolve(request, earlier.restored(settings), jobs, is_here=host is not None)
         found = choosing.resolve(jobs, spec)
         wanted = _wanted(found.jobs, choosing, spec, force=force)
         asked = wanted.first(choosing.selection.limit)
@@ -102,6 +99,12 @@ def forecast(
     elif amount.jobs and host:
         yield "The run ends with exit code 1 if a job fails; which videos can be decoded shows only then."
     return Forecast(jobs=amount.jobs, failing=faults.total())
+
+
+def _resolve(request: RunRequest, settings: Settings, jobs: JobTable, *, is_here: bool) -> Spec:
+    if request.has_questions:
+        return check_questions(request, settings, jobs, is_here=is_here)[1]
+    return resolve_request(request, settings)[1]
 
 
 def _faults(asked: JobTable, settings: Settings) -> tuple[Counter[str], int]:

@@ -39,7 +39,7 @@ class AnswerContext:
         batch_bytes: Maximum frame bytes in one group of a shard.
         extractor: Has extracted what is read, and prepares the dense views of escalated jobs.
         escalate_below: Margin below which jobs are escalated; None escalates none.
-        ledger: Wall-clock profile.
+        profile: Wall-clock profile.
     """
 
     spec: RunSpec
@@ -47,7 +47,7 @@ class AnswerContext:
     batch_bytes: int
     extractor: FrameExtractor
     escalate_below: float | None = None
-    ledger: WallClockProfile = field(default_factory=WallClockProfile)
+    profile: WallClockProfile = field(default_factory=WallClockProfile)
 
     def earlier_chunks(self, jobs: Sequence[CutJob]) -> Mapping[str, EarlierChunks]:  # noqa: ARG002 - of a run
         """Read the chunks of jobs that are asked about only some of them: outside of a run, none."""
@@ -118,8 +118,8 @@ class InferenceContext(AnswerContext):
             RunPhase.PREPROCESS: times.starved_ms,
             RunPhase.RESTART: times.restart_ms,
         }
-        self.ledger.split(RunPhase.ANSWER, split_ms)
-        return self.ledger.lap()
+        self.profile.split(RunPhase.ANSWER, split_ms)
+        return self.profile.lap()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -115,7 +115,7 @@ def infer_shard(
     outcome = ShardOutcome(index=index)
     check_stores = partial(context.extractor.check_stores, shard.video_uris)
     with shard_in_progress("infer"), await_recovery({StoreUnavailableError: check_stores}):
-        with context.ledger.doing(RunPhase.DECODE):
+        with context.profile.doing(RunPhase.DECODE):
             cut = stream.wait_for_jobs()
         if cut is not None:
             infer_views(stream, group_by_views(cut.shard.jobs, context.spec.sampling), context, outcome)
@@ -127,13 +127,13 @@ def infer_shard(
         context.check_meaning(outcome.results)
         context.confirm_model()
         started = time.perf_counter()
-        with context.ledger.doing(RunPhase.DATABASE):
+        with context.profile.doing(RunPhase.DATABASE):
             lap_ms = context.lap()
             facts = {"wall_ms": lap_ms, "gpus": context.gpus}
             try:
                 ended, report = _write(cut, extracted, outcome, context, lease=lease, facts=facts)
             except BaseException:
-                context.ledger.give_back(lap_ms)  # to be charged to the next attempt or shard
+                context.profile.give_back(lap_ms)  # to be charged to the next attempt or shard
                 raise
     write_ms = (time.perf_counter() - started) * 1e3
     _record_results(ended, outcome.read_ms, context.writer.run, write_ms=write_ms)

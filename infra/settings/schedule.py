@@ -72,10 +72,7 @@ class NightlySettings(SettingsSection):
     ] = "queue"
     may_be_empty: Annotated[
         bool,
-        Field(
-            description="Whether a run without a manifest completes, with a note, unless it is the third in a row; "
-            "if false, it fails."
-        ),
+        Field(description="Whether a run without a manifest completes, with a note; if false, it fails."),
     ] = True
 
 
