@@ -13,7 +13,7 @@ import polars as pl
 from flows.run.descriptions import resolve_request
 from flows.run.questions import check_questions
 from flows.run.request import RunRequest
-from flows.run.selection import Choice, describe_unknown_ids
+from flows.run.selection import describe_unknown_ids
 from infra.database.connect import Login, connected
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
@@ -136,20 +136,13 @@ class _Amount:
 
 def _wanted(chosen: JobTable, choosing: JobSelector, spec: Spec, *, force: bool) -> JobTable:
     """Return the jobs that the run would ask about, as its planner chooses them."""
+    if force:
+        return chosen
     scope = Scope(dataset=choosing.earlier.dataset, spec_id=spec.spec_id)
     objects = video_store(choosing.settings)
     with connected(choosing.settings.database, Login.READER) as reader:
-        pending = chosen
-        if not force:
-            pending = pending_jobs(
-                reader,
-                scope,
-                jobs=chosen,
-                fingerprints_of=partial(current_fingerprints, objects),
-                retry_failures=True,
-            )
-        choice = Choice(selected=chosen, pending=pending, force=force)
-        return choice.by_chunks(reader, objects, scope, spec, selector=choosing)[1]
+        fingerprints_of = partial(current_fingerprints, objects)
+        return pending_jobs(reader, scope, jobs=chosen, fingerprints_of=fingerprints_of, retry_failures=True)
 
 
 def _counts(reasons: dict[str, int], *, standing: int, over: int) -> Iterator[str]:

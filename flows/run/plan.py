@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from prefect import get_run_logger
 
-from flows.run.selection import Choice
 from infra.errors import PlanForeignError, PlanLostError
 from reelabel.errors import TransientError
 from reelabel.text import pluralize
@@ -67,7 +66,6 @@ class Planner:
     done_before: list[int] = field(default_factory=list)
     chosen: int | None = None
     notes: tuple[str, ...] = ()
-    _only_chunks: dict[str, list[int]] = field(default_factory=dict)
     _is_open: bool = False
     _jobs: int = 0
     _shards: int = 0
@@ -163,15 +161,7 @@ class Planner:
                 for note in self.notes:
                     get_run_logger().info("%s", note)
         pending = selected if request.force else self._pending(selected)
-        choice = Choice(selected=selected, pending=pending, force=request.force)
-        self._only_chunks, wanted = choice.by_chunks(
-            run.database,
-            video_store(run.settings),
-            run.key,
-            run.spec,
-            selector=request.selector,
-        )
-        return wanted.first(request.limit)
+        return pending.first(request.limit)
 
     def _pending(self, selected: JobTable) -> JobTable:
         """Return the jobs that have neither a valid label nor, in other runs than a backfill, a lasting failure."""
@@ -208,8 +198,8 @@ class Planner:
         return plan, writer.jobs
 
     def _parts(self, selected: JobTable) -> Iterator[pl.DataFrame]:
-        chunk_s = self.run.spec.chunk_s
-        return selected.parts() if chunk_s is None else with_chunks(selected.parts(), chunk_s, self._only_chunks)
+        chunk_s, parts = self.run.spec.chunk_s, selected.parts()
+        return parts if chunk_s is None else with_chunks(parts, chunk_s, asks_again=self.run.request.force)
 
     @property
     def _target_jobs(self) -> int:

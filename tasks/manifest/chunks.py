@@ -13,7 +13,7 @@ from tasks.manifest.rejects import list_faults
 from tasks.manifest.schema import ROW, row_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator
 
     from tasks.domain import RunSpec
     from tasks.manifest.schema import Fault
@@ -53,13 +53,7 @@ def _faults(part: pl.DataFrame, wanted: str | None) -> Iterator[Fault]:
         yield row_fault(f"The chunk rule any:{wanted} needs {wanted!r} among the choices.", "job_id", lacking)
 
 
-def with_chunks(
-    parts: Iterable[pl.DataFrame], chunk_s: float, only: Mapping[str, Sequence[int]]
-) -> Iterator[pl.DataFrame]:
-    """Add the columns by which jobs are cut; `only` has the numbers of the only chunks to ask about, by job id."""
-    named = pl.DataFrame(
-        {"job_id": [*only], "only_chunks": [[*numbers] for numbers in only.values()]},
-        schema={"job_id": pl.String, "only_chunks": pl.List(pl.Int32)},
-    )
+def with_chunks(parts: Iterable[pl.DataFrame], chunk_s: float, *, asks_again: bool) -> Iterator[pl.DataFrame]:
+    """Add the columns by which jobs are cut, and by which chunks with an answer are asked about again."""
     for part in parts:
-        yield part.join(named, on="job_id", how="left", maintain_order="left").with_columns(chunk_s=pl.lit(chunk_s))
+        yield part.with_columns(chunk_s=pl.lit(chunk_s), asks_again=pl.lit(asks_again))

@@ -43,7 +43,7 @@ PLAN_SCHEMA = pa.schema(
         *((name, pa.large_string()) for name in ("answer", "task", "subtask")),
         ("media", pa.large_list(pa.struct([("kind", pa.large_string()), ("uri", pa.large_string())]))),
         ("chunk_s", pa.float64()),
-        ("only_chunks", pa.large_list(pa.int32())),
+        ("asks_again", pa.bool_()),
     ]
 )
 # Prompts and choices repeat. Zstandard would compress better, but is much slower to write.
