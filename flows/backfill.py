@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 from prefect import State, flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.run.descriptions import prepare_descriptions
 from flows.run.execute import execute_run
-from flows.run.executors.local_executor import MAX_TASKS
+from flows.run.flow_run import name_of_current
 from flows.run.forecast import forecast
-from flows.run.naming import name_of_current
 from flows.run.parameters import EMPTY_SELECTION, NO_OVERRIDES, Dataset, Jobs, Manifest, Overrides
+from flows.run.pipeline import MAX_TASKS
+from flows.run.questions import prepare_questions
 from flows.run.request import RunRequest
 from flows.run.result import completed_state
 from flows.run.selection import JobSelector, find_base_run, read_ids
-from flows.run.sentence import failing_in_a_sentence
+from flows.run.sentence import fail_with_message
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
     validate_parameters=False,
 )
-@failing_in_a_sentence
+@fail_with_message
 def backfill(
     manifest: Manifest,
     job_ids: list[str] = [],  # noqa: B006 - a form's default; never changed
@@ -78,7 +80,8 @@ def backfill(
         keep_going=selector.earlier.keep_going,
         limit=jobs.limit,
     )
-    return completed_state(execute_run(request, selector.earlier.restored(settings)))
+    prepare = prepare_questions if request.has_questions else prepare_descriptions
+    return completed_state(execute_run(request, selector.earlier.restored(settings), prepare))
 
 
 def _prepare(

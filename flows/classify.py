@@ -6,11 +6,12 @@ from prefect import State, flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.execute import execute_scheduled
-from flows.run.executors.local_executor import MAX_TASKS
-from flows.run.naming import scheduled_run_name
+from flows.run.flow_run import scheduled_run_name
 from flows.run.parameters import NO_OVERRIDES, Dataset, Manifest, Overrides
+from flows.run.pipeline import MAX_TASKS
+from flows.run.questions import prepare_questions
 from flows.run.request import RunRequest
-from flows.run.sentence import failing_in_a_sentence
+from flows.run.sentence import fail_with_message
 from infra.settings.types import Timezone
 
 
@@ -21,7 +22,7 @@ from infra.settings.types import Timezone
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
     validate_parameters=False,
 )
-@failing_in_a_sentence
+@fail_with_message
 def classify(
     manifest: Manifest,
     dataset: Dataset = None,
@@ -43,7 +44,7 @@ def classify(
         overrides: Model, sampling, prompts and chunks of this run; empty fields take the settings.
         timezone: Time zone of {scheduled_date}, such as Europe/Berlin.
         keep_going: Answer the valid rows of a manifest, and list the others with their reasons, instead of failing.
-        may_be_empty: Complete instead of failing if no manifest is found, but not the third time in a row.
+        may_be_empty: Complete instead of failing if no manifest is found.
     """
     request = RunRequest(
         kind="classify",
@@ -54,4 +55,4 @@ def classify(
         force=force,
         keep_going=keep_going,
     )
-    return execute_scheduled(request, timezone, may_be_empty=may_be_empty)
+    return execute_scheduled(request, prepare_questions, timezone=timezone, may_be_empty=may_be_empty)

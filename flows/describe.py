@@ -5,12 +5,13 @@ from __future__ import annotations
 from prefect import State, flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.run.descriptions import prepare_descriptions
 from flows.run.execute import execute_scheduled
-from flows.run.executors.local_executor import MAX_TASKS
-from flows.run.naming import scheduled_run_name
+from flows.run.flow_run import scheduled_run_name
 from flows.run.parameters import NO_DESCRIBE_OPTIONS, Dataset, DescribeParameters, Manifest
+from flows.run.pipeline import MAX_TASKS
 from flows.run.request import RunRequest
-from flows.run.sentence import failing_in_a_sentence
+from flows.run.sentence import fail_with_message
 from infra.settings.types import Timezone
 
 
@@ -21,7 +22,7 @@ from infra.settings.types import Timezone
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_TASKS),  # type: ignore[arg-type]
     validate_parameters=False,
 )
-@failing_in_a_sentence
+@fail_with_message
 def describe(
     manifest: Manifest,
     dataset: Dataset = None,
@@ -44,7 +45,7 @@ def describe(
         options: What videos are compared with, and how; empty fields take the settings.
         timezone: Time zone of {scheduled_date}, such as Europe/Berlin.
         keep_going: Describe the valid rows of a manifest, and list the others with their reasons, instead of failing.
-        may_be_empty: Complete instead of failing if no manifest is found, but not the third time in a row.
+        may_be_empty: Complete instead of failing if no manifest is found.
     """
     request = RunRequest(
         kind="describe",
@@ -55,4 +56,4 @@ def describe(
         force=force,
         keep_going=keep_going,
     )
-    return execute_scheduled(request, timezone, may_be_empty=may_be_empty)
+    return execute_scheduled(request, prepare_descriptions, timezone=timezone, may_be_empty=may_be_empty)

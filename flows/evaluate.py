@@ -10,10 +10,10 @@ from prefect import State, flow, get_run_logger
 from flows.classify import classify
 from flows.compare.candidates import resolve_candidates
 from flows.compare.tables import publish_evaluation
-from flows.run.naming import name_of_current
+from flows.run.flow_run import name_of_current
 from flows.run.parameters import Baseline, Dataset, Manifest, Models, Samplers
 from flows.run.result import completed_state
-from flows.run.sentence import failing_in_a_sentence
+from flows.run.sentence import fail_with_message
 from infra.database.connect import connected
 from infra.errors import ManifestError
 from infra.settings import load_settings
@@ -41,7 +41,7 @@ _COLUMNS = ("job_id", "job_digest", "video_uri", "start_s", "end_s", "answer", "
     flow_run_name=lambda: name_of_current("evaluate"),
     validate_parameters=False,
 )
-@failing_in_a_sentence
+@fail_with_message
 def evaluate(
     manifest: Manifest,
     samplers: Samplers = ["keyframes"],  # noqa: B006 - a form's default; never changed

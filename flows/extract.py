@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.run.executors.local_executor import MAX_TASKS, extract_ahead, local_extraction
-from flows.run.executors.ray_executor import ray_cluster, remote_extractor
-from flows.run.executors.termination import ends_soon
-from flows.run.naming import name_of_worker
+from flows.run.flow_run import name_of_worker
 from flows.run.parameters import IdleTimeout, PlanId
+from flows.run.pipeline import MAX_TASKS, cancel_on_exit, extract_ahead, local_extraction
+from flows.run.ray_cluster import ray_cluster, remote_extractor
 from flows.shard.queue import make_lease_keeper
 from flows.shard.retry import retry_faults, retry_outage
 from flows.shard.served_plans import CACHED_PLANS, ServedPlans
@@ -32,7 +31,7 @@ from tasks.plans.worker import alive
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from flows.run.executors.local_executor import ShardInExtraction
+    from flows.run.pipeline import ShardInExtraction
     from flows.shard.queue import LeasedShard, ShardQueue
     from infra.settings import Settings
     from reelabel.frames.extractor import FrameExtractor
@@ -74,7 +73,7 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
         alive(served.database, Work.EXTRACT, plan_id=served.plan_id),
         make_lease_keeper(served.database, settings) as keeper,
         _extraction(settings, videos, objects) as extracting,
-        ends_soon(videos, objects),
+        cancel_on_exit(videos, objects),
     ):
         most = settings.extract.max_pending_shards
         source = served.queue(Work.EXTRACT, keeper=keeper, objects=objects, seal=settings.store.seal, max_pending=most)
@@ -138,7 +137,7 @@ def _on_ray(
 def _hand_over(source: ShardQueue, leased: LeasedShard, extracted: ExtractedShard) -> bool:
     write = partial(write_extracted, source.objects, leased.plan.plan_uri, extracted, seal=source.seal)
     retry_faults(write, partial(source.objects.reach, [leased.plan.plan_uri]))
-    retry_outage(partial(finish_alone, source.database, leased.lease, state="extracted"))
+    retry_outage(finish_alone, source.database, leased.lease, state="extracted")
     source.keeper.forget(leased.lease)
     failed = sum(isinstance(outcome, JobError) for outcome in extracted.outcomes.values())
     extracted_count = len(extracted.outcomes) - failed

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.run.executors.local_executor import (
+from flows.run.flow_run import name_of_worker
+from flows.run.parameters import IdleTimeout, Model, PlanId
+from flows.run.pipeline import (
     MAX_TASKS,
     ShardInExtraction,
+    cancel_on_exit,
     infer_shards,
     make_inference_context,
 )
-from flows.run.executors.termination import ends_soon
-from flows.run.naming import name_of_worker
-from flows.run.parameters import IdleTimeout, Model, PlanId
 from flows.run.spec import engine_settings
 from flows.shard.extract import ViewStream
 from flows.shard.queue import make_lease_keeper
@@ -110,27 +110,27 @@ def _answer(plans: list[Plan], served: ServedPlans, registered: Backend, card: M
 
     @lru_cache(CACHED_PLANS)
     def media_of(plan_uri: str) -> MediaCounts:
-        return retry_outage(partial(read_media, objects, plan_uri, seal=settings.store.seal))
+        return retry_outage(read_media, objects, plan_uri, seal=settings.store.seal)
 
     media = reduce(MediaCounts.larger, (media_of(plan.plan_uri) for plan in plans))
     require_media(registered, first, media, settings)
     start_metrics(settings.metrics)
-    ledger = WallClockProfile()
+    profile = WallClockProfile()
     with ExitStack() as stack:
-        with ledger.doing(RunPhase.LOAD):
+        with profile.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=1))
             backend = stack.enter_context(
                 open_backend(registered, card, engine_settings(settings, first), sampling=largest, media=media)
             )
             keeper = stack.enter_context(make_lease_keeper(served.database, settings))
-            stack.enter_context(ends_soon(videos, objects))
+            stack.enter_context(cancel_on_exit(videos, objects))
             info = backend.wait_ready()
 
         def fits(plan: Plan) -> bool:
             return media.larger(media_of(plan.plan_uri)) == media
 
         queue = served.queue(Work.INFER, keeper=keeper, objects=objects, seal=settings.store.seal)
-        source = replace(queue, plans=partial(_charging_plans, served, first, ledger, fits))
+        source = replace(queue, plans=partial(_charging_plans, served, first, profile, fits))
 
         @lru_cache(CACHED_PLANS)
         def context_of(plan: Plan) -> InferenceContext:
@@ -140,18 +140,18 @@ def _answer(plans: list[Plan], served: ServedPlans, registered: Backend, card: M
             made = make_inference_context(
                 extractor, backend, run=run, spec=spec, settings=settings, database=served.database
             )
-            return replace(made, ledger=ledger, gpus=info.gpus)
+            return replace(made, profile=profile, gpus=info.gpus)
 
-        ahead, at_once = _read_ahead(source, served.spec_of, ledger), settings.model.max_concurrent_shards
-        answered = infer_shards(ahead, source, context_of, ledger=ledger, max_concurrent=at_once * backend.engines)
+        ahead, at_once = _read_ahead(source, served.spec_of, profile), settings.model.max_concurrent_shards
+        answered = infer_shards(ahead, source, context_of, profile=profile, max_concurrent=at_once * backend.engines)
         return sum(1 for _ in answered)
 
 
 def _wait_for_plans(served: ServedPlans, identity: ModelIdentity) -> list[Plan]:
     """Wait for plans of this model before loading it; return an empty list after the idle timeout."""
     until_s = time.monotonic() + served.idle_timeout_s
-    while not (plans := retry_outage(partial(_plans_of, served, identity))):
-        if retry_outage(partial(served.has_ended, 0.0)) or time.monotonic() >= until_s:
+    while not (plans := retry_outage(_plans_of, served, identity)):
+        if retry_outage(served.has_ended, 0.0) or time.monotonic() >= until_s:
             break
         time.sleep(_POLL_S)
     return plans
@@ -181,7 +181,7 @@ def _are_answered_alike(one: RunSpec, other: RunSpec) -> bool:
 
 
 def _charging_plans(
-    served: ServedPlans, first: RunSpec, ledger: WallClockProfile, takes_media: Callable[[Plan], bool]
+    served: ServedPlans, first: RunSpec, profile: WallClockProfile, takes_media: Callable[[Plan], bool]
 ) -> list[Plan]:
     """List the plans that the loaded engine answers; time without any is charged to none."""
     plans = [
@@ -190,16 +190,16 @@ def _charging_plans(
         if _are_answered_alike(first, served.spec_of(plan)) and takes_media(plan)
     ]
     if not plans:
-        ledger.lap()
+        profile.lap()
     return plans
 
 
 def _read_ahead(
-    source: ShardQueue, spec_of: Callable[[Plan], RunSpec], ledger: WallClockProfile
+    source: ShardQueue, spec_of: Callable[[Plan], RunSpec], profile: WallClockProfile
 ) -> Iterator[ShardInExtraction | None]:
     shards = iter(source)
     while True:
-        with ledger.doing(RunPhase.DECODE):  # the next shard is being extracted by other flows
+        with profile.doing(RunPhase.DECODE):  # the next shard is being extracted by other flows
             try:
                 leased = next(shards)
             except StopIteration:

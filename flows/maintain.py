@@ -10,10 +10,10 @@ from prefect import State, flow, get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterEndTime, FlowRunFilterTags
 
+from flows.run.flow_run import name_of_current
 from flows.run.names import TAG
-from flows.run.naming import name_of_current
 from flows.run.result import completed_state
-from flows.run.sentence import failing_in_a_sentence
+from flows.run.sentence import fail_with_message
 from infra.database.connect import connected
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
@@ -76,7 +76,7 @@ def remove_flow_runs(client: SyncPrefectClient, *, ended_before: datetime, dry_r
     flow_run_name=lambda: name_of_current("maintain"),
     validate_parameters=False,
 )
-@failing_in_a_sentence
+@fail_with_message
 def maintain(*, dry_run: bool = False) -> State[str]:
     """Apply the retention settings, and close the rows of lost runs.
 

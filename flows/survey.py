@@ -9,10 +9,10 @@ from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.runtime import flow_run
 
 from flows.run.artifacts import artifact_errors_logged
-from flows.run.naming import name_of_current
+from flows.run.flow_run import name_of_current
 from flows.run.parameters import NO_OVERRIDES, Manifest, Overrides, Sample
 from flows.run.result import completed_state
-from flows.run.sentence import failing_in_a_sentence
+from flows.run.sentence import fail_with_message
 from flows.run.spec import make_spec, native_warning
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     flow_run_name=lambda: name_of_current("survey"),
     validate_parameters=False,
 )
-@failing_in_a_sentence
+@fail_with_message
 def survey(
     manifest: Manifest,
     sample: Sample = 2000,

@@ -19,11 +19,11 @@ from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run as current_run
 from prefect.states import Completed
 
-from flows.run.arrival import ARRIVED, ERROR_SUFFIX
+from flows.run.flow_run import ARRIVED, ERROR_SUFFIX
 from flows.run.names import on_demand
 from flows.run.parameters import Dataset, Manifest, Starts
 from flows.run.result import completed_state
-from flows.run.sentence import failing_in_a_sentence
+from flows.run.sentence import fail_with_message
 from infra.database.connect import connected
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, ObjectError
@@ -88,7 +88,7 @@ def watch_run_name() -> str:
     on_completion=[leave_nothing],
     validate_parameters=False,
 )
-@failing_in_a_sentence
+@fail_with_message
 def watch(manifests: Manifest, dataset: Dataset = None, starts: Starts = "classify") -> State[str]:
     """Start a run for each manifest that is new or has changed.
 

@@ -44,7 +44,6 @@ ReelabelError
 │       └── DiskFullError                   disk_full
 ├── EngineClosedError               the engine was closed during a request, because the run is ending
 ├── LeaseLostError                  another worker has claimed the shard: nothing was written
-├── ChunksOutdatedError             another run wrote chunks of a job meanwhile: callers merge them again
 ├── PlanLostError                   a run's plan is missing or was altered: the run must be planned again
 ├── NotReconciledError              the run ended with missing or duplicate rows
 ├── RunFailedError                  a run that a worker executed failed
@@ -132,12 +131,6 @@ class LeaseLostError(ReelabelError):
     """Another worker has claimed the shard, or its plan was closed; nothing was written."""
 
     code = "lease_lost"
-
-
-class ChunksOutdatedError(ReelabelError):
-    """Chunks of a job were written after its outcome was derived from them; nothing was written."""
-
-    code = "chunks_outdated"
 
 
 class PlanLostError(ReelabelError):

@@ -16,8 +16,8 @@ from benchmarks.describe.stored import StoredVideos, store_outlines, store_video
 from benchmarks.pipeline.flow_run import run_here
 from benchmarks.services import variables
 from flows.describe import describe
+from flows.run.descriptions import resolve_request
 from flows.run.parameters import DescribeParameters
-from flows.run.purposes.descriptions import Descriptions
 from flows.run.request import RunRequest
 from infra.database.connect import connected
 from infra.embedded import export
@@ -129,7 +129,7 @@ def _bank(folder: Path, name: str) -> str:
 def _store(
     videos: StoredVideos, manifest: str, settings: Settings, options: DescribeParameters, *, outlines_only: bool
 ) -> None:
-    card, spec = Descriptions().resolve(RunRequest(kind="describe", manifest="", describes=options), settings)
+    card, spec, _ = resolve_request(RunRequest(kind="describe", manifest="", describes=options), settings)
     assert isinstance(spec, DescribeSpec)
     with open_towers(settings, card) as towers:
         info = towers.wait_ready()

@@ -20,8 +20,8 @@ from benchmarks.media.footage import make_footage
 from benchmarks.pipeline.flow_run import run_here
 from benchmarks.services import variables
 from flows.describe import describe
+from flows.run.descriptions import resolve_request
 from flows.run.parameters import DescribeParameters
-from flows.run.purposes.descriptions import Descriptions
 from flows.run.request import RunRequest
 from infra.database.connect import connected
 from infra.embedded import export
@@ -133,7 +133,7 @@ def _store(clips: Sequence[Path], settings: Settings) -> str:
 
 def _spec(settings: Settings, model: str) -> tuple[Any, DescribeSpec]:
     options = DescribeParameters(model=model)
-    card, spec = Descriptions().resolve(RunRequest(kind="describe", manifest="", describes=options), settings)
+    card, spec, _ = resolve_request(RunRequest(kind="describe", manifest="", describes=options), settings)
     assert isinstance(spec, DescribeSpec)
     return card, spec
 

@@ -41,7 +41,7 @@ def deploy(
         bool | None,
         typer.Option(
             "--may-be-empty/--no-may-be-empty",
-            help="Accept up to two nights in a row without a manifest, and deploy even if it does not exist yet. "
+            help="Complete nights without a manifest, and deploy even if it does not exist yet. "
             "Default: nightly.may_be_empty, or as deployed.",
         ),
     ] = None,

@@ -112,9 +112,7 @@ def describe(
 @with_overrides
 def backfill(  # noqa: PLR0913 - a command's options
     *,
-    ids: Annotated[
-        str, typer.Option(help="Comma-separated job ids, or ids of chunks, such as film#3.", rich_help_panel=_SELECTION)
-    ] = "",
+    ids: Annotated[str, typer.Option(help="Comma-separated job ids.", rich_help_panel=_SELECTION)] = "",
     ids_file: Annotated[
         str | None, typer.Option(help="File with one job id per line; - is standard input.", rich_help_panel=_SELECTION)
     ] = None,

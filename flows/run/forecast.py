@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from flows.run.checks import purpose_of
+from flows.run.descriptions import resolve_request
+from flows.run.questions import check_questions
 from flows.run.request import RunRequest
-from flows.run.selection import Choice, describe_unknown_ids
+from flows.run.selection import describe_unknown_ids
 from infra.database.connect import Login, connected
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
@@ -73,13 +74,9 @@ def forecast(
     request = RunRequest(
         kind="backfill", manifest=manifest, base=earlier.spec, overrides=overrides, describes=earlier.describes
     )
-    purpose = purpose_of(request)
-    card, spec = purpose.resolve(request, earlier.restored(settings))
-    if host is not None:
-        purpose.check_backend(card, settings)
-    objects, asks = ObjectStore(settings.store, settings.web), purpose.has_questions
+    objects, asks = ObjectStore(settings.store, settings.web), request.has_questions
     with open_jobs(manifest, objects, only=choosing.only, keep_going=earlier.keep_going, questions=asks) as jobs:
-        purpose.check_jobs(jobs, spec, manifest=manifest, settings=settings)
+        spec = _resolve(request, earlier.restored(settings), jobs, is_here=host is not None)
         found = choosing.resolve(jobs, spec)
         wanted = _wanted(found.jobs, choosing, spec, force=force)
         asked = wanted.first(choosing.selection.limit)
@@ -102,6 +99,12 @@ def forecast(
     elif amount.jobs and host:
         yield "The run ends with exit code 1 if a job fails; which videos can be decoded shows only then."
     return Forecast(jobs=amount.jobs, failing=faults.total())
+
+
+def _resolve(request: RunRequest, settings: Settings, jobs: JobTable, *, is_here: bool) -> Spec:
+    if request.has_questions:
+        return check_questions(request, settings, jobs, is_here=is_here)[1]
+    return resolve_request(request, settings)[1]
 
 
 def _faults(asked: JobTable, settings: Settings) -> tuple[Counter[str], int]:
@@ -133,20 +136,13 @@ class _Amount:
 
 def _wanted(chosen: JobTable, choosing: JobSelector, spec: Spec, *, force: bool) -> JobTable:
     """Return the jobs that the run would ask about, as its planner chooses them."""
+    if force:
+        return chosen
     scope = Scope(dataset=choosing.earlier.dataset, spec_id=spec.spec_id)
     objects = video_store(choosing.settings)
     with connected(choosing.settings.database, Login.READER) as reader:
-        pending = chosen
-        if not force:
-            pending = pending_jobs(
-                reader,
-                scope,
-                jobs=chosen,
-                fingerprints_of=partial(current_fingerprints, objects),
-                retry_failures=True,
-            )
-        choice = Choice(selected=chosen, pending=pending, force=force)
-        return choice.by_chunks(reader, objects, scope, spec, selector=choosing)[1]
+        fingerprints_of = partial(current_fingerprints, objects)
+        return pending_jobs(reader, scope, jobs=chosen, fingerprints_of=fingerprints_of, retry_failures=True)
 
 
 def _counts(reasons: dict[str, int], *, standing: int, over: int) -> Iterator[str]:

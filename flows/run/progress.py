@@ -37,7 +37,7 @@ class Progress:
         gpus: GPUs held by the engines, once loaded.
         engines: Number of engine processes.
         engines_ms: Milliseconds by part, summed over engines on other machines.
-        ledger: Wall-clock profile.
+        profile: Wall-clock profile.
         frames_setting: Setting of the number of frames, for advice.
     """
 
@@ -45,7 +45,7 @@ class Progress:
     gpus: int = 0
     engines: int = 1
     engines_ms: dict[str, float] = field(default_factory=dict)
-    ledger: WallClockProfile = field(default_factory=WallClockProfile)
+    profile: WallClockProfile = field(default_factory=WallClockProfile)
     frames_setting: str = "sampling.num_frames"
     shards_done: int = 0
     jobs_labelled: int = 0
@@ -82,7 +82,7 @@ class Progress:
             self.stage_ms[stage] = self.stage_ms.get(stage, 0.0) + ms
         for reason, count in report.coverage.items():
             self.coverage[reason] = self.coverage.get(reason, 0) + count
-        set_time_spent(self.ledger.spent_ms)
+        set_time_spent(self.profile.spent_ms)
 
     def sums(self) -> dict[str, Any]:
         """Return the current sums, for `take_over`."""
@@ -128,7 +128,7 @@ class Progress:
 
     def _wall_ms(self) -> dict[str, float]:
         """Return the time by part; with remote engines, their mean replaces the time of this process."""
-        own_ms = self.ledger.spent_ms
+        own_ms = self.profile.spent_ms
         if not self.engines_ms:
             return own_ms
         own_ms.pop(RunPhase.ELSEWHERE, None)

@@ -1,23 +1,29 @@
-"""A run request, and its resolved spec, if it asks questions."""
+"""A run: what was asked for, what was prepared for it, and what it works with."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 from flows.run.parameters import NO_OVERRIDES, SpecOverrides
-from flows.run.spec import make_spec, require_unchanged
-from reelabel.errors import ConfigurationError
 from tasks.domain import RunSpec
-from tasks.model.backend import backend_of
 
 if TYPE_CHECKING:
-    import polars as pl
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
+    import polars as pl
+    from sqlalchemy import Engine
+
+    from flows.run.progress import Progress
     from flows.run.selection import JobSelector
     from infra.settings import DescribeOptions, Settings
-    from tasks.domain import Spec
+    from reelabel.sources.object_store import ObjectStore
+    from tasks.domain import Spec, WallClockProfile
+    from tasks.manifest.table import JobTable
     from tasks.model.identity import ModelCard
+    from tasks.plans.plan import Plan
+    from tasks.results.write import RunKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +60,11 @@ class RunRequest:
         return self.selector.only if self.selector else None
 
     @property
+    def has_questions(self) -> bool:
+        """Whether its jobs have questions, or only videos."""
+        return self.describes is None
+
+    @property
     def questions_base(self) -> RunSpec | None:
         """The earlier spec, if it asks questions."""
         return self.base if isinstance(self.base, RunSpec) else None
@@ -66,26 +77,51 @@ class RunRequest:
         return set() if self.overrides.model is not None else {"model", "frames_as"}
 
 
-def resolve_spec(request: RunRequest, settings: Settings) -> tuple[ModelCard, RunSpec]:
-    """Read the requested model's card, and resolve the spec.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What a run does with its jobs, as far as it can be checked before the run's first row.
 
-    Raises:
-        ModelError: The model cannot be used.
-        ConfigurationError: The options conflict, or the earlier spec cannot be reproduced.
+    Attributes:
+        execute: Executes a plan until it is drained; takes the run, the plan, the run's progress, and the indexes of
+            the plan's shards that had ended before the run joined it.
+        warnings: Without final periods.
     """
-    base = request.questions_base
-    # The spec does not include a folder's path, so a folder other than that in the settings must be named.
-    backend = backend_of(settings)
-    named = request.overrides.model
-    if base and not named and backend.takes_hub_models:
-        named = base.model.name if base.model.revision is not None else settings.model.name
-        if not named:
-            raise ConfigurationError(
-                f"The earlier run's model, {base.model.name}, was a folder; name that folder as the model, or set "
-                "REELABEL_MODEL_NAME."
-            )
-    card = backend.card(named, settings)
-    spec = make_spec(card, settings, request.overrides, base=base)
-    if base:
-        require_unchanged(spec, base, request.kept)
-    return card, spec
+
+    spec: Spec
+    card: ModelCard
+    execute: Execute
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run whose request is valid.
+
+    Attributes:
+        key: Key of its rows.
+        jobs: The manifest's jobs, or those that can be selected.
+        manifest_fingerprint: Version of the manifest that they come from, or an earlier one.
+        profile: What the time since the start of the run was spent on.
+    """
+
+    request: RunRequest
+    key: RunKey
+    prepared: Prepared
+    jobs: JobTable
+    manifest_fingerprint: str
+    settings: Settings = field(repr=False)
+    objects: ObjectStore
+    database: Engine
+    profile: WallClockProfile
+
+    @property
+    def spec(self) -> Spec:
+        """The spec of its rows."""
+        return self.prepared.spec
+
+
+Execute: TypeAlias = "Callable[[Run, Plan, Progress, Sequence[int]], None]"
+# Checks a request against the jobs of its manifest. The profile is charged for a model that is loaded already.
+Prepare: TypeAlias = (
+    "Callable[[RunRequest, Settings, JobTable, Engine, WallClockProfile], AbstractContextManager[Prepared]]"
+)

@@ -16,12 +16,10 @@ from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.domain import DescribeSpec
-from tasks.domain.chunks import split_chunk_id
 from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.pool import video_store
 from tasks.manifest.dataset import dataset_name
 from tasks.results.choose import ChosenJobs, choose_jobs
-from tasks.results.chunks import standing_chunks
 from tasks.results.pending import changed_jobs
 from tasks.results.read import count_labels
 from tasks.results.runs import describe_spec, find_reference, find_run, list_other_specs, read_any_spec
@@ -145,27 +143,8 @@ class JobSelector:
 
     @property
     def only(self) -> pl.Series | None:
-        """Ids of the only jobs that can be selected, also if they are named by a chunk; None if any job can."""
-        if self.selection.names_states or not self.named:
-            return None
-        return pl.Series("job_id", [*self.named, *(split_chunk_id(name)[0] for name in self.named)])
-
-    def named_chunks(self, spec: Spec) -> dict[str, set[int]]:
-        """Return the numbers of the named chunks, by the id of their job; jobs that are also named whole are left out.
-
-        If the spec cuts no jobs, no id names a chunk.
-        """
-        chunks: dict[str, set[int]] = {}
-        for job_id, number in map(split_chunk_id, self.named) if spec.chunk_s is not None else ():
-            if number is not None:
-                chunks.setdefault(job_id, set()).add(number)
-        whole = set(self.named)
-        return {job_id: numbers for job_id, numbers in chunks.items() if job_id not in whole}
-
-    def _named_jobs(self, spec: Spec) -> list[str]:
-        if spec.chunk_s is None:
-            return [*self.named]
-        return list(dict.fromkeys(split_chunk_id(name)[0] for name in self.named))
+        """Ids of the only jobs that can be selected; None if any job can."""
+        return None if self.selection.names_states or not self.named else pl.Series("job_id", self.named)
 
     def resolve(self, jobs: JobTable, spec: Spec) -> ChosenJobs:
         """Select jobs, and also return unknown ids; without an earlier run, by the results under the backfill's spec.
@@ -182,7 +161,7 @@ class JobSelector:
                 self.selection,
                 jobs=jobs,
                 run_id=earlier.run_id,
-                named=[*self._named_jobs(spec), *self._changed(reader, scope, jobs)],
+                named=[*self.named, *self._changed(reader, scope, jobs)],
                 timeout_s=_WHERE_TIMEOUT_S,
             )
             if not len(found.jobs):
@@ -256,72 +235,6 @@ def describe_unknown_ids(unknown: Sequence[str], folder: Path) -> str:
     path = folder.resolve() / "unknown-ids.txt"
     path.write_text("".join(f"{job_id}\n" for job_id in unknown), encoding="utf-8")
     return f"{pluralize(len(unknown), 'job id')} {verb} not in the manifest, such as {shown} (full list: {path})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """The jobs that a run is to answer.
-
-    Attributes:
-        selected: The jobs that are selected, also by a chunk.
-        pending: Those of them that have neither a valid label nor a lasting failure; all of them with `force`.
-        force: Also ask about what has an answer.
-    """
-
-    selected: JobTable
-    pending: JobTable
-    force: bool
-
-    def by_chunks(
-        self, database: Engine, objects: ObjectStore, scope: Scope, spec: Spec, *, selector: JobSelector | None
-    ) -> tuple[dict[str, list[int]], JobTable]:
-        """Choose the chunks to ask about: of failed jobs those without an answer, and those that a backfill names.
-
-        A job whose chunks are about another question or another version of its video, or that was never cut, is asked
-        about as a whole, also if one of its chunks is named.
-
-        Returns:
-            The numbers of the only chunks to ask about, by job id; and the jobs to ask about.
-
-        Raises:
-            ConfigurationError: A named chunk does not exist.
-        """
-        named = selector.named_chunks(spec) if selector else {}
-        if spec.chunk_s is None or (self.force and not named):
-            return {}, self.pending
-        standing = standing_chunks(
-            database,
-            scope,
-            self.selected.chosen(self.pending.here | self.selected.with_ids(named).here),
-            named=named,
-            fingerprints_of=partial(current_fingerprints, objects),
-        )
-        chosen = {} if self.force else {job_id: {*each.unanswered} for job_id, each in standing.items()}
-        for job_id in named.keys() & standing:
-            numbers = _existing(job_id, named[job_id], standing[job_id].count)
-            if self.force:
-                chosen[job_id] = numbers
-            elif not (selector and selector.selection.by_failure):  # else all without an answer are selected as well
-                chosen[job_id] &= numbers
-        whole = self.pending.here & ~self.selected.with_ids(named.keys() & standing).here
-        by_number = self.selected.with_ids([job_id for job_id in named if chosen.get(job_id)])
-        only = {job_id: sorted(numbers) for job_id, numbers in chosen.items() if numbers}
-        return only, self.selected.chosen(whole | by_number.here)
-
-
-def _existing(job_id: str, numbers: set[int], count: int) -> set[int]:
-    """Return numbers of chunks.
-
-    Raises:
-        ConfigurationError: The job has no chunk of such a number.
-    """
-    unknown = min((number for number in numbers if number >= count), default=None)
-    if unknown is not None:
-        raise ConfigurationError(
-            f"{job_id}#{unknown} is not a chunk: {job_id} has {pluralize(count, 'chunk')}, {job_id}#0 to "
-            f"{job_id}#{count - 1}."
-        )
-    return numbers
 
 
 def store_ids(job_ids: Sequence[str], objects: ObjectStore, root: str) -> str:

@@ -35,7 +35,7 @@ def _has_no_sentence(record: logging.LogRecord) -> bool:
 logging.getLogger("prefect.flow_runs").addFilter(_has_no_sentence)
 
 
-def failing_in_a_sentence(
+def fail_with_message(
     function: Callable[Parameters, Result],
 ) -> Callable[Parameters, Result | State[Any]]:
     """Have a flow's function end as Failed with the sentence of its error as the message, or as Cancelled by its user.

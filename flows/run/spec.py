@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
+    from flows.run.request import RunRequest
     from infra.settings import ChunkOptions, ModelSettings, SamplingOptions, SamplingSettings, Settings
     from tasks.model.backend import Backend
     from tasks.model.identity import ModelCard
@@ -190,6 +191,31 @@ def _dense_sampler(options: Mapping[str, Any]) -> str | None:
     if options["sampler"] == "auto" or (options["sampler"] == "keyframes" and options.get("escalate_below")):
         return options.get("dense_sampler") or NATIVE
     return None
+
+
+def resolve_spec(request: RunRequest, settings: Settings) -> tuple[ModelCard, RunSpec]:
+    """Read the requested model's card, and resolve the spec.
+
+    Raises:
+        ModelError: The model cannot be used.
+        ConfigurationError: The options conflict, or the earlier spec cannot be reproduced.
+    """
+    base = request.questions_base
+    # The spec does not include a folder's path, so a folder other than that in the settings must be named.
+    backend = backend_of(settings)
+    named = request.overrides.model
+    if base and not named and backend.takes_hub_models:
+        named = base.model.name if base.model.revision is not None else settings.model.name
+        if not named:
+            raise ConfigurationError(
+                f"The earlier run's model, {base.model.name}, was a folder; name that folder as the model, or set "
+                "REELABEL_MODEL_NAME."
+            )
+    card = backend.card(named, settings)
+    spec = make_spec(card, settings, request.overrides, base=base)
+    if base:
+        require_unchanged(spec, base, request.kept)
+    return card, spec
 
 
 def require_unchanged(spec: RunSpec, base: RunSpec, kept: Collection[str]) -> None:

@@ -49,4 +49,4 @@ def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> 
     infer_views(stream, shown, context, outcome)
     if context.escalate_below is not None:
         escalate(context, outcome, below=context.escalate_below)
-    return AnsweredShard(ended=merge_ended(chunked.cut, outcome, context, fence=0), stage_ms=stage_ms_of(outcome))
+    return AnsweredShard(ended=merge_ended(chunked.cut, outcome, {}, context), stage_ms=stage_ms_of(outcome))

@@ -13,7 +13,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
 from tasks.domain import RunPhase, View, WallClockProfile
 from tasks.model.backend import ConfirmsModel
-from tasks.results.chunks import read_earlier_chunks
+from tasks.results.chunks import read_answered_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
     from reelabel_engine.protocol import Batch
     from tasks.domain import Failure, JobResult, RunSpec
-    from tasks.domain.chunks import CutJob
+    from tasks.domain.chunks import CutShard
     from tasks.model.backend import InferenceBackend, Reply
-    from tasks.results.chunks import EarlierChunks
     from tasks.results.write import ShardWriter
 
 Shown: TypeAlias = tuple[View, ...]  # everything that a job shows, in order
@@ -39,7 +38,7 @@ class AnswerContext:
         batch_bytes: Maximum frame bytes in one group of a shard.
         extractor: Has extracted what is read, and prepares the dense views of escalated jobs.
         escalate_below: Margin below which jobs are escalated; None escalates none.
-        ledger: Wall-clock profile.
+        profile: Wall-clock profile.
     """
 
     spec: RunSpec
@@ -47,10 +46,10 @@ class AnswerContext:
     batch_bytes: int
     extractor: FrameExtractor
     escalate_below: float | None = None
-    ledger: WallClockProfile = field(default_factory=WallClockProfile)
+    profile: WallClockProfile = field(default_factory=WallClockProfile)
 
-    def earlier_chunks(self, jobs: Sequence[CutJob]) -> Mapping[str, EarlierChunks]:  # noqa: ARG002 - of a run
-        """Read the chunks of jobs that are asked about only some of them: outside of a run, none."""
+    def answered_chunks(self, cut: CutShard) -> Mapping[str, JobResult]:  # noqa: ARG002 - of a run
+        """Read the answers about chunks that earlier runs had, by the chunk's id: outside of a run, none."""
         return {}
 
     def ask(self, batch: Batch) -> list[Reply]:
@@ -88,14 +87,9 @@ class InferenceContext(AnswerContext):
             " template. To have the labels all the same, set model.min_choice_mass to 0."
         )
 
-    def earlier_chunks(self, jobs: Sequence[CutJob]) -> Mapping[str, EarlierChunks]:
-        """Read the chunks of jobs that are asked about only some of them.
-
-        Raises:
-            DatabaseUnavailableError: Postgres is unavailable.
-        """
-        run = self.writer.run
-        return read_earlier_chunks(self.writer.engine, run, jobs)
+    def answered_chunks(self, cut: CutShard) -> Mapping[str, JobResult]:
+        """Read the answers about chunks of the jobs that need not be asked for again, by the chunk's id."""
+        return retry_outage(read_answered_chunks, self.writer.engine, self.writer.run, cut)
 
     def ask(self, batch: Batch) -> list[Reply]:
         """Answer a batch, and wait for a server that becomes unavailable; see `answer_through_outages`."""
@@ -118,8 +112,8 @@ class InferenceContext(AnswerContext):
             RunPhase.PREPROCESS: times.starved_ms,
             RunPhase.RESTART: times.restart_ms,
         }
-        self.ledger.split(RunPhase.ANSWER, split_ms)
-        return self.ledger.lap()
+        self.profile.split(RunPhase.ANSWER, split_ms)
+        return self.profile.lap()
 
 
 @dataclass(slots=True, kw_only=True)

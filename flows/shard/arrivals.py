@@ -69,7 +69,7 @@ def group_arrivals(
     """Group what is complete so that its frames fit into one batch; while one is answered, the next one grows."""
     arrivals, consumed = _Arrivals(wanted), 0
     while True:
-        with context.ledger.doing(RunPhase.DECODE):
+        with context.profile.doing(RunPhase.DECODE):
             complete = len(arrivals.complete)
             ready = stream.after(
                 consumed, min_count=_MIN_GROUP - complete, max_wait_s=_MAX_GROUP_WAIT_S, needs_one=not complete

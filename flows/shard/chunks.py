@@ -12,8 +12,7 @@ from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError
 from tasks.domain import Failure, JobResult
-from tasks.domain.chunks import ChunkOutcome, CutShard, cut_job, cut_shard, merge_chunks, split_chunk_id
-from tasks.results.chunks import EarlierChunks
+from tasks.domain.chunks import ChunkOutcome, CutShard, CutVideo, cut_job, cut_shard, merge_chunks
 from tasks.survey.chunks import stated_length_s
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executo
     known = extractor.stat_many(shard.video_uris)
     reader = IndexReader.beside(extractor)
 
-    def length_of(uri: str) -> tuple[ObjectInfo | None, float | JobError]:
+    def length_of(uri: str) -> tuple[ObjectInfo | None, CutVideo | JobError]:
         info = known.get(uri)
         try:
             with failing_alone(f"The look at {redact_uri(uri)}"):
@@ -70,11 +69,11 @@ def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executo
         except JobError as error:
             error.fingerprint = error.fingerprint or (info.fingerprint if info else None)
             return info, error
-        return info, length_s
+        return info, CutVideo(length_s, info.fingerprint if info else None)
 
     seen = dict(zip(jobs, workers.map(in_context(length_of), jobs), strict=True))
     return ChunkedShard(
-        cut_shard(shard, {uri: found for uri, (_, found) in seen.items() if not isinstance(found, JobError)}),
+        cut_shard(shard, {uri: found for uri, (_, found) in seen.items() if isinstance(found, CutVideo)}),
         {uri: found for uri, (_, found) in seen.items() if isinstance(found, JobError)},
         {**known, **{uri: info for uri, (info, _) in seen.items() if info}},
     )
@@ -82,16 +81,11 @@ def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedJobs:
-    """The outcomes of a shard's jobs, each one label or one failure; and of their chunks, those to write.
-
-    Attributes:
-        merged_with: As of `tasks.results.write.EndedShard`.
-    """
+    """The outcomes of a shard's jobs, each one label or one failure; and of their chunks."""
 
     results: Sequence[JobResult]
     failures: Sequence[Failure]
     chunks: Sequence[ChunkOutcome] = ()
-    merged_with: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     def with_refused(self, refused: Mapping[str, Failure]) -> EndedJobs:
         """Return it with failures in place of the outcomes of some jobs, by their ids."""
@@ -102,45 +96,32 @@ class EndedJobs:
         )
 
 
-def merge_ended(cut: CutShard, outcome: ShardOutcome, context: AnswerContext, *, fence: int) -> EndedJobs:
-    """Make one outcome a job of those of its chunks, and of the chunks that were not asked about this time.
-
-    Chunks that were written under a higher fence than that of the shard's lease meanwhile stay.
-
-    Raises:
-        DatabaseUnavailableError: The earlier outcomes of chunks cannot be read.
-    """
+def merge_ended(
+    cut: CutShard, outcome: ShardOutcome, answered: Mapping[str, JobResult], context: AnswerContext
+) -> EndedJobs:
+    """Make one outcome a job of those of its chunks; `answered` are the answers that earlier runs had, by chunk id."""
     rule = context.spec.chunk_rule
     if not cut.jobs or rule is None:
         return EndedJobs(results=outcome.results, failures=outcome.failures)
-    asked: dict[str, dict[int, ChunkOutcome]] = {job_id: {} for job_id in cut.jobs}
-    whole: list[JobResult | Failure] = []
-    answered: list[JobResult | Failure] = [*outcome.results, *outcome.failures]
-    for each in answered:
-        job_id, number = split_chunk_id(each.job.job_id)
-        if number is None or job_id not in cut.jobs:
-            whole.append(each)
-        else:
-            asked[job_id][number] = ChunkOutcome(job=cut.jobs[job_id].job, number=number, outcome=each)
-    kept = [each for each in cut.jobs.values() if each.job.only_chunks is not None]
-    rows = context.earlier_chunks(kept) if kept else {}
-    merged_with: dict[str, Mapping[int, int]] = {}
-    merged: dict[str, JobResult | Failure] = {}
-    for job_id, parts in cut.jobs.items():
-        is_partial, earlier = parts.job.only_chunks is not None, rows.get(job_id, EarlierChunks())
-        ours = {number: chunk for number, chunk in asked[job_id].items() if earlier.fences.get(number, 0) <= fence}
+    known: dict[str, JobResult | Failure] = {**answered}
+    known |= {each.job.job_id: each for each in outcome.results}
+    known |= {each.job.job_id: each for each in outcome.failures}
+    merged: list[JobResult | Failure] = []
+    written: list[ChunkOutcome] = []
+    for parts in cut.jobs.values():
+        chunks: list[ChunkOutcome] = []
         try:
-            with failing_alone(f"Merging the chunks of job {job_id}", stage=InferenceError.stage):
-                merged[job_id] = merge_chunks(parts, earlier.outcomes, ours or asked[job_id], rule)
+            with failing_alone(f"Merging the chunks of job {parts.job.job_id}", stage=InferenceError.stage):
+                for number, part in enumerate(parts.chunks):
+                    chunks.append(ChunkOutcome(job=parts.job, number=number, outcome=known.pop(part.job_id)))
+                merged.append(merge_chunks(parts, chunks, rule))
         except InternalError as error:
-            merged[job_id] = Failure.of(error, parts.job, outcome.index)
-        asked[job_id] = ours if merged[job_id].chunks else {}  # else its outcome follows from none of them
-        if is_partial and asked[job_id]:
-            merged_with[job_id] = earlier.fences
-    ended = [*whole, *merged.values()]
+            merged.append(Failure.of(error, parts.job, outcome.index))
+        if merged[-1].chunks:  # else its outcome follows from none of them
+            written += chunks
+    ended = [*known.values(), *merged]
     return EndedJobs(
         results=[each for each in ended if isinstance(each, JobResult)],
         failures=[each for each in ended if isinstance(each, Failure)],
-        chunks=[chunk for chunks in asked.values() for chunk in chunks.values()],
-        merged_with=merged_with,
+        chunks=written,
     )

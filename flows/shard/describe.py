@@ -12,16 +12,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from prefect import task
+from prefect.cache_policies import NO_CACHE
 
 from flows.shard.metrics import record_descriptions, shard_in_progress
 from flows.shard.queue import shard_logged
 from flows.shard.report import ShardReport
 from flows.shard.retry import await_recovery, retry_faults
-from flows.shard.tasks import SHARD_TASK, log_failures
+from flows.shard.tasks import log_failures
 from infra.database.connect import require_writes
 from infra.errors import EngineLostError, LeaseLostError
 from infra.logs import in_context
-from reelabel.errors import InternalError, JobError, StoreUnavailableError
+from reelabel.errors import InternalError, JobError, StoreUnavailableError, TransientError
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
 from tasks.description.describer import NOTHING_KEPT
@@ -30,10 +31,9 @@ from tasks.domain import Failure, RunPhase, WallClockProfile
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
-    from typing import TypeVar
+    from typing import TypeAlias, TypeVar
 
     from flows.shard.queue import LeasedShard
-    from reelabel.errors import TransientError
     from reelabel.sources.object_store import ObjectInfo
     from tasks.description.described import DescribedVideo
     from tasks.description.describer import KeptShard, VideoDescriber
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from tasks.plans.lease import Lease
     from tasks.results.write import ShardWriter
 
-    Described = TypeVar("Described", bound=DescribedVideo | None)
+    Described: TypeAlias = ShardReport | LeaseLostError | TransientError
+    Video = TypeVar("Video", bound=DescribedVideo | None)
 
 _LOG = logging.getLogger("reelabel")
 
@@ -56,7 +57,7 @@ class DescriptionContext:
         towers: Embed their frames.
         writer: Writes the rows of shards.
         workers: Threads, each of which describes a video.
-        ledger: Wall-clock profile.
+        profile: Wall-clock profile.
         gpus: Returns how many GPUs the towers hold.
         spent_ms: Milliseconds so far that `RunPhase.DECODE` is made of.
     """
@@ -65,61 +66,36 @@ class DescriptionContext:
     towers: EmbeddingBackend
     writer: ShardWriter
     workers: Executor
-    ledger: WallClockProfile = field(default_factory=WallClockProfile)
+    profile: WallClockProfile = field(default_factory=WallClockProfile)
     gpus: Callable[[], int] = int
     spent_ms: Counter[RunPhase] = field(default_factory=Counter, repr=False)
 
     def lap(self) -> dict[str, float]:
         """Return milliseconds by part since the last lap."""
-        self.ledger.split(RunPhase.DECODE, dict(self.spent_ms))
-        return self.ledger.lap()
+        self.profile.split(RunPhase.DECODE, dict(self.spent_ms))
+        return self.profile.lap()
 
 
-@dataclass(frozen=True, slots=True)
-class ShardGroup:
-    """Shards that one task describes, one after another.
-
-    Attributes:
-        shards: The shards.
-        ended: What came of those that have ended, by the token of their lease.
-    """
-
-    shards: tuple[LeasedShard, ...]
-    ended: dict[int, ShardReport | LeaseLostError] = field(default_factory=dict, repr=False)
-
-    @property
-    def name(self) -> str:
-        """Their indexes."""
-        return ", ".join(str(each.lease.shard_index) for each in self.shards)
-
-    def begun(self) -> tuple[LeasedShard, ...]:
-        """Return the shards that have ended, and the one at which the task has failed."""
-        return self.shards[: len(self.ended) + 1]
-
-    def not_begun(self) -> tuple[LeasedShard, ...]:
-        """Return the shards after the one at which the task has failed."""
-        return self.shards[len(self.ended) + 1 :]
-
-
-@task(task_run_name="describe-shard-{name}", **SHARD_TASK)
+@task(task_run_name="describe-shard-{name}", cache_policy=NO_CACHE, persist_result=False)
 def describe_shards(
     name: str,  # noqa: ARG001
-    group: ShardGroup,
+    shards: Sequence[LeasedShard],
     context: DescriptionContext,
-) -> None:
-    """Describe shards, and write the rows of the jobs and the end of each in one transaction.
+) -> list[Described]:
+    """Describe shards one after another; return the report of each, or why it has none.
 
-    A bad video fails its own jobs, not the shard. Safe to run again: shards that have ended are skipped, and videos
-    that are embedded are not embedded again.
+    A bad video fails its own jobs alone. The rows of a shard's jobs and its end are written in one transaction.
     """
-    for leased in group.shards:
-        if leased.lease.token in group.ended:
-            continue
-        with shard_logged(leased, None):
-            try:
-                group.ended[leased.lease.token] = describe_shard(leased.shard, leased.lease, context)
-            except LeaseLostError as error:
-                group.ended[leased.lease.token] = error
+    return [_describe_leased(leased, context) for leased in shards]
+
+
+def _describe_leased(leased: LeasedShard, context: DescriptionContext) -> Described:
+    describe = partial(describe_shard, leased.shard, leased.lease, context)
+    with shard_logged(leased, None):
+        try:
+            return retry_faults(describe, lambda: None)  # which waits for services itself
+        except (LeaseLostError, TransientError) as error:
+            return error
 
 
 def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> ShardReport:
@@ -136,7 +112,7 @@ def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> S
     }
     with shard_in_progress("infer"), await_recovery(services):
         began_s = time.time()
-        with context.ledger.doing(RunPhase.DECODE):
+        with context.profile.doing(RunPhase.DECODE):
             known = extractor.stat_many(shard.video_uris)
             kept = NOTHING_KEPT
             with suppress(InternalError), failing_alone("The search for what is kept of the videos"):
@@ -150,14 +126,14 @@ def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> S
         report = _report(shard, described, failures, kept_ms=kept.read_ms, between_s=(began_s, time.time()))
         context.spent_ms.update(_phases(described) + Counter({RunPhase.CACHE_READ: round(kept.read_ms)}))
         started = time.perf_counter()
-        with context.ledger.doing(RunPhase.DATABASE):
+        with context.profile.doing(RunPhase.DATABASE):
             lap_ms = context.lap()
             stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus()}
             write = partial(context.writer.write, (), failures, descriptions=described, lease=lease, report=stored)
             try:
                 refused = retry_faults(write, partial(require_writes, context.writer.engine))
             except BaseException:
-                context.ledger.give_back(lap_ms)
+                context.profile.give_back(lap_ms)
                 raise
         if refused:
             described = [each for each in described if each.job.job_id not in refused]
@@ -191,7 +167,7 @@ def _describe_all(
     return [each.result() if isinstance(each, Future) else each for each in ended]
 
 
-def _failing(job: Job, shard_index: int, describe: Callable[[], Described]) -> Described | Failure:
+def _failing(job: Job, shard_index: int, describe: Callable[[], Video]) -> Video | Failure:
     """Describe a job's video; return its failure if it cannot be."""
     try:
         with failing_alone(f"The description of {redact_uri(job.video_uri)}"):

@@ -52,7 +52,7 @@ class ViewStream:
         """Return the stream of a shard whose extraction has ended."""
         stream = cls()
         stream._outcomes = dict(extracted.outcomes)
-        stream._cut = ChunkedShard(cut_shard(extracted.shard, extracted.lengths_s))
+        stream._cut = ChunkedShard(cut_shard(extracted.shard, extracted.cut_videos))
         stream.end(extracted)
         return stream
 
@@ -138,7 +138,7 @@ def extract_views(
     `chunked` is the shard with its jobs cut; None cuts none.
     """
     began_s = time.time()
-    faults, lengths_s = (chunked.faults, chunked.cut.lengths_s) if chunked else ({}, {})
+    faults, cut_videos = (chunked.faults, chunked.cut.videos) if chunked else ({}, {})
     known = chunked.known if chunked and chunked.known is not None else extractor.stat_many(shard.video_uris)
 
     def prepare(view: View) -> tuple[ExtractedVideo | JobError, float]:
@@ -157,7 +157,7 @@ def extract_views(
         outcomes=dict(zip(views, (outcome for outcome, _ in outcomes), strict=True)),
         spent_ms=_spent_ms(outcomes),
         between_s=(began_s, time.time()),
-        lengths_s=lengths_s,
+        cut_videos=cut_videos,
     )
 
 

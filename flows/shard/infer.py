@@ -103,7 +103,7 @@ def escalate(context: AnswerContext, shard_outcome: ShardOutcome, *, below: floa
     second_outcome = ShardOutcome(index=shard_outcome.index)
     if uncertain:
         shard, stream = Shard(index=shard_outcome.index, jobs=uncertain), ViewStream()
-        with context.ledger.doing(RunPhase.DECODE), ThreadPoolExecutor(_MAX_CONCURRENT_READS) as workers:
+        with context.profile.doing(RunPhase.DECODE), ThreadPoolExecutor(_MAX_CONCURRENT_READS) as workers:
             stream.end(extract_views(shard, views, context.extractor, workers=workers, stream=stream))
         infer_views(stream, by_views, context, second_outcome)
     shard_outcome.read_ms |= second_outcome.read_ms
@@ -135,7 +135,7 @@ def _infer_group(
     files = {view.name: data for view, (_, data) in read.items() if isinstance(data, bytes)}
     for asked in _batches(usable, context.spec, shard_outcome):
         go_on()
-        with context.ledger.doing(RunPhase.ANSWER):
+        with context.profile.doing(RunPhase.ANSWER):
             replies = _ask([question for _, _, question in asked], files, context.ask)
         for (views, job, _), reply in zip(asked, replies, strict=True):
             with _failing_alone(job, shard_outcome):
@@ -233,7 +233,7 @@ def _read_group(
 ) -> dict[View, tuple[ExtractedVideo, bytes | JobError]]:
     """Read frame files concurrently; return each or its error, and its video, which may have been extracted again."""
     read: dict[View, tuple[ExtractedVideo, bytes | JobError]] = {}
-    with context.ledger.doing(RunPhase.CACHE_READ):
+    with context.profile.doing(RunPhase.CACHE_READ):
         outcomes = (map if len(group) == 1 else readers.map)(in_context(partial(_read, context)), group, group.values())
         for view, (video, outcome, read_ms) in zip(group, outcomes, strict=True):
             shard_outcome.read_ms[view] = shard_outcome.read_ms.get(view, 0.0) + read_ms

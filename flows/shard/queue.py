@@ -128,7 +128,7 @@ class ShardQueue:
                 leased_s = time.monotonic()
             if leased:
                 continue
-            if retry_outage(partial(self.has_ended, time.monotonic() - leased_s)):
+            if retry_outage(self.has_ended, time.monotonic() - leased_s):
                 return
             yield None
             time.sleep(_POLL_S)
@@ -159,12 +159,12 @@ class ShardQueue:
 
     def _lease_next(self, plan: Plan) -> LeasedShard | None:
         if self.max_pending:
-            waiting = retry_outage(partial(count_extracted, self.database, plan.plan_id))
+            waiting = retry_outage(count_extracted, self.database, plan.plan_id)
             if waiting >= self.max_pending:
                 self._is_paused = True
                 return None
         # If the response to a claim is lost, nobody renews the lease, and another worker gets the shard.
-        while lease := retry_outage(partial(self.keeper.claim, plan.plan_id, self.work)):
+        while lease := retry_outage(self.keeper.claim, plan.plan_id, self.work):
             with index_logged(plan.plan_id, plan.run_id, lease.shard_index, stage=self._stage):
                 if lease.attempts >= MAX_ATTEMPTS:
                     self._give_up(lease)
@@ -177,7 +177,7 @@ class ShardQueue:
             read = partial(read_shard, self.objects, plan.plan_uri, lease.shard_index, seal=self.seal)
             return retry_faults(read, partial(self.objects.reach, [plan.plan_uri]))
         except PlanLostError as error:
-            retry_outage(partial(close_plan, self.database, plan.plan_id, state="dropped"))
+            retry_outage(close_plan, self.database, plan.plan_id, state="dropped")
             if not self.skip_lost_plans:
                 raise
             get_run_logger().warning("%s", error.message)
@@ -194,11 +194,11 @@ class ShardQueue:
         if is_hopeless or self._failures_in_row == _MAX_FAILURES_IN_ROW:
             raise error
         get_run_logger().warning("Released shard %s: %s", lease.shard_index, error.message)
-        retry_outage(partial(self.keeper.release, lease, message=error.message))
+        retry_outage(self.keeper.release, lease, message=error.message)
 
     def _give_up(self, lease: Lease) -> None:
         message = f"Given up after {lease.attempts} attempts. {lease.message}"
         get_run_logger().error("Shard %s: %s", lease.shard_index, message)
         with suppress(LeaseLostError):  # another worker has it, or its plan was dropped
-            retry_outage(partial(finish_alone, self.database, lease, state="failed", message=message))
+            retry_outage(finish_alone, self.database, lease, state="failed", message=message)
         self.keeper.forget(lease)

@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain, repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from infra.embedded import full_disk_behind, full_disk_named
 from infra.logs import IS_OUTAGE
@@ -16,10 +16,8 @@ from reelabel.errors import TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from typing import TypeVar
-
-    Result = TypeVar("Result")
-
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 RETRY_DELAYS_S = (2.0, 10.0, 30.0)
 # Long enough for a Postgres failover, or for a model server to load again.
@@ -28,7 +26,7 @@ OUTAGE_S = 600.0
 _ENDING: ContextVar[threading.Event] = ContextVar("ending")
 
 
-def retry_outage(call: Callable[[], Result]) -> Result:
+def retry_outage(call: Callable[Arguments, Result], *arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
     """Call an idempotent function, and retry with growing delays while a service is unavailable.
 
     Raises:
@@ -39,7 +37,7 @@ def retry_outage(call: Callable[[], Result]) -> Result:
     delays_s = chain(RETRY_DELAYS_S, repeat(RETRY_DELAYS_S[-1]))
     while True:
         try:
-            return call()
+            return call(*arguments, **options)
         except TransientError as error:
             if error.retries_exhausted:
                 raise
@@ -61,6 +59,8 @@ def retry_faults(call: Callable[[], Result], check_service: Callable[[], object]
         try:
             return call()
         except TransientError as error:
+            if error.retries_exhausted:
+                raise
             retry_outage(check_service)
             if not _log_and_wait(error, delay_s):
                 raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -99,10 +99,10 @@ class ServedPlans:
 
     def spec_of(self, plan: Plan) -> RunSpec:
         """Return the spec of a plan."""
-        return retry_outage(partial(_read_spec, self.database, plan.spec_id))
+        return retry_outage(_read_spec, self.database, plan.spec_id)
 
     def _is_readable(self, plan: Plan) -> bool:
-        if plan.kind == "describe" or retry_outage(partial(describes, self.database, plan.spec_id)):
+        if plan.kind == "describe" or retry_outage(describes, self.database, plan.spec_id):
             return False  # its run describes its videos itself
         try:
             self.spec_of(plan)

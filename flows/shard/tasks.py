@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
@@ -21,7 +20,6 @@ from flows.shard.metrics import record_results, shard_in_progress
 from flows.shard.report import make_shard_report
 from flows.shard.retry import RETRY_DELAYS_S, await_recovery, is_ending, retry_faults
 from infra.database.connect import require_writes
-from infra.errors import ChunksOutdatedError
 from infra.logs import IS_OUTAGE
 from reelabel.errors import DiskFullError, StoreUnavailableError, TransientError
 from tasks.domain import RunPhase, group_by_views
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from flows.shard.report import ShardReport
     from reelabel.frames.extractor import FrameExtractor
     from tasks.domain import Failure, Shard, View
-    from tasks.domain.chunks import CutShard
     from tasks.plans.extracted import ExtractedShard
     from tasks.plans.lease import Lease
     from tasks.results.write import RunKey
@@ -115,10 +112,12 @@ def infer_shard(
     outcome = ShardOutcome(index=index)
     check_stores = partial(context.extractor.check_stores, shard.video_uris)
     with shard_in_progress("infer"), await_recovery({StoreUnavailableError: check_stores}):
-        with context.ledger.doing(RunPhase.DECODE):
+        with context.profile.doing(RunPhase.DECODE):
             cut = stream.wait_for_jobs()
         if cut is not None:
-            infer_views(stream, group_by_views(cut.shard.jobs, context.spec.sampling), context, outcome)
+            answered = context.answered_chunks(cut)
+            asked = [job for job in cut.shard.jobs if job.job_id not in answered]
+            infer_views(stream, group_by_views(asked, context.spec.sampling), context, outcome)
         extracted = stream.extracted
         if cut is None or extracted is None:
             return None
@@ -127,13 +126,15 @@ def infer_shard(
         context.check_meaning(outcome.results)
         context.confirm_model()
         started = time.perf_counter()
-        with context.ledger.doing(RunPhase.DATABASE):
+        with context.profile.doing(RunPhase.DATABASE):
             lap_ms = context.lap()
             facts = {"wall_ms": lap_ms, "gpus": context.gpus}
             try:
-                ended, report = _write(cut, extracted, outcome, context, lease=lease, facts=facts)
+                ended = merge_ended(cut, outcome, answered, context)
+                report = make_shard_report(extracted, outcome, ended, context.spec.sampling)
+                ended, report = _write(ended, report, context, lease=lease, facts=facts)
             except BaseException:
-                context.ledger.give_back(lap_ms)  # to be charged to the next attempt or shard
+                context.profile.give_back(lap_ms)  # to be charged to the next attempt or shard
                 raise
     write_ms = (time.perf_counter() - started) * 1e3
     _record_results(ended, outcome.read_ms, context.writer.run, write_ms=write_ms)
@@ -141,36 +142,23 @@ def infer_shard(
 
 
 def _write(
-    cut: CutShard,
-    extracted: ExtractedShard,
-    outcome: ShardOutcome,
-    context: InferenceContext,
-    *,
-    lease: Lease,
-    facts: dict[str, Any],
+    ended: EndedJobs, report: ShardReport, context: InferenceContext, *, lease: Lease, facts: dict[str, Any]
 ) -> tuple[EndedJobs, ShardReport]:
-    """Write what a shard's jobs ended with, and its report with some more facts."""
-
-    def attempt() -> tuple[EndedJobs, ShardReport]:
-        ended = merge_ended(cut, outcome, context, fence=lease.token)
-        report = make_shard_report(extracted, outcome, ended, context.spec.sampling)
-        refused = context.writer.write(
-            ended.results,
-            ended.failures,
-            chunks=ended.chunks,
-            merged_with=ended.merged_with,
-            lease=lease,
-            report=asdict(report) | facts,
-        )
-        if refused:
-            ended = ended.with_refused(refused)
-            report = replace(report, labels=len(ended.results), failures=len(ended.failures))
-        return ended, report
-
-    while True:
-        with suppress(ChunksOutdatedError):
-            # Retried, so that computed answers are not lost.
-            return retry_faults(attempt, partial(require_writes, context.writer.engine))
+    """Write what a shard's jobs ended with, and its report with some more facts; return both as written."""
+    write = partial(
+        context.writer.write,
+        ended.results,
+        ended.failures,
+        chunks=ended.chunks,
+        lease=lease,
+        report=asdict(report) | facts,
+    )
+    # Retried, so that computed answers are not lost.
+    refused = retry_faults(write, partial(require_writes, context.writer.engine))
+    if refused:
+        ended = ended.with_refused(refused)
+        report = replace(report, labels=len(ended.results), failures=len(ended.failures))
+    return ended, report
 
 
 def _record_results(ended: EndedJobs, read_ms: Mapping[View, float], run: RunKey, *, write_ms: float) -> None:

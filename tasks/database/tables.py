@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from _typeshed import DataclassInstance
+    from sqlalchemy.engine.mock import MockConnection
     from sqlalchemy.types import TypeEngine
 
     Kind = type[TypeEngine[Any]] | TypeEngine[Any]
@@ -364,7 +365,7 @@ SHARD = Table(
     comment="Each shard is leased to one worker at a time.",
 )
 # Rows are updated often: with half of each page free, Postgres can keep new versions of a row on the same page.
-event.listen(SHARD, "after_create", DDL("ALTER TABLE reelabel.shard SET (fillfactor = 50)"))
+event.listen(SHARD, "after_create", DDL("ALTER TABLE reelabel.shard SET (fillfactor = 50)"))  # type: ignore[no-untyped-call]
 
 WORKER = Table(
     "worker",
@@ -454,6 +455,8 @@ LIVE_QUERY = Table(
 def schema_sql() -> str:
     """Return the statements that create all tables."""
     statements: list[str] = []
-    engine = create_mock_engine("postgresql+psycopg://", lambda ddl, *_: statements.append(f"{ddl.compile(engine)};"))
+    engine: MockConnection = create_mock_engine(
+        "postgresql+psycopg://", lambda ddl, *_: statements.append(f"{ddl.compile(engine)};")
+    )
     METADATA.create_all(engine, checkfirst=False)
     return "\n".join(statements)

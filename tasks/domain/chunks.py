@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.errors import VideoChangedError, VideoTooLargeError
 from reelabel.record import merge_records
@@ -67,12 +67,6 @@ class CutJob:
     job: Job
     chunks: tuple[Job, ...]
 
-    @property
-    def asked(self) -> tuple[Job, ...]:
-        """The jobs to ask about: its chunks, or those of them that are wanted, or the job itself."""
-        only = self.job.only_chunks
-        return tuple(self.chunks[number] for number in only) if only else self.chunks or (self.job,)
-
 
 def cut_job(job: Job, length_s: float | None) -> CutJob:
     """Cut a job by its `chunk_s`; without a length, it is left as it is.
@@ -83,9 +77,8 @@ def cut_job(job: Job, length_s: float | None) -> CutJob:
     if job.chunk_s is None or length_s is None:
         return CutJob(job=job, chunks=())
     segments = cut_segment(Segment.of(job.start_s, job.end_s), length_s=length_s, chunk_s=job.chunk_s)
-    only = tuple(number for number in job.only_chunks or () if number < len(segments)) or None
     return CutJob(
-        job=replace(job, only_chunks=only),  # of another video in the meantime, which may be shorter, all are asked
+        job=job,
         chunks=tuple(
             replace(
                 job,
@@ -93,11 +86,18 @@ def cut_job(job: Job, length_s: float | None) -> CutJob:
                 start_s=segment.start_s,
                 end_s=segment.end_s,
                 chunk_s=None,
-                only_chunks=None,
+                asks_again=False,
             )
             for number, segment in enumerate(segments)
         ),
     )
+
+
+class CutVideo(NamedTuple):
+    """A video whose jobs are cut: its length in seconds, and its version."""
+
+    length_s: float
+    fingerprint: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,27 +107,27 @@ class CutShard:
     Attributes:
         shard: Its jobs as they are asked: chunks, and jobs that are not cut.
         jobs: The jobs that were cut, by id.
-        lengths_s: Length in seconds of each video whose jobs were cut.
+        videos: The videos whose jobs were cut, by URI.
     """
 
     shard: Shard
     jobs: Mapping[str, CutJob] = field(repr=False)
-    lengths_s: Mapping[str, float] = field(repr=False)
+    videos: Mapping[str, CutVideo] = field(repr=False)
 
 
-def cut_shard(shard: Shard, lengths_s: Mapping[str, float]) -> CutShard:
-    """Cut the jobs of a shard, by the lengths in seconds of their videos; jobs on others are left as they are.
+def cut_shard(shard: Shard, videos: Mapping[str, CutVideo]) -> CutShard:
+    """Cut the jobs of a shard, by the lengths of their videos; jobs on others are left as they are.
 
     Raises:
         VideoTooLargeError: A job would be more than `MAX_CHUNKS`.
     """
-    if not lengths_s:
-        return CutShard(shard=shard, jobs={}, lengths_s={})
-    cut = [cut_job(job, lengths_s.get(job.video_uri)) for job in shard.jobs]
+    if not videos:
+        return CutShard(shard=shard, jobs={}, videos={})
+    cut = [cut_job(job, videos[job.video_uri].length_s if job.video_uri in videos else None) for job in shard.jobs]
     return CutShard(
-        shard=replace(shard, jobs=tuple(asked for each in cut for asked in each.asked)),
+        shard=replace(shard, jobs=tuple(asked for each in cut for asked in each.chunks or (each.job,))),
         jobs={each.job.job_id: each for each in cut if each.chunks},
-        lengths_s=lengths_s,
+        videos=videos,
     )
 
 
@@ -152,21 +152,17 @@ class ChunkOutcome:
         return outcome.provenance.fingerprint if isinstance(outcome, JobResult) else outcome.source_fingerprint
 
 
-def merge_chunks(
-    cut: CutJob, earlier: Mapping[int, ChunkOutcome], asked: Mapping[int, ChunkOutcome], rule: str
-) -> JobResult | Failure:
-    """Make one outcome of those of a job's chunks: those of an earlier time, and those that were asked about now.
+def merge_chunks(cut: CutJob, outcomes: Sequence[ChunkOutcome], rule: str) -> JobResult | Failure:
+    """Make one outcome of those of all chunks of a job, in their order.
 
     It is a label if every chunk has an answer, or if the others cannot change it any more; otherwise a failure. If the
-    chunks are not all there, or are about different versions of the video, the failure follows from none of them.
+    chunks are about different versions of the video, the failure follows from none of them.
     """
-    known = {**earlier, **asked}
-    outcomes = [known[number] for number in range(len(cut.chunks)) if number in known]
     results = [each.outcome for each in outcomes if isinstance(each.outcome, JobResult)]
     failures = [each for each in outcomes if isinstance(each.outcome, Failure)]
     counts = ChunkCounts(total=len(cut.chunks), answered=len(results))
-    if len(outcomes) < counts.total or len({result.provenance.fingerprint for result in results}) > 1:
-        return _changed(cut.job, asked)
+    if len({result.provenance.fingerprint for result in results}) > 1:
+        return _changed(cut.job, outcomes)
     if not results:
         return _undecided(cut, failures, rule, counts)
     answers = [result.answer for result in results]
@@ -201,15 +197,15 @@ def _merge_orders(answers: Iterable[Answer]) -> OrderBias | None:
     )
 
 
-def _changed(job: Job, asked: Mapping[int, ChunkOutcome]) -> Failure:
-    fingerprints = [each.fingerprint for each in asked.values() if each.fingerprint]
+def _changed(job: Job, outcomes: Sequence[ChunkOutcome]) -> Failure:
+    fingerprints = [each.fingerprint for each in outcomes if each.fingerprint]
     return Failure(
         job=job,
         stage=Stage.FETCH,
         code=VideoChangedError.code,
         message="Its chunks were answered about different versions of the video; ask about all of them again: "
         f"reelabel backfill --ids {job.job_id}",
-        shard_index=next(iter(asked.values())).outcome.shard_index,
+        shard_index=outcomes[0].outcome.shard_index,
         source_fingerprint=fingerprints[-1] if fingerprints else None,
     )
 

@@ -45,7 +45,7 @@ class Job:
         subtask: A finer grouping.
         media: The videos and images in the order shown, if there is more than one video; None for one video.
         chunk_s: Seconds of a chunk, if the plan cuts the job into chunks; see `tasks.domain.chunks`.
-        only_chunks: Numbers of the only chunks to ask about, if the others keep their answers; None asks about all.
+        asks_again: Whether chunks that have an answer are asked about again.
     """
 
     job_id: str
@@ -63,7 +63,7 @@ class Job:
     subtask: str | None = None
     media: tuple[Medium, ...] | None = None
     chunk_s: float | None = None
-    only_chunks: tuple[int, ...] | None = None
+    asks_again: bool = False
 
     @property
     def texts(self) -> tuple[str, ...]:

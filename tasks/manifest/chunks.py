@@ -12,7 +12,7 @@ from tasks.domain.chunks import MARK
 from tasks.manifest.rejects import VIOLATIONS, find_violations, list_violations, shorten_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator
 
     from tasks.domain import RunSpec
     from tasks.manifest.table import JobTable
@@ -42,13 +42,7 @@ def require_cuttable(jobs: JobTable, spec: RunSpec, *, manifest: str) -> None:
         raise ManifestError(f"{manifest} cannot be cut into chunks:", shorten_list(list_violations(found)))
 
 
-def with_chunks(
-    parts: Iterable[pl.DataFrame], chunk_s: float, only: Mapping[str, Sequence[int]]
-) -> Iterator[pl.DataFrame]:
-    """Add the columns by which jobs are cut; `only` has the numbers of the only chunks to ask about, by job id."""
-    named = pl.DataFrame(
-        {"job_id": [*only], "only_chunks": [[*numbers] for numbers in only.values()]},
-        schema={"job_id": pl.String, "only_chunks": pl.List(pl.Int32)},
-    )
+def with_chunks(parts: Iterable[pl.DataFrame], chunk_s: float, *, asks_again: bool) -> Iterator[pl.DataFrame]:
+    """Add the columns by which jobs are cut, and by which chunks with an answer are asked about again."""
     for part in parts:
-        yield part.join(named, on="job_id", how="left", maintain_order="left").with_columns(chunk_s=pl.lit(chunk_s))
+        yield part.with_columns(chunk_s=pl.lit(chunk_s), asks_again=pl.lit(asks_again))

@@ -54,10 +54,9 @@ def rows_to_jobs(frame: pl.DataFrame) -> list[Job]:
 
 def job_of(row: Mapping[str, Any]) -> Job:
     """Convert a row, by column, to a job."""
-    media, only = row.get("media"), row.get("only_chunks")
+    media = row.get("media")
     shown = media and tuple(Medium(medium["kind"], medium["uri"]) for medium in media)
-    only_chunks = None if only is None else tuple(only)
-    return Job(**{**row, "choices": tuple(row["choices"] or ()), "media": shown, "only_chunks": only_chunks})
+    return Job(**{**row, "choices": tuple(row["choices"] or ()), "media": shown})
 
 
 def _digest(job: Job) -> str | None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
 SHARDS_PER_FILE = 256
-_COLUMNS = JOB_COLUMNS | {"chunk_s": pl.Float64(), "only_chunks": pl.List(pl.Int32())}
+_COLUMNS = JOB_COLUMNS | {"chunk_s": pl.Float64(), "asks_again": pl.Boolean()}
 # Of large types: videos inlined as data: URIs may exceed 2 GiB together.
 PLAN_SCHEMA = pl.DataFrame(schema=_COLUMNS).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
 # Prompts and choices repeat. Zstandard would compress better, but is much slower to write.

@@ -25,6 +25,7 @@ from reelabel.frames.provenance import FrameProvenance
 from reelabel.sampling.passes import sampling_of_pass, sampling_shown
 from reelabel.segment import Segment
 from tasks.domain import RunPhase, Shard, View
+from tasks.domain.chunks import CutVideo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,14 +44,14 @@ class ExtractedShard:
         outcomes: The extracted video, or the error, by view.
         spent_ms: Milliseconds by phase, summed over the videos.
         between_s: Start and end, as Unix time in seconds.
-        lengths_s: Length in seconds of each video whose jobs were cut into chunks.
+        cut_videos: The videos whose jobs were cut into chunks, by URI.
     """
 
     shard: Shard
     outcomes: dict[View, ExtractedVideo | JobError] = field(repr=False)
     spent_ms: dict[RunPhase, float]
     between_s: tuple[float, float]
-    lengths_s: Mapping[str, float] = field(default_factory=dict, repr=False)
+    cut_videos: Mapping[str, CutVideo] = field(default_factory=dict, repr=False)
 
 
 def write_extracted(objects: ObjectStore, plan_uri: str, extracted: ExtractedShard, *, seal: Seal) -> None:
@@ -65,8 +66,8 @@ def write_extracted(objects: ObjectStore, plan_uri: str, extracted: ExtractedSha
         {"video": index_of[view.video_uri], "view": view[1:], **_packed(outcome)}
         for view, outcome in extracted.outcomes.items()
     ]
-    lengths_s = [[index_of[uri], length_s] for uri, length_s in extracted.lengths_s.items()]
-    found = {"views": views, "spent_ms": extracted.spent_ms, "between_s": extracted.between_s, "lengths_s": lengths_s}
+    cut = [[index_of[uri], *video] for uri, video in extracted.cut_videos.items()]
+    found = {"views": views, "spent_ms": extracted.spent_ms, "between_s": extracted.between_s, "cut_videos": cut}
     text = json.dumps(found)
     uri = _uri_of(plan_uri, extracted.shard.index)
     objects.replace(uri, seal.wrap(uri, text.encode()))
@@ -110,7 +111,7 @@ def _unpacked(found: dict[str, Any], shard: Shard, sampling: Sampling) -> Extrac
         outcomes={view: _outcome(view, sampling, **packed) for view, packed in views.items()},
         spent_ms={RunPhase(name): ms for name, ms in found["spent_ms"].items()},
         between_s=(found["between_s"][0], found["between_s"][1]),
-        lengths_s={uris[at]: length_s for at, length_s in found["lengths_s"]},
+        cut_videos={uris[at]: CutVideo(*video) for at, *video in found["cut_videos"]},
     )
 
 

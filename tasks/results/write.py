@@ -8,14 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import attrgetter
 from threading import Lock
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from psycopg.errors import ForeignKeyViolation
 from sqlalchemy import delete, func, insert, literal, select, text
 
 from infra.database.connect import database_errors
-from infra.errors import ChunksOutdatedError
 from reelabel.errors import InternalError, ReelabelError, TransientError, VideoChangedError
 from reelabel.record import names_of, reader_of, values_of
 from reelabel.unexpected import failing_alone
@@ -26,7 +24,7 @@ from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RESULT_HISTORY
 from tasks.database.temp_table import array_literal, copy_rows
 from tasks.domain import MAX_JOBS, Answer, ChunkCounts, Failure, FirstAnswer, OrderBias
 from tasks.plans.lease import finish
-from tasks.results.chunks import read_fences, replace_chunks
+from tasks.results.chunks import replace_chunks
 from tasks.results.descriptions import write_descriptions
 
 if TYPE_CHECKING:
@@ -78,15 +76,12 @@ class EndedShard:
         descriptions: Descriptions, of a shard that asks no questions.
         lease: Lease of the shard; None outside of a plan, which counts as older than every lease.
         report: Report of the shard, for its row.
-        chunks: The chunks that were asked about, of the jobs that were cut.
-        merged_with: Of jobs of which only some chunks were asked about, the fences of all rows of chunks that their
-            outcome follows from, by job id and number.
+        chunks: All chunks of the jobs that were cut.
     """
 
     results: Sequence[JobResult]
     failures: Sequence[Failure]
     chunks: Sequence[ChunkOutcome] = ()
-    merged_with: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     descriptions: Sequence[DescribedVideo] = ()
     lease: Lease | None = None
     report: dict[str, Any] | None = None
@@ -108,7 +103,6 @@ class EndedShard:
             results=[each for each in self.results if each.job.job_id in job_ids],
             failures=[each for each in self.failures if each.job.job_id in job_ids],
             chunks=[each for each in self.chunks if each.job.job_id in job_ids],
-            merged_with={job_id: fences for job_id, fences in self.merged_with.items() if job_id in job_ids},
             descriptions=[each for each in self.descriptions if each.job.job_id in job_ids],
             lease=None,
         )
@@ -126,8 +120,8 @@ def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -
 
     A job has one label, or one description, or one failure: the new row replaces the old one, and a replaced label is
     kept in the history. Two exceptions: a failure does not replace a label for the same question about the same video,
-    or about a video that cannot be reached; and no row replaces one that was written under a newer lease. Where only
-    some chunks of a job were asked about, that holds for each chunk, and the job's row follows from all of them.
+    or about a video that cannot be reached; and no row replaces one that was written under a newer lease. A job
+    that was cut is written together with all of its chunks.
 
     Idempotent, except that a failure counts its attempts.
 
@@ -138,7 +132,6 @@ def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -
 
     Raises:
         LeaseLostError: Another worker holds one of the shards; nothing was written.
-        ChunksOutdatedError: Chunks of a job were written after they were merged; nothing was written.
         DatabaseUnavailableError: Nothing was written.
     """
     with database_errors(), engine.begin() as connection:
@@ -165,8 +158,6 @@ def _refused(engine: Engine, run: RunKey, shard: EndedShard) -> dict[str, Failur
                     _write(connection, run, [shard.only({job_id})])
             except InternalError as error:
                 refused[job_id] = Failure.of(error, outcome.job, outcome.shard_index)
-            except ChunksOutdatedError:
-                pass  # found out again when all of them are written
             finally:
                 connection.rollback()
     return refused
@@ -178,15 +169,8 @@ def _finish(connection: Connection, shard: EndedShard) -> bool:
 
 def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) -> None:
     current = _CurrentRows.locked(connection, run, [each.job.job_id for shard in shards for each in shard.outcomes])
-    merged_with = {job_id: fences for shard in shards for job_id, fences in shard.merged_with.items()}
-    _require_unchanged(connection, run, merged_with)
-
-    def with_fence(outcome: Outcome, fence: int) -> tuple[Outcome, int]:
-        is_merged = outcome.job.job_id in merged_with  # with rows of a newer lease, perhaps
-        return outcome, max(fence, current.newest.get(outcome.job.job_id, 0)) if is_merged else fence
-
-    results = [with_fence(result, shard.fence) for shard in shards for result in shard.results]
-    failures = [with_fence(current.counted(each), shard.fence) for shard in shards for each in shard.failures]
+    results = [(result, shard.fence) for shard in shards for result in shard.results]
+    failures = [(current.counted(each), shard.fence) for shard in shards for each in shard.failures]
     videos = [(video, shard.fence) for shard in shards for video in shard.descriptions]
     labelled = [(result, fence) for result, fence in results if current.newest.get(result.job.job_id, 0) <= fence]
     described = [(video, fence) for video, fence in videos if current.newest.get(video.job.job_id, 0) <= fence]
@@ -200,9 +184,9 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) ->
     _drop(connection, FAILURE, run, current.failures.keys() & ended)
     shared = {name: getattr(run, name) for name in _SHARED}
     chunks = [(chunk, shard.fence) for shard in shards for chunk in shard.chunks if chunk.job.job_id in ended]
-    kept = merged_with.keys() | {each.job.job_id for each, _ in recorded if each.job.only_chunks and each.chunks}
-    cut = current.cut | {chunk.job.job_id for chunk, _ in chunks}
-    replace_chunks(connection, chunks, replaced=(cut & ended) - kept, shared=shared)
+    cut = {chunk.job.job_id for chunk, _ in chunks}
+    kept = {each.job.job_id for each, _ in recorded if each.chunks} - cut
+    replace_chunks(connection, chunks, replaced=((current.cut | cut) & ended) - kept, shared=shared)
     if labelled:
         rows = ((fence, *_result_row(result)) for result, fence in labelled)
         kind: type = type(labelled[0][0].provenance)
@@ -213,16 +197,6 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) ->
     if recorded:
         rows = ((fence, *_failure_row(each, attempts=1 + current.attempts_of(each.job))) for each, fence in recorded)
         copy_rows(connection, FAILURE, _FAILURE_COLUMNS, rows, shared=shared)
-
-
-def _require_unchanged(connection: Connection, run: RunKey, merged_with: Mapping[str, Mapping[int, int]]) -> None:
-    """Make sure that the chunks of locked jobs are those that the jobs' outcomes follow from.
-
-    Raises:
-        ChunksOutdatedError: They are not.
-    """
-    if merged_with and read_fences(connection, run, merged_with) != merged_with:
-        raise ChunksOutdatedError("Another run wrote chunks of a job while this one merged them; merge them again.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +236,7 @@ class _CurrentRows:
     def counted(self, failure: Failure) -> Failure:
         """Return a failure with the counts of the chunks that stay: the job's video is not to be had at the moment."""
         before = self.failures.get(failure.job.job_id)
-        if failure.chunks or not failure.job.only_chunks or before is None or not before.chunks:
+        if failure.chunks or failure.job.chunk_s is None or before is None or not before.chunks_answered:
             return failure
         if before.job_digest != failure.job.digest or failure.code == VideoChangedError.code:
             return failure
@@ -362,7 +336,6 @@ class ShardWriter:
         lease: Lease | None = None,
         report: dict[str, Any] | None = None,
         chunks: Sequence[ChunkOutcome] = (),
-        merged_with: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
         descriptions: Sequence[DescribedVideo] = (),
     ) -> dict[str, Failure]:
         """Write the outcomes of a shard's jobs, and mark it as done; see `write_shards`.
@@ -374,7 +347,6 @@ class ShardWriter:
 
         Raises:
             LeaseLostError: Another worker holds the shard; nothing of it was written.
-            ChunksOutdatedError: Chunks of a job were written after they were merged; nothing of it was written.
             DatabaseUnavailableError: Nothing of it was written.
         """
         done = Future[dict[str, Failure]]()
@@ -382,7 +354,6 @@ class ShardWriter:
             results=results,
             failures=failures,
             chunks=chunks,
-            merged_with=merged_with,
             descriptions=descriptions,
             lease=lease,
             report=report,

@@ -9,7 +9,16 @@ from reelabel.errors import VideoTooLargeError
 from reelabel.segment import WHOLE, Segment, select_segment
 from tasks.domain import OrderBias, Shard, Stage
 from tasks.domain.chunk_rule import check_rule, judge
-from tasks.domain.chunks import MAX_CHUNKS, ChunkOutcome, cut_job, cut_segment, cut_shard, merge_chunks, split_chunk_id
+from tasks.domain.chunks import (
+    MAX_CHUNKS,
+    ChunkOutcome,
+    CutVideo,
+    cut_job,
+    cut_segment,
+    cut_shard,
+    merge_chunks,
+    split_chunk_id,
+)
 from tasks.domain.outcome import FirstAnswer
 from tests.results.rows import failure, job, result
 
@@ -76,22 +85,14 @@ def test_the_id_of_a_chunk_names_its_job_and_its_number(text, parts):
     assert split_chunk_id(text) == parts
 
 
-def test_a_shard_asks_about_chunks_about_named_ones_only_and_about_jobs_that_cannot_be_cut():
-    film, named = job("film", chunk_s=60), job("named", chunk_s=60, only_chunks=(1,))
-    shard = Shard(index=0, jobs=(film, named, job("broken", chunk_s=60)))
+def test_a_shard_asks_about_chunks_and_about_jobs_that_cannot_be_cut():
+    shard = Shard(index=0, jobs=(job("film", chunk_s=60), job("broken", chunk_s=60)))
 
-    cut = cut_shard(shard, {"film.mp4": 120, "named.mp4": 200})
+    cut = cut_shard(shard, {"film.mp4": CutVideo(120, "e1")})
 
-    assert [each.job_id for each in cut.shard.jobs] == ["film#0", "film#1", "named#1", "broken"]
-    assert cut.jobs.keys() == {"film", "named"}
-    assert all(each.chunk_s is None for each in cut.shard.jobs[:3])
-
-
-@pytest.mark.parametrize("number", [2, 7])
-def test_a_named_chunk_of_a_video_that_became_shorter_stands_for_all(number):
-    cut = cut_job(job("film", chunk_s=60, only_chunks=(number,)), 120)
-
-    assert [each.job_id for each in cut.asked] == ["film#0", "film#1"]
+    assert [each.job_id for each in cut.shard.jobs] == ["film#0", "film#1", "broken"]
+    assert cut.jobs.keys() == {"film"}
+    assert all(each.chunk_s is None for each in cut.shard.jobs[:2])
 
 
 @pytest.mark.parametrize("text", ["most", "any", "any:", ""])
@@ -170,10 +171,8 @@ def outcome(film, number, ending):
     return ChunkOutcome(job=film.job, number=number, outcome=replace(ending, job=film.chunks[number]))
 
 
-def merged(film, *endings, rule="majority", earlier=()):
-    known = {number: outcome(film, number, ending) for number, ending in enumerate(endings) if ending}
-    before = {number: outcome(film, number, ending) for number, ending in earlier}
-    return merge_chunks(film, before, known, rule)
+def merged(film, *endings, rule="majority"):
+    return merge_chunks(film, [outcome(film, number, ending) for number, ending in enumerate(endings)], rule)
 
 
 def test_the_row_of_a_job_sums_what_its_chunks_cost_and_tells_how_many_there_are(film):
@@ -238,29 +237,8 @@ def test_a_job_whose_only_chunk_failed_has_the_failure_as_it_is():
     assert merged(film, failure(film.job, message="It hangs.")).message == "It hangs."
 
 
-def test_named_chunks_are_merged_with_the_earlier_outcomes_of_the_others(film):
-    before = [(0, result(film.job)), (2, result(film.job))]
-
-    assert merged(film, None, result(film.job), earlier=before).chunks.answered == 3
-
-
-def test_a_chunk_that_is_asked_about_again_counts_by_its_new_answer(film):
-    yes = replace(result(film.job, (0.9, 0.1)), answer=replace(result(film.job, (0.9, 0.1)).answer, choice_index=0))
-    before = [(0, result(film.job)), (1, yes), (2, result(film.job))]
-
-    assert merged(film, None, result(film.job), earlier=before, rule="any:yes").label == "no"
-
-
-def test_chunks_that_are_not_all_there_make_no_answer(film):
-    row = merged(film, result(film.job), result(film.job))
-
-    assert (row.code, row.chunks) == ("video_changed", None)
-
-
 def test_chunks_of_different_versions_of_a_video_never_make_one_answer(film):
-    before = [(0, result(film.job)), (2, result(film.job))]
-
-    row = merged(film, None, result(film.job, fingerprint="e2"), earlier=before)
+    row = merged(film, result(film.job), result(film.job), result(film.job, fingerprint="e2"))
 
     assert (row.code, row.source_fingerprint, row.chunks) == ("video_changed", "e2", None)
     assert "reelabel backfill --ids film" in row.message

@@ -24,53 +24,53 @@ def ledger_of(*instants_s):
 def test_the_parts_add_up_to_the_whole_whatever_happens(begin_s, done, made_of):
     waits_s = [wait_s for _, before_s, during_s in done for wait_s in (before_s, during_s)]
     instants = list(accumulate([begin_s, *waits_s, 0.0]))
-    ledger = ledger_of(*instants)
+    profile = ledger_of(*instants)
 
     for part, _, _ in done:
-        with ledger.doing(part):
+        with profile.doing(part):
             pass
     for part, parts in made_of.items():
-        ledger.split(part, parts)
+        profile.split(part, parts)
 
-    spent_ms = ledger.spent_ms
+    spent_ms = profile.spent_ms
     whole_ms = (instants[-1] - begin_s) * 1e3
     assert sum(spent_ms.values()) == pytest.approx(whole_ms, rel=1e-9, abs=1e-3)
     assert all(ms > 0 for ms in spent_ms.values())
 
 
 def test_time_is_charged_to_the_stage_nearest_to_the_engine():
-    ledger = ledger_of(0, 1, 3, 6, 10, 15)
+    profile = ledger_of(0, 1, 3, 6, 10, 15)
 
-    with ledger.doing(RunPhase.DATABASE), ledger.doing(RunPhase.ANSWER):  # from 1 to 10, and from 3 to 6
+    with profile.doing(RunPhase.DATABASE), profile.doing(RunPhase.ANSWER):  # from 1 to 10, and from 3 to 6
         pass
 
-    assert ledger.spent_ms == {"schedule": 6000, "database": 6000, "answer": 3000}
+    assert profile.spent_ms == {"schedule": 6000, "database": 6000, "answer": 3000}
 
 
 def test_a_model_that_is_loaded_while_a_run_is_set_up_counts_as_its_start():
-    ledger = ledger_of(0, 0, 2, 7, 8, 8)
+    profile = ledger_of(0, 0, 2, 7, 8, 8)
 
-    with ledger.doing(RunPhase.SETUP), ledger.doing(RunPhase.LOAD):  # from 0 to 8, and from 2 to 7
+    with profile.doing(RunPhase.SETUP), profile.doing(RunPhase.LOAD):  # from 0 to 8, and from 2 to 7
         pass
 
-    assert ledger.spent_ms == {"setup": 3000, "engine start": 5000}
+    assert profile.spent_ms == {"setup": 3000, "engine start": 5000}
 
 
 def test_a_part_is_divided_among_its_components():
-    ledger = ledger_of(0, 0, 1, 1)
+    profile = ledger_of(0, 0, 1, 1)
 
-    with ledger.doing(RunPhase.DECODE):
-        ledger.split(RunPhase.DECODE, {RunPhase.FETCH: 1000, RunPhase.DECODE: 3000})
+    with profile.doing(RunPhase.DECODE):
+        profile.split(RunPhase.DECODE, {RunPhase.FETCH: 1000, RunPhase.DECODE: 3000})
 
-    assert ledger.spent_ms == {"fetch": 250, "decode": 750}
+    assert profile.spent_ms == {"fetch": 250, "decode": 750}
 
 
 def test_threads_doing_the_same_thing_are_charged_once():
-    ledger = WallClockProfile()
+    profile = WallClockProfile()
     gate = threading.Barrier(4)
 
     def answer():
-        with ledger.doing(RunPhase.ANSWER):
+        with profile.doing(RunPhase.ANSWER):
             gate.wait()
             gate.wait()
 
@@ -78,8 +78,8 @@ def test_threads_doing_the_same_thing_are_charged_once():
     for thread in threads:
         thread.start()
     gate.wait()
-    before_ms = ledger.spent_ms
-    after_ms = ledger.spent_ms
+    before_ms = profile.spent_ms
+    after_ms = profile.spent_ms
     gate.wait()
     for thread in threads:
         thread.join()
@@ -90,14 +90,14 @@ def test_threads_doing_the_same_thing_are_charged_once():
 
 
 def test_laps_add_up_to_the_time_spent():
-    ledger = ledger_of(*range(0, 50, 5))
+    profile = ledger_of(*range(0, 50, 5))
 
     laps = []
     for part in (RunPhase.DECODE, RunPhase.ANSWER, RunPhase.DECODE):
-        with ledger.doing(part):
+        with profile.doing(part):
             pass
-        ledger.split(RunPhase.ANSWER, {RunPhase.ANSWER: 1, RunPhase.PREPROCESS: len(laps)})
-        laps.append(ledger.lap())
+        profile.split(RunPhase.ANSWER, {RunPhase.ANSWER: 1, RunPhase.PREPROCESS: len(laps)})
+        laps.append(profile.lap())
 
     sums = {name: sum(lap.get(name, 0.0) for lap in laps) for lap in laps for name in lap}
     assert sums == pytest.approx(
@@ -111,15 +111,15 @@ def test_laps_add_up_to_the_time_spent():
 
 
 def test_a_returned_lap_is_part_of_the_next_one():
-    ledger = ledger_of(*range(0, 40, 5))
-    with ledger.doing(RunPhase.DECODE):
+    profile = ledger_of(*range(0, 40, 5))
+    with profile.doing(RunPhase.DECODE):
         pass
 
-    lost_ms = ledger.lap()
-    ledger.give_back(lost_ms)
-    with ledger.doing(RunPhase.ANSWER):
+    lost_ms = profile.lap()
+    profile.give_back(lost_ms)
+    with profile.doing(RunPhase.ANSWER):
         pass
-    lap_ms = ledger.lap()
+    lap_ms = profile.lap()
 
     assert lost_ms == {RunPhase.SCHEDULE: 10_000, RunPhase.DECODE: 5_000}
     assert lap_ms == {RunPhase.SCHEDULE: 20_000, RunPhase.DECODE: 5_000, RunPhase.ANSWER: 5_000}

@@ -117,44 +117,10 @@ def test_chunks_are_listed_with_their_places(reelabel):
     assert chunk["frames_used"] > 0 < chunk["decode_ms"]
 
 
-def test_a_named_chunk_is_asked_about_alone_and_its_job_follows(reelabel, engine, films):
-    before = dict(rows(engine, CHUNK, "chunk", "run_id"))
-    chosen = ["backfill", "--manifest", films, "--dataset", "films"]
-
-    foretold = [reelabel(*chosen, "--ids", "film#2", "--dry-run", *force).stdout for force in ([], ["--force"])]
-    assert "Would answer 0 jobs" in foretold[0]
-    assert "Would answer 1 job on 1 video" in foretold[1]
-    standing = reelabel(*chosen, "--ids", "film#2")
-    forced = reelabel(*chosen, "--ids", "film#2", "--force")
-    unknown = reelabel(*chosen, "--ids", "film#9", "--force")
-
-    assert "already ended" in standing.stdout, standing.stderr
-    assert "1 label, 0 failures" in forced.stdout, forced.stderr
-    assert "film#9 is not a chunk: film has 4 chunks, film#0 to film#3" in " ".join(unknown.stderr.split())
-    after = {
-        chunk: run_id for job_id, chunk, run_id in rows(engine, CHUNK, "job_id", "chunk", "run_id") if job_id == "film"
-    }
-    assert after[2] not in before.values()
-    assert {after[number] for number in (0, 1, 3)} <= set(before.values())
-    assert [row.label for row in rows(engine, RESULT, "job_id", "label") if row.job_id == "film"] == ["red"]
-
-
-def test_a_failed_chunk_is_asked_about_again_without_force(reelabel, engine, films):
-    where = (CHUNK.c.dataset == "films") & (CHUNK.c.job_id == "other") & (CHUNK.c.chunk == 1)
-    with engine.begin() as connection:
-        connection.execute(update(CHUNK).where(where).values(**NO_ANSWER))
-
-    run = reelabel("backfill", "--manifest", films, "--dataset", "films", "--ids", "other#1,other#0")
-
-    assert "1 label, 0 failures" in run.stdout, run.stderr
-    with engine.connect() as connection:
-        assert connection.execute(select(CHUNK.c.label).where(where)).scalar_one() == "blue"
-
-
 def test_a_failed_job_is_asked_about_its_chunks_without_an_answer_alone(reelabel, engine, films):
     of_film = (CHUNK.c.dataset == "films") & (CHUNK.c.job_id == "film")
     with engine.begin() as connection:
-        before = dict(connection.execute(select(CHUNK.c.chunk, CHUNK.c.created_at).where(of_film)).tuples().all())
+        before = dict(connection.execute(select(CHUNK.c.chunk, CHUNK.c.inference_ms).where(of_film)).tuples().all())
         connection.execute(update(CHUNK).where(of_film & (CHUNK.c.chunk == 2)).values(**NO_ANSWER))
         row = connection.execute(delete(RESULT).where(RESULT.c.job_id == "film").returning(RESULT)).mappings().one()
         names = ("dataset", "job_id", "spec_id", "job_digest", "source_fingerprint", "chunks", "run_id", "shard_index")
@@ -166,7 +132,7 @@ def test_a_failed_job_is_asked_about_its_chunks_without_an_answer_alone(reelabel
 
     assert "1 label, 0 failures" in run.stdout, run.stderr
     with engine.connect() as connection:
-        after = dict(connection.execute(select(CHUNK.c.chunk, CHUNK.c.created_at).where(of_film)).tuples().all())
+        after = dict(connection.execute(select(CHUNK.c.chunk, CHUNK.c.inference_ms).where(of_film)).tuples().all())
     assert [number for number in after if after[number] != before[number]] == [2]
     assert [row.label for row in rows(engine, RESULT, "job_id", "label") if row.job_id == "film"] == ["red"]
 

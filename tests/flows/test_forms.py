@@ -22,7 +22,7 @@ from flows.classify import classify
 from flows.cli.runs.run import run_flow_here
 from flows.evaluate import evaluate
 from flows.run.names import TAG
-from flows.run.sentence import failing_in_a_sentence
+from flows.run.sentence import fail_with_message
 from flows.schedule.deploy import deploy_flows
 from flows.schedule.form import form_of
 from flows.survey import survey
@@ -131,12 +131,12 @@ def test_messages_of_flows_name_no_option_of_the_command_line():
 
 def test_a_flow_that_is_stopped_is_cancelled_and_so_is_the_one_that_called_it(client):
     @prefect.flow(validate_parameters=False)
-    @failing_in_a_sentence
+    @fail_with_message
     def stopped():
         raise KeyboardInterrupt
 
     @prefect.flow(validate_parameters=False)
-    @failing_in_a_sentence
+    @fail_with_message
     def calling():
         stopped()
 
@@ -152,7 +152,7 @@ def test_a_flow_that_is_stopped_is_cancelled_and_so_is_the_one_that_called_it(cl
 @pytest.mark.parametrize("deployed", [False, True], ids=["of a command", "deployed"])
 def test_sigterm_cancels_a_command_and_crashes_what_is_deployed(client, deployed):
     @prefect.flow(validate_parameters=False)
-    @failing_in_a_sentence
+    @fail_with_message
     def ended():
         raise TerminationSignal(signal.SIGTERM)
 
@@ -174,7 +174,7 @@ def test_sigterm_cancels_a_command_and_crashes_what_is_deployed(client, deployed
 
 def test_the_log_of_a_worker_holds_the_sentence_of_a_failed_run_and_no_traceback(client):
     @prefect.flow(validate_parameters=False)
-    @failing_in_a_sentence
+    @fail_with_message
     def failing():
         raise ConfigurationError("The sentence.")
 

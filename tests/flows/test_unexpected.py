@@ -183,7 +183,7 @@ OPTIONS = {"mark": MARK, "seed": SEED, "boundaries": BOUNDARIES, "aside": ASIDE}
 @pytest.mark.parametrize("trials", TRIALS)
 @pytest.mark.parametrize(
     ("mark", "options"),
-    [("video", {}), ("member", {}), ("question", {}), ("video", {"chunk_s": 2.0})],
+    [("video", {}), ("member", {}), ("question", {}), ("video", {"chunk_s": 2.0, "asks_again": True})],
     ids=["video", "member", "question", "chunks"],
 )
 def test_a_run_loses_one_question(folder, make_extractor, mark, options, trials):

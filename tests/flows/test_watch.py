@@ -18,9 +18,9 @@ from prefect.flow_engine import run_flow
 from prefect.states import Cancelled, Pending
 from sqlalchemy import delete, select
 
-from flows.run.arrival import ARRIVED, broken_manifest_told
+from flows.run.flow_run import ARRIVED, write_error_file
 from flows.run.names import on_demand
-from flows.run.sentence import failing_in_a_sentence
+from flows.run.sentence import fail_with_message
 from flows.schedule.deploy import deploy_flows
 from flows.watch import start_new_runs, watch
 from infra.database.connect import connected
@@ -172,9 +172,9 @@ def test_the_faults_of_a_manifest_are_written_beside_it_until_it_is_valid(object
     manifest = f"{folder}/a.parquet"
 
     @flow(validate_parameters=False)
-    @failing_in_a_sentence
+    @fail_with_message
     def run(fault: str | None = None):
-        with broken_manifest_told(manifest, prefect_services):
+        with write_error_file(manifest, prefect_services):
             if fault:
                 raise ManifestError(fault)
         return "done"

@@ -14,6 +14,7 @@ from reelabel.seal import NO_KEY, Seal
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase, Shard, View
+from tasks.domain.chunks import CutVideo
 from tasks.plans.extracted import ExtractedShard, read_extracted, write_extracted
 from tests.results.rows import PROVENANCE, job
 
@@ -59,7 +60,7 @@ def test_the_stored_outcome_of_an_extraction_is_read_back_completely(tmp_path):
         outcomes=prepared | faults,
         spent_ms={RunPhase.FETCH: 1.5, RunPhase.DECODE: 2.0},
         between_s=(1000.5, 1004.0),
-        lengths_s={"b.mp4": 9.5},
+        cut_videos={"b.mp4": CutVideo(9.5, "e1")},
     )
     plan_uri = f"file://{tmp_path}/p"
 
@@ -68,7 +69,7 @@ def test_the_stored_outcome_of_an_extraction_is_read_back_completely(tmp_path):
 
     assert (found.shard, found.spent_ms) == (shard, extracted.spent_ms)
     assert {view: found.outcomes[view] for view in prepared} == prepared
-    assert (found.between_s, found.lengths_s) == ((1000.5, 1004.0), {"b.mp4": 9.5})
+    assert (found.between_s, found.cut_videos) == ((1000.5, 1004.0), {"b.mp4": (9.5, "e1")})
     for view, fault in faults.items():
         said = found.outcomes[view]
         assert type(said) is type(fault)

@@ -5,15 +5,13 @@ from uuid import uuid4
 
 import polars as pl
 import pytest
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, select
 
-from reelabel.sources.object_store import ObjectStore
 from tasks.database.scope import Scope
 from tasks.database.tables import CHUNK, FAILURE, RESULT
-from tasks.domain.chunks import ChunkOutcome, cut_job, merge_chunks
-from tasks.manifest.table import open_jobs
+from tasks.domain.chunks import ChunkOutcome, CutShard, CutVideo, cut_job, merge_chunks
 from tasks.results.audit import audit_jobs
-from tasks.results.chunks import ChunksOfJob, EarlierChunks, read_earlier_chunks, standing_chunks
+from tasks.results.chunks import read_answered_chunks
 from tasks.results.read import read_chunks
 from tasks.results.runs import open_run
 from tasks.results.write import RunKey, ShardWriter
@@ -35,17 +33,21 @@ def film(name="film", length_s=180, **changed):
     return cut_job(job(name, chunk_s=60, **changed), length_s)
 
 
-def write(db, run, cut, endings, *, rule="majority", earlier=EarlierChunks()):  # noqa: B008 - never changed
-    """Write the outcomes of some chunks, by number, and what follows from them."""
-    asked = {
-        number: ChunkOutcome(job=cut.job, number=number, outcome=replace(ending, job=cut.chunks[number]))
-        for number, ending in endings.items()
-    }
-    row = merge_chunks(cut, earlier.outcomes, asked, rule)
+def write(db, run, cut, endings, *, rule="majority"):
+    """Write the outcomes of the chunks, by number, and what follows from them."""
+    outcomes = [
+        ChunkOutcome(job=cut.job, number=number, outcome=replace(endings[number], job=part))
+        for number, part in enumerate(cut.chunks)
+    ]
+    row = merge_chunks(cut, outcomes, rule)
     is_label = hasattr(row, "answer")
-    merged_with = {cut.job.job_id: earlier.fences} if cut.job.only_chunks and row.chunks else {}
-    chunks = [*asked.values()] if row.chunks else []
-    ShardWriter(db, run).write([row] * is_label, [row] * (not is_label), chunks=chunks, merged_with=merged_with)
+    ShardWriter(db, run).write([row] * is_label, [row] * (not is_label), chunks=outcomes if row.chunks else [])
+
+
+def answered(db, cut, fingerprint="e1"):
+    """Read the answers that a shard with a job need not ask for again."""
+    videos = {cut.job.video_uri: CutVideo(180, fingerprint)}
+    return read_answered_chunks(db, SCOPE, CutShard(shard=None, jobs={cut.job.job_id: cut}, videos=videos))
 
 
 def rows(db, *columns):
@@ -86,7 +88,7 @@ def test_a_job_that_is_asked_again_leaves_no_chunk_of_before(db, run):
     assert counts(db, FAILURE) == [(2, 0)]
 
 
-def test_a_job_that_fails_as_a_whole_has_no_chunks_left(db, run):
+def test_a_job_that_fails_as_a_whole_leaves_no_chunks_without_an_answer(db, run):
     write(db, run, film(), dict.fromkeys(range(3), failure(job("a"))))
 
     ShardWriter(db, run).write([], [failure(film().job, code="video_missing")])
@@ -102,99 +104,38 @@ def test_a_failure_that_does_not_replace_a_valid_label_leaves_its_chunks_as_well
     assert rows(db, "label") == [("no",)] * 3
 
 
-def test_a_named_chunk_alone_is_replaced_and_the_row_follows_from_all(db, run):
-    write(db, run, film("other"), dict.fromkeys(range(3), result(job("a"))))
-    write(db, run, film(), {0: result(job("a")), 1: failure(job("a")), 2: failure(job("a"))})
-    again = film(only_chunks=(1,))
-    earlier = read_earlier_chunks(db, SCOPE, [again])["film"]
-
-    write(db, run, again, {1: result(job("a"), (0.1, 0.9))}, earlier=earlier)
-
-    assert rows(db, "job_id", "chunk", "margin")[:3] == [
-        ("film", 0, 0.5),
-        ("film", 1, pytest.approx(0.8)),
-        ("film", 2, None),
-    ]
-    names = pl.concat(read_chunks(db, SCOPE))["chunk_id"].to_list()
-    assert names == [f"{name}#{number}" for name in ("film", "other") for number in range(3)]
-    assert counts(db, RESULT) == [(3, 3), (3, 2)]
-    assert counts(db, FAILURE) == []
-
-
-def test_outcomes_come_back_as_they_were_written_except_those_to_another_question(db, run):
+def test_answers_come_back_as_they_were_written_and_failures_do_not(db, run):
     endings = {
         0: result(job("a"), (0.4, 0.6), frames_used=7, coverage="few"),
         1: failure(job("a")),
         2: result(job("a")),
     }
+    write(db, run, film("other"), dict.fromkeys(range(3), result(job("a"))))
     write(db, run, film(), endings, rule="any:yes")
 
-    found = read_earlier_chunks(db, SCOPE, [film()])["film"]
+    found = answered(db, film())
 
-    for number, ending in endings.items():
-        assert found.outcomes[number].outcome == replace(ending, job=film().chunks[number])
-    for other in (film(prompt="Another?"), cut_job(job("film", chunk_s=30), 180)):
-        unusable = read_earlier_chunks(db, SCOPE, [other])["film"]
-        assert unusable.outcomes.keys() <= set()
-        assert unusable.fences == {0: 0, 1: 0, 2: 0}
+    assert found == {f"film#{number}": replace(endings[number], job=film().chunks[number]) for number in (0, 2)}
+    names = pl.concat(read_chunks(db, SCOPE))["chunk_id"].to_list()
+    assert names == [f"{name}#{number}" for name in ("film", "other") for number in range(3)]
 
 
-@pytest.fixture
-def standing(db, tmp_path):
-    """Return a function that finds the chunks that need not be asked about again, of a manifest's jobs."""
+def test_answers_to_another_question_or_about_another_part_or_version_are_asked_for_again(db, run):
+    write(db, run, film(), dict.fromkeys(range(3), result(job("a"))))
 
-    def standing(*jobs, named=(), now="e1"):
-        rows = [{"job_id": each.job_id, "video_uri": each.video_uri, "prompt": each.prompt} for each in jobs]
-        pl.DataFrame([row | {"choices": ["yes", "no"]} for row in rows]).write_parquet(tmp_path / "m.parquet")
-        with open_jobs(str(tmp_path / "m.parquet"), ObjectStore()) as table:
-            look_up = lambda uris: [now] * len(uris)  # noqa: E731
-            return standing_chunks(db, SCOPE, table, named=named, fingerprints_of=look_up)
-
-    return standing
-
-
-def test_of_a_failed_job_the_chunks_without_an_answer_are_found(db, run, standing):
-    partial = {0: result(job("a")), 1: failure(job("a")), 2: result(job("a"))}
-    write(db, run, film(), partial, rule="any:yes")
-    write(db, run, film("hopeless"), dict.fromkeys(range(3), failure(job("a"))))
-    write(db, run, film("decided"), partial)
-
-    jobs = [job(name) for name in ("film", "hopeless", "decided", "new")]
-    assert standing(*jobs) == {"film": ChunksOfJob(count=3, unanswered=(1,))}
-    assert standing(*jobs, now=None) == standing(*jobs)  # removed: not another version
-    assert standing(*jobs, named=["hopeless", "decided", "new"]) == {
-        "film": ChunksOfJob(count=3, unanswered=(1,)),
-        "hopeless": ChunksOfJob(count=3, unanswered=(0, 1, 2)),
-        "decided": ChunksOfJob(count=3, unanswered=(1,)),
-    }
-
-
-def test_chunks_about_another_question_or_version_or_that_are_not_all_there_do_not_stand(db, run, standing):
-    write(db, run, film(), {0: result(job("a")), 1: failure(job("a")), 2: result(job("a"))}, rule="any:yes")
-
-    assert standing(job("film"))
-    assert standing(job("film", prompt="Another?"), named=["film"]) == {}
-    assert standing(job("film"), named=["film"], now="e2") == {}
-    for name, value in (("source_fingerprint", "e2"), ("job_digest", "~")):
-        changed, before = update(CHUNK).where(CHUNK.c.chunk == 2), select(CHUNK.c[name]).where(CHUNK.c.chunk == 2)
-        with db.begin() as connection:
-            told = connection.execute(before).scalar_one()
-            connection.execute(changed.values({name: value}))
-        assert standing(job("film"), named=["film"]) == {}
-        with db.begin() as connection:
-            connection.execute(changed.values({name: told}))
-    assert standing(job("film"))
-    with db.begin() as connection:
-        connection.execute(delete(CHUNK).where(CHUNK.c.chunk == 0))
-    assert standing(job("film"), named=["film"]) == {}
+    assert answered(db, film()).keys() == {"film#0", "film#1", "film#2"}
+    assert answered(db, film(prompt="Another?")) == {}
+    assert answered(db, cut_job(job("film", chunk_s=30), 180)) == {}
+    assert answered(db, film(length_s=120)).keys() == {"film#0"}  # the next one now reaches to the end
+    assert answered(db, film(), fingerprint="e2") == {}
+    assert answered(db, film(asks_again=True)) == {}
 
 
 def test_a_video_that_was_replaced_leaves_a_failure_and_no_chunks(db, run):
     write(db, run, film(), dict.fromkeys(range(3), result(job("a"))))
-    again = film(length_s=120, only_chunks=(1,))
-    earlier = read_earlier_chunks(db, SCOPE, [again])["film"]
+    again = film(length_s=120)
 
-    write(db, run, again, {1: result(job("a"), fingerprint="e2")}, earlier=earlier)
+    write(db, run, again, {0: result(job("a")), 1: result(job("a"), fingerprint="e2")})
 
     assert (counts(db, FAILURE), counts(db, RESULT), rows(db, "chunk")) == ([(None, None)], [], [])
     assert audit_jobs(db, SCOPE, jobs=[again.job]).is_reconciled
@@ -211,15 +152,13 @@ def test_an_audit_of_a_job_that_lost_a_chunk_says_how_to_ask_again(db, run):
     assert found.endswith("such as film; ask about them again with `reelabel backfill --ids ... --force`.")
 
 
-def test_a_video_that_is_gone_for_a_while_costs_no_answers(db, run, standing):
+def test_a_video_that_is_gone_for_a_while_costs_no_answers(db, run):
     write(db, run, film(), {0: result(job("a")), 1: failure(job("a")), 2: result(job("a"))}, rule="any:yes")
 
-    ShardWriter(db, run).write([], [failure(film(only_chunks=(1,)).job, code="video_missing")])
+    ShardWriter(db, run).write([], [failure(film().job, code="video_missing")])
 
     assert counts(db, FAILURE) == [(3, 2)]
-    assert standing(job("film")) == {"film": ChunksOfJob(count=3, unanswered=(1,))}
-    ShardWriter(db, run).write([], [failure(film().job, code="video_missing")])
-    assert rows(db, "chunk") == []
+    assert answered(db, film()).keys() == {"film#0", "film#2"}
 
 
 @pytest.mark.parametrize(
@@ -234,31 +173,26 @@ def test_a_failure_about_something_else_than_the_chunks_tells_of_none(db, run, a
     broken = replace(failure(job("a")), source_fingerprint="e1")
     write(db, run, film(), {0: result(job("a")), 1: broken, 2: result(job("a"))}, rule="any:yes")
 
-    failed = replace(failure(film(only_chunks=(1,), **about).job, code="no_frames"), **changed)
+    failed = replace(failure(film(**about).job, code="no_frames"), **changed)
     ShardWriter(db, run).write([], [failed])
 
     assert (counts(db, FAILURE), rows(db, "chunk")) == ([(None, None)], [])
 
 
 @pytest.mark.parametrize("other", [{"dataset": "e"}, {"spec_id": UNCUT.spec_id}], ids=["dataset", "spec"])
-def test_chunks_of_another_dataset_or_spec_stay_and_count_for_nothing(db, run, standing, other):
+def test_chunks_of_another_dataset_or_spec_stay_and_count_for_nothing(db, run, other):
     elsewhere = replace(run, run_id=uuid4(), **other)
     spec = SPEC if elsewhere.spec_id == SPEC.spec_id else UNCUT
     open_run(db, run_id=elsewhere.run_id, spec=spec, facts=FACTS | {"dataset": elsewhere.dataset})
     write(db, elsewhere, film(), dict.fromkeys(range(3), failure(job("a"))))
-    partial = {0: result(job("a")), 1: failure(job("a"))}
+    again = film(length_s=120)
     for _ in range(2):
-        write(db, run, film(length_s=120), partial, rule="any:yes")
+        write(db, run, again, {0: result(job("a")), 1: failure(job("a"))}, rule="any:yes")
 
     assert len(rows(db, "chunk")) == 3 + 2
-    again = film(length_s=120, only_chunks=(1,))
-    earlier = read_earlier_chunks(db, SCOPE, [again])["film"]
-    assert (earlier.outcomes.keys(), earlier.fences) == ({0, 1}, {0: 0, 1: 0})
-    assert standing(job("film")) == {"film": ChunksOfJob(count=2, unanswered=(1,))}
+    assert answered(db, again).keys() == {"film#0"}
     report = audit_jobs(db, SCOPE, jobs=[again.job])
     assert (report.is_reconciled, report.chunks, report.chunks_failed) == (True, 2, 1)
-    write(db, run, again, {1: result(job("a"))}, rule="any:yes", earlier=earlier)
-    assert counts(db, RESULT) == [(2, 2)]
 
 
 def test_chunks_that_a_removed_row_has_left_are_replaced(db, run):

@@ -56,8 +56,8 @@ def needs_model(kind: str, settings: Settings, *, force: bool) -> bool:
 
 def _open_engine(parameters: dict[str, Any], settings: Settings) -> Startable | None:
     from flows.run.parameters import SpecOverrides  # noqa: PLC0415
-    from flows.run.request import RunRequest, resolve_spec  # noqa: PLC0415
-    from flows.run.spec import engine_settings  # noqa: PLC0415
+    from flows.run.request import RunRequest  # noqa: PLC0415
+    from flows.run.spec import engine_settings, resolve_spec  # noqa: PLC0415
     from tasks.model.backend import backend_of, open_backend  # noqa: PLC0415
 
     overrides = SpecOverrides.model_validate(parameters["overrides"])

@@ -21,7 +21,6 @@ from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize, why_unreadable
-from tasks.domain.chunks import split_chunk_id
 from tasks.results.read import count_ids_by_dataset
 from tasks.results.runs import mark_reference, newest_run
 
@@ -180,7 +179,7 @@ def _dataset_of(named: list[str], engine: Engine) -> str:
     Raises:
         ConfigurationError: None has, or several have.
     """
-    found = count_ids_by_dataset(engine, list(dict.fromkeys((*named, *(split_chunk_id(name)[0] for name in named)))))
+    found = count_ids_by_dataset(engine, named)
     if not found:
         others, their = (", or of any other that was named", "their") if len(named) > 1 else ("", "its")
         raise ConfigurationError(

@@ -21,13 +21,12 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.schema import prepare_database
 from tasks.database.scope import Scope
-from tasks.domain import RunSpec
+from tasks.domain import RunSpec, WallClockProfile
 from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.pool import video_store
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.table import open_jobs
 from tasks.results.audit import audit_jobs
-from tasks.results.evaluation.routes import escalation_margin
 from tasks.results.forecast import past_pace
 from tasks.results.pending import pending_jobs
 from tasks.survey.clips import draw_clips
@@ -82,7 +81,7 @@ def forecast_classify(options: ClassifyOptions) -> int:
         with startup_errors():
             prepare_database(settings.database)
         os.environ.update(export(settings))
-        from flows.run.scheduled import render_request  # noqa: PLC0415 - Prefect reads its environment
+        from flows.run.flow_run import render_request  # noqa: PLC0415 - Prefect reads its environment
 
         manifest = options.manifest_uri(videos, settings)
         asked = RunRequest(
@@ -109,24 +108,22 @@ def forecast_classify(options: ClassifyOptions) -> int:
 
 
 def _forecast(request: RunRequest, settings: Settings, *, force: bool) -> _Forecast:
-    from flows.run.checks import reject_reused_ids  # noqa: PLC0415 - Prefect reads its environment
-    from flows.run.purposes.questions import Questions  # noqa: PLC0415
+    from flows.run.execute import reject_reused_ids  # noqa: PLC0415 - Prefect reads its environment
+    from flows.run.questions import prepare_questions  # noqa: PLC0415
 
-    purpose, objects = Questions(), ObjectStore(settings.store, settings.web)
+    objects = ObjectStore(settings.store, settings.web)
     with (
         connected(settings.database, Login.READER) as engine,
         open_jobs(request.manifest, objects, keep_going=request.keep_going) as jobs,
         progress() as note,
+        prepare_questions(request, settings, jobs, engine, WallClockProfile()) as prepared,
     ):
         note("Reading the manifest", 0, 0)
-        card, spec = purpose.resolve(request, settings)
+        spec = prepared.spec
         assert isinstance(spec, RunSpec)
-        purpose.check_jobs(jobs, spec, manifest=request.manifest, settings=settings)
-        purpose.check_backend(card, settings)
-        reject_reused_ids(engine, request, purpose, jobs)
-        escalation_margin(engine, spec)  # raises if the margin was never fitted
-        for doubt in purpose.doubts(request, settings, card):
-            print_notice(f"{doubt}.")
+        reject_reused_ids(engine, request, jobs)
+        for warning in prepared.warnings:
+            print_notice(f"{warning}.")
         scope = Scope(dataset=request.dataset or dataset_name(request.manifest), spec_id=spec.spec_id)
         wanted = jobs if force else _pending(jobs, engine, settings, scope)
         failures = _count_failures(jobs.chosen(~wanted.here), engine, scope)

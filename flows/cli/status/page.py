@@ -17,7 +17,7 @@ from rich.text import Text
 
 from flows.cli.console import OUT, cell
 from flows.cli.context import prefect_ready
-from flows.run.executors.workers_needed import absence, missing_stages
+from flows.run.workers_needed import absence, missing_stages
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, missing_services, status, with_running_services
 from infra.program import command

@@ -27,8 +27,8 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.server.schemas.schedules import CronSchedule as Calendar
 
 from flows.cli.repeat import repeat_flow
+from flows.run.flow_run import render_scheduled
 from flows.run.names import NIGHTLY, TAG, WATCH, on_demand
-from flows.run.scheduled import render_scheduled
 from flows.schedule.lookup import find_deployment, list_flow_runs
 from infra.program import command
 from reelabel.text import on_one_line

@@ -128,7 +128,7 @@ class Classifier:
             RequestRefusedError: The options conflict.
             TransientError: The store or the engine is unavailable.
         """
-        context = replace(self._context(overrides), ledger=WallClockProfile())
+        context = replace(self._context(overrides), profile=WallClockProfile())
         return answer_shard(_shard_of(job, context.spec), context, workers=self._workers)
 
     def _context(self, overrides: SpecOverrides) -> AnswerContext:

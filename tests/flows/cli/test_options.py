@@ -15,7 +15,8 @@ from flows.classify import classify
 from flows.cli.main import app
 from flows.cli.options import choose, with_option_group
 from flows.run.parameters import SpecOverrides
-from flows.run.request import RunRequest, resolve_spec
+from flows.run.request import RunRequest
+from flows.run.spec import resolve_spec
 from infra.settings import ChunkOptions, PromptOptions, SamplingOptions, Settings
 from reelabel.errors import ConfigurationError
 from tasks.domain import RunSpec

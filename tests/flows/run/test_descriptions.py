@@ -2,10 +2,8 @@
 
 import pytest
 
-from flows.run.checks import purpose_of
+from flows.run.descriptions import resolve_request
 from flows.run.parameters import SpecOverrides
-from flows.run.purposes.descriptions import Descriptions
-from flows.run.purposes.questions import Questions
 from flows.run.request import RunRequest
 from infra.settings import DescribeOptions, SamplingOptions, Settings
 from reelabel.errors import ConfigurationError
@@ -30,7 +28,7 @@ def request(base=None, overrides=None, **options):
 
 
 def resolve(settings, **options):
-    return Descriptions().resolve(request(**options), settings)[1]
+    return resolve_request(request(**options), settings)[1]
 
 
 def described_by(settings, **values):
@@ -107,7 +105,7 @@ def test_a_model_that_does_not_exist_is_refused(settings):
 def test_a_backfill_has_the_spec_of_the_earlier_run_whatever_the_settings_are(settings):
     base = resolve(settings, top_k=2)
 
-    again = Descriptions().resolve(request(base=base), described_by(settings, top_k=7))[1]
+    again = resolve_request(request(base=base), described_by(settings, top_k=7))[1]
 
     assert again == base
 
@@ -125,12 +123,4 @@ def test_a_backfill_with_other_options_or_another_model_is_refused(settings, ove
         base = base.model_copy(update={"model": base.model.model_copy(update={"name": "another"})})
 
     with pytest.raises(ConfigurationError, match=sentence):
-        Descriptions().resolve(request(base=base, overrides=overrides), settings)
-
-
-def test_the_purpose_of_a_run_is_known_by_what_it_asks(settings):
-    assert isinstance(purpose_of(request()), Descriptions)
-    assert isinstance(purpose_of(RunRequest(kind="classify", manifest="m")), Questions)
-    assert Descriptions().is_local(
-        settings.model_copy(update={"run": settings.run.model_copy(update={"executor": "remote"})})
-    )
+        resolve_request(request(base=base, overrides=overrides), settings)

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from flows.run.purposes.descriptions import Descriptions
+from flows.run.descriptions import embedded_banks
 from infra.settings import Settings, StoreSettings
 from tasks.domain import DescribeSpec, ModelIdentity, RunPhase, WallClockProfile
 from tasks.embedding import opened
@@ -30,8 +30,8 @@ def test_the_start_of_the_towers_for_a_new_bank_is_charged(tmp_path, monkeypatch
     spec = DescribeSpec(model=MODEL, tags=digest, captions=digest, scene_threshold=10.0)
     charged = []
     for _ in range(2):
-        ledger = WallClockProfile()
-        with Descriptions().ready(settings, card=CARD, spec=spec, database=None, ledger=ledger):
-            charged.append(RunPhase.LOAD in ledger.spent_ms)
+        profile = WallClockProfile()
+        with embedded_banks(settings, CARD, spec, {}, profile):
+            charged.append(RunPhase.LOAD in profile.spent_ms)
 
     assert charged == [True, False]  # the second time, its vectors are on the store

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from flows.run.executors.local_executor import extract_ahead
+from flows.run.pipeline import extract_ahead
 from flows.shard.extract import ViewStream
 from reelabel.errors import VideoUnreadableError
 from tasks.domain import View

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from flows.run.executors import live_workers
-from flows.run.executors.live_workers import Roster
-from flows.run.executors.workers_needed import describe_workers
+from flows.run import live_workers
+from flows.run.live_workers import Roster
+from flows.run.workers_needed import describe_workers
 from tasks.domain import ModelIdentity
 from tasks.plans.lease import Work
 from tasks.plans.plan import PlanState

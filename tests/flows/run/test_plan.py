@@ -8,11 +8,11 @@ from prefect.logging import disable_run_logger
 from pydantic import SecretStr
 from sqlalchemy import DDL, text
 
-from flows.run.checks import open_run_context
-from flows.run.execute import _execute_plan, write_report_page
+from flows.run.execute import _execute_plan, open_run, write_report_page
 from flows.run.parameters import SpecOverrides
 from flows.run.plan import Planner, size_line
 from flows.run.progress import Progress
+from flows.run.questions import prepare_questions
 from flows.run.request import RunRequest
 from infra.database.connect import connect
 from infra.errors import PlanForeignError
@@ -54,7 +54,7 @@ def ready_for(settings, tmp_path):
 
     def ready_for(**options):
         manifest = str(tmp_path / "manifest.parquet")
-        return open_run_context(RunRequest(**{"manifest": manifest} | options), settings)
+        return open_run(RunRequest(**{"manifest": manifest} | options), settings, prepare_questions)
 
     with disable_run_logger():
         yield ready_for
@@ -151,7 +151,7 @@ def do_one_shard(ready, plan, *, labels):
 @pytest.mark.usefixtures("prefect_api")  # where progress is shown
 def test_a_run_that_joins_a_plan_counts_work_done_since_then_and_adds_its_later_plans(ready_for):
     with ready_for(kind="classify", shared=True) as first, ready_for(kind="classify", shared=True) as ready:
-        engine, run_id, progress = ready.database, ready.run.run_id, Progress(processes=1)
+        engine, run_id, progress = ready.database, ready.key.run_id, Progress(processes=1)
         plan = Planner.of(first).plan()
         with engine.begin() as connection:
             connection.execute(SHARD.update().values(jobs=1))
@@ -198,7 +198,7 @@ def test_the_run_goes_on_without_a_report_while_the_database_is_down(ready_for, 
     with ready_for(kind="classify") as ready:
         nowhere = connect(DatabaseSettings(url="postgresql://localhost:1/none"))
 
-        assert write_report_page(nowhere, ready.run.run_id, settings) is None
+        assert write_report_page(nowhere, ready.key.run_id, settings) is None
 
 
 def test_what_a_run_has_to_do_is_said_in_words_that_fit_questions_and_descriptions():

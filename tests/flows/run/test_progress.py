@@ -12,7 +12,7 @@ _SPIN_S = 0.5
 
 def test_a_run_whose_jobs_all_failed_reports_no_bottleneck():
     progress = Progress(processes=1)
-    with progress.ledger.doing(RunPhase.LOAD):
+    with progress.profile.doing(RunPhase.LOAD):
         time.sleep(0.05)
     progress.jobs_failed = 8
 

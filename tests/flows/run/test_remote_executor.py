@@ -11,8 +11,8 @@ from prefect.logging import disable_run_logger
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import AwaitingRetry, Completed, Crashed, Failed, Pending, Running
 
-from flows.run.executors import remote_executor
-from flows.run.executors.remote_executor import _Flows
+from flows.run import remote
+from flows.run.remote import _Flows
 from flows.schedule.deploy import deploy_flows
 from infra.processes import free_port
 from infra.settings import RunSettings
@@ -74,7 +74,7 @@ def test_a_crashed_flow_run_has_not_ended_while_it_may_restart(client, prefect_s
 
     crash()
     assert not flows.have_ended()
-    monkeypatch.setattr(remote_executor, "_RESTART_DELAY", timedelta())
+    monkeypatch.setattr(remote, "_RESTART_DELAY", timedelta())
     with pytest.raises(ConfigurationError, match="All flow runs of extract/cpu ended as Crashed: Its process ended"):
         flows.have_ended()
     client.delete_flow_run(flow_run_id)

@@ -6,7 +6,7 @@ import pytest
 from prefect.runtime import flow_run
 
 from flows.run.artifacts import _plain
-from flows.run.naming import name_of_current, name_of_worker, scheduled_run_name
+from flows.run.flow_run import name_of_current, name_of_worker, scheduled_run_name
 from flows.run.result import completed_state
 from flows.watch import watch_run_name
 from tests.hostile import HOSTILE, SHOWN, hidden_in

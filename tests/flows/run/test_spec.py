@@ -4,8 +4,8 @@ import pytest
 
 from flows.cli.options import choose
 from flows.run.parameters import SpecOverrides
-from flows.run.request import RunRequest, resolve_spec
-from flows.run.spec import engine_settings, make_spec, native_warning
+from flows.run.request import RunRequest
+from flows.run.spec import engine_settings, make_spec, native_warning, resolve_spec
 from infra.settings import ChunkOptions, PromptOptions, SamplingOptions, Settings
 from reelabel.errors import ConfigurationError
 from reelabel_engine.errors import ModelError

@@ -8,7 +8,7 @@ import av
 import numpy as np
 import pytest
 
-from flows.shard.answering import AnswerContext, InferenceContext, ShardOutcome
+from flows.shard.answering import InferenceContext, ShardOutcome
 from flows.shard.chunks import cut_into_chunks, merge_ended
 from flows.shard.extract import ViewStream
 from flows.shard.infer import infer_views
@@ -70,13 +70,14 @@ def film(uri, name="film", **changed):
     return Job(job_id=name, video_uri=str(uri), prompt="Blue?", choices=CHOICES, chunk_s=2, **changed)
 
 
-def ended(extractor, *jobs, context=None):
+def ended(extractor, *jobs, answered=None):
     shard, stream = Shard(index=0, jobs=jobs), ViewStream()
     extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 2), stream)
-    outcome, cut = ShardOutcome(index=0), stream.wait_for_jobs()
-    context = context or context_of(extractor, writer=WRITER)
-    infer_views(stream, group_by_views(cut.shard.jobs, SPEC.sampling), context, outcome)
-    return merge_ended(cut, outcome, context, fence=0)
+    outcome, cut, answered = ShardOutcome(index=0), stream.wait_for_jobs(), answered or {}
+    context = context_of(extractor, writer=WRITER)
+    asked = [job for job in cut.shard.jobs if job.job_id not in answered]
+    infer_views(stream, group_by_views(asked, SPEC.sampling), context, outcome)
+    return merge_ended(cut, outcome, answered, context)
 
 
 def test_each_chunk_shows_its_own_frames_and_one_of_them_decides(extractor, make_clip):
@@ -100,10 +101,24 @@ def test_a_clip_shorter_than_a_chunk_is_answered_as_without_chunks(extractor, ma
     assert row.chunks.total == 1
 
 
-def test_chunks_from_which_the_outcome_of_their_job_does_not_follow_are_not_written(extractor, make_clip):
-    others_gone = context_of(extractor, AnswerContext)  # which knows of no earlier chunks
+def test_a_job_follows_from_what_is_asked_now_and_the_answers_of_before(extractor, make_clip):
+    clip = make_clip(frames=72, gop=12, fps=12)
+    whole = ended(extractor, film(clip))
+    before = {chunk.outcome.job.job_id: chunk.outcome for chunk in whole.chunks[1:]}
 
-    found = ended(extractor, film(make_clip(frames=72, gop=12, fps=12), only_chunks=(1,)), context=others_gone)
+    found = ended(extractor, film(clip), answered=before)
+
+    assert [chunk.outcome for chunk in found.chunks[1:]] == [chunk.outcome for chunk in whole.chunks[1:]]
+    assert found.chunks[0].outcome.answer == whole.chunks[0].outcome.answer
+    assert [row.label for row in found.results] == ["yes"]
+
+
+def test_chunks_from_which_the_outcome_of_their_job_does_not_follow_are_not_written(extractor, make_clip):
+    clip = make_clip(frames=72, gop=12, fps=12)
+    first = ended(extractor, film(clip)).chunks[0].outcome
+    other = replace(first, provenance=replace(first.provenance, fingerprint="another version"))
+
+    found = ended(extractor, film(clip), answered={"film#0": other})
 
     assert ([each.code for each in found.failures], found.chunks) == (["video_changed"], [])
 

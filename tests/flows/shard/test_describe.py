@@ -59,7 +59,7 @@ def test_every_job_ends_as_a_description_or_a_failure(context, db, tmp_path):
     ]
     assert failures["source_fingerprint"].is_not_null().to_list() == [False, True, False]
     assert report.stage_ms["database"] > 0
-    assert context.ledger.spent_ms[RunPhase.DATABASE] > 0
+    assert context.profile.spent_ms[RunPhase.DATABASE] > 0
 
 
 def test_a_shard_that_is_described_again_reuses_what_is_there(context, db, tmp_path, towers):

@@ -7,9 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from flows.shard.describe import DescriptionContext, ShardGroup, describe_shards
+from flows.shard import describe, retry
+from flows.shard.describe import DescriptionContext, describe_shards
 from flows.shard.queue import LeasedShard
 from infra.errors import LeaseLostError
+from reelabel.errors import StoreUnavailableError
 from tasks.domain import Shard
 from tasks.plans.lease import Lease
 from tests.description.test_describer import describer_of, film, job, towers  # noqa: F401 - fixtures
@@ -36,6 +38,13 @@ def context(describer_of, towers):  # noqa: F811
 
 
 @pytest.fixture
+def at_once(monkeypatch):
+    """Make another attempt without a wait."""
+    monkeypatch.setattr(retry, "_log_and_wait", lambda *_: True)
+    monkeypatch.setattr(describe, "require_writes", lambda _: None)
+
+
+@pytest.fixture
 def group(tmp_path):
     film(tmp_path / "red.mp4", ("red", 2))
     (tmp_path / "text.mp4").write_text("no video")
@@ -46,33 +55,41 @@ def group(tmp_path):
         lease = Lease(plan_id=plan.plan_id, shard_index=index, token=10 + index, jobs=len(jobs))
         return LeasedShard(plan=plan, lease=lease, shard=Shard(index=index, jobs=tuple(jobs)))
 
-    return ShardGroup(tuple(map(leased, range(3))))
+    return tuple(map(leased, range(3)))
 
 
 def test_every_job_ends_as_a_description_or_a_failure_and_embeddings_are_shared(group, context, towers):  # noqa: F811
-    describe_shards.fn(group.name, group, context)
+    reports = describe_shards.fn("all", group, context)
 
     codes = ["video_unreadable", "video_missing"]
     assert context.writer.written == [(10, 1, codes, 0), (11, 1, codes, 1), (12, 1, codes, 1)]
-    assert [each.labels for each in group.ended.values()] == [1, 1, 1]
+    assert [each.labels for each in reports] == [1, 1, 1]
     assert towers.images_embedded == 4
 
 
-def test_a_task_that_runs_again_skips_the_shards_that_have_ended(group, context):
-    context.writer.faults = [None, RuntimeError("anything")]
+@pytest.mark.usefixtures("at_once")
+def test_a_shard_whose_service_fails_is_tried_again_alone(group, context):
+    context.writer.faults = [None, *[StoreUnavailableError("One object is broken.")] * 2]
 
-    with pytest.raises(RuntimeError):
-        describe_shards.fn(group.name, group, context)
-    assert [each.lease.token for each in group.not_begun()] == [12]
-    describe_shards.fn(group.name, group, context)
+    describe_shards.fn("all", group, context)
 
     assert [token for token, *_ in context.writer.written] == [10, 11, 12]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_shard_that_stays_at_fault_leaves_the_others_to_end(group, context):
+    context.writer.faults = [StoreUnavailableError("One object is broken.")] * 16
+
+    first, *others = describe_shards.fn("all", group, context)
+
+    assert isinstance(first, StoreUnavailableError)
+    assert [each.labels for each in others] == [1, 1]
 
 
 def test_a_lost_lease_is_no_fault_of_the_other_shards(group, context):
     context.writer.faults = [LeaseLostError("Another worker has it.")]
 
-    describe_shards.fn(group.name, group, context)
+    first, *_ = describe_shards.fn("all", group, context)
 
-    assert isinstance(group.ended[10], LeaseLostError)
+    assert isinstance(first, LeaseLostError)
     assert [token for token, *_ in context.writer.written] == [11, 12]

@@ -171,8 +171,8 @@ class RefusingOnce:
 def test_the_time_of_an_attempt_whose_rows_are_refused_is_told_by_the_next_one(extractor, make_clip):
     engine, writer, ticks = Sure(), RefusingOnce(), count()
     engine.times = SimpleNamespace(busy_ms=1.0, starved_ms=0.0, restart_ms=0.0)
-    ledger = WallClockProfile(clock_s=lambda: float(next(ticks)))
-    context = replace(context_of(extractor, engine), writer=writer, ledger=ledger)
+    profile = WallClockProfile(clock_s=lambda: float(next(ticks)))
+    context = replace(context_of(extractor, engine), writer=writer, profile=profile)
     shard = Shard(index=0, jobs=(Job(job_id="a", video_uri=str(make_clip()), prompt="?", choices=CHOICES),))
     stream, lease = ViewStream(), Lease(plan_id=uuid4(), shard_index=0, token=1, jobs=1)
     extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 1), stream)

@@ -1,37 +1,30 @@
-"""The local executor: extract shards ahead, and infer several at once."""
+"""What is in flight at once: shards extracted ahead, several at the engine; and how all of it ends soon."""
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from prefect import get_run_logger
 from prefect.context import FlowRunContext
+from prefect.exceptions import TerminationSignal
 from prefect.utilities.annotations import quote
 
-from flows.run.artifacts import ProgressArtifact
-from flows.run.executors.termination import ends_soon
-from flows.run.spec import engine_settings
-from flows.run.towers import relevant_extraction
 from flows.shard.answering import InferenceContext
 from flows.shard.extract import ViewStream
 from flows.shard.infer import MAX_CONCURRENT_GROUPS
-from flows.shard.queue import LeasedShard, ShardQueue, make_lease_keeper, shard_logged
-from flows.shard.retry import retry_outage
+from flows.shard.queue import LeasedShard, ShardQueue, shard_logged
+from flows.shard.retry import cancel_waits_at_exit, retry_outage
 from flows.shard.tasks import extract_shard, infer_shard
-from reelabel.sources.object_store import ObjectStore
+from infra.signals import GRACE_S, end_within
 from tasks.domain import RunPhase
-from tasks.frame_cache.pool import decode_pool, open_extractor
-from tasks.manifest.plan_file import read_media
-from tasks.model.backend import backend_of, open_backend
 from tasks.results.evaluation.routes import escalation_margin
-from tasks.results.runs import update_run
 from tasks.results.write import ShardWriter
 
 if TYPE_CHECKING:
@@ -40,13 +33,12 @@ if TYPE_CHECKING:
     from prefect.futures import PrefectFuture
     from sqlalchemy import Engine
 
-    from flows.run.progress import Progress
     from flows.shard.report import ShardReport
     from infra.settings import Settings
     from reelabel.frames.extractor import FrameExtractor
+    from reelabel.sources.object_store import ObjectStore
     from tasks.domain import RunSpec, Shard, WallClockProfile
     from tasks.model.backend import InferenceBackend
-    from tasks.model.identity import ModelCard
     from tasks.plans.extracted import ExtractedShard
     from tasks.plans.plan import Plan
     from tasks.results.write import RunKey
@@ -78,74 +70,12 @@ class ShardInExtraction:
     stream: ViewStream
 
 
-def execute_locally(
-    plan: Plan,
-    progress: Progress,
-    *,
-    run: RunKey,
-    spec: RunSpec,
-    card: ModelCard,
-    settings: Settings,
-    database: Engine,
-) -> None:
-    """Extract and answer the shards of a plan until it is drained.
-
-    Other processes may work on it as well. The CPUs extract the next shards while the engine answers one.
-
-    Raises:
-        TransientError: A service was unavailable for longer than the retries; leased shards are released.
-    """
-    ledger = progress.ledger
-    with ExitStack() as stack:
-        with ledger.doing(RunPhase.LOAD):
-            pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
-            answering = engine_settings(settings, spec)
-            objects = ObjectStore(settings.store)
-            keep_bytes = settings.model.batch_mib * 1024**2
-            extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=keep_bytes, files=objects)
-            if spec.relevance:  # before the engine, which takes what memory is left of a GPU
-                extractor = stack.enter_context(relevant_extraction(settings, extractor, spec.relevance, files=objects))
-            media = read_media(objects, plan.plan_uri, seal=settings.store.seal)
-            opened = open_backend(backend_of(settings), card, answering, sampling=spec.sampling, media=media)
-            backend = stack.enter_context(opened)
-            keeper = stack.enter_context(make_lease_keeper(database, settings))
-            stack.enter_context(ends_soon(extractor.objects, objects))
-            source = ShardQueue.of_plan(plan, keeper, objects=objects, seal=settings.store.seal, database=database)
-            ahead = settings.extract.lookahead_shards
-            start = stack.enter_context(local_extraction(progress.processes * (1 + ahead)))
-            extracting = extract_ahead(source, lambda _: lambda: extractor, ahead=ahead, start=start)
-            first = list(islice(extracting, 1))
-            if not first:  # other workers have finished the plan meanwhile
-                return
-            info = backend.wait_ready()
-        progress.gpus = info.gpus
-        progress.start_cpu_clock()
-        progress.stage_ms["engine start"] = info.start_ms
-        get_run_logger().info("The engine is ready after %.1f s.", info.start_ms / 1e3)
-        run = replace(run, versions=run.versions | info.versions)
-        context = make_inference_context(extractor, backend, run=run, spec=spec, settings=settings, database=database)
-        context = replace(context, ledger=ledger)
-        max_concurrent = settings.model.max_concurrent_shards * backend.engines
-        artifact = stack.enter_context(ProgressArtifact(total=plan.jobs))
-        # Engine tuning affects speed but not answers: recorded with the run, not with its rows.
-        versions = run.versions | ({"engine settings": info.tuning} if info.tuning else {})
-        reports = infer_shards(
-            chain(first, extracting), source, lambda _: context, ledger=ledger, max_concurrent=max_concurrent
-        )
-        for report in reports:
-            progress.add(report)
-            retry_outage(partial(update_run, database, run.run_id, versions=versions, **progress.columns()))
-            artifact.update(progress.jobs_ended)
-        with ledger.doing(RunPhase.UNLOAD):
-            stack.close()
-
-
 def infer_shards(
     extracting: Iterable[ShardInExtraction | None],
     source: ShardQueue,
     context_of: Callable[[Plan], InferenceContext],
     *,
-    ledger: WallClockProfile,
+    profile: WallClockProfile,
     max_concurrent: int,
 ) -> Iterator[ShardReport]:
     """Answer shards, several at once, so that the engine has work while results are written."""
@@ -165,7 +95,7 @@ def infer_shards(
             future.wait()
             return
         spent_ms.update(extracted.spent_ms)
-        ledger.split(RunPhase.DECODE, spent_ms)
+        profile.split(RunPhase.DECODE, spent_ms)
         report = source.run_or_release(each.leased, future.result)
         if report:
             source.keeper.forget(each.leased.lease)
@@ -308,6 +238,25 @@ def make_inference_context(
         * 1024**2
         // (settings.model.max_concurrent_shards * MAX_CONCURRENT_GROUPS),
         extractor=extractor,
-        escalate_below=retry_outage(partial(escalation_margin, database, spec)),
+        escalate_below=retry_outage(escalation_margin, database, spec),
         min_choice_mass=settings.model.min_choice_mass,
     )
+
+
+@contextmanager
+def cancel_on_exit(*stores: ObjectStore) -> Iterator[None]:
+    """When the body ends, cancel its waits and its requests to stores, which may stall for as long as they like.
+
+    If SIGTERM ended the body, as of a process whose pod or spot instance goes, also end this process some seconds
+    later, whatever else its tasks wait for. Enter it last, so that the other contexts of a flow have these seconds to
+    release what they hold.
+    """
+    with ExitStack() as stack:
+        for store in stores:
+            stack.callback(store.end_reads)  # second: then nothing tries again
+        stack.enter_context(cancel_waits_at_exit())
+        try:
+            yield
+        except TerminationSignal:
+            end_within(GRACE_S, 128 + signal.SIGTERM)
+            raise

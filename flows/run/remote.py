@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +17,11 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectException
 
 from flows.run.artifacts import ProgressArtifact
-from flows.run.executors.live_workers import Roster
+from flows.run.live_workers import Roster
+from flows.run.plan import finish_plan
 from flows.shard.retry import retry_outage
 from infra.logs import IS_OUTAGE
-from reelabel.errors import ConfigurationError
+from reelabel.errors import ConfigurationError, TransientError
 from reelabel.text import pluralize
 from tasks.domain import RunPhase
 from tasks.plans.lease import Work
@@ -29,14 +29,14 @@ from tasks.plans.plan import plan_state, sum_shard_reports
 from tasks.results.runs import update_run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from uuid import UUID
 
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun, State
 
-    from flows.run.context import RunContext
     from flows.run.progress import Progress
+    from flows.run.request import Run
     from tasks.plans.plan import Plan
 
 _POLL_S = 2.0
@@ -44,7 +44,7 @@ _POLL_S = 2.0
 _RESTART_DELAY = timedelta(seconds=30)
 
 
-def execute_remotely(plan: Plan, progress: Progress, context: RunContext, *, done_before: Sequence[int]) -> None:
+def execute_remotely(run: Run, plan: Plan, progress: Progress, done_before: Sequence[int]) -> None:
     """Start the configured numbers of extract and infer flows, and watch until their plan is drained.
 
     Workers started by hand or by other runs help; they have settings of their own. `progress` is updated from the
@@ -53,8 +53,8 @@ def execute_remotely(plan: Plan, progress: Progress, context: RunContext, *, don
     Raises:
         ConfigurationError: A deployment does not exist, or all flows of a stage have failed.
     """
-    run_id, database, counts = context.run.run_id, context.database, context.settings.run
-    model = context.request.overrides.model
+    run_id, database, counts = run.key.run_id, run.database, run.settings.run
+    model = run.request.overrides.model
     key, parameters = f"{run_id}/{plan.plan_id}", {"plan": str(plan.plan_id)}
     extract_flows = _Flows(deployment="extract/cpu", count=counts.extract_flows, parameters=parameters, key=key)
     infer_flows = _Flows(
@@ -62,24 +62,24 @@ def execute_remotely(plan: Plan, progress: Progress, context: RunContext, *, don
     )
     roster = Roster(
         plan_id=plan.plan_id,
-        needed=context.spec.model,
+        needed=run.spec.model,
         model=model,
         database=database,
         waiting={Work.EXTRACT: extract_flows.describe_waiting, Work.INFER: infer_flows.describe_waiting},
     )
-    earlier, left = progress.sums(), retry_outage(partial(plan_state, database, plan.plan_id)).jobs_left
+    earlier, left = progress.sums(), retry_outage(plan_state, database, plan.plan_id).jobs_left
     artifact = ProgressArtifact(total=progress.jobs_ended + left)
 
     def show() -> None:
-        sums = retry_outage(partial(sum_shard_reports, database, plan.plan_id, excluded=done_before))
+        sums = retry_outage(sum_shard_reports, database, plan.plan_id, excluded=done_before)
         progress.take_over(sums, earlier=earlier)
-        retry_outage(partial(update_run, database, run_id, **progress.columns()))
+        retry_outage(update_run, database, run_id, **progress.columns())
         artifact.update(progress.jobs_ended)
 
-    with progress.ledger.doing(RunPhase.ELSEWHERE), artifact:
+    with progress.profile.doing(RunPhase.ELSEWHERE), _dropped_if_stopped(run, plan), artifact:
         extract_flows.start()
         infer_flows.start()  # at the same time, since the model takes a while to load
-        while not (state := retry_outage(partial(plan_state, database, plan.plan_id))).is_drained:
+        while not (state := retry_outage(plan_state, database, plan.plan_id)).is_drained:
             # Flows may have reached their idle timeout before there was work for them.
             for flows, shards in ((extract_flows, state.planned), (infer_flows, state.extracted)):
                 if shards:
@@ -88,6 +88,18 @@ def execute_remotely(plan: Plan, progress: Progress, context: RunContext, *, don
             show()
             time.sleep(_POLL_S)
         show()
+
+
+@contextmanager
+def _dropped_if_stopped(run: Run, plan: Plan) -> Iterator[None]:
+    """Drop the plan of a run that its user has stopped, so that no worker continues it."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            with suppress(TransientError):
+                finish_plan(run.database, run.objects, plan, state="dropped")
+        raise
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from prefect import get_run_logger
 
-from flows.run.executors.workers_needed import absence, describe_workers, missing_stages
+from flows.run.workers_needed import absence, describe_workers, missing_stages
 from flows.shard.retry import retry_outage
 from infra.logs import IS_OUTAGE
 from tasks.plans.worker import live_workers
@@ -50,7 +49,7 @@ class Roster:
 
     def look(self, state: PlanState) -> None:
         """Log what has changed since the last look."""
-        listed = retry_outage(partial(live_workers, self.database))
+        listed = retry_outage(live_workers, self.database)
         workers = [each for each in listed if each.serves(self.plan_id, self.needed)]
         described = describe_workers(workers)
         if described != self._told and (workers or self._told):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from prefect.futures import PrefectFuture
     from prefect_ray import RayTaskRunner
 
-    from flows.run.executors.local_executor import MakeExtractor, StartExtraction
+    from flows.run.pipeline import MakeExtractor, StartExtraction
     from flows.shard.extract import ViewStream
     from reelabel.frames.extractor import FrameExtractor
     from reelabel.pool.decode_pool import DecodePool

@@ -1,1 +1,0 @@
-"""What runs are for: answering questions about videos, or describing videos."""

@@ -1,0 +1,137 @@
+"""Runs that answer questions: `classify`, and most backfills."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+from prefect import get_run_logger
+
+from flows.run.artifacts import ProgressArtifact
+from flows.run.pipeline import cancel_on_exit, extract_ahead, infer_shards, local_extraction, make_inference_context
+from flows.run.remote import execute_remotely
+from flows.run.request import Prepared
+from flows.run.spec import engine_settings, native_warning, resolve_spec
+from flows.run.towers import relevant_extraction
+from flows.shard.queue import ShardQueue, make_lease_keeper
+from flows.shard.retry import retry_outage
+from reelabel.sources.object_store import ObjectStore
+from tasks.domain import RunPhase, RunSpec
+from tasks.frame_cache.pool import decode_pool, open_extractor
+from tasks.manifest.chunks import require_cuttable
+from tasks.manifest.plan_file import read_media
+from tasks.model.backend import backend_of, open_backend, require_media
+from tasks.results.evaluation.routes import escalation_margin
+from tasks.results.runs import update_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import Engine
+
+    from flows.run.progress import Progress
+    from flows.run.request import Run, RunRequest
+    from infra.settings import Settings
+    from tasks.domain import WallClockProfile
+    from tasks.manifest.table import JobTable
+    from tasks.model.identity import ModelCard
+    from tasks.plans.plan import Plan
+
+
+@contextmanager
+def prepare_questions(
+    request: RunRequest, settings: Settings, jobs: JobTable, database: Engine, _profile: WallClockProfile
+) -> Iterator[Prepared]:
+    """Check all that a run needs, except that the model loads, which happens only for a plan.
+
+    Raises:
+        ModelError: The model cannot be used.
+        ManifestError: The jobs cannot be cut into chunks.
+        ConfigurationError: The options conflict, the earlier spec cannot be reproduced, the margin for escalation was
+            never fitted, or the backend cannot show all videos of the jobs.
+    """
+    card, spec = check_questions(request, settings, jobs)
+    escalation_margin(database, spec)  # raises if the margin was never fitted
+    warning = native_warning(card, settings, request.overrides, base=request.questions_base)
+    yield Prepared(
+        spec=spec,
+        card=card,
+        execute=execute_remotely if settings.run.executor == "remote" else _execute_here,
+        warnings=(warning,) if warning else (),
+    )
+
+
+def check_questions(
+    request: RunRequest, settings: Settings, jobs: JobTable, *, is_here: bool = True
+) -> tuple[ModelCard, RunSpec]:
+    """Check a request against the jobs of its manifest; return the model's card and the spec.
+
+    `is_here` is whether the run will be on this machine, where its backend must then be installed.
+    """
+    card, spec = resolve_spec(request, settings)
+    backend = backend_of(settings)
+    require_cuttable(jobs, spec, manifest=request.manifest)
+    require_media(backend, spec, jobs.media, settings)
+    if is_here and settings.run.executor == "local":
+        backend.check(card, settings)
+    return card, spec
+
+
+def _execute_here(run: Run, plan: Plan, progress: Progress, _done_before: Sequence[int]) -> None:
+    """Extract and answer the shards of a plan until it is drained.
+
+    Other processes may work on it as well. The CPUs extract the next shards while the engine answers one.
+
+    Raises:
+        TransientError: A service was unavailable for longer than the retries; leased shards are released.
+    """
+    settings, database, spec, profile = run.settings, run.database, run.spec, progress.profile
+    assert isinstance(spec, RunSpec)
+    with ExitStack() as stack:
+        with profile.doing(RunPhase.LOAD):
+            pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
+            objects = ObjectStore(settings.store)
+            keep_bytes = settings.model.batch_mib * 1024**2
+            extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=keep_bytes, files=objects)
+            if spec.relevance:  # before the engine, which takes what memory is left of a GPU
+                extractor = stack.enter_context(relevant_extraction(settings, extractor, spec.relevance, files=objects))
+            media = read_media(objects, plan.plan_uri, seal=settings.store.seal)
+            answering = engine_settings(settings, spec)
+            backend = stack.enter_context(
+                open_backend(backend_of(settings), run.prepared.card, answering, sampling=spec.sampling, media=media)
+            )
+            keeper = stack.enter_context(make_lease_keeper(database, settings))
+            stack.enter_context(cancel_on_exit(extractor.objects, objects))
+            queue = ShardQueue.of_plan(plan, keeper, objects=objects, seal=settings.store.seal, database=database)
+            ahead = settings.extract.lookahead_shards
+            start = stack.enter_context(local_extraction(progress.processes * (1 + ahead)))
+            extracting = extract_ahead(queue, lambda _: lambda: extractor, ahead=ahead, start=start)
+            first = list(islice(extracting, 1))
+            if not first:  # other workers have finished the plan meanwhile
+                return
+            info = backend.wait_ready()
+        progress.gpus = info.gpus
+        progress.start_cpu_clock()
+        progress.stage_ms["engine start"] = info.start_ms
+        get_run_logger().info("The engine is ready after %.1f s.", info.start_ms / 1e3)
+        key = replace(run.key, versions=run.key.versions | info.versions)
+        context = make_inference_context(extractor, backend, run=key, spec=spec, settings=settings, database=database)
+        context = replace(context, profile=profile)
+        artifact = stack.enter_context(ProgressArtifact(total=plan.jobs))
+        # Engine tuning affects speed but not answers: recorded with the run, not with its rows.
+        versions = key.versions | ({"engine settings": info.tuning} if info.tuning else {})
+        reports = infer_shards(
+            chain(first, extracting),
+            queue,
+            lambda _: context,
+            profile=profile,
+            max_concurrent=settings.model.max_concurrent_shards * backend.engines,
+        )
+        for report in reports:
+            progress.add(report)
+            retry_outage(update_run, database, key.run_id, versions=versions, **progress.columns())
+            artifact.update(progress.jobs_ended)
+        with profile.doing(RunPhase.UNLOAD):
+            stack.close()
