@@ -18,10 +18,10 @@ from reelabel.errors import ConfigurationError, InternalError, ObjectError, Rang
 from reelabel.optional import require
 from reelabel.sources.archives.archives import Archives
 from reelabel.sources.archives.member_uri import split_member
+from reelabel.sources.cancel import Cancellation
 from reelabel.sources.folder import FileStore, partial_file
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, ObjectInfo, redact_uri, scheme_of, too_large
 from reelabel.sources.options import S3Options, WebOptions
-from reelabel.sources.pending import Cancellation
 from reelabel.unexpected import failing_alone
 
 if TYPE_CHECKING:
@@ -91,24 +91,24 @@ class ObjectStore:
         self._web_options = web or WebOptions()
         self._buckets = frozenset(buckets)
         self._archives = Archives(self, archive_indexes)
-        self._pending = Cancellation()
+        self._cancellation = Cancellation()
 
     @cached_property
     def _s3(self) -> S3:
         module = require("reelabel.sources.s3", extra="s3", purpose="Reading s3://")
-        return cast("S3", module.S3(self._s3_options, self._buckets, self._pending))
+        return cast("S3", module.S3(self._s3_options, self._buckets, self._cancellation))
 
     @cached_property
     def _web(self) -> Web:
         module = require("reelabel.sources.web", extra="web", purpose="Reading http:// and https://")
-        return cast("Web", module.Web(self._web_options, self._pending))
+        return cast("Web", module.Web(self._web_options, self._cancellation))
 
-    def end_reads(self) -> None:
-        """End all requests to the web and to S3 that are in progress, reads and writes alike.
+    def cancel(self) -> None:
+        """Cancel all requests to the web and to S3, reads and writes alike; called by another thread than theirs.
 
-        They, and whatever is asked later, raise ReadingEndedError. Called by another thread than those that wait.
+        They, and all later ones, raise ReadingEndedError.
         """
-        self._pending.end()
+        self._cancellation.cancel()
 
     def stat(self, uri: str) -> ObjectInfo:
         """Return the metadata of an object.
@@ -254,7 +254,7 @@ class ObjectStore:
         return self._archives if split_member(uri) else self._store(uri)
 
     def _store(self, uri: str) -> _Store:
-        self._pending.check()
+        self._cancellation.check()
         scheme = scheme_of(uri)
         if scheme in WEB_SCHEMES:
             return self._web
