@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +15,6 @@ from reelabel.errors import (
     MemberMissingError,
     ObjectChangedError,
     ObjectMissingError,
-    ObjectRefusedError,
     ObjectTooLargeError,
     RangesIgnoredError,
     StoreUnavailableError,
@@ -24,21 +23,20 @@ from reelabel.errors import (
     VideoMissingError,
     VideoRefusedError,
     VideoTooLargeError,
-    VideoUnavailableError,
 )
 from reelabel.frames.cache_key import index_key
 from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.packets import collect_packets, verify_packets
 from reelabel.segment import WHOLE
-from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, path_advice, redact_uri, scheme_of
-from reelabel.sources.video_file import LocalFile
+from reelabel.sources.local import FileSource
+from reelabel.sources.object_info import INLINE_SCHEME, path_advice, redact_uri, scheme_of
+from reelabel.sources.source import faults_of_one_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from reelabel.frames.cache import FrameCache
-    from reelabel.frames.download_cache import Downloads
     from reelabel.frames.packets import StoredPackets
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
@@ -46,52 +44,9 @@ if TYPE_CHECKING:
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
-    from reelabel.sources.archives.members import ArchiveMember
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
+    from reelabel.sources.source import Source
     from reelabel.sources.video_file import VideoFile
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteVideo:
-    """One version of an object, as a `reelabel.sources.sparse_file.ByteSource`."""
-
-    objects: ObjectStore
-    info: ObjectInfo
-
-    @property
-    def size_bytes(self) -> int:
-        """Total length in bytes."""
-        return self.info.size_bytes
-
-    @property
-    def max_wait_s(self) -> float:
-        """Seconds that all reads together may take."""
-        return self.objects.max_wait_s(self.info.uri)
-
-    def read(self, start: int, size: int) -> bytes:
-        """Read exactly `size` bytes from `start`.
-
-        Raises:
-            ObjectError: The object is missing or has changed, or its server ignores ranges.
-            StoreUnavailableError: The store is unavailable.
-            VideoRefusedError: Access to the object is denied.
-            VideoUnavailableError: It is on a web server, which is unavailable.
-        """
-        with isolate_web_outage(self.info.uri), isolate_refusal():
-            return self.objects.read_range(self.info.uri, start=start, size=size, fingerprint=self.info.fingerprint)
-
-
-@contextmanager
-def isolate_refusal() -> Iterator[None]:
-    """Make denied access to one video fail that video only, as the store may serve others.
-
-    Raises:
-        VideoRefusedError: Instead of an ObjectRefusedError.
-    """
-    try:
-        yield
-    except ObjectRefusedError as error:
-        raise VideoRefusedError(error.message) from None
 
 
 # Below this size, one request for the whole file is faster than several small ones in sequence.
@@ -184,29 +139,25 @@ class FrameFetcher(VideoReader):
             TransientError: The store is unavailable.
         """
         check_size(info, self.limits)
-        with as_video_errors():
-            if self.objects.local_path(info.uri) is None:
-                return self._fetch(info, RemoteVideo(self.objects, info))
-            with isolate_refusal(), self.objects.open_local(info.uri, self.allow_roots) as file:
-                file.info.require(fingerprint=info.fingerprint, max_bytes=None)
-                fetched = self._fetch(info, file)
-                file.require_unchanged()
-                return fetched
+        with open_video(self.objects, info, allow_roots=self.allow_roots) as source:
+            fetched = self._fetch(info, source)
+            source.check_unchanged()
+            return fetched
 
-    def _fetch(self, info: ObjectInfo, video: RemoteVideo | LocalFile | ArchiveMember) -> FetchedFrames:
+    def _fetch(self, info: ObjectInfo, source: Source) -> FetchedFrames:
         wasted_bytes = wasted_frames = 0
-        if self._should_use_ranges(info, is_local=isinstance(video, LocalFile)):
+        if self._should_use_ranges(info, is_local=isinstance(source, FileSource)):
             try:
-                return self._fetch_ranges(info, video)
+                return self._fetch_ranges(info, source)
             except FallbackRequired as error:
                 wasted_bytes, wasted_frames = error.bytes_fetched, error.frames_decoded
             except RangesIgnoredError:
                 pass
-        if isinstance(video, LocalFile):
+        if isinstance(source, FileSource):
             is_read = self.pieces is not None and self.pieces.pieces > 0  # by an earlier piece
-            fetched = self._decode(video.as_video(), bytes_fetched=0 if is_read else info.size_bytes)
+            fetched = self._decode(source.as_video(), bytes_fetched=0 if is_read else info.size_bytes)
         else:
-            fetched = self._fetch_whole(info, video.objects, wasted_bytes)
+            fetched = self._fetch_whole(source, wasted_bytes)
         return _with_wasted_frames(fetched, wasted_frames)
 
     def _should_use_ranges(self, info: ObjectInfo, *, is_local: bool) -> bool:
@@ -217,18 +168,18 @@ class FrameFetcher(VideoReader):
         may_keep = self.keep_packets and self.sampling.sampler in {"keyframes", "auto"}
         return may_keep or (not is_local and info.size_bytes >= self.ranges_min_bytes)
 
-    def _fetch_ranges(self, info: ObjectInfo, video: RemoteVideo | LocalFile | ArchiveMember) -> FetchedFrames:
+    def _fetch_ranges(self, info: ObjectInfo, source: Source) -> FetchedFrames:
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
         known = self.cache.find_index(key) if self.cache else ()
         keyframes, index = self.pool.extract_by_ranges(
-            video, sampling=self.sampling, limits=self.limits, known=known, segment=self.segment
+            source, sampling=self.sampling, limits=self.limits, known=known, segment=self.segment
         )
         refused = self.cache.write_index(key, index) if self.cache and not known else ""
         return FetchedFrames(
             keyframes=keyframes,
             fetch_ms=keyframes.fetch_ms,
             bytes_fetched=keyframes.bytes_fetched,
-            packets=self._verified(keyframes, collect_packets(keyframes, index, video)) if self.keep_packets else None,
+            packets=self._verified(keyframes, collect_packets(keyframes, index, source)),
             refused_index=refused,
         )
 
@@ -238,10 +189,10 @@ class FrameFetcher(VideoReader):
         is_exact = verify_packets(stored, keyframes, self.pool, sampling=self.sampling, limits=self.limits)
         return stored if is_exact else None
 
-    def _fetch_whole(self, info: ObjectInfo, objects: Downloads, wasted_bytes: int) -> FetchedFrames:
+    def _fetch_whole(self, source: Source, wasted_bytes: int) -> FetchedFrames:
         started = time.perf_counter()
-        copied = self.copies.hold(objects, info, max_bytes=self.limits.max_video_bytes)
-        with isolate_web_outage(info.uri), isolate_refusal(), copied as copy:
+        copied = self.copies.local_copy(source, max_bytes=self.limits.max_video_bytes)
+        with copied as copy:
             fetch_ms = (time.perf_counter() - started) * 1e3
             return self._decode(copy.path, fetch_ms=fetch_ms, bytes_fetched=wasted_bytes + copy.bytes_fetched)
 
@@ -283,25 +234,8 @@ def _with_wasted_frames(fetched: FetchedFrames, frames: int) -> FetchedFrames:
 
 
 @contextmanager
-def isolate_web_outage(uri: str) -> Iterator[None]:
-    """Make an unavailable web server fail its own videos only, not the run, unlike the object store.
-
-    The body only reads from that server: an outage of the store that holds the cache is none of the video's.
-
-    Raises:
-        VideoUnavailableError: Instead of a StoreUnavailableError, if `uri` is on the web.
-    """
-    try:
-        yield
-    except StoreUnavailableError as error:
-        if scheme_of(uri) in WEB_SCHEMES:
-            raise VideoUnavailableError(error.message) from None
-        raise
-
-
-@contextmanager
-def as_video_errors() -> Iterator[None]:
-    """Convert ObjectErrors into the matching VideoErrors."""
+def video_errors() -> Iterator[None]:
+    """Convert errors of the object that holds a video into errors of that video alone."""
     try:
         yield
     except ObjectChangedError as error:
@@ -310,6 +244,19 @@ def as_video_errors() -> Iterator[None]:
         raise VideoMissingError(error.message) from None
     except ObjectTooLargeError as error:
         raise VideoTooLargeError(f"{error.message} See extract.max_video_bytes.") from None
+
+
+@contextmanager
+def open_video(objects: ObjectStore, info: ObjectInfo, *, allow_roots: tuple[Path, ...] = ()) -> Iterator[Source]:
+    """Open one version of a video for a `with` block, and convert errors about it, also of the body.
+
+    Raises:
+        VideoError: It cannot be read any more.
+    """
+    with video_errors(), ExitStack() as stack:
+        with faults_of_one_object(info.uri):
+            source = stack.enter_context(objects.open(info.uri, allow_roots, known=info))
+        yield source
 
 
 def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:
@@ -330,11 +277,8 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         LoginRefusedError: The store refuses the login, so that no video can be read there.
     """
     try:
-        if objects.local_path(uri) is not None:
-            with objects.open_local(uri, allow_roots) as file:
-                return file.info
-        with isolate_web_outage(uri):
-            return objects.stat(uri)
+        with objects.open(uri, allow_roots) as source:
+            return source.info
     except MemberMissingError as error:
         raise VideoMissingError(error.message) from None
     except ObjectMissingError:
@@ -347,6 +291,9 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None
     except ObjectChangedError as error:
         raise VideoChangedError(error.message) from None
+    except StoreUnavailableError:
+        with faults_of_one_object(uri):
+            raise
     except LoginRefusedError:
         raise
     except (ConfigurationError, ValueError) as error:

@@ -7,23 +7,16 @@ from typing import TYPE_CHECKING
 
 from reelabel.errors import RangesIgnoredError, VideoError
 from reelabel.frames.cache_key import index_key
-from reelabel.frames.fetch import (
-    RemoteVideo,
-    VideoReader,
-    as_video_errors,
-    check_size,
-    isolate_refusal,
-    stat_video,
-)
+from reelabel.frames.fetch import VideoReader, check_size, open_video, stat_video
 from reelabel.index import VideoIndex, VideoInfo
+from reelabel.sources.local import FileSource
 from reelabel.sources.object_info import INLINE_SCHEME, scheme_of
 from reelabel.sources.sparse_file import CachedRange
-from reelabel.sources.video_file import LocalFile
 from reelabel.strategies.keyframe_table import KeyframeTable
 
 if TYPE_CHECKING:
-    from reelabel.sources.archives.members import ArchiveMember
     from reelabel.sources.object_store import ObjectInfo
+    from reelabel.sources.source import Source
 
 # Read before a decoding process is asked, so that more videos can be waited for than there are processes. It holds most
 # headers whole; two blocks of a sparse file.
@@ -66,17 +59,13 @@ class IndexReader(VideoReader):
 
     def _look(self, info: ObjectInfo) -> SeenVideo:
         check_size(info, self.limits)
-        with as_video_errors(), isolate_refusal():
-            if self.objects.local_path(info.uri) is None:
-                return self._look_at_remote(info, RemoteVideo(self.objects, info))
-            with self.objects.open_local(info.uri, self.allow_roots) as file:
-                file.info.require(fingerprint=info.fingerprint, max_bytes=None)
-                if not isinstance(file, LocalFile):
-                    return self._look_at_remote(info, file)
-                index, _, _ = self.pool.read_index(file.as_video(), limits=self.limits, lists="keyframes")
-                return SeenVideo(info=info, index=index, is_whole_read=False, bytes_read=0)
+        with open_video(self.objects, info, allow_roots=self.allow_roots) as source:
+            if not isinstance(source, FileSource):
+                return self._look_at_ranges(info, source)
+            index, _, _ = self.pool.read_index(source.as_video(), limits=self.limits, lists="keyframes")
+            return SeenVideo(info=info, index=index, is_whole_read=False, bytes_read=0)
 
-    def _look_at_remote(self, info: ObjectInfo, video: RemoteVideo | ArchiveMember) -> SeenVideo:
+    def _look_at_ranges(self, info: ObjectInfo, source: Source) -> SeenVideo:
         is_small = info.size_bytes < self.ranges_min_bytes or scheme_of(info.uri) == INLINE_SCHEME
         cache = None if is_small else self.cache
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
@@ -86,9 +75,9 @@ class IndexReader(VideoReader):
         head: tuple[CachedRange, ...] = ()
         try:
             if not known:
-                head = (CachedRange(0, video.read(0, min(_HEAD_BYTES, info.size_bytes))),)
+                head = (CachedRange(0, source.read(0, min(_HEAD_BYTES, info.size_bytes))),)
             index, ranges, bytes_read = self.pool.read_index(
-                video, limits=self.limits, lists="keyframes", known=known or head
+                source, limits=self.limits, lists="keyframes", known=known or head
             )
         except RangesIgnoredError as error:
             nothing = VideoIndex(info=VideoInfo(), kind="container", lists="keyframes", note=error.message)

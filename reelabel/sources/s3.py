@@ -29,10 +29,8 @@ from botocore.exceptions import ClientError, IncompleteReadError
 from botocore.utils import parse_timestamp
 
 from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefusedError
-from reelabel.sources.archives.member_uri import unescape_name
 from reelabel.sources.connections import WatchedConnection
-from reelabel.sources.folder import partial_file
-from reelabel.sources.object_info import ObjectInfo, changed, part_size
+from reelabel.sources.object_info import ObjectInfo, changed, part_size, unescape_name
 from reelabel.sources.options import S3Options, reveal
 from reelabel.sources.s3_errors import (
     BOTOCORE_RETRIES,
@@ -43,6 +41,7 @@ from reelabel.sources.s3_errors import (
     s3_errors,
     status_code,
 )
+from reelabel.sources.source import partial_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

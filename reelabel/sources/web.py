@@ -19,8 +19,8 @@ from urllib3.util import Retry
 
 from reelabel.errors import RangesIgnoredError, StoreUnavailableError
 from reelabel.sources.cancel import Deadline
-from reelabel.sources.folder import partial_file
 from reelabel.sources.object_info import ObjectInfo, changed, redact_uri, too_large
+from reelabel.sources.source import partial_file
 from reelabel.sources.web_guard import filtered_pools
 from reelabel.sources.web_request import AttemptFailedError, Requests, open_response
 from reelabel.text import pluralize

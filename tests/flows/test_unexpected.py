@@ -169,7 +169,7 @@ BOUNDARIES = frozenset(
 ASIDE = (
     "flows/shard/arrivals.py:_Arrivals",
     "flows/shard/extract.py:extract_views.<locals>.<lambda>",
-    "reelabel/sources/archives/members.py:RangedFile.",
+    "reelabel/sources/members.py:RangedFile.",
     "reelabel/sources/video_file.py:Seekable.",
     "reelabel/sources/object_info.py:redact_uri",
     "tasks/domain/chunks.py:cut_shard",
