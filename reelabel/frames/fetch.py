@@ -1,4 +1,4 @@
-"""Fetch a video's frames from wherever it is: by ranges where that reads less, otherwise whole."""
+"""Read a video's index or its frames, wherever it is: by ranges where that reads less, otherwise whole."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from reelabel.errors import (
     StoreUnavailableError,
     VideoChangedError,
     VideoEmptyError,
+    VideoError,
     VideoMissingError,
     VideoRefusedError,
     VideoTooLargeError,
@@ -27,10 +28,13 @@ from reelabel.errors import (
 from reelabel.frames.cache_key import index_key
 from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.packets import collect_packets, verify_packets
+from reelabel.index import VideoIndex, VideoInfo
 from reelabel.segment import WHOLE
 from reelabel.sources.local import FileSource
 from reelabel.sources.object_info import INLINE_SCHEME, path_advice, redact_uri, scheme_of
 from reelabel.sources.source import faults_of_one_object
+from reelabel.sources.sparse_file import CachedRange
+from reelabel.strategies.keyframe_table import KeyframeTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -49,6 +53,9 @@ if TYPE_CHECKING:
     from reelabel.sources.video_file import VideoFile
 
 
+# Read before a decoding process is asked, so that more videos can be waited for than there are processes. It holds most
+# headers whole; two blocks of a sparse file.
+_HEAD_BYTES = 32 * 1024
 # Below this size, one request for the whole file is faster than several small ones in sequence.
 RANGES_MIN_BYTES = 2 * 1024**2
 
@@ -73,6 +80,23 @@ class FetchedFrames:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeenVideo:
+    """A video whose header and index were read.
+
+    Attributes:
+        info: Its size and fingerprint.
+        index: Its index.
+        is_whole_read: Whether a run reads the whole file, whichever frames it needs.
+        bytes_read: Bytes read to find out.
+    """
+
+    info: ObjectInfo
+    index: VideoIndex
+    is_whole_read: bool
+    bytes_read: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VideoReader:
     """Reads videos, wherever they are. Thread-safe.
 
@@ -92,11 +116,6 @@ class VideoReader:
     ranges_min_bytes: int = RANGES_MIN_BYTES
     allow_roots: tuple[Path, ...] = ()
 
-    @classmethod
-    def beside(cls, other: VideoReader, **more: Any) -> Self:  # noqa: ANN401 - fields of the class
-        """Return what reads the same videos in the same way as another one; `more` are its own fields."""
-        return cls(**{each.name: getattr(other, each.name) for each in fields(VideoReader)}, **more)
-
     def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
         """Look up sizes and fingerprints of many videos in few requests, where possible.
 
@@ -107,6 +126,54 @@ class VideoReader:
             TransientError: The store is unavailable.
         """
         return self.objects.stat_many_near(uris)
+
+    def look(self, uri: str, info: ObjectInfo | None = None) -> SeenVideo:
+        """Read a video's header and index.
+
+        Raises:
+            VideoError: The video cannot be used, as far as these show; see its code.
+            TransientError: The store is unavailable.
+        """
+        info = info or stat_video(self.objects, uri, allow_roots=self.allow_roots)
+        try:
+            return self._look(info)
+        except VideoError as error:
+            error.fingerprint = info.fingerprint
+            raise
+
+    def _look(self, info: ObjectInfo) -> SeenVideo:
+        check_size(info, self.limits)
+        with open_video(self.objects, info, allow_roots=self.allow_roots) as source:
+            if not isinstance(source, FileSource):
+                return self._look_at_ranges(info, source)
+            index, _, _ = self.pool.read_index(source.as_video(), limits=self.limits, lists="keyframes")
+            return SeenVideo(info=info, index=index, is_whole_read=False, bytes_read=0)
+
+    def _look_at_ranges(self, info: ObjectInfo, source: Source) -> SeenVideo:
+        is_small = info.size_bytes < self.ranges_min_bytes or scheme_of(info.uri) == INLINE_SCHEME
+        cache = None if is_small else self.cache
+        key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
+        known = cache.find_index(key) if cache else ()
+        if isinstance(known, KeyframeTable):
+            return SeenVideo(info=info, index=known.index, is_whole_read=False, bytes_read=0)
+        head: tuple[CachedRange, ...] = ()
+        try:
+            if not known:
+                head = (CachedRange(0, source.read(0, min(_HEAD_BYTES, info.size_bytes))),)
+            index, ranges, bytes_read = self.pool.read_index(
+                source, limits=self.limits, lists="keyframes", known=known or head
+            )
+        except RangesIgnoredError as error:
+            nothing = VideoIndex(info=VideoInfo(), kind="container", lists="keyframes", note=error.message)
+            return SeenVideo(info=info, index=nothing, is_whole_read=True, bytes_read=0)
+        if cache and ranges and not known:
+            cache.write_index(key, ranges)
+        return SeenVideo(
+            info=info,
+            index=index,
+            is_whole_read=is_small or not index.is_listed,
+            bytes_read=bytes_read + sum(len(part.data) for part in head),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +197,11 @@ class FrameFetcher(VideoReader):
     keep_packets: bool = False
     segment: Segment = WHOLE
     pieces: PieceDecoder | None = None
+
+    @classmethod
+    def of(cls, reader: VideoReader, **more: Any) -> Self:  # noqa: ANN401 - fields of the class
+        """Return what fetches videos as another reader reads them; `more` are its own fields."""
+        return cls(**{each.name: getattr(reader, each.name) for each in fields(VideoReader)}, **more)
 
     def fetch(self, info: ObjectInfo) -> FetchedFrames:
         """Extract frames of one version of a video.
