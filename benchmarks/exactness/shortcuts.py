@@ -12,7 +12,7 @@ from benchmarks.extraction.loaders import FileParts
 from reelabel.decode.assemble import ExtractionRequest
 from reelabel.errors import FallbackRequired, VideoError
 from reelabel.extract import extract_local, extract_ranges
-from reelabel.frames.index_file import decode_index, encode_index
+from reelabel.frames.cache import decode_index, encode_index
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment

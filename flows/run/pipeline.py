@@ -253,7 +253,7 @@ def cancel_on_exit(*stores: ObjectStore) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for store in stores:
-            stack.callback(store.end_reads)  # second: then nothing tries again
+            stack.callback(store.cancel)  # second: then nothing tries again
         stack.enter_context(cancel_waits_at_exit())
         try:
             yield

@@ -229,7 +229,7 @@ class FrameExtractor(VideoReader):
         self, info: ObjectInfo, identity: FrameIdentity, lookup_ms: float, *, shown: FramePass
     ) -> ExtractedVideo:
         sampling = identity.sampling
-        fetcher = FrameFetcher.beside(
+        fetcher = FrameFetcher.of(
             self,
             sampling=sampling,
             keep_packets=self.pixel_encoding == "packets" and not self.sampling.jpeg_quality,

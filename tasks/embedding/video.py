@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
+    from reelabel.frames.fetch import VideoReader
     from reelabel.frames.frame_file import FrameFile
-    from reelabel.frames.look import IndexReader
     from reelabel_engine.protocol import TowersInfo
     from tasks.description.kept import Kept
     from tasks.domain import EmbeddingSpec, Job
@@ -115,7 +115,7 @@ class VideoEmbedder:
     """
 
     extractor: FrameExtractor
-    reader: IndexReader
+    reader: VideoReader
     cache: EmbeddingCache
     packs: PackFiles
     frames: FrameBatcher

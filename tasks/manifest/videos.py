@@ -16,10 +16,9 @@ import pyarrow as pa
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError, ObjectError, ObjectMissingError, VideoError
 from reelabel.integrations.chat_messages import is_valid_unicode
-from reelabel.sources.archives.archives import RemoteArchive
-from reelabel.sources.archives.member_uri import escape_name, member_uri, split_member
-from reelabel.sources.archives.members import RangedFile
-from reelabel.sources.object_info import WEB_SCHEMES, redact_uri, scheme_of
+from reelabel.sources.archives import RemoteArchive
+from reelabel.sources.members import RangedFile
+from reelabel.sources.object_info import WEB_SCHEMES, escape_name, member_uri, redact_uri, scheme_of, split_member
 from reelabel.text import pluralize, printable, quoted
 from tasks.manifest.cells import parse_list
 from tasks.manifest.import_csv import require_one_video
@@ -31,7 +30,7 @@ from tasks.manifest.schema import OPTIONAL, REQUIRED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from reelabel.sources.archives.members import MemberIndex
+    from reelabel.sources.members import MemberIndex
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
 _SUFFIXES = "3gp avi flv m2ts m4v mkv mov mp4 mpeg mpg mts ogv ts webm wmv"

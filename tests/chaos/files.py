@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 
 from reelabel.errors import ReelabelError
+from reelabel.frames.cache import decode_index, encode_index
 from reelabel.frames.cache_key import index_key
 from reelabel.frames.frame_file import decode_frame_file
-from reelabel.frames.index_file import decode_index, encode_index
 from reelabel.seal import NO_KEY, embed_seal
 from reelabel.sources.object_store import ObjectStore
 from reelabel.strategies.keyframe_table import KeyframeTable

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from reelabel.extract import extract_local, extract_ranges
-from reelabel.frames.index_file import decode_index, encode_index
+from reelabel.frames.cache import decode_index, encode_index
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.read_index import read_index
