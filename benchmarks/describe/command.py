@@ -18,13 +18,13 @@ def describe(
     *,
     json: AsJson = False,
 ) -> None:
-    """Compare the flow describe, cold and with cached frames, with its towers alone and its extraction alone.
+    """Compare the flow describe, cold and with cached frames, with its encoder alone and its extraction alone.
 
     Exit with 1 where a target is missed.
     """
     from benchmarks.describe import report  # noqa: PLC0415
 
-    raise typer.Exit(report.towers(videos, folder, rounds=rounds, as_json=json))
+    raise typer.Exit(report.encoder(videos, folder, rounds=rounds, as_json=json))
 
 
 def film(

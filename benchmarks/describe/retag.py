@@ -24,7 +24,7 @@ from infra.embedded import export
 from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK, RUN
 from tasks.domain import DescribeSpec, RunPhase
-from tasks.embedding.opened import open_towers
+from tasks.embedding.encoder import open_encoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ class RetagRow:
     Attributes:
         name: Which run.
         videos: Videos described.
-        seconds: Of the whole flow: from the manifest to the audit, with the start of the towers.
+        seconds: Of the whole flow: from the manifest to the audit, with the start of the encoder.
         wall_s: Seconds of it by what the run says it was doing; they sum to nearly all of it.
         stage_s: Seconds of work by stage, summed over threads.
         cpu_s: Seconds of CPU of this process.
@@ -69,7 +69,7 @@ class RetagRow:
 
     @property
     def describing_s(self) -> float:
-        """Seconds without the start of the towers, which embed the bank before the run's first row."""
+        """Seconds without the start of the encoder, which embeds the bank before the run's first row."""
         return self.seconds - self.stage_s.get(RunPhase.LOAD, 0.0)
 
 
@@ -131,12 +131,12 @@ def _store(
 ) -> None:
     card, spec = Descriptions().resolve(RunRequest(kind="describe", manifest="", describes=options), settings)
     assert isinstance(spec, DescribeSpec)
-    with open_towers(settings, card) as towers:
-        info = towers.wait_ready()
+    with open_encoder(settings, card) as encoder:
+        info = encoder.info()
         if outlines_only:
-            store_outlines(videos, manifest, settings, spec=spec, towers=info)
+            store_outlines(videos, manifest, settings, spec=spec, encoder=info)
         else:
-            store_videos(videos, settings, spec=spec, towers=info)
+            store_videos(videos, settings, spec=spec, encoder=info)
 
 
 def _run(name: str, manifest: str, settings: Settings, options: DescribeParameters, *, dataset: str) -> RetagRow:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from infra.settings import Settings
-    from reelabel_engine.protocol import TowersInfo
+    from reelabel_engine.protocol import EncoderInfo
     from tasks.domain import DescribeSpec
 
 _THREADS = 8
@@ -75,7 +75,7 @@ def write_manifest(videos: StoredVideos, settings: Settings) -> str:
     return uri
 
 
-def store_videos(videos: StoredVideos, settings: Settings, *, spec: DescribeSpec, towers: TowersInfo) -> None:
+def store_videos(videos: StoredVideos, settings: Settings, *, spec: DescribeSpec, encoder: EncoderInfo) -> None:
     """Write each video as an object of a few bytes, its embedding file, and its changes of scene."""
     objects = ObjectStore(settings.store)
     assert settings.store.uri is not None
@@ -85,8 +85,8 @@ def store_videos(videos: StoredVideos, settings: Settings, *, spec: DescribeSpec
     def write(job: Job) -> None:
         number = int(job.job_id.rpartition("-")[2])
         objects.replace(job.video_uri, f"video {number}".encode())
-        identity = identity_of(objects.stat(job.video_uri), WHOLE, spec=spec, towers=towers)
-        cache.write(identity, made_up(number, videos.seconds, spec=spec, dimensions=towers.dimensions))
+        identity = identity_of(objects.stat(job.video_uri), WHOLE, spec=spec, encoder=encoder)
+        cache.write(identity, made_up(number, videos.seconds, spec=spec, dimensions=encoder.dimensions))
         scenes.write(
             made_up_changes(number, videos.seconds),
             identity.key,
@@ -100,23 +100,23 @@ def store_videos(videos: StoredVideos, settings: Settings, *, spec: DescribeSpec
 
 
 def store_outlines(
-    videos: StoredVideos, manifest: str, settings: Settings, *, spec: DescribeSpec, towers: TowersInfo
+    videos: StoredVideos, manifest: str, settings: Settings, *, spec: DescribeSpec, encoder: EncoderInfo
 ) -> None:
     """Write each video as an object of a few bytes, and for each shard the outlines that an earlier run leaves."""
     objects, store = ObjectStore(settings.store), settings.store
     assert store.uri is not None
     files = OutlineFiles.of(store, objects)
     any_version = ObjectInfo(uri="", size_bytes=0, fingerprint="")
-    like = identity_of(any_version, WHOLE, spec=spec, towers=towers)
+    like = identity_of(any_version, WHOLE, spec=spec, encoder=encoder)
 
     def write(uris: Sequence[str]) -> None:
         for uri in uris:
             objects.replace(uri, f"video {_number(uri)}".encode())
         key, known = pack_key([(uri, WHOLE) for uri in uris], like), objects.stat_many_near(uris)
-        kept = files.read(key, method=spec.scene_method, threshold=spec.scene_threshold, dimensions=towers.dimensions)
+        kept = files.read(key, method=spec.scene_method, threshold=spec.scene_threshold, dimensions=encoder.dimensions)
         for uri in uris:
-            identity = identity_of(known.get(uri) or objects.stat(uri), WHOLE, spec=spec, towers=towers)
-            kept.add(identity.key, _outline(_number(uri), videos.seconds, spec=spec, dimensions=towers.dimensions))
+            identity = identity_of(known.get(uri) or objects.stat(uri), WHOLE, spec=spec, encoder=encoder)
+            kept.add(identity.key, _outline(_number(uri), videos.seconds, spec=spec, dimensions=encoder.dimensions))
         files.write(kept)
 
     with open_jobs(manifest, objects, questions=False) as jobs, ThreadPoolExecutor(_THREADS) as threads:

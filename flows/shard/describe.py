@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tasks.description.described import DescribedVideo
     from tasks.description.describer import KeptShard, VideoDescriber
     from tasks.domain import Job, Shard
-    from tasks.embedding.backend import EmbeddingBackend
+    from tasks.embedding.encoder import Encoder
     from tasks.plans.lease import Lease
     from tasks.results.write import ShardWriter
 
@@ -53,16 +53,16 @@ class DescriptionContext:
 
     Attributes:
         describer: Describes videos.
-        towers: Embed their frames.
+        encoder: Embeds their frames.
         writer: Writes the rows of shards.
         workers: Threads, each of which describes a video.
         ledger: Wall-clock profile.
-        gpus: Returns how many GPUs the towers hold.
+        gpus: Returns how many GPUs the encoder holds.
         spent_ms: Milliseconds so far that `RunPhase.DECODE` is made of.
     """
 
     describer: VideoDescriber
-    towers: EmbeddingBackend
+    encoder: Encoder
     writer: ShardWriter
     workers: Executor
     ledger: WallClockProfile = field(default_factory=WallClockProfile)
@@ -132,7 +132,7 @@ def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> S
     extractor = context.describer.embedder.extractor
     services: dict[type[TransientError], Callable[[], object]] = {
         StoreUnavailableError: partial(extractor.check_stores, shard.video_uris),
-        EngineLostError: context.towers.wait_ready,
+        EngineLostError: context.encoder.info,
     }
     with shard_in_progress("infer"), await_recovery(services):
         began_s = time.time()

@@ -78,15 +78,12 @@ class DescribeOptions(SettingsSection):
 
 
 class DescribeSettings(DescribeOptions):
-    """How videos are described, and by which backend."""
+    """How videos are described, and by which model."""
 
-    backend: Annotated[
-        str, Field(min_length=1, max_length=100, description="What embeds frames and texts: transformers.")
-    ] = "transformers"
     revision: Annotated[str | None, Field(max_length=200, description="Hub revision of the model.")] = None
     engines: Annotated[
         Annotated[int, Field(ge=1, le=64)] | Literal["auto"],
-        Field(description="Towers to run in parallel, each on its own GPU; auto uses all visible GPUs."),
+        Field(description="Encoder processes to run in parallel, each on its own GPU; auto uses all visible GPUs."),
     ] = 1
     batch_frames: Annotated[int, Field(ge=1, le=4096, description="Frames per request to the model.")] = 128
     nightly_manifest: Annotated[

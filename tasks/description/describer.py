@@ -205,8 +205,8 @@ class VideoDescriber:
 
         Raises:
             VideoError: The video cannot be used; see its code.
-            InferenceError: The towers die on its frames.
-            TransientError: The store or the towers are unavailable.
+            InferenceError: The encoder dies on its frames.
+            TransientError: The store or the encoder is unavailable.
         """
         embedded = self.embedder.embed(job, info, pack=kept.embeddings)
         outline, scenes = self._outline(job, embedded)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.extractor import Turns
 from reelabel.frames.fetch import stat_video
 from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.look import IndexReader
 from reelabel.frames.packets import with_pixels
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import ObjectInfo
@@ -30,24 +31,26 @@ from reelabel.temporary import temporary_folder
 from reelabel.waiting import go_on
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
-from tasks.embedding.embedding_file import EmbeddingIdentity, as_read_back
-from tasks.embedding.pack_file import LEAST_VIDEOS, pack_key
+from tasks.embedding.batches import FrameBatcher
+from tasks.embedding.embedding_file import EmbeddingCache, EmbeddingIdentity, as_read_back
+from tasks.embedding.pack_file import LEAST_VIDEOS, PackFiles, pack_key
 from tasks.embedding.pieces import cut_pieces, first_chunk, most_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     import numpy.typing as npt
 
+    from infra.settings import Settings
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
     from reelabel.frames.frame_file import FrameFile
-    from reelabel.frames.look import IndexReader
-    from reelabel_engine.protocol import TowersInfo
+    from reelabel.sources.object_store import ObjectStore
+    from reelabel_engine.protocol import EncoderInfo
     from tasks.description.kept import Kept
     from tasks.domain import EmbeddingSpec, Job
-    from tasks.embedding.batches import EmbeddedFrames, FrameBatcher
-    from tasks.embedding.embedding_file import EmbeddingCache
-    from tasks.embedding.pack_file import PackFiles
+    from tasks.embedding.batches import EmbeddedFrames
+    from tasks.embedding.encoder import Encoder
     from tasks.embedding.pieces import Piece
 
 _MS = 1000
@@ -56,22 +59,22 @@ _KEPT_FAULTS = 1024
 _CUT = "cut short"  # in the note of a file whose last bytes are missing
 
 
-def frame_pixels(info: TowersInfo) -> int:
+def frame_pixels(info: EncoderInfo) -> int:
     """Return the most pixels of a frame: twice the model's square, so that neither side of a wide one is enlarged."""
     return 2 * info.size_px**2
 
 
-def identity_of(info: ObjectInfo, segment: Segment, *, spec: EmbeddingSpec, towers: TowersInfo) -> EmbeddingIdentity:
+def identity_of(info: ObjectInfo, segment: Segment, *, spec: EmbeddingSpec, encoder: EncoderInfo) -> EmbeddingIdentity:
     """Return what the embeddings of a segment of a version of a video are asked for by."""
     return EmbeddingIdentity(
         source_uri=info.uri,
         fingerprint=info.fingerprint,
-        sampling=spec.sampling(max_pixels=frame_pixels(towers)),
+        sampling=spec.sampling(max_pixels=frame_pixels(encoder)),
         segment=segment,
         model=spec.model,
-        dimensions=towers.dimensions,
-        size_px=towers.size_px,
-        versions=towers.versions,
+        dimensions=encoder.dimensions,
+        size_px=encoder.size_px,
+        versions=encoder.versions,
         chunk_s=spec.seconds_per_chunk,
     )
 
@@ -110,7 +113,7 @@ class VideoEmbedder:
         packs: Keeps those of the videos of a shard together.
         frames: Embeds frames.
         spec: How frames are chosen, and the model.
-        info: What the model's towers report.
+        info: What the encoder reports.
         turns: Decides who embeds if several threads want one video.
     """
 
@@ -120,7 +123,7 @@ class VideoEmbedder:
     packs: PackFiles
     frames: FrameBatcher
     spec: EmbeddingSpec
-    info: TowersInfo
+    info: EncoderInfo
     turns: Turns = field(default_factory=lambda: Turns(keep_faults=_KEPT_FAULTS), repr=False)
 
     @property
@@ -138,11 +141,11 @@ class VideoEmbedder:
             return None
         videos = [(job.video_uri, Segment.of(job.start_s, job.end_s)) for job in jobs]
         any_version = ObjectInfo(uri="", size_bytes=0, fingerprint="")
-        return pack_key(videos, identity_of(any_version, WHOLE, spec=self.spec, towers=self.info))
+        return pack_key(videos, identity_of(any_version, WHOLE, spec=self.spec, encoder=self.info))
 
     def identity(self, job: Job, info: ObjectInfo) -> EmbeddingIdentity:
         """Return what the embeddings of a job's video, in a version, are asked for by."""
-        return identity_of(info, Segment.of(job.start_s, job.end_s), spec=self.spec, towers=self.info)
+        return identity_of(info, Segment.of(job.start_s, job.end_s), spec=self.spec, encoder=self.info)
 
     def embed(self, job: Job, info: ObjectInfo | None = None, *, pack: Kept[Embeddings] | None = None) -> EmbeddedVideo:
         """Return the embeddings of a job's video, or of the segment that the job is about; as `embed_segment`."""
@@ -157,13 +160,13 @@ class VideoEmbedder:
 
         Raises:
             VideoError: The video cannot be used; see its code.
-            InferenceError: The towers die on its frames.
-            EngineLostError: The towers die.
+            InferenceError: The encoder dies on its frames.
+            EngineLostError: The encoder dies.
             TransientError: The store is unavailable.
         """
         extractor, started = self.extractor, time.perf_counter()
         info = info or stat_video(extractor.objects, uri, allow_roots=extractor.allow_roots)
-        identity = identity_of(info, segment, spec=self.spec, towers=self.info)
+        identity = identity_of(info, segment, spec=self.spec, encoder=self.info)
         if pack and (kept := pack.find(identity.key)):
             cost = DescriptionCost()
             return EmbeddedVideo(info=info, identity=identity, embeddings=kept, was_cached=True, cost=cost)
@@ -186,7 +189,7 @@ class VideoEmbedder:
                 raise
 
     def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
-        self.frames.start()  # if it is the first video of a run to be embedded, they load while it is decoded
+        self.frames.start()  # for the first video of a run, the model loads while it is decoded
         stated_s = max(0.0, self.reader.look(info.uri, info).index.info.duration_s)
         taken = self._take(info, identity.segment, stated_s)
         embeddings = taken.joined(identity.segment.start_s or 0.0)
@@ -228,7 +231,7 @@ class VideoEmbedder:
                     pieces += cut(taken.length_s, first=1)
                 elif first.file.total_frames != 1:  # no image
                     pieces.append(self._rest(pieces[0], segment))
-            # The next piece is decoded while the towers work on one.
+            # The next piece is decoded while the encoder works on one.
             with closing(prefetch(_until_the_end(take, pieces[1:]))) as rest:
                 for piece in rest:
                     if isinstance(piece, _End):
@@ -251,6 +254,28 @@ class VideoEmbedder:
         images, is_new = piece.file.images, taken.find_new(piece)
         new = images if is_new.all() else images[is_new]
         taken.add(piece, is_new, self.frames.embed(new) if len(new) else None)
+
+
+def open_embedder(
+    settings: Settings,
+    extractor: FrameExtractor,
+    encoder: Encoder,
+    info: EncoderInfo,
+    *,
+    spec: EmbeddingSpec,
+    files: ObjectStore,
+    charge: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> VideoEmbedder:
+    """Return what embeds the videos that an extractor prepares; `charge` measures the time of the encoder."""
+    return VideoEmbedder(
+        extractor=extractor,
+        reader=IndexReader.beside(extractor),
+        cache=EmbeddingCache.of(settings.store, files),
+        packs=PackFiles.of(settings.store, files),
+        frames=FrameBatcher(encoder=encoder, batch_frames=settings.describe.batch_frames, charge=charge),
+        spec=spec,
+        info=info,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from infra.errors import EngineLostError
 from reelabel.frames.look import IndexReader
-from reelabel_engine.protocol import TowersInfo
+from reelabel_engine.protocol import EncoderInfo
 from tasks.description.describer import VideoDescriber
 from tasks.description.embeddings import normalize
 from tasks.description.outline import OutlineFiles
@@ -15,11 +15,12 @@ from tasks.description.pooling import EmbeddedBank, describe_pooled, pool_chunks
 from tasks.description.scene_file import SceneFiles
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.encoder import EmbeddedTexts
 from tasks.embedding.pack_file import PackFiles
 from tasks.embedding.video import VideoEmbedder
 
 COLOURS = {"red": (1, 0, 0), "green": (0, 1, 0), "blue": (0, 0, 1)}
-INFO = TowersInfo(
+INFO = EncoderInfo(
     device="cpu",
     gpus=0,
     dtype="float32",
@@ -33,8 +34,10 @@ INFO = TowersInfo(
 )
 
 
-class ColourTowers:
+class ColourEncoder:
     """Frames with a white first pixel kill it, as those of a hostile video might; `is_dead` makes all do so."""
+
+    processes, loaded = 1, INFO
 
     def __init__(self):
         self.requests, self.is_dead, self._lock = [], False, threading.Lock()
@@ -46,25 +49,25 @@ class ColourTowers:
     def start(self):
         """Start nothing."""
 
-    def wait_ready(self):
+    def info(self):
         return INFO
 
-    def embed_frames(self, videos):
+    def embed_images(self, videos):
         with self._lock:
             self.requests.append([len(frames) for frames in videos])
         if self.is_dead or any((frames[:, 0, 0] > 250).all(axis=-1).any() for frames in videos):
-            raise EngineLostError("The towers failed: their process died; see the log towers.log.")
+            raise EngineLostError("The encoder failed: its process died; see the log encoder.log.")
         return normalize(np.concatenate(videos).mean(axis=(1, 2)) + 1e-3)
 
     def embed_texts(self, texts):
-        return np.array([COLOURS[text] for text in texts], np.float32)
+        return EmbeddedTexts(np.array([COLOURS[text] for text in texts], np.float32), (1,) * len(texts))
 
 
 def bank_of(*texts):
-    return EmbeddedBank(texts=texts, vectors=ColourTowers().embed_texts(texts))
+    return EmbeddedBank(texts=texts, vectors=ColourEncoder().embed_texts(texts).vectors)
 
 
-def colour_describer(extractor, root_uri, spec, *, tags, towers=None):
+def colour_describer(extractor, root_uri, spec, *, tags, encoder=None):
     """Make a describer whose files are below a root."""
     files = {"objects": extractor.objects, "root_uri": root_uri}
     embedder = VideoEmbedder(
@@ -72,7 +75,7 @@ def colour_describer(extractor, root_uri, spec, *, tags, towers=None):
         reader=IndexReader.beside(extractor),
         cache=EmbeddingCache(**files),
         packs=PackFiles(**files),
-        frames=FrameBatcher(towers=towers or ColourTowers(), batch_frames=128),
+        frames=FrameBatcher(encoder=encoder or ColourEncoder(), batch_frames=128),
         spec=spec,
         info=INFO,
     )

@@ -15,7 +15,7 @@ from tasks.description.embeddings import Embeddings
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.embedding.video import identity_of
 from tests.description.colours import INFO
-from tests.description.test_describer import SPEC, describer_of, film, job, towers  # noqa: F401 - fixtures
+from tests.description.test_describer import SPEC, describer_of, encoder, film, job  # noqa: F401 - fixtures
 
 VIDEOS = 9
 ROWS = {"red": (1, 0, 0), "green": (0, 1, 0), "blue": (0, 0, 1)}
@@ -32,7 +32,7 @@ def shard(describer_of, tmp_path):  # noqa: F811
         colours = [list(ROWS)[number % 3], list(ROWS)[(number + 1) % 3]]
         vectors = np.array([ROWS[colour] for colour in colours for _ in range(4)], np.float32)
         pts_ms = np.arange(8, dtype=np.int64) * 500 + 250
-        identity = identity_of(stat(path), WHOLE, spec=SPEC, towers=INFO)
+        identity = identity_of(stat(path), WHOLE, spec=SPEC, encoder=INFO)
         describer.embedder.cache.write(identity, Embeddings(vectors=vectors, pts_ms=pts_ms, duration_s=4.0))
         cut = SceneChange(pts_ms=2000, score=30.0, since_ms=1900)
         describer.scene_files.write(
@@ -90,7 +90,7 @@ def test_a_described_shard_is_described_again_from_one_file(describer_of, shard,
     assert said(describe(describer_of(), shard[::-1])) == said(alone)[::-1]
 
 
-def test_a_video_that_has_changed_is_read_alone_and_the_next_run_has_it(describer_of, shard, towers, reads, tmp_path):  # noqa: F811
+def test_a_video_that_has_changed_is_read_alone_and_the_next_run_has_it(describer_of, shard, encoder, reads, tmp_path):  # noqa: F811
     before = describe(describer_of(), shard)
     time.sleep(0.01)  # another time of modification
     film(tmp_path / "4.mp4", ("green", 4))
@@ -102,14 +102,14 @@ def test_a_video_that_has_changed_is_read_alone_and_the_next_run_has_it(describe
 
     assert [each.was_cached for each in changed] == [number != 4 for number in range(VIDEOS)]
     assert changed[4].description.tags[0].text == "green"
-    assert towers.images_embedded == changed[4].cost.frames_embedded == 8
+    assert encoder.images_embedded == changed[4].cost.frames_embedded == 8
     assert said(changed[:4] + changed[5:]) == said(before[:4] + before[5:])
     reads.clear()
     assert said(describe(describer_of(), shard)) == said(changed)
-    assert (len(reads), towers.images_embedded) == (1, 8)
+    assert (len(reads), encoder.images_embedded) == (1, 8)
 
 
-def test_changes_that_an_earlier_version_has_found_are_looked_for_again(describer_of, shard, towers, monkeypatch):  # noqa: F811
+def test_changes_that_an_earlier_version_has_found_are_looked_for_again(describer_of, shard, encoder, monkeypatch):  # noqa: F811
     before = describe(describer_of(), shard)
     monkeypatch.setattr(scene_file, "_FINDER_VERSION", scene_file.finder_version() + 1)
 
@@ -118,14 +118,14 @@ def test_changes_that_an_earlier_version_has_found_are_looked_for_again(describe
     assert {each.changes.method for each in before} == {"index"}
     assert {each.changes.method for each in after} == {"ema"}  # these files are no videos
     assert said(describe(describer_of(), shard)) == said(after)
-    assert towers.images_embedded == 0
+    assert encoder.images_embedded == 0
 
 
 def test_a_shard_of_few_videos_has_no_files_of_its_own(describer_of, shard):  # noqa: F811
     assert describer_of().read_kept(shard[:7], versions(shard)) == NOTHING_KEPT
 
 
-def test_another_method_reads_the_pack_of_embeddings_and_no_video(describer_of, shard, towers, reads):  # noqa: F811
+def test_another_method_reads_the_pack_of_embeddings_and_no_video(describer_of, shard, encoder, reads):  # noqa: F811
     describe(describer_of(), shard)
     reads.clear()
 
@@ -133,11 +133,11 @@ def test_another_method_reads_the_pack_of_embeddings_and_no_video(describer_of, 
 
     assert len(reads) == 2
     assert [len(each.changes.changes) for each in changed] == [1] * VIDEOS
-    assert towers.images_embedded == 0
+    assert encoder.images_embedded == 0
 
 
 @pytest.mark.parametrize("spoiled", ["altered", "cut", "of other videos", "contradictory"])
-def test_outlines_that_must_not_be_used_are_made_again(describer_of, shard, towers, reads, spoiled):  # noqa: F811
+def test_outlines_that_must_not_be_used_are_made_again(describer_of, shard, encoder, reads, spoiled):  # noqa: F811
     before = describe(describer_of(), shard)
     reads.clear()
     describe(describer_of(), shard)
@@ -160,7 +160,7 @@ def test_outlines_that_must_not_be_used_are_made_again(describer_of, shard, towe
     again = describe(describer_of(), shard)
 
     assert said(again) == said(before)
-    assert towers.images_embedded == 0
+    assert encoder.images_embedded == 0
     assert len(reads) > 1
     reads.clear()
     assert said(describe(describer_of(), shard)) == said(before)

@@ -1,4 +1,4 @@
-"""Describes the shards of a plan in this process: towers in their own, several shards at once."""
+"""Describes the shards of a plan in this process: the encoder in its own, several shards at once."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from flows.run.progress import Progress
     from flows.shard.queue import LeasedShard
     from flows.shard.report import ShardReport
+    from reelabel_engine.protocol import EncoderInfo
     from tasks.description.pooling import EmbeddedBank
     from tasks.domain import WallClockProfile
-    from tasks.embedding.on_demand import TowersOnDemand
+    from tasks.embedding.encoder import Encoder
     from tasks.plans.plan import Plan
 
 _SHOW_EVERY_S = 1.0
@@ -53,7 +54,8 @@ def describe_locally(
     context: RunContext,
     *,
     done_before: Sequence[int],
-    towers: TowersOnDemand,
+    encoder: Encoder,
+    info: EncoderInfo,
     tags: EmbeddedBank,
     captions: EmbeddedBank,
 ) -> None:
@@ -64,7 +66,8 @@ def describe_locally(
         progress: Counts what is done.
         context: The run.
         done_before: Unused: the run counts its own shards.
-        towers: Of the model; loaded once a frame must be embedded.
+        encoder: Of the model; loads once a frame must be embedded.
+        info: What it reports.
         tags: Bank of tags.
         captions: Bank of captions.
 
@@ -87,9 +90,8 @@ def describe_locally(
             first = list(islice(leasing, 1))
             if not first:  # other workers have finished the plan meanwhile
                 return
-            info = towers.wait_ready()
         progress.start_cpu_clock()
-        _note_load(towers, progress)
+        _note_load(encoder, progress)
         run = replace(context.run, versions=context.run.versions | info.versions)
         workers = ThreadPoolExecutor(progress.processes * (1 + settings.extract.lookahead_shards))
         stack.callback(workers.shutdown, wait=False, cancel_futures=True)
@@ -97,18 +99,18 @@ def describe_locally(
             describer=open_describer(
                 settings,
                 pool,
-                towers,
+                encoder,
                 info,
                 spec=description_spec(context.spec),
                 banks=(tags, captions),
                 stores=(videos, objects),
-                charge=partial(_answering, towers, ledger),
+                charge=partial(_answering, encoder, ledger),
             ),
-            towers=towers,
+            encoder=encoder,
             writer=ShardWriter(database, run),
             workers=workers,
             ledger=ledger,
-            gpus=lambda: towers.gpus,
+            gpus=lambda: encoder.loaded.gpus if encoder.loaded else 0,
         )
         artifact = stack.enter_context(ProgressArtifact(total=plan.jobs))
         reports = _describe_shards(
@@ -121,7 +123,7 @@ def describe_locally(
             artifact.update(progress.jobs_ended)
 
         for report in reports:
-            _note_load(towers, progress)
+            _note_load(encoder, progress)
             progress.add(report)
             if time.monotonic() - shown_s > _SHOW_EVERY_S:
                 shown_s = time.monotonic()
@@ -129,9 +131,9 @@ def describe_locally(
         show()
 
 
-def _note_load(towers: TowersOnDemand, progress: Progress) -> None:
-    """Record and log that the towers were loaded, once they are."""
-    info = towers.loaded
+def _note_load(encoder: Encoder, progress: Progress) -> None:
+    """Record and log that the encoder was loaded, once it is."""
+    info = encoder.loaded
     if info is None or "engine start" in progress.stage_ms:
         return
     progress.gpus = info.gpus
@@ -140,9 +142,11 @@ def _note_load(towers: TowersOnDemand, progress: Progress) -> None:
 
 
 @contextmanager
-def _answering(towers: TowersOnDemand, ledger: WallClockProfile) -> Iterator[None]:
-    """Measure the time in which the towers work, from when they are loaded."""
-    towers.wait_loaded()
+def _answering(encoder: Encoder, ledger: WallClockProfile) -> Iterator[None]:
+    """Measure the time in which the encoder works, and apart from it that of loading it."""
+    if encoder.loaded is None:
+        with ledger.doing(RunPhase.LOAD):
+            encoder.info()
     with ledger.doing(RunPhase.ANSWER):
         yield
 
@@ -150,7 +154,7 @@ def _answering(towers: TowersOnDemand, ledger: WallClockProfile) -> Iterator[Non
 def _describe_shards(
     shards: Iterable[LeasedShard | None], source: ShardQueue, context: DescriptionContext, *, max_concurrent: int
 ) -> Iterator[ShardReport]:
-    """Describe shards, several at once, so that the towers have work while rows are written."""
+    """Describe shards, several at once, so that the encoder has work while rows are written."""
     grouping = _Grouping()
 
     def submit(group: ShardGroup) -> tuple[PrefectFuture[None], float]:

@@ -18,7 +18,6 @@ from prefect.utilities.annotations import quote
 from flows.run.artifacts import ProgressArtifact
 from flows.run.executors.termination import ends_soon
 from flows.run.spec import engine_settings
-from flows.run.towers import relevant_extraction
 from flows.shard.answering import InferenceContext
 from flows.shard.extract import ViewStream
 from flows.shard.infer import MAX_CONCURRENT_GROUPS
@@ -30,6 +29,7 @@ from tasks.domain import RunPhase
 from tasks.frame_cache.pool import decode_pool, open_extractor
 from tasks.manifest.plan_file import read_media
 from tasks.model.backend import backend_of, open_backend
+from tasks.relevance import relevant_extraction
 from tasks.results.evaluation.routes import escalation_margin
 from tasks.results.runs import update_run
 from tasks.results.write import ShardWriter

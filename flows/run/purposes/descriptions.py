@@ -7,13 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from flows.run.context import Execute, Purpose
-from flows.run.describing import description_spec, embed_bank, resolve_description
+from flows.run.describing import description_spec, resolve_description
 from flows.run.executors.describe_executor import describe_locally
 from reelabel.errors import ConfigurationError
 from tasks.domain import RunPhase
-from tasks.embedding.backend import towers_card
 from tasks.embedding.bank_file import BankFiles
-from tasks.embedding.opened import towers_on_demand
+from tasks.embedding.encoder import open_encoder, read_encoder_card
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +50,7 @@ class Descriptions(Purpose):
         """Check nothing more: any video can be described."""
 
     def check_backend(self, card: ModelCard, settings: Settings) -> None:
-        """Check nothing: the towers are started before the run's first row, if they are needed for its banks."""
+        """Check nothing: the encoder is started before the run's first row, if the banks need it."""
 
     def doubts(self, request: RunRequest, settings: Settings, card: ModelCard) -> tuple[str, ...]:
         """Return nothing."""
@@ -62,15 +61,15 @@ class Descriptions(Purpose):
     def ready(
         self, settings: Settings, *, card: ModelCard, spec: Spec, database: Engine, ledger: WallClockProfile
     ) -> Iterator[Execute]:
-        """Embed the banks, unless an earlier run has; the towers stay loaded for the plan."""
+        """Embed the banks, unless an earlier run has; the encoder stays loaded for the plan."""
         del database
         described, files = description_spec(spec), BankFiles.of(settings.store, python=settings.model.python)
         digests = (described.tags, described.captions)
         banks = [self._banks.get(digest) or files.read_texts(digest) for digest in digests]
-        charge = partial(ledger.doing, RunPhase.LOAD)
-        with closing(towers_on_demand(settings, card, charge=charge)) as towers:
-            tags, captions = (embed_bank(bank, towers, files, described.model) for bank in banks)
-            yield partial(describe_locally, towers=towers, tags=tags, captions=captions)
+        with closing(open_encoder(settings, card)) as encoder:
+            with ledger.doing(RunPhase.LOAD):
+                (tags, info), (captions, _) = (files.embed(bank, encoder, described.model) for bank in banks)
+            yield partial(describe_locally, encoder=encoder, info=info, tags=tags, captions=captions)
 
     def warn_of_jobs(self, context: RunContext, selected: JobTable) -> str:
         """Warn of nothing: whether a video can be described shows when it is read."""
@@ -93,7 +92,7 @@ def _resolve_again(request: RunRequest, settings: Settings) -> tuple[ModelCard, 
             "again, which reuses its embeddings."
         )
     name = request.overrides.model or (base.model.name if base.model.revision else None)
-    card = towers_card(settings, name, revision=base.model.revision)
+    card = read_encoder_card(settings, name, revision=base.model.revision)
     if card.identity != base.model:
         raise ConfigurationError(
             f"The earlier run used {base.model.name}, but describe.model is now {card.identity.name}, or another "

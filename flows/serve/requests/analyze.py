@@ -125,7 +125,7 @@ def answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None) -> Ana
 
     Raises:
         RequestRefusedError: The video is at fault.
-        TransientError: The store or the towers are unavailable.
+        TransientError: The store or the encoder is unavailable.
     """
     started = time.perf_counter()
     job = job_from(asked.model_dump(include=set(VideoRequest.model_fields)), upload=upload, questions=False)
