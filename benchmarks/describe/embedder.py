@@ -16,9 +16,8 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.protocol import EncoderConfig
 from tasks.domain import EmbeddingSpec
 from tasks.embedding.batches import FrameBatcher
-from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.encoder import TINY_ENCODER, EncoderProcess
-from tasks.embedding.pack_file import PackFiles
+from tasks.embedding.vector_file import VectorCache
 from tasks.embedding.video import VideoEmbedder
 from tasks.model.identity import read_model_card
 
@@ -55,8 +54,7 @@ def tiny_embedder(pool: DecodePool, folder: Path) -> Iterator[VideoEmbedder]:
                 limits=Limits(),
             ),
             reader=IndexReader(objects=objects, pool=pool, limits=Limits()),
-            cache=EmbeddingCache(objects=objects, root_uri=root),
-            packs=PackFiles(objects=objects, root_uri=root),
+            cache=VectorCache(objects=objects, root_uri=root),
             frames=FrameBatcher(encoder=encoder, batch_frames=config.batch_frames),
             spec=EmbeddingSpec(model=read_model_card(str(TINY_ENCODER)).identity),
             info=encoder.info(),

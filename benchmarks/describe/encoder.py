@@ -30,9 +30,8 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import DESCRIPTION, RUN
 from tasks.domain import DescribeSpec, Job, RunPhase
 from tasks.embedding.batches import EmbeddedFrames
-from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.encoder import EncoderProcess, open_encoder
-from tasks.embedding.pack_file import PackFiles
+from tasks.embedding.vector_file import VectorCache
 from tasks.embedding.video import VideoEmbedder, frame_pixels
 from tasks.frame_cache.pool import decode_pool, open_extractor
 
@@ -174,8 +173,7 @@ def _extract(clips: Sequence[Path], settings: Settings, model: str) -> tuple[lis
         embedder = VideoEmbedder(
             extractor=extractor,
             reader=IndexReader.beside(extractor),
-            cache=EmbeddingCache.of(settings.store, objects),
-            packs=PackFiles.of(settings.store, objects),
+            cache=VectorCache.of(settings.store, objects),
             frames=instant,  # type: ignore[arg-type]
             spec=spec,
             info=info,

@@ -25,7 +25,7 @@ _WARM_SHARE, _COLD_SHARE = 0.95, 0.9
 _MIB = 1024**2
 
 
-def retag(counts: Sequence[int], folder: Path, *, seconds: float, outlines_only: bool, as_json: bool) -> None:
+def retag(counts: Sequence[int], folder: Path, *, seconds: float, shards_only: bool, as_json: bool) -> None:
     """Measure each number of videos; print a table for each, or JSON."""
     with own_services() as settings, prefect_ready(settings), PROGRESS.status("") as status:
         from benchmarks.describe.retag import measure_retag  # noqa: PLC0415 - see prefect_ready
@@ -40,7 +40,7 @@ def retag(counts: Sequence[int], folder: Path, *, seconds: float, outlines_only:
             rows = measure_retag(
                 count,
                 seconds=seconds,
-                outlines_only=outlines_only,
+                shards_only=shards_only,
                 settings=settings,
                 folder=folder,
                 on_progress=show,

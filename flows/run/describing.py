@@ -12,9 +12,7 @@ from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.temporary import temporary_folder
 from tasks.description.banks import ACTIVITIES, MAX_BYTES, PLACES, read_bank
-from tasks.description.describer import VideoDescriber
-from tasks.description.outline import OutlineFiles
-from tasks.description.scene_file import SceneFiles
+from tasks.description.describer import CutFiles, VideoDescriber
 from tasks.description.scenes.detect import threshold_of
 from tasks.domain import DescribeSpec
 from tasks.embedding.bank_file import BankFiles
@@ -117,7 +115,7 @@ def open_describer(
         info: What it reports.
         spec: How videos are described.
         banks: Of tags, and of captions.
-        stores: Where videos are read, and where frames, embeddings and outlines are; None opens both.
+        stores: Where videos are read, and where frames and vectors are; None opens both.
         charge: Measures the time in which the encoder works.
     """
     videos, objects = stores or (None, ObjectStore(settings.store))
@@ -127,8 +125,7 @@ def open_describer(
     tags, captions = banks
     return VideoDescriber(
         embedder=open_embedder(settings, extractor, encoder, info, spec=spec, files=objects, charge=charge),
-        scene_files=SceneFiles.of(settings.store, objects),
-        outlines=OutlineFiles.of(settings.store, objects),
+        cuts=CutFiles.of(settings.store, objects),
         spec=spec,
         tags=tags,
         captions=captions,

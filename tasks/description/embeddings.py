@@ -10,6 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tasks.description.scenes.cuts import Cuts
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Embeddings:
@@ -22,6 +24,7 @@ class Embeddings:
         first_ms: Time of the video's first frame on its own clock, in milliseconds.
         duration_s: Length in seconds of the video, or of the segment that the frames are of; 0 if unknown.
         note: What limits them, as a clause: how the video was decoded, or where it is cut short; empty if nothing does.
+        cuts: The cuts between its frames, whatever the threshold; None until they are looked for.
     """
 
     vectors: npt.NDArray[np.float32] = field(repr=False)
@@ -29,6 +32,7 @@ class Embeddings:
     first_ms: int = 0
     duration_s: float = 0.0
     note: str = ""
+    cuts: Cuts | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.vectors.ndim != 2 or self.pts_ms.shape != self.vectors.shape[:1]:  # noqa: PLR2004

@@ -32,9 +32,8 @@ from reelabel.waiting import go_on
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
 from tasks.embedding.batches import FrameBatcher
-from tasks.embedding.embedding_file import EmbeddingCache, EmbeddingIdentity, as_read_back
-from tasks.embedding.pack_file import LEAST_VIDEOS, PackFiles, pack_key
 from tasks.embedding.pieces import cut_pieces, first_chunk, most_chunks
+from tasks.embedding.vector_file import LEAST_VIDEOS, VectorCache, VectorKey, as_read_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from reelabel.frames.frame_file import FrameFile
     from reelabel.sources.object_store import ObjectStore
     from reelabel_engine.protocol import EncoderInfo
-    from tasks.description.kept import Kept
     from tasks.domain import EmbeddingSpec, Job
     from tasks.embedding.batches import EmbeddedFrames
     from tasks.embedding.encoder import Encoder
@@ -64,9 +62,9 @@ def frame_pixels(info: EncoderInfo) -> int:
     return 2 * info.size_px**2
 
 
-def identity_of(info: ObjectInfo, segment: Segment, *, spec: EmbeddingSpec, encoder: EncoderInfo) -> EmbeddingIdentity:
+def identity_of(info: ObjectInfo, segment: Segment, *, spec: EmbeddingSpec, encoder: EncoderInfo) -> VectorKey:
     """Return what the embeddings of a segment of a version of a video are asked for by."""
-    return EmbeddingIdentity(
+    return VectorKey(
         source_uri=info.uri,
         fingerprint=info.fingerprint,
         sampling=spec.sampling(max_pixels=frame_pixels(encoder)),
@@ -94,7 +92,7 @@ class EmbeddedVideo:
     """
 
     info: ObjectInfo
-    identity: EmbeddingIdentity
+    identity: VectorKey
     embeddings: Embeddings
     was_cached: bool
     remade: str = ""
@@ -110,7 +108,6 @@ class VideoEmbedder:
         extractor: Prepares their frames.
         reader: Reads how long they are.
         cache: Keeps their embeddings.
-        packs: Keeps those of the videos of a shard together.
         frames: Embeds frames.
         spec: How frames are chosen, and the model.
         info: What the encoder reports.
@@ -119,8 +116,7 @@ class VideoEmbedder:
 
     extractor: FrameExtractor
     reader: IndexReader
-    cache: EmbeddingCache
-    packs: PackFiles
+    cache: VectorCache
     frames: FrameBatcher
     spec: EmbeddingSpec
     info: EncoderInfo
@@ -135,28 +131,24 @@ class VideoEmbedder:
         """Return one that remembers no video at fault, and so tries each again."""
         return replace(self, turns=Turns(), extractor=replace(self.extractor, turns=Turns()))
 
-    def pack_key(self, jobs: Sequence[Job]) -> str | None:
-        """Return the key of the pack of the videos of some jobs; None if there are too few of them."""
+    def shard_key(self, jobs: Sequence[Job]) -> str | None:
+        """Return the key of the file of the videos of some jobs; None if there are too few of them."""
         if len(jobs) < LEAST_VIDEOS:
             return None
         videos = [(job.video_uri, Segment.of(job.start_s, job.end_s)) for job in jobs]
         any_version = ObjectInfo(uri="", size_bytes=0, fingerprint="")
-        return pack_key(videos, identity_of(any_version, WHOLE, spec=self.spec, encoder=self.info))
+        return identity_of(any_version, WHOLE, spec=self.spec, encoder=self.info).of_shard(videos)
 
-    def identity(self, job: Job, info: ObjectInfo) -> EmbeddingIdentity:
+    def identity(self, job: Job, info: ObjectInfo) -> VectorKey:
         """Return what the embeddings of a job's video, in a version, are asked for by."""
         return identity_of(info, Segment.of(job.start_s, job.end_s), spec=self.spec, encoder=self.info)
 
-    def embed(self, job: Job, info: ObjectInfo | None = None, *, pack: Kept[Embeddings] | None = None) -> EmbeddedVideo:
+    def embed(self, job: Job, info: ObjectInfo | None = None) -> EmbeddedVideo:
         """Return the embeddings of a job's video, or of the segment that the job is about; as `embed_segment`."""
-        return self.embed_segment(job.video_uri, Segment.of(job.start_s, job.end_s), info, pack=pack)
+        return self.embed_segment(job.video_uri, Segment.of(job.start_s, job.end_s), info)
 
-    def embed_segment(
-        self, uri: str, segment: Segment, info: ObjectInfo | None = None, *, pack: Kept[Embeddings] | None = None
-    ) -> EmbeddedVideo:
-        """Return the embeddings of a segment of a video, whose version is looked up unless it is known.
-
-        What the pack of its shard lacks is added to it.
+    def embed_segment(self, uri: str, segment: Segment, info: ObjectInfo | None = None) -> EmbeddedVideo:
+        """Return the embeddings of a segment of a video.
 
         Raises:
             VideoError: The video cannot be used; see its code.
@@ -167,15 +159,6 @@ class VideoEmbedder:
         extractor, started = self.extractor, time.perf_counter()
         info = info or stat_video(extractor.objects, uri, allow_roots=extractor.allow_roots)
         identity = identity_of(info, segment, spec=self.spec, encoder=self.info)
-        if pack and (kept := pack.find(identity.key)):
-            cost = DescriptionCost()
-            return EmbeddedVideo(info=info, identity=identity, embeddings=kept, was_cached=True, cost=cost)
-        video = self._find_or_make(info, identity, started=started)
-        if pack:
-            pack.add(identity.key, video.embeddings)
-        return video
-
-    def _find_or_make(self, info: ObjectInfo, identity: EmbeddingIdentity, *, started: float) -> EmbeddedVideo:
         with self.turns.at(identity.key):
             found = self.cache.find(identity)
             if found is not None:
@@ -188,7 +171,7 @@ class VideoEmbedder:
                 error.fingerprint = error.fingerprint or info.fingerprint
                 raise
 
-    def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
+    def _make(self, info: ObjectInfo, identity: VectorKey) -> EmbeddedVideo:
         self.frames.start()  # for the first video of a run, the model loads while it is decoded
         stated_s = max(0.0, self.reader.look(info.uri, info).index.info.duration_s)
         taken = self._take(info, identity.segment, stated_s)
@@ -201,7 +184,7 @@ class VideoEmbedder:
         return EmbeddedVideo(
             info=info,
             identity=identity,
-            embeddings=as_read_back(embeddings, identity.precision),
+            embeddings=as_read_back(embeddings),
             was_cached=False,
             remade="; ".join(taken.remade),
             decode_method=taken.method,
@@ -270,8 +253,7 @@ def open_embedder(
     return VideoEmbedder(
         extractor=extractor,
         reader=IndexReader.beside(extractor),
-        cache=EmbeddingCache.of(settings.store, files),
-        packs=PackFiles.of(settings.store, files),
+        cache=VectorCache.of(settings.store, files),
         frames=FrameBatcher(encoder=encoder, batch_frames=settings.describe.batch_frames, charge=charge),
         spec=spec,
         info=info,

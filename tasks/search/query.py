@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.embedding.bank_file import BankFiles
-    from tasks.embedding.embedding_file import EmbeddingCache
     from tasks.embedding.encoder import Encoder
+    from tasks.embedding.vector_file import VectorCache
     from tasks.search.catalogue import VectorSpace
 
 _MAX_CHARACTERS = 2000
@@ -177,14 +177,14 @@ def parse_moment(text: str) -> tuple[str, float]:
     return job_id, time_s
 
 
-def vector_at(cache: EmbeddingCache, key: str, time_s: float) -> tuple[npt.NDArray[np.float32], int]:
+def vector_at(cache: VectorCache, key: str, time_s: float) -> tuple[npt.NDArray[np.float32], int]:
     """Return the vector of the frame nearest to a time, of shape (D,), and its own time in milliseconds.
 
     Raises:
         ConfigurationError: The embedding file is missing or must not be used, or has no frames near the time.
     """
     try:
-        embeddings = cache.read_stored(key).embeddings
+        embeddings, _ = cache.read_stored(key)
     except (FrameFileError, ObjectMissingError) as error:
         raise ConfigurationError(
             f"The embeddings of that video cannot be used: {error.message} Describe it again."

@@ -8,15 +8,12 @@ import numpy as np
 from infra.errors import EngineLostError
 from reelabel.frames.look import IndexReader
 from reelabel_engine.protocol import EncoderInfo
-from tasks.description.describer import VideoDescriber
+from tasks.description.describer import CutFiles, VideoDescriber
 from tasks.description.embeddings import normalize
-from tasks.description.outline import OutlineFiles
 from tasks.description.pooling import EmbeddedBank, describe_pooled, pool_chunks
-from tasks.description.scene_file import SceneFiles
 from tasks.embedding.batches import FrameBatcher
-from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.encoder import EmbeddedTexts
-from tasks.embedding.pack_file import PackFiles
+from tasks.embedding.vector_file import VectorCache
 from tasks.embedding.video import VideoEmbedder
 
 COLOURS = {"red": (1, 0, 0), "green": (0, 1, 0), "blue": (0, 0, 1)}
@@ -73,16 +70,14 @@ def colour_describer(extractor, root_uri, spec, *, tags, encoder=None):
     embedder = VideoEmbedder(
         extractor=replace(extractor, sampling=spec.sampling(max_pixels=2048)),
         reader=IndexReader.beside(extractor),
-        cache=EmbeddingCache(**files),
-        packs=PackFiles(**files),
+        cache=VectorCache(**files),
         frames=FrameBatcher(encoder=encoder or ColourEncoder(), batch_frames=128),
         spec=spec,
         info=INFO,
     )
     return VideoDescriber(
         embedder=embedder,
-        scene_files=SceneFiles(**files),
-        outlines=OutlineFiles(**files),
+        cuts=CutFiles(**files),
         spec=spec,
         tags=bank_of(*tags),
         captions=bank_of("green", "red"),

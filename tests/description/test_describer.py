@@ -17,7 +17,7 @@ from reelabel.frames.extractor import FrameExtractor
 from reelabel.limits import Limits
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.errors import InferenceError
-from tasks.description import scene_file
+from tasks.description import describer as describer_module
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.domain import DescribeSpec, Job, ModelIdentity
 from tasks.embedding import pieces as piece_sizes
@@ -184,7 +184,7 @@ def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, encoder, tmp_p
 def test_a_video_is_looked_into_again_by_another_version_of_the_finder(describer_of, tmp_path, monkeypatch):
     clip = job(film(tmp_path / "a.mp4", ("red", 4.5), ("blue", 4)))
     with monkeypatch.context() as earlier:
-        earlier.setattr(scene_file, "_FINDER_VERSION", 0)
+        earlier.setattr(describer_module, "FINDER_VERSION", 0)
         first = describer_of().describe(clip, 0)
 
     again = describer_of().describe(clip, 0)

@@ -16,8 +16,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.demo.clips import FPS, Encoding, write_clip
 from tasks.domain import EmbeddingSpec, Job, ModelIdentity, View, views_of
 from tasks.embedding.batches import FrameBatcher
-from tasks.embedding.embedding_file import EmbeddingCache
-from tasks.embedding.pack_file import PackFiles
+from tasks.embedding.vector_file import VectorCache
 from tasks.embedding.video import VideoEmbedder
 from tasks.relevance import RelevantExtractor
 from tests.description.colours import INFO
@@ -55,8 +54,7 @@ def extractor(tmp_path, pool, encoder):
     embedder = VideoEmbedder(
         extractor=plain,
         reader=reader,
-        cache=EmbeddingCache(objects=objects, root_uri=f"file://{tmp_path}"),
-        packs=PackFiles(objects=objects, root_uri=f"file://{tmp_path}"),
+        cache=VectorCache(objects=objects, root_uri=f"file://{tmp_path}"),
         frames=FrameBatcher(encoder=encoder, batch_frames=64),
         spec=EmbeddingSpec(model=ModelIdentity(name="colours")),
         info=INFO,

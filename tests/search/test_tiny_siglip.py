@@ -56,7 +56,7 @@ def test_what_looks_like_a_clip_shows_the_same(described):
     world, shown, _ = described
     rights = []
     for number, (job, truth) in enumerate(zip(world.jobs, shown, strict=True)):
-        embeddings = world.cache.read_stored(job["key"]).embeddings
+        embeddings, _ = world.cache.read_stored(job["key"])
         moment = (job["key"], int(embeddings.pts_ms[8]))
         found = [each.file for each in world.search(embeddings.vectors[8], top=9, without=moment).moments]
         if shown.count(truth) > 1:

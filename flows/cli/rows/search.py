@@ -25,8 +25,8 @@ from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
 from reelabel.text import pluralize
 from tasks.description.banks import read_bank
 from tasks.embedding.bank_file import BankFiles
-from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.encoder import open_encoder, read_encoder_card
+from tasks.embedding.vector_file import VectorCache
 from tasks.frame_cache.pool import decode_pool, uncached_fetcher, video_store
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.search.catalogue import choose_space
@@ -149,7 +149,7 @@ class _Search:
         self._options = options
         self._settings = settings
         self._catalogue = catalogue
-        self._cache = EmbeddingCache.of(settings.store)
+        self._cache = VectorCache.of(settings.store)
 
     def find(self) -> list[_Found]:
         """Search; return what was found by each search, also with the jobs of each moment."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tasks.description.scenes.change import Thumbnails
     from tasks.description.scenes.footage import Footage
 
+# Raised by every change by which other cuts are found in a video, so that they are looked for again.
+FINDER_VERSION = 4
 REACH = 3  # frames on each side that a cut must stand out from, and that a flash may last
 THRESHOLD = 10.0  # of 255
 _LEAST_RATIO = 1.5
@@ -73,18 +75,18 @@ class Cuts:
     """The candidates of a video whose pixels look like cuts, whatever the threshold.
 
     Attributes:
-        candidates: In order of time.
+        candidates: In order of time; None if they cannot be looked for, so that embeddings alone decide.
         note: What limits them, in a sentence; empty if nothing does.
     """
 
-    candidates: tuple[CutCandidate, ...]
+    candidates: tuple[CutCandidate, ...] | None
     note: str = ""
 
     def above(self, threshold: float) -> list[SceneChange]:
         """Return the cuts whose strength is at least a threshold, of 255."""
         return [
             SceneChange(pts_ms=cut.pts_ms, score=round(cut.difference / 255, 4), since_ms=cut.since_ms, kind="cut")
-            for cut in self.candidates
+            for cut in self.candidates or ()
             if cut.strength >= threshold
         ]
 
