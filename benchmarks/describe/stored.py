@@ -15,8 +15,7 @@ from reelabel.segment import WHOLE
 from reelabel.sources.object_info import ObjectInfo
 from reelabel.sources.object_store import ObjectStore
 from tasks.description.describer import CutFiles
-from tasks.description.embeddings import Embeddings, normalize
-from tasks.description.scenes.cuts import CutCandidate, Cuts
+from tasks.description.embeddings import CutCandidate, Cuts, Embeddings, normalize
 from tasks.domain import Job
 from tasks.embedding.vector_file import ShardVectors, VectorCache
 from tasks.embedding.video import identity_of

@@ -15,8 +15,9 @@ from reelabel.segment import WHOLE
 from reelabel.sources.video_file import open_video_file
 from tasks.description.chunks import cut_chunks
 from tasks.description.described import embedded_chunks
+from tasks.description.embeddings import Cuts
 from tasks.description.scenes.change import SceneChange, SceneMethodError
-from tasks.description.scenes.cuts import Cuts, find_cuts
+from tasks.description.scenes.cuts import find_cuts
 from tasks.description.scenes.detect import detect_scenes
 from tasks.description.scenes.footage import Footage
 

@@ -25,13 +25,10 @@ from flows.serve.app import make_app
 from flows.serve.engines import with_uploads
 from flows.serve.refusals import RequestRefusedError
 from flows.serve.requests import analyze, classify
-from flows.serve.requests.analyze import analyze_router
-from flows.serve.requests.analyzer import Analyzer
-from flows.serve.requests.classifier import Classifier
-from flows.serve.requests.classify import classify_router
-from flows.serve.requests.route import with_rest
-from flows.serve.requests.service import open_service
-from flows.serve.requests.uploads import Uploads
+from flows.serve.requests.analyze import Analyzer, analyze_router
+from flows.serve.requests.body import Uploads
+from flows.serve.requests.classify import Classifier, classify_router
+from flows.serve.requests.handle import open_service, with_unattributed
 from infra.database.connect import connected
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
@@ -214,7 +211,7 @@ def _ask(method: Any, asked: BaseModel, upload: str | None) -> Any:  # noqa: ANN
     answer = call(method, asked, video)
     total_ms = (time.perf_counter() - began_s) * 1e3
     stage_ms = {name: ms for name, ms in answer.stage_ms.items() if name != "other"}
-    return answer.model_copy(update={"stage_ms": with_rest(stage_ms, total_ms), "total_ms": total_ms})
+    return answer.model_copy(update={"stage_ms": with_unattributed(stage_ms, total_ms), "total_ms": total_ms})
 
 
 class Decoder:

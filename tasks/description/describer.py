@@ -13,9 +13,10 @@ from reelabel.frames.cache_key import decoder_versions
 from reelabel.sources.signatures import unsigned_uri
 from tasks.description.cost import DescriptionCost
 from tasks.description.described import DescribedVideo, chunks_of, embedded_chunks, scenes_of
+from tasks.description.embeddings import CutCandidate, Cuts
 from tasks.description.pooling import LogitScale, describe_pooled, pool_chunks
 from tasks.description.scenes.change import SceneMethodError
-from tasks.description.scenes.cuts import FINDER_VERSION, CutCandidate, Cuts, find_cuts
+from tasks.description.scenes.cuts import FINDER_VERSION, find_cuts
 from tasks.description.scenes.detect import detect_scenes
 from tasks.description.scenes.footage import open_footage
 from tasks.embedding.video import EmbeddedVideo

@@ -1,16 +1,44 @@
-"""The embeddings of one video's frames."""
+"""The embeddings of one video's frames, and the cuts between them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tasks.description.scenes.cuts import Cuts
+
+class CutCandidate(NamedTuple):
+    """A change between two frames that is a cut if it is strong enough.
+
+    Attributes:
+        pts_ms: Time of the first frame of the new scene.
+        since_ms: Time of the frame before it.
+        difference: Mean absolute difference of the two, of 255.
+        strength: The same, or what remains of it when the two are shifted against each other, if that is less; in a
+            video of low contrast, what it would be at a usual one.
+    """
+
+    pts_ms: int
+    since_ms: int
+    difference: float
+    strength: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cuts:
+    """The candidates of a video whose pixels look like cuts, whatever the threshold.
+
+    Attributes:
+        candidates: In order of time; None if they cannot be looked for, so that embeddings alone decide.
+        note: What limits them, in a sentence; empty if nothing does.
+    """
+
+    candidates: tuple[CutCandidate, ...] | None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -28,8 +28,8 @@ from reelabel.seal import BLANK, METADATA_KEY, NO_KEY, embed_checksum, embed_sea
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.signatures import unsigned_uri
-from tasks.description.embeddings import Embeddings, normalize
-from tasks.description.scenes.cuts import FINDER_VERSION, CutCandidate, Cuts
+from tasks.description.embeddings import CutCandidate, Cuts, Embeddings, normalize
+from tasks.description.scenes.cuts import FINDER_VERSION
 from tasks.domain import ModelIdentity
 from tasks.frame_cache.sealed_files import SealedFiles
 

@@ -10,8 +10,7 @@ import pytest
 from reelabel.segment import WHOLE
 from reelabel.sources.object_store import ObjectStore
 from tasks.description import describer as describer_module
-from tasks.description.embeddings import Embeddings
-from tasks.description.scenes.cuts import CutCandidate, Cuts
+from tasks.description.embeddings import CutCandidate, Cuts, Embeddings
 from tasks.embedding import vector_file
 from tasks.embedding.video import identity_of
 from tests.description.colours import INFO

@@ -15,8 +15,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.seal import Seal
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_store import ObjectStore
-from tasks.description.embeddings import Embeddings, normalize
-from tasks.description.scenes.cuts import CutCandidate, Cuts
+from tasks.description.embeddings import CutCandidate, Cuts, Embeddings, normalize
 from tasks.domain import ModelIdentity
 from tasks.embedding import vector_file
 from tasks.embedding.vector_file import (

@@ -15,8 +15,8 @@ from fastapi.testclient import TestClient
 
 from flows.serve.app import make_app
 from flows.serve.requests import classify
-from flows.serve.requests.classifier import Classifier
-from flows.serve.requests.service import open_service
+from flows.serve.requests.classify import Classifier
+from flows.serve.requests.handle import open_service
 from flows.shard.answering import InferenceContext
 from flows.shard.describe import DescriptionContext, describe_shard
 from flows.shard.extract import ViewStream

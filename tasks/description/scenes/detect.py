@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tasks.description.embeddings import Cuts
     from tasks.description.scenes.change import EmbeddedChunk
-    from tasks.description.scenes.cuts import Cuts
 
 # The methods, with their thresholds: of 255 for cuts in pixels, 1 minus a cosine for embeddings.
 THRESHOLDS = {"auto": cut_finder.THRESHOLD, "ema": ema.THRESHOLD, "published": ema.THRESHOLD}
@@ -78,7 +79,7 @@ def detect_scenes(
     if method == "ema" or cuts is None or cuts.candidates is None:
         least = least if method == "ema" else ema.THRESHOLD
         return SceneChanges(changes=tuple(detect_ema(chunks, least)), method="ema", note=note)
-    exact = cuts.above(least)
+    exact = cut_finder.cuts_above(cuts, least)
     changes = sorted([*exact, *find_gradual(exact, chunks)], key=lambda change: change.pts_ms)
     return SceneChanges(changes=tuple(changes), method="index and ema", note=note)
 
@@ -107,11 +108,11 @@ def find_gradual(cuts: Sequence[SceneChange], chunks: Sequence[EmbeddedChunk]) -
 
 def _large_steps(vectors: npt.NDArray[np.float32]) -> list[int]:
     """Return the frames of a shot at which a large step ends; none of a shot that is too short to compare."""
-    steps = 1 - np.einsum("ij,ij->i", vectors[1:], vectors[:-1])
+    steps = (1 - np.einsum("ij,ij->i", vectors[1:], vectors[:-1])).tolist()
     large = []
-    for step in np.flatnonzero(steps >= _LEAST_STEP).tolist():
+    for step in (number for number, each in enumerate(steps) if each >= _LEAST_STEP):
         nearby = [*steps[max(0, step - _NEARBY) : max(0, step - 1)], *steps[step + 2 : step + _NEARBY + 1]]
-        if len(nearby) >= _LEAST_NEARBY and steps[step] >= _LEAST_RATIO * np.median(nearby):
+        if len(nearby) >= _LEAST_NEARBY and steps[step] >= _LEAST_RATIO * median(nearby):
             large.append(step + 1)
     return large
 

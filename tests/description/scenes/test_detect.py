@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tasks.description.scenes.cuts import CutCandidate, Cuts
+from tasks.description.embeddings import CutCandidate, Cuts
 from tasks.description.scenes.detect import detect_scenes
 from tests.description.scenes.test_ema import chunks_of, scenes_of, unit
 

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from flows.serve.app import make_app
 from flows.serve.engines import open_engines
-from flows.serve.requests.service import open_service
+from flows.serve.requests.handle import open_service
 from infra.embedded.processes import free_port
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError

@@ -15,9 +15,9 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from flows.serve.app import make_app
-from flows.serve.requests import admission, analyze
-from flows.serve.requests.analyzer import Analyzer
-from flows.serve.requests.service import open_service
+from flows.serve.requests import analyze, handle
+from flows.serve.requests.analyze import Analyzer
+from flows.serve.requests.handle import open_service
 from infra.errors import EngineLostError
 from infra.settings import Settings, StoreSettings
 from infra.settings.sections import ExtractSettings
@@ -181,7 +181,7 @@ def test_the_description_of_a_long_film_ends_with_its_client_and_counts_as_cance
     head = "POST /v1/analyze HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json"
 
     with (
-        patch.object(admission, "request_ends", wraps=admission.request_ends) as ended,
+        patch.object(handle, "count_request", wraps=handle.count_request) as ended,
         on_a_port(app) as port,
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as others,
     ):

@@ -14,8 +14,8 @@ from fastapi.testclient import TestClient
 
 from flows.serve.app import make_app
 from flows.serve.requests import classify
-from flows.serve.requests.classifier import Classifier
-from flows.serve.requests.service import open_service
+from flows.serve.requests.classify import Classifier
+from flows.serve.requests.handle import open_service
 from infra.settings import Settings, StoreSettings
 from infra.settings.sections import ExtractSettings
 from infra.settings.serve import ServeSettings
