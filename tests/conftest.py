@@ -24,7 +24,7 @@ from infra.settings import DatabaseSettings, Settings
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
 from sql.roles import OWNER, create_roles
-from tasks.embedding.identity import TINY_TOWERS
+from tasks.embedding.encoder import TINY_ENCODER
 from tasks.model.identity import TINY_MODEL
 from tests.chaos.gate import Gate
 from tests.shared import common_folder, locked, made_once
@@ -51,7 +51,7 @@ for _signal, _usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.
     if signal.getsignal(_signal) == signal.SIG_IGN:
         signal.signal(_signal, _usual)
 # Every test uses the demo's models unless it names others; commands have none of their own.
-os.environ |= {"REELABEL_MODEL_NAME": str(TINY_MODEL), "REELABEL_DESCRIBE_MODEL": str(TINY_TOWERS)}
+os.environ |= {"REELABEL_MODEL_NAME": str(TINY_MODEL), "REELABEL_DESCRIBE_MODEL": str(TINY_ENCODER)}
 # What Prefect keeps in its home must not outlive a session of tests; workers inherit this one.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _prefect_home = tempfile.TemporaryDirectory(prefix="prefect-home-", ignore_cleanup_errors=True)

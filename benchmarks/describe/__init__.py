@@ -1,1 +1,1 @@
-"""Descriptions: how fast stored embeddings are tagged again, what keeps the towers waiting, and long films."""
+"""Descriptions: how fast stored embeddings are tagged again, what keeps the encoder waiting, and long films."""

@@ -18,13 +18,13 @@ def describe(
     *,
     json: AsJson = False,
 ) -> None:
-    """Compare the flow describe, cold and with cached frames, with its towers alone and its extraction alone.
+    """Compare the flow describe, cold and with cached frames, with its encoder alone and its extraction alone.
 
     Exit with 1 where a target is missed.
     """
     from benchmarks.describe import report  # noqa: PLC0415
 
-    raise typer.Exit(report.towers(videos, folder, rounds=rounds, as_json=json))
+    raise typer.Exit(report.encoder(videos, folder, rounds=rounds, as_json=json))
 
 
 def film(
@@ -50,9 +50,11 @@ def retag(
     seconds: Annotated[float, typer.Option(min=1, help="Length of a video; a chunk of 10 s has 16 frames.")] = 10.0,
     folder: ModelFolder = FOLDER,
     *,
-    outlines_only: Annotated[
+    shards_only: Annotated[
         bool,
-        typer.Option("--outlines-only", help="Store what an earlier run leaves for a shard, instead of that run."),
+        typer.Option(
+            "--shards-only", help="Store the shards' vector files that an earlier run leaves, instead of that run."
+        ),
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -60,7 +62,7 @@ def retag(
     from benchmarks.describe import report  # noqa: PLC0415
 
     counts = whole_numbers(videos, "--videos")
-    report.retag(counts, folder, seconds=seconds, outlines_only=outlines_only, as_json=json)
+    report.retag(counts, folder, seconds=seconds, shards_only=shards_only, as_json=json)
 
 
 def _film_hours(text: str) -> float:

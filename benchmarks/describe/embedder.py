@@ -1,4 +1,4 @@
-"""What embeds clips on this machine by the demo's towers, as a run does, without services."""
+"""What embeds clips on this machine by the demo's encoder, as a run does, without services."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from reelabel.frames.fetch import VideoReader
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
+from reelabel_engine.protocol import EncoderConfig
 from tasks.domain import EmbeddingSpec
-from tasks.embedding.backend import TowersOptions, towers_backend
 from tasks.embedding.batches import FrameBatcher
-from tasks.embedding.embedding_file import EmbeddingCache
-from tasks.embedding.identity import TINY_TOWERS
-from tasks.embedding.pack_file import PackFiles
+from tasks.embedding.encoder import TINY_ENCODER, EncoderProcess
+from tasks.embedding.vector_file import VectorCache
 from tasks.embedding.video import VideoEmbedder
+from tasks.model.identity import read_model_card
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,18 +27,23 @@ if TYPE_CHECKING:
 
     from reelabel.pool.decode_pool import DecodePool
 
+_START_TIMEOUT_S = 900.0
+
 
 @contextmanager
 def tiny_embedder(pool: DecodePool, folder: Path) -> Iterator[VideoEmbedder]:
-    """Open the demo's towers, and what embeds clips by them; the embeddings are not kept.
+    """Open the demo's encoder, and what embeds clips with it; the embeddings are not kept.
 
     Args:
         pool: Decodes the clips.
-        folder: For the log of the towers.
+        folder: For the log of the encoder.
     """
-    backend, objects = towers_backend(), ObjectStore(StoreSettings())
-    card, options = backend.card(str(TINY_TOWERS)), TowersOptions(log_path=folder / "towers.log")
-    with backend.open(card, options) as towers, TemporaryDirectory(prefix="reelabel-") as kept:
+    objects, config = ObjectStore(StoreSettings()), EncoderConfig(model=str(TINY_ENCODER))
+    log_path = folder / "encoder.log"
+    with (
+        EncoderProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as encoder,
+        TemporaryDirectory(prefix="reelabel-") as kept,
+    ):
         root = f"file://{kept}"
         yield VideoEmbedder(
             extractor=FrameExtractor(
@@ -49,9 +54,8 @@ def tiny_embedder(pool: DecodePool, folder: Path) -> Iterator[VideoEmbedder]:
                 limits=Limits(),
             ),
             reader=VideoReader(objects=objects, pool=pool, limits=Limits()),
-            cache=EmbeddingCache(objects=objects, root_uri=root),
-            packs=PackFiles(objects=objects, root_uri=root),
-            frames=FrameBatcher(towers=towers, batch_frames=options.batch_frames),
-            spec=EmbeddingSpec(model=card.identity),
-            info=towers.wait_ready(),
+            cache=VectorCache(objects=objects, root_uri=root),
+            frames=FrameBatcher(encoder=encoder, batch_frames=config.batch_frames),
+            spec=EmbeddingSpec(model=read_model_card(str(TINY_ENCODER)).identity),
+            info=encoder.info(),
         )

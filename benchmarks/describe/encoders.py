@@ -10,8 +10,8 @@ import numpy as np
 
 from benchmarks.describe.model import BASE_LAYERS, make_model
 from reelabel_engine.devices import gpu_memory_bytes, visible_gpus
-from reelabel_engine.protocol import TowersConfig
-from tasks.embedding.process import TowersProcess
+from reelabel_engine.protocol import EncoderConfig
+from tasks.embedding.encoder import EncoderProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,17 +36,17 @@ def measure_encoders(folder: Path, *, rounds: int) -> list[dict[str, Any]]:
     rows, found = [], []
     for device, count in [(_NO_GPU, _COMPARED_FRAMES), *((gpu, _CUDA_FRAMES) for gpu in visible_gpus()[:1])]:
         free_bytes, _ = gpu_memory_bytes()
-        config = TowersConfig(model=model, devices=(device,))
-        with TowersProcess(
+        config = EncoderConfig(model=model, devices=(device,))
+        with EncoderProcess(
             config, log_path=folder / "logs" / "encoders.log", start_timeout_s=_START_TIMEOUT_S
-        ) as towers:
-            info = towers.wait_ready()
+        ) as encoder:
+            info = encoder.info()
             videos = [_noise(seed) for seed in range(count // _FRAMES_OF_A_VIDEO)]
-            found.append(towers.embed_frames(videos[: _COMPARED_FRAMES // _FRAMES_OF_A_VIDEO]))
+            found.append(encoder.embed_images(videos[: _COMPARED_FRAMES // _FRAMES_OF_A_VIDEO]))
             seconds = []
             for _ in range(rounds):
                 began_s = time.perf_counter()
-                towers.embed_frames(videos)
+                encoder.embed_images(videos)
                 seconds.append(time.perf_counter() - began_s)
             held_bytes = free_bytes - gpu_memory_bytes()[0]
         rows.append(

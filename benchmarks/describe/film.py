@@ -24,7 +24,7 @@ from infra.database.connect import connected
 from infra.embedded import export
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import DESCRIPTION
-from tasks.embedding.identity import TINY_TOWERS
+from tasks.embedding.encoder import TINY_ENCODER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _WIDTH_PX, _HEIGHT_PX, _GOP = 240, 136, 60
 _POLL_S = 0.2
-_PROCESSES = {"reelabel_engine": "towers", "reelabel.pool.child": "decoding"}
+_PROCESSES = {"reelabel_engine": "encoder", "reelabel.pool.child": "decoding"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def measure_film(
     manifest = _store(_as_ts(film) if as_ts else film, settings)
     on_progress("describing it")
     before_bytes = _status("self", "VmRSS")
-    with variables({"REELABEL_DESCRIBE_MODEL": str(TINY_TOWERS)} | export(settings)), _peaks() as peak_bytes:
+    with variables({"REELABEL_DESCRIBE_MODEL": str(TINY_ENCODER)} | export(settings)), _peaks() as peak_bytes:
         began_s = time.perf_counter()
         run_id = run_here(describe, {"manifest": manifest, "dataset": f"film of {hours:g} h"})
         seconds = time.perf_counter() - began_s

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from reelabel_engine.environment import find_python
-from tasks.embedding.identity import TINY_TOWERS
+from tasks.embedding.encoder import TINY_ENCODER
 
 NAME = "siglip-base"
 SIDE_PX, SIZE, LAYERS, BASE_LAYERS = 224, 768, 1, 12
@@ -63,7 +63,7 @@ def write_model(folder: Path, seed: int, layers: int) -> None:
         model.save_pretrained(unfinished)
         transformers.SiglipImageProcessor(size={"height": SIDE_PX, "width": SIDE_PX}).save_pretrained(unfinished)
         for name in _COPIED:
-            shutil.copy(TINY_TOWERS / name, unfinished)
+            shutil.copy(TINY_ENCODER / name, unfinished)
         shutil.copytree(unfinished, folder, dirs_exist_ok=True)
 
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from benchmarks.describe.encoder import EncoderRow
     from benchmarks.describe.retag import RetagRow
-    from benchmarks.describe.towers import TowersRow
 
 _WARM_SHARE, _COLD_SHARE = 0.95, 0.9
 _MIB = 1024**2
 
 
-def retag(counts: Sequence[int], folder: Path, *, seconds: float, outlines_only: bool, as_json: bool) -> None:
+def retag(counts: Sequence[int], folder: Path, *, seconds: float, shards_only: bool, as_json: bool) -> None:
     """Measure each number of videos; print a table for each, or JSON."""
     with own_services() as settings, prefect_ready(settings), PROGRESS.status("") as status:
         from benchmarks.describe.retag import measure_retag  # noqa: PLC0415 - see prefect_ready
@@ -40,7 +40,7 @@ def retag(counts: Sequence[int], folder: Path, *, seconds: float, outlines_only:
             rows = measure_retag(
                 count,
                 seconds=seconds,
-                outlines_only=outlines_only,
+                shards_only=shards_only,
                 settings=settings,
                 folder=folder,
                 on_progress=show,
@@ -52,19 +52,19 @@ def retag(counts: Sequence[int], folder: Path, *, seconds: float, outlines_only:
         print_json([asdict(row) for row in measured])
 
 
-def towers(count: int, folder: Path, *, rounds: int, as_json: bool) -> int:
-    """Compare the flow with the towers alone; print a table, or JSON; return 1 where a target is missed, else 0."""
+def encoder(count: int, folder: Path, *, rounds: int, as_json: bool) -> int:
+    """Compare the flow with the encoder alone; print a table, or JSON; return 1 where a target is missed, else 0."""
     cores = Cores.split()
     bind(os.getpid(), cores.host)
     with own_services() as settings, prefect_ready(settings), PROGRESS.status("") as status:
-        from benchmarks.describe.towers import measure_towers  # noqa: PLC0415 - see prefect_ready
+        from benchmarks.describe.encoder import measure_encoder  # noqa: PLC0415 - see prefect_ready
 
         prepare_database(settings.database)
-        rows = measure_towers(
+        rows = measure_encoder(
             count, rounds=rounds, settings=settings, folder=folder, cores=cores, on_progress=status.update
         )
     by_name = {row.name: row.frames_per_s for row in rows}
-    ceiling = by_name["towers alone"]
+    ceiling = by_name["encoder alone"]
     slower = min(ceiling, by_name["extraction alone"])
     ratios = {
         "describe, cold": (by_name["describe, cold"] / slower, _COLD_SHARE),
@@ -73,8 +73,8 @@ def towers(count: int, folder: Path, *, rounds: int, as_json: bool) -> int:
     if as_json:
         print_json({"rows": [asdict(row) for row in rows], "ratios": {name: each[0] for name, each in ratios.items()}})
     else:
-        OUT.print(_towers_table(rows, ratios, count=count))
-        OUT.print(str(cores).replace("engine is", "towers are"), soft_wrap=True)
+        OUT.print(_encoder_table(rows, ratios, count=count))
+        OUT.print(str(cores).replace("engine is", "encoder is"), soft_wrap=True)
     return 0 if all(ratio >= target for ratio, target in ratios.values()) else 1
 
 
@@ -98,16 +98,16 @@ def film(hours: Sequence[float], folder: Path, *, as_ts: bool, as_json: bool) ->
     table.add_row("frames embedded", *(f"{row.frames_embedded:,}" for row in rows))
     table.add_row("frames decoded", *(f"{row.frames_decoded:,}" for row in rows))
     table.add_row("flow before the run, MiB", *(f"{row.before_bytes / _MIB:,.0f}" for row in rows))
-    for name in ("flow", "decoding", "towers"):
+    for name in ("flow", "decoding", "encoder"):
         table.add_row(f"{name}, peak MiB", *(f"{row.peak_bytes.get(name, 0) / _MIB:,.0f}" for row in rows))
     OUT.print(table)
 
 
-def _towers_table(rows: Sequence[TowersRow], ratios: Mapping[str, tuple[float, float]], *, count: int) -> Table:
+def _encoder_table(rows: Sequence[EncoderRow], ratios: Mapping[str, tuple[float, float]], *, count: int) -> Table:
     title = f"{count} clips, {rows[0].frames:,} frames; medians of {len(rows[0].seconds)} rounds"
-    alone = ("of the towers alone", "of the slower side alone")
-    table = figures_table(title, ("", "frames/s", *alone, "towers at work", "to reach"))
-    ceiling = next(row.frames_per_s for row in rows if row.name == "towers alone")
+    alone = ("of the encoder alone", "of the slower side alone")
+    table = figures_table(title, ("", "frames/s", *alone, "encoder at work", "to reach"))
+    ceiling = next(row.frames_per_s for row in rows if row.name == "encoder alone")
     slower = min(row.frames_per_s for row in rows if row.name.endswith("alone"))
     for row in rows:
         _, target = ratios.get(row.name, (0.0, None))
@@ -117,7 +117,7 @@ def _towers_table(rows: Sequence[TowersRow], ratios: Mapping[str, tuple[float, f
             f"{row.frames_per_s / ceiling:.2f}",
             f"{row.frames_per_s / slower:.2f}",
             "" if row.answering is None else f"{row.answering:.0%}",
-            "" if target is None else f"{target:.2f} of the {'slower side' if 'cold' in row.name else 'towers'}",
+            "" if target is None else f"{target:.2f} of the {'slower side' if 'cold' in row.name else 'encoder'}",
         )
     return table
 
@@ -126,9 +126,9 @@ def _retag_table(rows: Sequence[RetagRow], *, seconds: float) -> Table:
     title = f"{rows[0].videos:,} embedded videos of {seconds:g} s, described by banks of 20 tags"
     table = figures_table(title, ("", *(f"by {row.name}" for row in rows)))
     table.add_row("seconds", *(f"{row.seconds:,.1f}" for row in rows))
-    table.add_row("without the towers' start", *(f"{row.describing_s:,.1f}" for row in rows))
+    table.add_row("without the encoder's start", *(f"{row.describing_s:,.1f}" for row in rows))
     table.add_row("videos/s", *(f"{row.videos_per_s:,.0f}" for row in rows))
-    table.add_row("videos/s without the towers' start", *(f"{row.videos / row.describing_s:,.0f}" for row in rows))
+    table.add_row("videos/s without the encoder's start", *(f"{row.videos / row.describing_s:,.0f}" for row in rows))
     table.add_row("CPU of the flow, s", *(f"{row.cpu_s:,.1f}" for row in rows))
     table.add_row("frames decoded, embedded", *(f"{row.decoded}, {row.embedded}" for row in rows))
     table.add_row("rows of chunks", *(f"{row.chunk_rows:,}" for row in rows), end_section=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select
 
 from benchmarks.describe.model import make_model
-from benchmarks.describe.stored import StoredVideos, store_outlines, store_videos, write_manifest
+from benchmarks.describe.stored import StoredVideos, store_shards, store_videos, write_manifest
 from benchmarks.pipeline.flow_run import run_here
 from benchmarks.services import variables
 from flows.describe import describe
@@ -24,7 +24,7 @@ from infra.embedded import export
 from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK, RUN
 from tasks.domain import DescribeSpec, RunPhase
-from tasks.embedding.opened import open_towers
+from tasks.embedding.encoder import open_encoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ class RetagRow:
     Attributes:
         name: Which run.
         videos: Videos described.
-        seconds: Of the whole flow: from the manifest to the audit, with the start of the towers.
+        seconds: Of the whole flow: from the manifest to the audit, with the start of the encoder.
         wall_s: Seconds of it by what the run says it was doing; they sum to nearly all of it.
         stage_s: Seconds of work by stage, summed over threads.
         cpu_s: Seconds of CPU of this process.
@@ -69,7 +69,7 @@ class RetagRow:
 
     @property
     def describing_s(self) -> float:
-        """Seconds without the start of the towers, which embed the bank before the run's first row."""
+        """Seconds without the start of the encoder, which embeds the bank before the run's first row."""
         return self.seconds - self.stage_s.get(RunPhase.LOAD, 0.0)
 
 
@@ -77,7 +77,7 @@ def measure_retag(
     count: int,
     *,
     seconds: float,
-    outlines_only: bool,
+    shards_only: bool,
     settings: Settings,
     folder: Path,
     on_progress: Callable[[str], None],
@@ -87,7 +87,7 @@ def measure_retag(
     Args:
         count: Videos.
         seconds: Length of each; ten seconds are one chunk of 16 frames.
-        outlines_only: Store what an earlier run leaves for each shard, instead of making that run.
+        shards_only: Store what an earlier run leaves for each shard, instead of making that run.
         settings: With the services' addresses.
         folder: Folder that keeps the model.
         on_progress: Called with a description of each step.
@@ -106,10 +106,10 @@ def measure_retag(
     videos = StoredVideos(root_uri=f"{own.store.uri}/videos", count=count, seconds=seconds)
     with TemporaryDirectory(prefix="reelabel-banks-") as banks:
         options = {name: DescribeParameters(tags=_bank(Path(banks), name)) for name in ("one bank", "another bank")}
-        on_progress("outlines" if outlines_only else "embedding files")
+        on_progress("vector files of shards" if shards_only else "vector files")
         manifest = write_manifest(videos, own)
-        _store(videos, manifest, own, options["one bank"], outlines_only=outlines_only)
-        if outlines_only:
+        _store(videos, manifest, own, options["one bank"], shards_only=shards_only)
+        if shards_only:
             del options["one bank"]
         rows = []
         for name, chosen in options.items():
@@ -127,16 +127,16 @@ def _bank(folder: Path, name: str) -> str:
 
 
 def _store(
-    videos: StoredVideos, manifest: str, settings: Settings, options: DescribeParameters, *, outlines_only: bool
+    videos: StoredVideos, manifest: str, settings: Settings, options: DescribeParameters, *, shards_only: bool
 ) -> None:
     card, spec, _ = resolve_request(RunRequest(kind="describe", manifest="", describes=options), settings)
     assert isinstance(spec, DescribeSpec)
-    with open_towers(settings, card) as towers:
-        info = towers.wait_ready()
-        if outlines_only:
-            store_outlines(videos, manifest, settings, spec=spec, towers=info)
+    with open_encoder(settings, card) as encoder:
+        info = encoder.info()
+        if shards_only:
+            store_shards(videos, manifest, settings, spec=spec, encoder=info)
         else:
-            store_videos(videos, settings, spec=spec, towers=info)
+            store_videos(videos, settings, spec=spec, encoder=info)
 
 
 def _run(name: str, manifest: str, settings: Settings, options: DescribeParameters, *, dataset: str) -> RetagRow:

@@ -1,10 +1,10 @@
-"""Videos that have been embedded: objects on the store, and made-up embeddings in files of the product's writer."""
+"""Videos that have been embedded: objects on the store, and made-up vectors in files of the product's writer."""
 
 from __future__ import annotations
 
 import io
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -14,16 +14,10 @@ import polars as pl
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import ObjectInfo
 from reelabel.sources.object_store import ObjectStore
-from tasks.description.chunks import cut_chunks
-from tasks.description.described import embedded_chunks, scenes_of
-from tasks.description.embeddings import Embeddings, normalize
-from tasks.description.outline import Outline, OutlineFiles
-from tasks.description.pooling import pool_chunks
-from tasks.description.scene_file import SceneFiles
-from tasks.description.scenes.change import SceneChange, SceneChanges
+from tasks.description.describer import CutFiles
+from tasks.description.embeddings import CutCandidate, Cuts, Embeddings, normalize
 from tasks.domain import Job
-from tasks.embedding.embedding_file import EmbeddingCache
-from tasks.embedding.pack_file import pack_key
+from tasks.embedding.vector_file import ShardVectors, VectorCache
 from tasks.embedding.video import identity_of
 from tasks.manifest.shard import split_into_shards
 from tasks.manifest.table import open_jobs
@@ -32,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from infra.settings import Settings
-    from reelabel_engine.protocol import TowersInfo
+    from reelabel_engine.protocol import EncoderInfo
     from tasks.domain import DescribeSpec
 
 _THREADS = 8
@@ -75,49 +69,42 @@ def write_manifest(videos: StoredVideos, settings: Settings) -> str:
     return uri
 
 
-def store_videos(videos: StoredVideos, settings: Settings, *, spec: DescribeSpec, towers: TowersInfo) -> None:
-    """Write each video as an object of a few bytes, its embedding file, and its changes of scene."""
+def store_videos(videos: StoredVideos, settings: Settings, *, spec: DescribeSpec, encoder: EncoderInfo) -> None:
+    """Write each video as an object of a few bytes, its vector file, and its cuts."""
     objects = ObjectStore(settings.store)
-    assert settings.store.uri is not None
-    cache = EmbeddingCache.of(settings.store, objects)
-    scenes = SceneFiles.of(settings.store, objects)
+    cache, cuts = VectorCache.of(settings.store, objects), CutFiles.of(settings.store, objects)
 
     def write(job: Job) -> None:
-        number = int(job.job_id.rpartition("-")[2])
+        number = _number(job.video_uri)
         objects.replace(job.video_uri, f"video {number}".encode())
-        identity = identity_of(objects.stat(job.video_uri), WHOLE, spec=spec, towers=towers)
-        cache.write(identity, made_up(number, videos.seconds, spec=spec, dimensions=towers.dimensions))
-        scenes.write(
-            made_up_changes(number, videos.seconds),
-            identity.key,
-            method=spec.scene_method,
-            threshold=spec.scene_threshold,
-        )
+        info = objects.stat(job.video_uri)
+        identity = identity_of(info, WHOLE, spec=spec, encoder=encoder)
+        cache.write(identity, made_up(number, videos.seconds, spec=spec, dimensions=encoder.dimensions))
+        cuts.write(made_up_cuts(number, videos.seconds), info, WHOLE)
 
     with ThreadPoolExecutor(_THREADS) as threads:
         for _ in threads.map(write, videos.jobs()):
             pass
 
 
-def store_outlines(
-    videos: StoredVideos, manifest: str, settings: Settings, *, spec: DescribeSpec, towers: TowersInfo
+def store_shards(
+    videos: StoredVideos, manifest: str, settings: Settings, *, spec: DescribeSpec, encoder: EncoderInfo
 ) -> None:
-    """Write each video as an object of a few bytes, and for each shard the outlines that an earlier run leaves."""
+    """Write each video as an object of a few bytes, and for each shard the vector file that an earlier run leaves."""
     objects, store = ObjectStore(settings.store), settings.store
-    assert store.uri is not None
-    files = OutlineFiles.of(store, objects)
+    cache = VectorCache.of(store, objects)
     any_version = ObjectInfo(uri="", size_bytes=0, fingerprint="")
-    like = identity_of(any_version, WHOLE, spec=spec, towers=towers)
+    like = identity_of(any_version, WHOLE, spec=spec, encoder=encoder)
 
     def write(uris: Sequence[str]) -> None:
         for uri in uris:
             objects.replace(uri, f"video {_number(uri)}".encode())
-        key, known = pack_key([(uri, WHOLE) for uri in uris], like), objects.stat_many_near(uris)
-        kept = files.read(key, method=spec.scene_method, threshold=spec.scene_threshold, dimensions=towers.dimensions)
+        shard, known = ShardVectors(like.of_shard((uri, WHOLE) for uri in uris)), objects.stat_many_near(uris)
         for uri in uris:
-            identity = identity_of(known.get(uri) or objects.stat(uri), WHOLE, spec=spec, towers=towers)
-            kept.add(identity.key, _outline(_number(uri), videos.seconds, spec=spec, dimensions=towers.dimensions))
-        files.write(kept)
+            identity = identity_of(known.get(uri) or objects.stat(uri), WHOLE, spec=spec, encoder=encoder)
+            made = made_up(_number(uri), videos.seconds, spec=spec, dimensions=encoder.dimensions)
+            shard.put(identity.key, replace(made, cuts=made_up_cuts(_number(uri), videos.seconds)))
+        cache.write_shard(shard)
 
     with open_jobs(manifest, objects, questions=False) as jobs, ThreadPoolExecutor(_THREADS) as threads:
         for shards in split_into_shards(jobs.parts(), target_jobs=settings.shard.target_jobs):
@@ -129,19 +116,6 @@ def store_outlines(
 
 def _number(uri: str) -> int:
     return int(uri.rpartition("-")[2].removesuffix(".mp4"))
-
-
-def _outline(number: int, seconds: float, *, spec: DescribeSpec, dimensions: int) -> Outline:
-    embeddings, changes = made_up(number, seconds, spec=spec, dimensions=dimensions), made_up_changes(number, seconds)
-    chunks = cut_chunks(seconds, chunk_s=spec.seconds_per_chunk)
-    return Outline(
-        duration_s=seconds,
-        frames=len(embeddings.pts_ms),
-        note="",
-        pooled=pool_chunks(embeddings, chunks),
-        changes=changes,
-        scenes=scenes_of(changes, embedded_chunks(embeddings, chunks)),
-    )
 
 
 def made_up(number: int, seconds: float, *, spec: DescribeSpec, dimensions: int) -> Embeddings:
@@ -160,8 +134,8 @@ def has_cut(number: int) -> bool:
     return number % _CUT_EVERY == 0
 
 
-def made_up_changes(number: int, seconds: float) -> SceneChanges:
+def made_up_cuts(number: int, seconds: float) -> Cuts:
     """Return the cut of a video that has one."""
     middle_ms = round(seconds * _MS / 2)
-    cut = SceneChange(pts_ms=middle_ms, score=40.0, since_ms=middle_ms - 40)
-    return SceneChanges(changes=(cut,) if has_cut(number) else (), method="index and ema")
+    cut = CutCandidate(pts_ms=middle_ms, since_ms=middle_ms - 40, difference=40.0, strength=40.0)
+    return Cuts(candidates=(cut,) if has_cut(number) else ())

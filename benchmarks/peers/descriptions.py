@@ -17,7 +17,7 @@ from tasks.demo.actors import SHAPES
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import FPS
 from tasks.demo.shapes import COLOURS
-from tasks.embedding.identity import TINY_TOWERS
+from tasks.embedding.encoder import TINY_ENCODER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -123,7 +123,7 @@ class DescriptionVideos:
             frames=round(_FRAMES_PER_S * LENGTH_S),
             end_s=LENGTH_S,
             fps=FPS,
-            model=str(TINY_TOWERS.resolve()),
+            model=str(TINY_ENCODER.resolve()),
             dimensions=_DIMENSIONS,
             folder=folder,
             **bench.reach(),

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from reelabel.errors import VideoError
 from reelabel.limits import Limits
 from reelabel.segment import WHOLE
 from reelabel.sources.video_file import open_video_file
 from tasks.description.chunks import cut_chunks
 from tasks.description.described import embedded_chunks
-from tasks.description.scenes.change import SceneChange
+from tasks.description.embeddings import Cuts
+from tasks.description.scenes.change import SceneChange, SceneMethodError
 from tasks.description.scenes.cuts import find_cuts
 from tasks.description.scenes.detect import detect_scenes
 from tasks.description.scenes.footage import Footage
@@ -103,10 +104,19 @@ def run_ours(method: str, path: Path, pool: DecodePool, embedder: VideoEmbedder)
         chunks = embed(path, embedder)
         footage = Footage(video=file, pool=pool, limits=Limits())
         with _Clock(pool.process_ids) as clock:
-            found = detect_scenes(method, chunks, find_cuts=partial(find_cuts, footage))
+            found = detect_scenes(method, chunks, cuts=_cuts(method, footage))
     remote = Footage(video=FileRanges(path), pool=pool, limits=Limits())
-    detect_scenes(method, chunks, find_cuts=partial(find_cuts, remote))
+    _cuts(method, remote)
     return Finding(found.changes, clock.seconds, clock.cpu_s, remote.bytes_read, footage.frames_decoded, found.note)
+
+
+def _cuts(method: str, footage: Footage) -> Cuts | None:
+    if method != "auto":
+        return None
+    try:
+        return find_cuts(footage)
+    except (SceneMethodError, VideoError) as error:
+        return Cuts(candidates=None, note=error.message)
 
 
 def embed(path: Path, embedder: VideoEmbedder) -> tuple[EmbeddedChunk, ...]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tasks.embedding.embedding_file import EmbeddingCache
+    from tasks.embedding.vector_file import VectorCache
 
 TOP = 10
 KINDS = ("frames", "texts")
@@ -120,7 +120,7 @@ class Case:
         made = self.made
         table = pl.DataFrame({"key": made.keys(0, files), "video": range(files)}, schema=FILES)
         index = LocalIndex(self.folder / "search", made.space)
-        return Searcher(table, cast("EmbeddingCache", made), index, is_whole=True)
+        return Searcher(table, cast("VectorCache", made), index, is_whole=True)
 
     def recall(self, kind: str, found: list[npt.NDArray[np.int64]]) -> float:
         """Return the share of the best frames that were found."""

@@ -15,7 +15,6 @@ import numpy as np
 from reelabel.digest import json_digest
 from tasks.description.embeddings import Embeddings, normalize
 from tasks.domain import ModelIdentity
-from tasks.embedding.embedding_file import StoredEmbeddings
 from tasks.search.catalogue import VectorSpace
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ _STEP_MS = 625  # 16 frames in 10 s
 
 @dataclass(frozen=True, kw_only=True)
 class MadeVectors:
-    """Embedding files of made vectors, in place of an `EmbeddingCache`: each is made when it is read.
+    """Embedding files of made vectors, in place of a `VectorCache`: each is made when it is read.
 
     Attributes:
         dimensions: Size of a vector.
@@ -67,11 +66,11 @@ class MadeVectors:
         self._numbers.update(made)
         return list(made)
 
-    def read_stored(self, key: str) -> StoredEmbeddings:
+    def read_stored(self, key: str) -> tuple[Embeddings, ModelIdentity]:
         """Make a file."""
         vectors = self.file(self._numbers[key])
         pts_ms = np.arange(len(vectors), dtype=np.int64) * _STEP_MS
-        return StoredEmbeddings(embeddings=Embeddings(vectors=vectors, pts_ms=pts_ms), model=self.space.model)
+        return Embeddings(vectors=vectors, pts_ms=pts_ms), self.space.model
 
     def file(self, number: int, *, frames: int = FRAMES_PER_FILE) -> npt.NDArray[np.float32]:
         """Return the vectors of a file; shape (frames, D)."""

@@ -22,8 +22,7 @@ from tasks.domain import RunSpec
 from tasks.evaluation.significance import paired_difference, proportion
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import read_model_card
-from tasks.relevance.adaptive import choose_adaptively
-from tasks.relevance.choice import choose_frames
+from tasks.relevance import choose_adaptively, choose_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from tasks.description.embeddings import Embeddings
     from tasks.domain import Job
-    from tasks.embedding.backend import EmbeddingBackend
+    from tasks.embedding.encoder import Encoder
     from tasks.embedding.video import VideoEmbedder
     from tasks.evaluation.scores import Difference, Proportion
 
@@ -137,7 +136,7 @@ def measure_relevance(
         on_progress(f"Embedding frames of {manifest.height:,} clips")
         with tiny_embedder(pool, folder) as embedder:
             clips, decoded = _embed(embedder, manifest)
-            texts = {name: _embed_texts(embedder.frames.towers, manifest, of) for name, of in _TEXTS.items()}
+            texts = {name: _embed_texts(embedder.frames.encoder, manifest, of) for name, of in _TEXTS.items()}
         compared = tuple(_compare(manifest, clips, texts))
         on_progress("Loading the model")
         with EngineProcess(config, log_path=folder / "engine.log", start_timeout_s=_START_TIMEOUT_S) as engine:
@@ -162,9 +161,9 @@ def _embed(embedder: VideoEmbedder, manifest: pl.DataFrame) -> tuple[dict[str, E
 
 
 def _embed_texts(
-    towers: EmbeddingBackend, manifest: pl.DataFrame, texts_of: Callable[[Job], Sequence[str]]
+    encoder: Encoder, manifest: pl.DataFrame, texts_of: Callable[[Job], Sequence[str]]
 ) -> dict[str, npt.NDArray[np.float32]]:
-    return {job.job_id: towers.embed_texts(texts_of(job)) for job in jobs_of(manifest)}
+    return {job.job_id: encoder.embed_texts(texts_of(job)).vectors for job in jobs_of(manifest)}
 
 
 def _chosen(
@@ -176,7 +175,7 @@ def _chosen(
     """Return the sampling of each job, as a run chooses it."""
     vectors = texts["each choice with the question"]
     return {
-        job_id: with_times(sampling, choose_frames(clips[job_id], vectors[job_id], sampling.num_frames).times_ms)
+        job_id: with_times(sampling, choose_frames(clips[job_id], vectors[job_id], sampling.num_frames)[0])
         for job_id in asked["job_id"]
     }
 

@@ -1,7 +1,7 @@
 """The engine's process: `python -m reelabel_engine CONNECTION_FD LIFELINE_FD`.
 
-Loads what the first message says, an engine or towers, replies with what it loaded or why it could not, then answers
-requests until the connection closes. It kills its whole process group as soon as its parent is gone, even after
+Loads what the first message says, an engine or the encoder, replies with what it loaded or why it could not, then
+answers requests until the connection closes. It kills its whole process group as soon as its parent is gone, even after
 `kill -9`: the kernel then closes the other end of the lifeline pipe.
 """
 
@@ -24,18 +24,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.disk import full_disk
 from reelabel.errors import ReelabelError
-from reelabel_engine.loop import serve, serve_towers
+from reelabel_engine.loop import serve, serve_encoder
 from reelabel_engine.model_errors import describe_error
-from reelabel_engine.protocol import EngineFailure, LoadEngine, LoadTowers, receive, send
+from reelabel_engine.protocol import EngineFailure, LoadEncoder, LoadEngine, receive, send
 from reelabel_engine.written_folders import written_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from reelabel_engine.encoder import Encoder
     from reelabel_engine.engine import Engine
     from reelabel_engine.loop import VideoQuestions
-    from reelabel_engine.protocol import EngineConfig, LiveRequest, TowersConfig
-    from reelabel_engine.towers import Towers
+    from reelabel_engine.protocol import EncoderConfig, EngineConfig, LiveRequest
 
 
 class Implementation(NamedTuple):
@@ -65,31 +65,31 @@ def import_vllm(config: EngineConfig) -> Implementation:
     return Implementation(load=Engine, start_renderer=initialize_worker, render=render_videos, render_live=render_live)
 
 
-def load_towers(config: TowersConfig, *, started: float) -> Towers:
+def load_encoder(config: EncoderConfig, *, started: float) -> Encoder:
     """Import torch and transformers, and load the model; takes seconds, and may fail."""
-    from reelabel_engine.towers import Towers  # noqa: PLC0415
+    from reelabel_engine.encoder import Encoder  # noqa: PLC0415
 
-    return Towers(config, started=started)
+    return Encoder(config, started=started)
 
 
 def main(
     import_engine: Callable[[EngineConfig], Implementation] = import_vllm,
-    load_towers: Callable[..., Towers] = load_towers,
+    load_encoder: Callable[..., Encoder] = load_encoder,
 ) -> None:
     """Serve one parent.
 
     Args:
         import_engine: Imports what an engine is made of; called once connected, so that the parent learns why it fails.
-        load_towers: Loads towers; called likewise, with their configuration and `started` as of an engine.
+        load_encoder: Loads the encoder; called likewise, with its configuration and `started` as of an engine.
     """
     started = time.perf_counter()
     _collect_garbage_rarely()
     connection, lifeline = Connection(int(sys.argv[1])), int(sys.argv[2])
     try:
         load = receive(connection)
-        if isinstance(load, LoadTowers):
+        if isinstance(load, LoadEncoder):
             _end_with(lifeline)
-            serve_towers(connection, load_towers(load.config, started=started))
+            serve_encoder(connection, load_encoder(load.config, started=started))
         elif isinstance(load, LoadEngine):
             _serve_engine(connection, lifeline, load.config, import_engine, started)
         else:

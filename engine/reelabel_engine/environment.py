@@ -20,7 +20,7 @@ from reelabel_engine.installed import installed_versions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reelabel_engine.protocol import EngineConfig, TowersConfig
+    from reelabel_engine.protocol import EncoderConfig, EngineConfig
 
 ENGINE = "reelabel-engine"
 CPU_SITE = Path(__file__).parent / "cpu_site"
@@ -60,7 +60,7 @@ def find_python(chosen: Path | None = None, *, needs: str = "vLLM") -> EnginePyt
     Args:
         chosen: The setting `model.python`. None takes the Python of this process if it has what is needed, else the one
             in `.venv-engine` beside this environment.
-        needs: `vLLM`; or `transformers`, with torch and torchvision, which is enough for towers.
+        needs: `vLLM`; or `transformers`, with torch and torchvision, which is enough for the encoder.
 
     Raises:
         ConfigurationError: There is none, or it has not what is needed, or speaks another protocol.
@@ -149,8 +149,8 @@ def engine_environment(config: EngineConfig, python: EnginePython | None = None)
     return environment
 
 
-def towers_environment(config: TowersConfig) -> dict[str, str]:
-    """Build the environment variables of the towers' process."""
+def encoder_environment(config: EncoderConfig) -> dict[str, str]:
+    """Build the environment variables of the encoder's process."""
     environment = _environment(config) | {
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -161,7 +161,7 @@ def towers_environment(config: TowersConfig) -> dict[str, str]:
     return environment
 
 
-def _environment(config: EngineConfig | TowersConfig) -> dict[str, str]:
+def _environment(config: EngineConfig | EncoderConfig) -> dict[str, str]:
     environment = os.environ | {"PYTHONSAFEPATH": "1", "DO_NOT_TRACK": "1"}
     environment.setdefault(*NUMBERED_BY_DRIVER)
     if config.devices:

@@ -15,9 +15,9 @@ from reelabel_engine.protocol import (
     AskBatch,
     Batch,
     BatchGiveUp,
-    CountTokens,
-    EmbedFrames,
+    EmbedImages,
     EmbedTexts,
+    EncoderLoaded,
     EngineLoaded,
     EngineTimes,
     LiveDrop,
@@ -26,8 +26,6 @@ from reelabel_engine.protocol import (
     QuestionFailure,
     QuestionRef,
     StepReplies,
-    TokenCounts,
-    TowersLoaded,
     Vectors,
     receive,
     send,
@@ -38,12 +36,12 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from multiprocessing.connection import Connection
 
+    from reelabel_engine.encoder import Encoder
     from reelabel_engine.engine import Engine
     from reelabel_engine.live.desk import LiveDesk
     from reelabel_engine.live.renderer import RenderedRequest
     from reelabel_engine.protocol import Question, QuestionReply
     from reelabel_engine.renderer import EngineRequest
-    from reelabel_engine.towers import Towers
 
     VideoQuestions = tuple[tuple[bytes, ...], list[Question]]  # frame files, and what is asked about them together
     _Render = Callable[[list[VideoQuestions]], Future[list[bytes]]]
@@ -105,24 +103,22 @@ def serve(connection: Connection, engine: Engine, render: _Render, render_live: 
         send(connection, StepReplies(replies=tuple(replies), times=times, live=tuple(live)))
 
 
-def serve_towers(connection: Connection, towers: Towers) -> None:
-    """Report that the towers are ready, and answer requests in order until the connection closes."""
-    send(connection, TowersLoaded(info=towers.describe()))
+def serve_encoder(connection: Connection, encoder: Encoder) -> None:
+    """Report that the encoder is ready, and answer requests in order until the connection closes."""
+    send(connection, EncoderLoaded(info=encoder.describe()))
     while True:
         try:
             request = receive(connection)
         except EOFError:
             return
-        if isinstance(request, EmbedFrames):
-            vectors = towers.embed_frames(request.videos)
+        if isinstance(request, EmbedImages):
+            vectors = encoder.embed_images(request.videos)
             send(connection, Vectors(number=request.number, vectors=vectors))
         elif isinstance(request, EmbedTexts):
-            send(connection, Vectors(number=request.number, vectors=towers.embed_texts(request.texts)))
-        elif isinstance(request, CountTokens):
-            tokens = tuple(towers.count_tokens(request.texts))
-            send(connection, TokenCounts(number=request.number, tokens=tokens))
+            vectors, tokens = encoder.embed_texts(request.texts), tuple(encoder.count_tokens(request.texts))
+            send(connection, Vectors(number=request.number, vectors=vectors, tokens=tokens))
         else:
-            raise TypeError(f"towers take no {type(request).__name__}")
+            raise TypeError(f"an encoder takes no {type(request).__name__}")
 
 
 class _Receiver(threading.Thread):

@@ -197,14 +197,14 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TowersConfig:
-    """How to load a model's towers.
+class EncoderConfig:
+    """How to load an image-text encoder.
 
     Attributes:
         model: Folder or hub name.
         revision: Hub revision; None for a folder.
         devices: GPUs, as `CUDA_VISIBLE_DEVICES` names them; empty uses what is visible, or the CPU.
-        batch_frames: Frames that the image tower is given at once.
+        batch_frames: Frames that the image encoder is given at once.
     """
 
     model: str
@@ -214,8 +214,8 @@ class TowersConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TowersInfo:
-    """What the towers report once they are loaded.
+class EncoderInfo:
+    """What an encoder reports once it is loaded.
 
     Attributes:
         device: The GPU's name, or `cpu`.
@@ -223,7 +223,7 @@ class TowersInfo:
         dtype: Numeric type of the weights.
         dimensions: Size of a vector, D.
         size_px: Side of the square that frames are resized to, or of one of as many pixels.
-        max_tokens: Tokens that the text tower takes, special ones included.
+        max_tokens: Tokens that the text encoder takes, special ones included.
         scale: Factor that turns a cosine into a logit; None if the model has none.
         bias: Added to it; None if the model has none.
         start_ms: Milliseconds from process start to the loaded model.
@@ -277,10 +277,10 @@ class LoadEngine(_Message, frozen=True):
     config: EngineConfig
 
 
-class LoadTowers(_Message, frozen=True):
-    """The first message to a process of towers. The reply is `TowersLoaded` or `EngineFailure`."""
+class LoadEncoder(_Message, frozen=True):
+    """The first message to an encoder's process. The reply is `EncoderLoaded` or `EngineFailure`."""
 
-    config: TowersConfig
+    config: EncoderConfig
 
 
 class AskBatch(_Message, frozen=True):
@@ -335,7 +335,7 @@ class LiveGiveUp(_Message, frozen=True):
     number: int
 
 
-class EmbedFrames(_Message, frozen=True):
+class EmbedImages(_Message, frozen=True):
     """RGB pixels of several videos, each of shape (N, H, W, 3); the reply is `Vectors` of all frames."""
 
     number: int
@@ -344,13 +344,6 @@ class EmbedFrames(_Message, frozen=True):
 
 class EmbedTexts(_Message, frozen=True):
     """Texts; the reply is `Vectors`."""
-
-    number: int
-    texts: tuple[str, ...]
-
-
-class CountTokens(_Message, frozen=True):
-    """Texts whose tokens are to be counted; the reply is `TokenCounts`."""
 
     number: int
     texts: tuple[str, ...]
@@ -380,10 +373,10 @@ class EngineLoaded(_Message, frozen=True):
     info: EngineInfo
 
 
-class TowersLoaded(_Message, frozen=True):
-    """The towers take requests."""
+class EncoderLoaded(_Message, frozen=True):
+    """The encoder takes requests."""
 
-    info: TowersInfo
+    info: EncoderInfo
 
 
 class EngineFailure(_Message, frozen=True):
@@ -476,17 +469,11 @@ class StepReplies(_Message, frozen=True):
 
 
 class Vectors(_Message, frozen=True):
-    """One vector for each frame or text; shape (N, D)."""
+    """One vector for each frame or text; shape (N, D). Of texts, also how many tokens each has."""
 
     number: int
     vectors: npt.NDArray[np.float32]
-
-
-class TokenCounts(_Message, frozen=True):
-    """Tokens of each text, special ones included."""
-
-    number: int
-    tokens: tuple[int, ...]
+    tokens: tuple[int, ...] = ()
 
 
 class RefusedTuning(_Message, frozen=True):
@@ -542,18 +529,10 @@ class RenderedPrompt(_Message, frozen=True):
 
 
 ToEngine = LoadEngine | AskBatch | BatchGiveUp | LiveRequest | LiveDrop | LiveGiveUp
-ToTowers = LoadTowers | EmbedFrames | EmbedTexts | CountTokens
-Request = ToEngine | ToTowers | PreviewRequest | TuningRequest
+ToEncoder = LoadEncoder | EmbedImages | EmbedTexts
+Request = ToEngine | ToEncoder | PreviewRequest | TuningRequest
 Reply = (
-    EngineLoaded
-    | TowersLoaded
-    | EngineFailure
-    | StepReplies
-    | Vectors
-    | TokenCounts
-    | RenderedPrompt
-    | ChosenTuning
-    | RefusedTuning
+    EngineLoaded | EncoderLoaded | EngineFailure | StepReplies | Vectors | RenderedPrompt | ChosenTuning | RefusedTuning
 )
 
 _DTYPES = ("uint8", "int16", "float32")

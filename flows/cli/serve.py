@@ -31,9 +31,8 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
         from flows.serve.app import make_app  # noqa: PLC0415 - FastAPI takes half a second to import
         from flows.serve.engines import open_engines  # noqa: PLC0415
         from flows.serve.live import page  # noqa: PLC0415
-        from flows.serve.loading import answering_loading  # noqa: PLC0415
-        from flows.serve.requests.service import open_service  # noqa: PLC0415
-        from flows.serve.server import reserve, serve, url_of  # noqa: PLC0415
+        from flows.serve.requests.handle import open_service  # noqa: PLC0415
+        from flows.serve.server import answering_loading, reserve, serve, url_of  # noqa: PLC0415
 
         with ExitStack() as stack:
             opened = stack.enter_context(reserve(settings.serve))

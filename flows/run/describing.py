@@ -7,21 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.run.towers import open_embedder
 from infra.settings import DescribeOptions
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.temporary import temporary_folder
 from tasks.description.banks import ACTIVITIES, MAX_BYTES, PLACES, read_bank
-from tasks.description.describer import VideoDescriber
-from tasks.description.outline import OutlineFiles
-from tasks.description.pooling import EmbeddedBank
-from tasks.description.scene_file import SceneFiles
+from tasks.description.describer import CutFiles, VideoDescriber
 from tasks.description.scenes.detect import threshold_of
 from tasks.domain import DescribeSpec
-from tasks.embedding.backend import towers_card
 from tasks.embedding.bank_file import BankFiles
-from tasks.embedding.video import frame_pixels
+from tasks.embedding.encoder import read_encoder_card
+from tasks.embedding.video import frame_pixels, open_embedder
 from tasks.frame_cache.pool import open_extractor
 
 if TYPE_CHECKING:
@@ -30,10 +26,11 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
-    from reelabel_engine.protocol import TowersInfo
+    from reelabel_engine.protocol import EncoderInfo
     from tasks.description.banks import Bank
-    from tasks.domain import ModelIdentity, Spec
-    from tasks.embedding.backend import EmbeddingBackend
+    from tasks.description.pooling import EmbeddedBank
+    from tasks.domain import Spec
+    from tasks.embedding.encoder import Encoder
     from tasks.model.identity import ModelCard
 
 _DEFAULTS = DescribeOptions(
@@ -74,7 +71,7 @@ def resolve_description(options: DescribeOptions, settings: Settings) -> Resolve
     merged = DescribeOptions.model_validate(
         {name: value for each in given for name, value in each.items() if name in DescribeOptions.model_fields}
     )
-    card = towers_card(settings, merged.model)
+    card = read_encoder_card(settings, merged.model)
     method = merged.scene_method or _SCENES[merged.method or "default"]
     threshold = threshold_of(method)
     objects, files = (
@@ -98,37 +95,11 @@ def resolve_description(options: DescribeOptions, settings: Settings) -> Resolve
     return ResolvedDescription(card=card, spec=spec, banks={tags: banks[0], captions: banks[1]})
 
 
-def embed_bank(
-    bank: Bank,
-    towers: EmbeddingBackend,
-    files: BankFiles,
-    model: ModelIdentity,
-) -> EmbeddedBank:
-    """Return a bank with its vectors: those of an earlier run, or new ones, which are kept.
-
-    Args:
-        bank: The bank.
-        towers: Embed its texts.
-        files: Banks of earlier runs.
-        model: The model of the towers.
-
-    Raises:
-        ConfigurationError: A text is too long for the model.
-        ModelError: The model cannot be loaded.
-    """
-    if found := files.find_vectors(bank.texts, model):
-        return found
-    bank.check_lengths(towers.count_tokens(bank.texts), towers.wait_ready().max_tokens)
-    embedded = EmbeddedBank(texts=bank.texts, vectors=towers.embed_texts(bank.texts))
-    files.keep_vectors(embedded, model)
-    return embedded
-
-
 def open_describer(
     settings: Settings,
     pool: DecodePool,
-    towers: EmbeddingBackend,
-    info: TowersInfo,
+    encoder: Encoder,
+    info: EncoderInfo,
     *,
     spec: DescribeSpec,
     banks: tuple[EmbeddedBank, EmbeddedBank],
@@ -140,12 +111,12 @@ def open_describer(
     Args:
         settings: Where videos, frames and embeddings are.
         pool: Decodes.
-        towers: Of the model, loaded.
-        info: What they report.
+        encoder: Of the model.
+        info: What it reports.
         spec: How videos are described.
         banks: Of tags, and of captions.
-        stores: Where videos are read, and where frames, embeddings and outlines are; None opens both.
-        charge: Measures the time in which the towers work.
+        stores: Where videos are read, and where frames and vectors are; None opens both.
+        charge: Measures the time in which the encoder works.
     """
     videos, objects = stores or (None, ObjectStore(settings.store))
     sampling = spec.sampling(max_pixels=frame_pixels(info))
@@ -153,9 +124,8 @@ def open_describer(
     extractor = open_extractor(settings, pool, sampling, keep_bytes=keep_bytes, videos=videos, files=objects)
     tags, captions = banks
     return VideoDescriber(
-        embedder=open_embedder(settings, extractor, towers, info, spec=spec, files=objects, charge=charge),
-        scene_files=SceneFiles.of(settings.store, objects),
-        outlines=OutlineFiles.of(settings.store, objects),
+        embedder=open_embedder(settings, extractor, encoder, info, spec=spec, files=objects, charge=charge),
+        cuts=CutFiles.of(settings.store, objects),
         spec=spec,
         tags=tags,
         captions=captions,

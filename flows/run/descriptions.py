@@ -1,4 +1,4 @@
-"""Runs that describe videos: `describe`, and backfills of its jobs; image-text encoders in processes of their own."""
+"""Runs that describe videos: `describe`, and backfills of its jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prefect import get_run_logger
 from prefect.utilities.annotations import quote
 
 from flows.run.artifacts import ProgressArtifact
-from flows.run.describing import embed_bank, open_describer, resolve_description
+from flows.run.describing import open_describer, resolve_description
 from flows.run.pipeline import cancel_on_exit, forget_results, work_ahead
 from flows.run.request import Prepared
 from flows.shard.describe import DescriptionContext, describe_shards
@@ -23,9 +23,8 @@ from flows.shard.retry import retry_outage
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import DescribeSpec, RunPhase
-from tasks.embedding.backend import towers_card
 from tasks.embedding.bank_file import BankFiles
-from tasks.embedding.opened import towers_on_demand
+from tasks.embedding.encoder import open_encoder, read_encoder_card
 from tasks.frame_cache.pool import decode_pool, video_store
 from tasks.results.runs import update_run
 from tasks.results.write import ShardWriter
@@ -42,10 +41,11 @@ if TYPE_CHECKING:
     from flows.shard.queue import LeasedShard
     from flows.shard.report import ShardReport
     from infra.settings import Settings
+    from reelabel_engine.protocol import EncoderInfo
     from tasks.description.banks import Bank
     from tasks.description.pooling import EmbeddedBank
     from tasks.domain import WallClockProfile
-    from tasks.embedding.on_demand import TowersOnDemand
+    from tasks.embedding.encoder import Encoder
     from tasks.manifest.table import JobTable
     from tasks.model.identity import ModelCard
     from tasks.plans.plan import Plan
@@ -59,15 +59,15 @@ _TASK_S, _MAX_SHARDS = 2.0, 16
 def prepare_descriptions(
     request: RunRequest, settings: Settings, _jobs: JobTable, _database: Engine, profile: WallClockProfile
 ) -> Iterator[Prepared]:
-    """Resolve the spec, and embed its banks unless an earlier run has; the encoders stay loaded for the plan.
+    """Resolve the spec, and embed its banks unless an earlier run has; the encoder stays loaded for the plan.
 
     Raises:
         ConfigurationError: A bank or a method cannot be used, or the earlier spec cannot be reproduced.
         ModelError: The model cannot be used.
     """
     card, spec, banks = resolve_request(request, settings)
-    with embedded_banks(settings, card, spec, banks, profile) as (encoders, tags, captions):
-        execute = partial(_execute_here, encoders=encoders, banks=(tags, captions))
+    with embedded_banks(settings, card, spec, banks, profile) as (encoder, info, banks_embedded):
+        execute = partial(_execute_here, encoder=encoder, info=info, banks=banks_embedded)
         yield Prepared(spec=spec, card=card, execute=execute)
 
 
@@ -87,7 +87,7 @@ def resolve_request(request: RunRequest, settings: Settings) -> tuple[ModelCard,
             "again, which reuses its embeddings."
         )
     name = request.overrides.model or (base.model.name if base.model.revision else None)
-    card = towers_card(settings, name, revision=base.model.revision)
+    card = read_encoder_card(settings, name, revision=base.model.revision)
     if card.identity != base.model:
         raise ConfigurationError(
             f"The earlier run used {base.model.name}, but describe.model is now {card.identity.name}, or another "
@@ -99,15 +99,16 @@ def resolve_request(request: RunRequest, settings: Settings) -> tuple[ModelCard,
 @contextmanager
 def embedded_banks(
     settings: Settings, card: ModelCard, spec: DescribeSpec, banks: Mapping[str, Bank], profile: WallClockProfile
-) -> Iterator[tuple[TowersOnDemand, EmbeddedBank, EmbeddedBank]]:
-    """Yield the encoders, and the embedded banks of tags and of captions; the encoders are loaded on demand."""
+) -> Iterator[tuple[Encoder, EncoderInfo, tuple[EmbeddedBank, EmbeddedBank]]]:
+    """Yield the encoder, which is loaded on demand, what it reports, and the embedded banks of tags and captions."""
     files = BankFiles.of(settings.store, python=settings.model.python)
-    with closing(towers_on_demand(settings, card, charge=partial(profile.doing, RunPhase.LOAD))) as encoders:
-        tags, captions = (
-            embed_bank(banks.get(digest) or files.read_texts(digest), encoders, files, spec.model)
-            for digest in (spec.tags, spec.captions)
-        )
-        yield encoders, tags, captions
+    with closing(open_encoder(settings, card)) as encoder:
+        with profile.doing(RunPhase.LOAD):
+            (tags, info), (captions, _) = (
+                files.embed(banks.get(digest) or files.read_texts(digest), encoder, spec.model)
+                for digest in (spec.tags, spec.captions)
+            )
+        yield encoder, info, (tags, captions)
 
 
 def _execute_here(
@@ -116,7 +117,8 @@ def _execute_here(
     progress: Progress,
     _done_before: Sequence[int],
     *,
-    encoders: TowersOnDemand,
+    encoder: Encoder,
+    info: EncoderInfo,
     banks: tuple[EmbeddedBank, EmbeddedBank],
 ) -> None:
     """Describe the shards of a plan until it is drained; other processes may work on it as well.
@@ -140,9 +142,8 @@ def _execute_here(
             first = list(islice(leasing, 1))
             if not first:  # other workers have finished the plan meanwhile
                 return
-            info = encoders.wait_ready()
         progress.start_cpu_clock()
-        _note_load(encoders, progress)
+        _note_load(encoder, progress)
         key = replace(run.key, versions=run.key.versions | info.versions)
         workers = ThreadPoolExecutor(progress.processes * (1 + settings.extract.lookahead_shards))
         stack.callback(workers.shutdown, wait=False, cancel_futures=True)
@@ -150,18 +151,18 @@ def _execute_here(
             describer=open_describer(
                 settings,
                 pool,
-                encoders,
+                encoder,
                 info,
                 spec=spec,
                 banks=banks,
                 stores=(videos, objects),
-                charge=partial(_answering, encoders, profile),
+                charge=partial(_answering, encoder, profile),
             ),
-            towers=encoders,
+            encoder=encoder,
             writer=ShardWriter(database, key),
             workers=workers,
             profile=profile,
-            gpus=lambda: encoders.gpus,
+            gpus=lambda: encoder.loaded.gpus if encoder.loaded else 0,
         )
         artifact = stack.enter_context(ProgressArtifact(total=plan.jobs))
         shown_s = float("-inf")
@@ -173,7 +174,7 @@ def _execute_here(
         for report in _describe_shards(
             chain(first, leasing), queue, context, max_concurrent=settings.describe.concurrent_shards
         ):
-            _note_load(encoders, progress)
+            _note_load(encoder, progress)
             progress.add(report)
             if time.monotonic() - shown_s > _SHOW_EVERY_S:
                 shown_s = time.monotonic()
@@ -181,9 +182,9 @@ def _execute_here(
         show()
 
 
-def _note_load(encoders: TowersOnDemand, progress: Progress) -> None:
-    """Record and log that the encoders were loaded, once they are."""
-    info = encoders.loaded
+def _note_load(encoder: Encoder, progress: Progress) -> None:
+    """Record and log that the encoder was loaded, once it is."""
+    info = encoder.loaded
     if info is None or "engine start" in progress.stage_ms:
         return
     progress.gpus = info.gpus
@@ -192,9 +193,11 @@ def _note_load(encoders: TowersOnDemand, progress: Progress) -> None:
 
 
 @contextmanager
-def _answering(encoders: TowersOnDemand, profile: WallClockProfile) -> Iterator[None]:
-    """Measure the time in which the encoders work, from when they are loaded."""
-    encoders.wait_loaded()
+def _answering(encoder: Encoder, profile: WallClockProfile) -> Iterator[None]:
+    """Measure the time in which the encoder works, and apart from it that of loading it."""
+    if encoder.loaded is None:
+        with profile.doing(RunPhase.LOAD):
+            encoder.info()
     with profile.doing(RunPhase.ANSWER):
         yield
 
@@ -202,7 +205,7 @@ def _answering(encoders: TowersOnDemand, profile: WallClockProfile) -> Iterator[
 def _describe_shards(
     shards: Iterable[LeasedShard | None], queue: ShardQueue, context: DescriptionContext, *, max_concurrent: int
 ) -> Iterator[ShardReport]:
-    """Describe shards, several at once, so that the encoders have work while rows are written."""
+    """Describe shards, several at once, so that the encoder has work while rows are written."""
     grouping = Grouping()
 
     def submit(group: tuple[LeasedShard, ...]) -> tuple[PrefectFuture[list[Described]], float]:

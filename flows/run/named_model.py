@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tasks.embedding.backend import towers_card
+from tasks.embedding.encoder import read_encoder_card
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,4 +28,4 @@ def require_model(flow: str, parameters: Mapping[str, Any], settings: Settings) 
 
         backend_of(settings).card(None, settings)
     if flow == "describe" and not settings.describe.model:
-        towers_card(settings)
+        read_encoder_card(settings)

@@ -14,7 +14,6 @@ from flows.run.pipeline import cancel_on_exit, extract_ahead, infer_shards, loca
 from flows.run.remote import execute_remotely
 from flows.run.request import Prepared
 from flows.run.spec import engine_settings, native_warning, resolve_spec
-from flows.run.towers import relevant_extraction
 from flows.shard.queue import ShardQueue, make_lease_keeper
 from flows.shard.retry import retry_outage
 from reelabel.sources.object_store import ObjectStore
@@ -23,6 +22,7 @@ from tasks.frame_cache.pool import decode_pool, open_extractor
 from tasks.manifest.chunks import require_cuttable
 from tasks.manifest.plan_file import read_media
 from tasks.model.backend import backend_of, open_backend, require_media
+from tasks.relevance import relevant_extraction
 from tasks.results.evaluation.routes import escalation_margin
 from tasks.results.runs import update_run
 

@@ -12,7 +12,7 @@ from reelabel.sampling.options import FITTED, Sampling
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, NATIVE, ROUTING_OPTIONS, SAMPLER_OPTIONS, find_sampler
 from tasks.domain import EmbeddingSpec, RunSpec
 from tasks.domain.chunk_rule import DEFAULT_RULE, check_rule
-from tasks.embedding.backend import towers_card
+from tasks.embedding.encoder import read_encoder_card
 from tasks.model.backend import backend_of
 from tasks.model.identity import max_frame_pixels
 
@@ -98,7 +98,8 @@ def _relevance(settings: Settings, sampling: Sampling) -> EmbeddingSpec | None:
         "frames_per_chunk": describe.frames_per_chunk,
     }
     return EmbeddingSpec(
-        model=towers_card(settings).identity, **{name: value for name, value in given.items() if value is not None}
+        model=read_encoder_card(settings).identity,
+        **{name: value for name, value in given.items() if value is not None},
     )
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
+from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.middleware.cors import CORSMiddleware
 
-from flows.serve.docs_page import POLICY, docs_page
 from flows.serve.guard import OPEN_PATHS, Guard
 from flows.serve.refusals import explain_errors
-from flows.serve.requests.service import service_of
+from flows.serve.requests.handle import service_of
 from infra.telemetry import metrics_page
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from fastapi import APIRouter
 
-    from flows.serve.requests.service import Service
+    from flows.serve.requests.handle import Service
 
 
 class Health(BaseModel):
@@ -48,7 +48,9 @@ def make_app(
         open_paths: Paths of these that need no token, such as a page that asks for it.
     """
     settings = service.settings.serve
-    app = FastAPI(title="Reelabel", version=version("reelabel"), docs_url=None, redoc_url=None)
+    app = FastAPI(title="Reelabel", version=version("reelabel"), redoc_url=None)
+    # So that generated clients send it; whether it is right is for the guard, before anything is read.
+    needs_token = [Depends(HTTPBearer(scheme_name="token", auto_error=False))] if settings.token else []
     app.state.service = service
     explain_errors(app)
     app.add_api_route(
@@ -60,13 +62,11 @@ def make_app(
         _metrics,
         operation_id="metrics",
         response_class=PlainTextResponse,
+        dependencies=needs_token,
         summary="Metrics in Prometheus' text format",
     )
-    app.add_api_route("/docs", _docs, include_in_schema=False)
     for router in routers:
-        app.include_router(router)
-    if settings.token:
-        _describe_token(app.openapi(), open_paths=OPEN_PATHS | open_paths)
+        app.include_router(router, dependencies=needs_token)
     app.add_middleware(Guard, settings=settings, open_paths=OPEN_PATHS | open_paths)
     if settings.origins:  # outside of the guard: a browser asks without a token whether it may ask
         app.add_middleware(
@@ -78,22 +78,9 @@ def make_app(
     return app
 
 
-def _describe_token(openapi: dict[str, Any], *, open_paths: frozenset[str]) -> None:
-    """Add to an OpenAPI description which routes need the token, so that generated clients send it."""
-    openapi.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    for path, operations in openapi["paths"].items():
-        for operation in operations.values() if path not in open_paths else ():
-            operation["security"] = [{"token": []}]
-
-
 async def _health(request: Request) -> Health:
-    admission = service_of(request).admission
-    return Health(version=version("reelabel"), requests=admission.taken, places=admission.places)
-
-
-async def _docs(request: Request) -> Response:
-    page = docs_page(request.app.openapi())
-    return Response(page, media_type="text/html", headers={"Content-Security-Policy": POLICY})
+    slots = service_of(request).slots
+    return Health(version=version("reelabel"), requests=slots.taken, places=slots.limit)
 
 
 def _metrics() -> Response:

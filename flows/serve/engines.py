@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 from flows.serve.live.page import page_router
 from flows.serve.live.socket import live_router, open_sessions
 from flows.serve.requests import analyze, classify
-from flows.serve.requests.analyze import analyze_router
-from flows.serve.requests.analyzer import Analyzer
-from flows.serve.requests.classifier import Classifier
-from flows.serve.requests.classify import classify_router
+from flows.serve.requests.analyze import Analyzer, analyze_router
+from flows.serve.requests.classify import Classifier, classify_router
 from infra.database.connect import connected
 from reelabel.cores import usable_cores
 from tasks.frame_cache.pool import decode_pool

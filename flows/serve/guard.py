@@ -65,7 +65,7 @@ class Guard:
         if (origin := self._strange_origin(headers)) is not None:
             return refuse(
                 "origin_refused",
-                f"Pages of {origin} may not ask this service; name the site in serve.origins if they should.",
+                f"Origin {origin} is not allowed; add it to serve.origins.",
                 HTTPStatus.FORBIDDEN,
             )
         if scope["path"] not in self._open_paths and not self._has_token(scope, headers):

@@ -25,13 +25,10 @@ from flows.serve.app import make_app
 from flows.serve.engines import with_uploads
 from flows.serve.refusals import RequestRefusedError
 from flows.serve.requests import analyze, classify
-from flows.serve.requests.analyze import analyze_router
-from flows.serve.requests.analyzer import Analyzer
-from flows.serve.requests.classifier import Classifier
-from flows.serve.requests.classify import classify_router
-from flows.serve.requests.route import with_rest
-from flows.serve.requests.service import open_service
-from flows.serve.requests.uploads import Uploads
+from flows.serve.requests.analyze import Analyzer, analyze_router
+from flows.serve.requests.body import Uploads
+from flows.serve.requests.classify import Classifier, classify_router
+from flows.serve.requests.handle import open_service, with_unattributed
 from infra.database.connect import connected
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
@@ -42,8 +39,7 @@ from reelabel.waiting import AbandonedError, go_on
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EngineTimes
 from tasks.domain import ONE_VIDEO
-from tasks.embedding.backend import towers_card
-from tasks.embedding.opened import open_towers
+from tasks.embedding.encoder import open_encoder, read_encoder_card
 from tasks.frame_cache.pool import decode_pool
 from tasks.model.backend import backend_of, open_backend
 from tasks.model.lifetime import Lifetime
@@ -58,7 +54,8 @@ if TYPE_CHECKING:
     from flows.serve.requests.analyze import AnalyzeRequest
     from flows.serve.requests.classify import ClassifyRequest
     from infra.settings import Settings
-    from reelabel_engine.protocol import Batch, EngineInfo, TowersInfo
+    from reelabel_engine.protocol import Batch, EncoderInfo, EngineInfo
+    from tasks.embedding.encoder import EmbeddedTexts
     from tasks.model.backend import Reply
 
 Result = TypeVar("Result")
@@ -214,7 +211,7 @@ def _ask(method: Any, asked: BaseModel, upload: str | None) -> Any:  # noqa: ANN
     answer = call(method, asked, video)
     total_ms = (time.perf_counter() - began_s) * 1e3
     stage_ms = {name: ms for name, ms in answer.stage_ms.items() if name != "other"}
-    return answer.model_copy(update={"stage_ms": with_rest(stage_ms, total_ms), "total_ms": total_ms})
+    return answer.model_copy(update={"stage_ms": with_unattributed(stage_ms, total_ms), "total_ms": total_ms})
 
 
 class Decoder:
@@ -241,7 +238,7 @@ class Decoder:
             self._uploads = Uploads(folder, max_bytes=settings.serve.max_upload_mib * _MIB)
             pool = stack.enter_context(decode_pool(settings, processes=settings.extract.processes or 1, ahead=True))
             if encoder:
-                self._analyzer = stack.enter_context(Analyzer(settings, pool=pool, towers=RemoteTowers(encoder)))
+                self._analyzer = stack.enter_context(Analyzer(settings, pool=pool, encoder=RemoteEncoder(encoder)))
                 self._analyzer.wait_ready()
             if engine:
                 database = stack.enter_context(connected(settings.database))
@@ -334,36 +331,32 @@ class Engine(_Model):
 
 
 class Encoder(_Model):
-    """The deployment that embeds frames and texts: the towers of an image-text model."""
+    """The deployment that embeds frames and texts."""
 
     def __init__(self) -> None:
         """Load the model, as the settings of this machine say.
 
         Raises:
             ModelError: The model cannot be loaded.
-            ConfigurationError: There are fewer GPUs than towers, or no such backend.
+            ConfigurationError: There are fewer GPUs than processes.
         """
         super().__init__()
         settings = load_settings()
-        self._towers = self._stack.enter_context(closing(open_towers(settings, towers_card(settings))))
-        self._towers.start()
-        self._info = self._towers.wait_ready()
+        self._encoder = self._stack.enter_context(closing(open_encoder(settings, read_encoder_card(settings))))
+        self._encoder.start()
+        self._info = self._encoder.info()
 
-    def info(self) -> TowersInfo:
-        """Return what the towers report."""
+    def info(self) -> EncoderInfo:
+        """Return what the encoder reports."""
         return self._info
 
-    def embed_frames(self, videos: Sequence[npt.NDArray[np.uint8]]) -> object:
-        """Embed frames, as `EmbeddingBackend.embed_frames`."""
-        return self._outcome(partial(self._towers.embed_frames, videos))
+    def embed_images(self, videos: Sequence[npt.NDArray[np.uint8]]) -> object:
+        """Embed frames, as `Encoder.embed_images`."""
+        return self._outcome(partial(self._encoder.embed_images, videos))
 
     def embed_texts(self, texts: Sequence[str]) -> object:
-        """Embed texts, as `EmbeddingBackend.embed_texts`."""
-        return self._outcome(partial(self._towers.embed_texts, texts))
-
-    def count_tokens(self, texts: Sequence[str]) -> object:
-        """Count tokens, as `EmbeddingBackend.count_tokens`."""
-        return self._outcome(partial(self._towers.count_tokens, texts))
+        """Embed texts, as `Encoder.embed_texts`."""
+        return self._outcome(partial(self._encoder.embed_texts, texts))
 
 
 class _RemoteModel(Lifetime):
@@ -379,10 +372,6 @@ class _RemoteModel(Lifetime):
     def close(self) -> None:
         """Do nothing."""
 
-    def wait_ready(self) -> Any:  # noqa: ANN401 - `EngineInfo` or `TowersInfo`
-        """Wait until a replica has loaded the model; return what it reports."""
-        return call(self._handle.info)
-
 
 class RemoteEngine(_RemoteModel):
     """`Engine` as an `InferenceBackend`; its methods raise what `call` raises."""
@@ -390,29 +379,38 @@ class RemoteEngine(_RemoteModel):
     engines = 1
     times = EngineTimes()
 
+    def wait_ready(self) -> EngineInfo:
+        """Wait until a replica has loaded the model; return what it reports."""
+        info: EngineInfo = call(self._handle.info)
+        return info
+
     def answer(self, batch: Batch) -> list[Reply]:
         """Answer a batch."""
         replies: list[Reply] = call(self._handle.answer, batch)
         return replies
 
 
-class RemoteTowers(_RemoteModel):
-    """`Encoder` as an `EmbeddingBackend`; its methods raise what `call` raises."""
+class RemoteEncoder(_RemoteModel):
+    """`Encoder` as a `tasks.embedding.encoder.Encoder`; its methods raise what `call` raises."""
 
-    def embed_frames(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
+    processes = 1
+    loaded: EncoderInfo | None = None
+
+    def info(self) -> EncoderInfo:
+        """Wait until a replica has loaded the model; return what it reports."""
+        self.loaded = info = call(self._handle.info)
+        self.processes = max(1, info.gpus)
+        return self.loaded
+
+    def embed_images(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
         """Embed frames."""
-        vectors: npt.NDArray[np.float32] = call(self._handle.embed_frames, videos)
+        vectors: npt.NDArray[np.float32] = call(self._handle.embed_images, videos)
         return vectors
 
-    def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
         """Embed texts."""
-        vectors: npt.NDArray[np.float32] = call(self._handle.embed_texts, texts)
-        return vectors
-
-    def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Count tokens."""
-        counted: list[int] = call(self._handle.count_tokens, texts)
-        return counted
+        texts_as_vectors: EmbeddedTexts = call(self._handle.embed_texts, texts)
+        return texts_as_vectors
 
 
 def outcome_of(work: Callable[[], Result]) -> Result | ReelabelError:

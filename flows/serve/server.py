@@ -10,20 +10,24 @@ import socket
 import threading
 import time
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from starlette.responses import JSONResponse
 
-from flows.serve.connections import Sweeper
 from flows.serve.guard import LOOPBACK
 from flows.serve.live.socket import MAX_MESSAGE_BYTES
 from flows.serve.protocols import HttpProtocol, WebSocketProtocol
+from flows.serve.refusals import refuse
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from fastapi import FastAPI
+    from starlette.types import Receive, Scope, Send
 
     from infra.settings import ServeSettings
 
@@ -33,6 +37,10 @@ _BACKLOG = 2048
 _INTERRUPT_S = 4.0
 _SWEEP_S = 1.0
 _POLL_S = 0.05
+_END_S = 5.0
+# Of what was sent to a client that does not read. Messages wait for it, but the answers to its pings do not.
+_MOST_UNREAD_BYTES = 16 * 1024**2
+_HEAD, _HANDSHAKE, _READING = "the head of a request", "a handshake", "a client that reads the rest"
 
 
 def reserve(settings: ServeSettings) -> socket.socket:
@@ -81,6 +89,44 @@ def url_of(opened: socket.socket) -> str:
     """Return the URL of a socket."""
     host, port = opened.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@contextmanager
+def answering_loading(opened: socket.socket, settings: ServeSettings) -> Iterator[None]:
+    """Answer all requests with 503, `/health` with the status `loading`; connections that come last wait for the next.
+
+    Args:
+        opened: Where to listen, as reserved; it stays open.
+        settings: With the address.
+
+    Raises:
+        ConfigurationError: Another process has begun to listen there meanwhile.
+    """
+    listen(opened, settings)
+    config = uvicorn.Config(
+        _answer, loop="asyncio", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([opened.dup()],), name="loading", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join(_END_S)
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["path"] == "/health":
+        answer = JSONResponse(
+            {"status": "loading", "version": version("reelabel")},
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            headers={"Retry-After": "1"},
+        )
+    else:
+        answer = refuse("loading", "The models are being loaded; try again soon.", HTTPStatus.SERVICE_UNAVAILABLE)
+    answer.headers["Connection"] = "close"
+    await answer(scope, receive, send)
 
 
 def serve(
@@ -198,3 +244,43 @@ class _Server(uvicorn.Server):
             self._swept_s = now_s
             self._sweeper.sweep(self.server_state.connections)
         return await super().on_tick(counter)
+
+
+class Sweeper:
+    """Ends connections that say nothing, do not read, or whose handshake never ends; in their event loop's thread."""
+
+    def __init__(self, *, silence_s: float) -> None:
+        """Start with none.
+
+        Args:
+            silence_s: Seconds for which a connection may wait for one thing.
+        """
+        self._silence_s = silence_s
+        self._waits: dict[Any, tuple[object, float]] = {}  # what each waits for, and since when
+
+    def sweep(self, connections: Iterable[Any]) -> None:
+        """Look at all connections, which are uvicorn's protocols."""
+        now_s, before, self._waits = time.monotonic(), self._waits, {}
+        for connection in list(connections):
+            transport, waits_for = connection.transport, _waits_for(connection)
+            if transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
+                transport.abort()
+            if waits_for is None:
+                continue
+            last, since_s = before.get(connection, (None, now_s))
+            self._waits[connection] = waits_for, since_s if waits_for is last else now_s
+            if waits_for is last and now_s - since_s > self._silence_s:
+                transport.abort() if waits_for is _READING else transport.close()
+
+
+def _waits_for(connection: Any) -> object | None:  # noqa: ANN401 - a protocol of uvicorn's
+    """Return what a connection waits for, the same object each time; None while it has a request, or is a WebSocket."""
+    if connection.transport.is_closing():
+        return _READING
+    if not hasattr(connection, "cycle"):
+        # Its parser leaves a handshake that it does not take, such as one with a line of more than 8 KiB, unanswered.
+        return None if getattr(connection, "handshake_complete", True) else _HANDSHAKE
+    cycle: Any = connection.cycle
+    if cycle is None:
+        return _HEAD
+    return cycle if cycle.response_complete else None  # the next head, or the rest of a body that nobody reads

@@ -25,7 +25,6 @@ from infra.logs import in_context
 from reelabel.errors import InternalError, JobError, StoreUnavailableError, TransientError
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
-from tasks.description.describer import NOTHING_KEPT
 from tasks.domain import Failure, RunPhase, WallClockProfile
 
 if TYPE_CHECKING:
@@ -36,9 +35,10 @@ if TYPE_CHECKING:
     from flows.shard.queue import LeasedShard
     from reelabel.sources.object_store import ObjectInfo
     from tasks.description.described import DescribedVideo
-    from tasks.description.describer import KeptShard, VideoDescriber
+    from tasks.description.describer import VideoDescriber
     from tasks.domain import Job, Shard
-    from tasks.embedding.backend import EmbeddingBackend
+    from tasks.embedding.encoder import Encoder
+    from tasks.embedding.vector_file import ShardVectors
     from tasks.plans.lease import Lease
     from tasks.results.write import ShardWriter
 
@@ -54,16 +54,16 @@ class DescriptionContext:
 
     Attributes:
         describer: Describes videos.
-        towers: Embed their frames.
+        encoder: Embeds their frames.
         writer: Writes the rows of shards.
         workers: Threads, each of which describes a video.
         profile: Wall-clock profile.
-        gpus: Returns how many GPUs the towers hold.
+        gpus: Returns how many GPUs the encoder holds.
         spent_ms: Milliseconds so far that `RunPhase.DECODE` is made of.
     """
 
     describer: VideoDescriber
-    towers: EmbeddingBackend
+    encoder: Encoder
     writer: ShardWriter
     workers: Executor
     profile: WallClockProfile = field(default_factory=WallClockProfile)
@@ -108,23 +108,22 @@ def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> S
     extractor = context.describer.embedder.extractor
     services: dict[type[TransientError], Callable[[], object]] = {
         StoreUnavailableError: partial(extractor.check_stores, shard.video_uris),
-        EngineLostError: context.towers.wait_ready,
+        EngineLostError: context.encoder.info,
     }
     with shard_in_progress("infer"), await_recovery(services):
         began_s = time.time()
         with context.profile.doing(RunPhase.DECODE):
             known = extractor.stat_many(shard.video_uris)
-            kept = NOTHING_KEPT
-            with suppress(InternalError), failing_alone("The search for what is kept of the videos"):
-                kept = context.describer.read_kept(shard.jobs, known)
-            ended = _describe_all(shard, context, known, kept)
-            with suppress(InternalError), failing_alone("Keeping what was found out about the videos"):
-                context.describer.write_kept(kept)
+            vectors, read_ms = _read_vectors(shard, context)
+            ended = _describe_all(shard, context, known, vectors)
+            with suppress(InternalError), failing_alone("Writing the vectors of the shard"):
+                if vectors:
+                    context.describer.embedder.cache.write_shard(vectors)
         described = [each for each in ended if not isinstance(each, Failure)]
         failures = [each for each in ended if isinstance(each, Failure)]
         _log_remade(described)
-        report = _report(shard, described, failures, kept_ms=kept.read_ms, between_s=(began_s, time.time()))
-        context.spent_ms.update(_phases(described) + Counter({RunPhase.CACHE_READ: round(kept.read_ms)}))
+        report = _report(shard, described, failures, read_ms=read_ms, between_s=(began_s, time.time()))
+        context.spent_ms.update(_phases(described) + Counter({RunPhase.CACHE_READ: round(read_ms)}))
         started = time.perf_counter()
         with context.profile.doing(RunPhase.DATABASE):
             lap_ms = context.lap()
@@ -152,17 +151,28 @@ def _log_remade(described: Sequence[DescribedVideo]) -> None:
             _LOG.warning("%s: %s", redact_uri(video.job.video_uri), video.remade)
 
 
+def _read_vectors(shard: Shard, context: DescriptionContext) -> tuple[ShardVectors | None, float]:
+    """Read the vectors of a shard's videos; return them, and milliseconds. A shard of few videos has no such file."""
+    started, embedder = time.perf_counter(), context.describer.embedder
+    vectors = None
+    with suppress(InternalError), failing_alone("Reading the vectors of the shard"):
+        key = embedder.shard_key(shard.jobs)
+        vectors = embedder.cache.read_shard(key) if key else None
+    return vectors, (time.perf_counter() - started) * 1e3
+
+
 def _describe_all(
-    shard: Shard, context: DescriptionContext, known: dict[str, ObjectInfo], kept: KeptShard
+    shard: Shard, context: DescriptionContext, known: dict[str, ObjectInfo], vectors: ShardVectors | None
 ) -> list[DescribedVideo | Failure]:
-    """Describe the videos of a shard: those that are kept at once, and the others by the threads."""
+    """Describe the videos of a shard: those in its file at once, and the others by the threads."""
     describer = context.describer
     ended: list[DescribedVideo | Failure | Future[DescribedVideo | Failure]] = []
     for job in shard.jobs:
         info = known.get(job.video_uri)
-        describe_kept = partial(describer.describe_kept, job, shard.index, info, kept)
-        describe = partial(describer.describe, job, shard.index, info, kept)
-        described = _failing(job, shard.index, describe_kept)
+        described = None
+        if info and vectors:
+            described = _failing(job, shard.index, partial(describer.describe_stored, job, shard.index, info, vectors))
+        describe = partial(describer.describe, job, shard.index, info, vectors)
         ended.append(described or context.workers.submit(in_context(partial(_failing, job, shard.index, describe))))
     return [each.result() if isinstance(each, Future) else each for each in ended]
 
@@ -181,7 +191,7 @@ def _report(
     described: Sequence[DescribedVideo],
     failures: Sequence[Failure],
     *,
-    kept_ms: float,
+    read_ms: float,
     between_s: tuple[float, float],
 ) -> ShardReport:
     costs = [video.cost for video in described]
@@ -196,7 +206,7 @@ def _report(
             "fetch": sum(cost.fetch_ms for cost in costs),
             "decode": sum(cost.decode_ms for cost in costs),
             "cache write": sum(cost.cache_write_ms for cost in costs),
-            "cache read": kept_ms + sum(cost.cache_read_ms for cost in costs),
+            "cache read": read_ms + sum(cost.cache_read_ms for cost in costs),
             "embed": sum(cost.embed_ms for cost in costs),
             "scenes": sum(cost.scenes_ms for cost in costs),
             "describe": sum(cost.describe_ms for cost in costs),

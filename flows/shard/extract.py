@@ -18,7 +18,7 @@ from reelabel.unexpected import failing_alone
 from tasks.domain import RunPhase, Stage
 from tasks.domain.chunks import cut_shard
 from tasks.plans.extracted import ExtractedShard
-from tasks.relevance.extractor import RelevantExtractor
+from tasks.relevance import RelevantExtractor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -41,11 +41,11 @@ class Bank:
     lines: tuple[int, ...] = field(repr=False)
 
     def check_lengths(self, tokens: Sequence[int], max_tokens: int) -> None:
-        """Refuse texts that are longer than the text tower takes.
+        """Refuse texts that are longer than the text encoder takes.
 
         Args:
             tokens: Number of tokens of each text.
-            max_tokens: What the tower takes.
+            max_tokens: What the encoder takes.
 
         Raises:
             ConfigurationError: A text is longer; the message names each line.
@@ -102,7 +102,7 @@ def _faults(found: list[tuple[int, str]]) -> Iterator[str]:
             yield f"line {line} has more than {_MAX_CHARACTERS:,} characters"
         elif hidden := unprintable(text):
             yield f"line {line} has the character {hidden}, which cannot be printed"
-        elif (key := text.lower()) in first:  # towers are given lower case
+        elif (key := text.lower()) in first:  # encoders are given lower case
             yield f"line {line} repeats line {first[key]}: {printable(text[:_SHOWN])}"
         else:
             first[key] = line

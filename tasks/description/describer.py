@@ -2,127 +2,62 @@
 
 from __future__ import annotations
 
+import json
 import time
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
-from reelabel.errors import VideoMissingError, VideoRefusedError
+from reelabel.digest import json_digest
+from reelabel.errors import ObjectError, SealError, VideoError, VideoMissingError, VideoRefusedError
+from reelabel.frames.cache_key import decoder_versions
+from reelabel.sources.object_info import unsigned_uri
 from tasks.description.cost import DescriptionCost
 from tasks.description.described import DescribedVideo, chunks_of, embedded_chunks, scenes_of
-from tasks.description.outline import Outline
+from tasks.description.embeddings import CutCandidate, Cuts
 from tasks.description.pooling import LogitScale, describe_pooled, pool_chunks
-from tasks.description.scenes.cuts import find_cuts
+from tasks.description.scenes.change import SceneMethodError
+from tasks.description.scenes.cuts import FINDER_VERSION, find_cuts
 from tasks.description.scenes.detect import detect_scenes
 from tasks.description.scenes.footage import open_footage
+from tasks.embedding.video import EmbeddedVideo
+from tasks.frame_cache.sealed_files import SealedFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectInfo
-    from tasks.description.embeddings import Embeddings
-    from tasks.description.kept import Kept
-    from tasks.description.outline import OutlineFiles
     from tasks.description.pooling import EmbeddedBank
-    from tasks.description.scene_file import SceneFiles
-    from tasks.description.scenes.change import EmbeddedChunk, SceneChanges
-    from tasks.description.scenes.cuts import Cuts
     from tasks.domain import DescribeSpec, Job
-    from tasks.embedding.embedding_file import EmbeddingIdentity
-    from tasks.embedding.video import EmbeddedVideo, VideoEmbedder
+    from tasks.embedding.vector_file import ShardVectors
+    from tasks.embedding.video import VideoEmbedder
 
-
-@dataclass(frozen=True, slots=True)
-class KeptShard:
-    """What is kept together of the videos of a shard; empty for a shard of few videos.
-
-    Attributes:
-        identities: What the embeddings of the jobs' videos are asked for by, by job id; of the videos whose version
-            is known.
-        outlines: By the keys of their embedding files.
-        embeddings: By the same keys; None if the outlines are all that is needed.
-        read_ms: Milliseconds that it took to read them.
-    """
-
-    identities: dict[str, EmbeddingIdentity] = field(default_factory=dict, repr=False)
-    outlines: Kept[Outline] | None = None
-    embeddings: Kept[Embeddings] | None = None
-    read_ms: float = 0.0
-
-
-NOTHING_KEPT = KeptShard()
+_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """What a description is made of."""
+class CutFiles(SealedFiles):
+    """The cuts of single videos, kept beside their frames, so that no later run decodes for them.
 
-    info: ObjectInfo
-    identity: EmbeddingIdentity
-    outline: Outline
-    was_cached: bool
-    remade: str = ""
-    decode_method: str = ""
-    cost: DescriptionCost
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FoundScenes:
-    """Changes of scene.
-
-    Attributes:
-        changes: The changes.
-        is_lasting: Whether another look into the same video would find them again.
-        cost: What the look has cost.
+    They are the same whatever the model and the threshold. A file that must not be used counts as missing.
     """
 
-    changes: SceneChanges
-    is_lasting: bool = True
-    cost: DescriptionCost = field(default_factory=DescriptionCost)
+    def find(self, info: ObjectInfo, segment: Segment) -> Cuts | None:
+        """Look up the cuts of a segment of a video; None if they must be looked for."""
+        try:
+            found = json.loads(bytes(self.read_sealed(_cuts_key(info, segment))))
+            known = found["candidates"]
+            return Cuts(candidates=known and tuple(CutCandidate(*each) for each in known), note=str(found["note"]))
+        except (ObjectError, SealError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, cuts: Cuts, info: ObjectInfo, segment: Segment) -> None:
+        """Write the cuts of a segment of a video, in place of a file that must not be used."""
+        self.replace_sealed(_cuts_key(info, segment), json.dumps(asdict(cuts)).encode())
 
 
-@dataclass(slots=True, kw_only=True)
-class _CutFinder:
-    """Finds the cuts of one video, unless an earlier run has.
-
-    Attributes:
-        cost: What it has cost.
-        is_lasting: Whether it would find the same in the same video later.
-    """
-
-    embedder: VideoEmbedder
-    scene_files: SceneFiles
-    embedded: EmbeddedVideo
-    cost: DescriptionCost = field(default_factory=DescriptionCost)
-    is_lasting: bool = True
-
-    def find(self) -> Cuts:
-        """Find them; raises as `tasks.description.scenes.cuts.find_cuts`."""
-        info, segment = self.embedded.info, self.embedded.identity.segment
-        cuts = self.scene_files.find_cuts(info, segment)
-        if cuts is None:
-            try:
-                cuts = self._look(info, segment)
-            except (VideoMissingError, VideoRefusedError):
-                self.is_lasting = False
-                raise
-            self.scene_files.write_cuts(cuts, info, segment)
-        return cuts
-
-    def _look(self, info: ObjectInfo, segment: Segment) -> Cuts:
-        extractor = self.embedder.extractor
-        with open_footage(
-            extractor.objects,
-            info,
-            pool=extractor.pool,
-            limits=extractor.limits,
-            segment=segment,
-            allow_roots=extractor.allow_roots,
-        ) as footage:
-            try:
-                return find_cuts(footage)
-            finally:
-                self.cost = DescriptionCost(frames_decoded=footage.frames_decoded, bytes_fetched=footage.bytes_read)
+def _cuts_key(info: ObjectInfo, segment: Segment) -> str:
+    video = {"uri": unsigned_uri(info.uri), "fingerprint": info.fingerprint, "segment_s": list(segment)}
+    digest = json_digest(video | {"cuts": FINDER_VERSION, "decoder": decoder_versions()})
+    return f"v{_VERSION}/{digest[:2]}/{digest}.scenes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,69 +66,30 @@ class VideoDescriber:
 
     Attributes:
         embedder: Embeds their frames.
-        scene_files: Keeps the changes of scene that took a look into a video.
-        outlines: Keeps the outlines of the videos of a shard together.
+        cuts: Keeps the cuts that were found by decoding.
         spec: How they are described.
         tags: Bank of tags.
         captions: Bank of captions.
     """
 
     embedder: VideoEmbedder
-    scene_files: SceneFiles
-    outlines: OutlineFiles
+    cuts: CutFiles
     spec: DescribeSpec
     tags: EmbeddedBank
     captions: EmbeddedBank
 
-    def read_kept(self, jobs: Sequence[Job], known: Mapping[str, ObjectInfo]) -> KeptShard:
-        """Read what is kept together of the videos of a shard.
-
-        Args:
-            jobs: The jobs of the shard.
-            known: Versions of their videos by URI, as far as they are known.
-
-        Raises:
-            StoreUnavailableError: The store is unavailable.
-        """
-        started, embedder = time.perf_counter(), self.embedder
-        key = embedder.pack_key(jobs)
-        if key is None:
-            return NOTHING_KEPT
-        dimensions = embedder.info.dimensions
-        outlines = self.outlines.read(key, **self._asked, dimensions=dimensions)
-        identities = {
-            job.job_id: embedder.identity(job, known[job.video_uri]) for job in jobs if job.video_uri in known
-        }
-        has_all = len(identities) == len(jobs) and all(each.key in outlines.found for each in identities.values())
-        embeddings = None if has_all else embedder.packs.read(key, dimensions=dimensions)
-        return KeptShard(identities, outlines, embeddings, read_ms=(time.perf_counter() - started) * 1e3)
-
-    def write_kept(self, kept: KeptShard) -> None:
-        """Keep what was found out about the videos of a shard, for the next run.
-
-        Raises:
-            StoreUnavailableError: The store is unavailable.
-        """
-        if kept.embeddings:
-            self.embedder.packs.write(kept.embeddings)
-        if kept.outlines:
-            self.outlines.write(kept.outlines)
-
-    def describe_kept(
-        self, job: Job, shard_index: int, info: ObjectInfo | None, kept: KeptShard
+    def describe_stored(
+        self, job: Job, shard_index: int, info: ObjectInfo, shard: ShardVectors
     ) -> DescribedVideo | None:
-        """Describe a job's video by its outline; None if that is not kept."""
-        identity = kept.identities.get(job.job_id)
-        if info is None or identity is None or kept.outlines is None:
+        """Describe a job's video from the file of its shard; None if that lacks it, or its cuts."""
+        video = self._stored(job, info, shard)
+        if video is None or (self._needs_cuts and video.embeddings.cuts is None):
             return None
-        outline = kept.outlines.find(identity.key)
-        if outline is None:
-            return None
-        video = _Seen(info=info, identity=identity, outline=outline, was_cached=True, cost=DescriptionCost())
-        return self._describe(job, shard_index, video)
+        shard.put(video.identity.key, video.embeddings)
+        return self._describe(job, shard_index, video, cuts=video.embeddings.cuts)
 
     def describe(
-        self, job: Job, shard_index: int, info: ObjectInfo | None = None, kept: KeptShard = NOTHING_KEPT
+        self, job: Job, shard_index: int, info: ObjectInfo | None = None, shard: ShardVectors | None = None
     ) -> DescribedVideo:
         """Describe a job's video.
 
@@ -201,94 +97,102 @@ class VideoDescriber:
             job: The job.
             shard_index: Its shard.
             info: Size and fingerprint of the video, if known.
-            kept: What is kept of the videos of its shard; what it lacks is added.
+            shard: The vectors of the videos of its shard; what they lack is added.
 
         Raises:
             VideoError: The video cannot be used; see its code.
-            InferenceError: The towers die on its frames.
-            TransientError: The store or the towers are unavailable.
+            InferenceError: The encoder dies on its frames.
+            TransientError: The store or the encoder is unavailable.
         """
-        embedded = self.embedder.embed(job, info, pack=kept.embeddings)
-        outline, scenes = self._outline(job, embedded)
-        if kept.outlines and scenes.is_lasting:
-            kept.outlines.add(embedded.identity.key, outline)
-        video = _Seen(
-            info=embedded.info,
-            identity=embedded.identity,
-            outline=outline,
-            was_cached=embedded.was_cached,
-            remade=embedded.remade,
-            decode_method=embedded.decode_method,
-            cost=embedded.cost + scenes.cost,
-        )
-        return self._describe(job, shard_index, video)
+        video = (self._stored(job, info, shard) if info and shard else None) or self.embedder.embed(job, info)
+        started = time.perf_counter()
+        cuts, cost = video.embeddings.cuts, video.cost
+        if self._needs_cuts and cuts is None:
+            try:
+                cuts, looked = self._find_cuts(video.info, video.identity.segment)
+            except (VideoMissingError, VideoRefusedError) as error:  # it may be back, so that nothing is kept
+                cuts = Cuts(candidates=None, note=error.message)
+            else:
+                cost += replace(looked, scenes_ms=(time.perf_counter() - started) * 1e3)
+                video = replace(video, embeddings=replace(video.embeddings, cuts=cuts))
+        if shard:
+            shard.put(video.identity.key, video.embeddings)
+        return self._describe(job, shard_index, replace(video, cost=cost), cuts=cuts)
 
-    def _outline(self, job: Job, embedded: EmbeddedVideo) -> tuple[Outline, _FoundScenes]:
-        embeddings = embedded.embeddings
-        chunks = chunks_of(job, embeddings.duration_s, self.spec)
+    @property
+    def _needs_cuts(self) -> bool:
+        return self.spec.scene_method == "auto"
+
+    def _stored(self, job: Job, info: ObjectInfo, shard: ShardVectors) -> EmbeddedVideo | None:
+        identity = self.embedder.identity(job, info)
+        found = shard.found.get(identity.key)
+        if found is None:
+            return None
+        return EmbeddedVideo(info=info, identity=identity, embeddings=found, was_cached=True, cost=DescriptionCost())
+
+    def _find_cuts(self, info: ObjectInfo, segment: Segment) -> tuple[Cuts, DescriptionCost]:
+        """Return the cuts of a video, as an earlier run has found them or found now, and what it cost."""
+        cuts, footage, extractor = self.cuts.find(info, segment), None, self.embedder.extractor
+        if cuts:
+            return cuts, DescriptionCost()
+        try:
+            with open_footage(
+                extractor.objects,
+                info,
+                pool=extractor.pool,
+                limits=extractor.limits,
+                segment=segment,
+                allow_roots=extractor.allow_roots,
+            ) as footage:
+                cuts = find_cuts(footage)
+        except (VideoMissingError, VideoRefusedError):
+            raise
+        except (SceneMethodError, VideoError) as error:
+            cuts = Cuts(candidates=None, note=error.message)
+        self.cuts.write(cuts, info, segment)
+        if footage is None:
+            return cuts, DescriptionCost()
+        return cuts, DescriptionCost(frames_decoded=footage.frames_decoded, bytes_fetched=footage.bytes_read)
+
+    def _describe(self, job: Job, shard_index: int, video: EmbeddedVideo, *, cuts: Cuts | None) -> DescribedVideo:
+        """Compute what a video's vectors and cuts say; reads no video and no model."""
+        started, spec, embeddings = time.perf_counter(), self.spec, video.embeddings
+        chunks = chunks_of(job, embeddings.duration_s, spec)
         by_chunk = embedded_chunks(embeddings, chunks)
-        found = self._changes(embedded, by_chunk)
-        outline = Outline(
-            duration_s=embeddings.duration_s,
-            frames=len(embeddings.pts_ms),
-            note=embeddings.note,
-            pooled=pool_chunks(embeddings, chunks),
-            changes=found.changes,
-            scenes=scenes_of(found.changes, by_chunk),
-        )
-        return outline, found
-
-    def _describe(self, job: Job, shard_index: int, video: _Seen) -> DescribedVideo:
-        started, outline = time.perf_counter(), video.outline
+        changes = detect_scenes(spec.scene_method, by_chunk, threshold=spec.scene_threshold, cuts=cuts)
+        scenes = scenes_of(changes, by_chunk)
+        detected = time.perf_counter()
         described = describe_pooled(
-            outline.pooled,
-            chunks_of(job, outline.duration_s, self.spec),
+            pool_chunks(embeddings, chunks),
+            chunks,
             tags=self.tags,
             captions=self.captions,
-            top_k=self.spec.top_k,
-            method=self.spec.method,
+            top_k=spec.top_k,
+            method=spec.method,
             logits=self._logits,
         )
+        ended = time.perf_counter()
+        cost = DescriptionCost(scenes_ms=(detected - started) * 1e3, describe_ms=(ended - detected) * 1e3)
         return DescribedVideo(
             job=job,
             fingerprint=video.info.fingerprint,
             embedding_key=video.identity.key,
             dimensions=video.identity.dimensions,
             shard_index=shard_index,
-            duration_s=outline.duration_s,
-            frames=outline.frames,
+            duration_s=embeddings.duration_s,
+            frames=len(embeddings.pts_ms),
             frame_pixels=self.embedder.frame_pixels,
             description=described,
-            changes=outline.changes,
-            scenes=outline.scenes,
+            changes=changes,
+            scenes=scenes,
             was_cached=video.was_cached,
             remade=video.remade,
             decode_method=video.decode_method,
-            decode_note="; ".join(filter(None, [video.info.note, outline.note, video.remade])),
-            cost=replace(video.cost, describe_ms=(time.perf_counter() - started) * 1e3),
+            decode_note="; ".join(filter(None, [video.info.note, embeddings.note, video.remade])),
+            cost=video.cost + cost,
         )
 
     @property
     def _logits(self) -> LogitScale | None:
         scale, bias = self.embedder.info.scale, self.embedder.info.bias
         return None if scale is None else LogitScale(scale=scale, bias=bias)
-
-    @property
-    def _asked(self) -> dict[str, Any]:
-        return {"method": self.spec.scene_method, "threshold": self.spec.scene_threshold}
-
-    def _changes(self, embedded: EmbeddedVideo, chunks: tuple[EmbeddedChunk, ...]) -> _FoundScenes:
-        """Find the changes of scene, or read those that an earlier run has found in the video."""
-        started, key, spec = time.perf_counter(), embedded.identity.key, self.spec
-        if spec.scene_method != "auto":
-            changes = detect_scenes(spec.scene_method, chunks, threshold=spec.scene_threshold)
-            found = _FoundScenes(changes=changes)
-        elif known := self.scene_files.find(key, **self._asked):
-            found = _FoundScenes(changes=known)
-        else:
-            finder = _CutFinder(embedder=self.embedder, scene_files=self.scene_files, embedded=embedded)
-            changes = detect_scenes("auto", chunks, threshold=spec.scene_threshold, find_cuts=finder.find)
-            found = _FoundScenes(changes=changes, is_lasting=finder.is_lasting, cost=finder.cost)
-            if found.is_lasting:
-                self.scene_files.write(changes, key, **self._asked)
-        return replace(found, cost=replace(found.cost, scenes_ms=(time.perf_counter() - started) * 1e3))

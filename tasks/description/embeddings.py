@@ -1,14 +1,44 @@
-"""The embeddings of one video's frames."""
+"""The embeddings of one video's frames, and the cuts between them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+
+class CutCandidate(NamedTuple):
+    """A change between two frames that is a cut if it is strong enough.
+
+    Attributes:
+        pts_ms: Time of the first frame of the new scene.
+        since_ms: Time of the frame before it.
+        difference: Mean absolute difference of the two, of 255.
+        strength: The same, or what remains of it when the two are shifted against each other, if that is less; in a
+            video of low contrast, what it would be at a usual one.
+    """
+
+    pts_ms: int
+    since_ms: int
+    difference: float
+    strength: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cuts:
+    """The candidates of a video whose pixels look like cuts, whatever the threshold.
+
+    Attributes:
+        candidates: In order of time; None if they cannot be looked for, so that embeddings alone decide.
+        note: What limits them, in a sentence; empty if nothing does.
+    """
+
+    candidates: tuple[CutCandidate, ...] | None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -22,6 +52,7 @@ class Embeddings:
         first_ms: Time of the video's first frame on its own clock, in milliseconds.
         duration_s: Length in seconds of the video, or of the segment that the frames are of; 0 if unknown.
         note: What limits them, as a clause: how the video was decoded, or where it is cut short; empty if nothing does.
+        cuts: The cuts between its frames, whatever the threshold; None until they are looked for.
     """
 
     vectors: npt.NDArray[np.float32] = field(repr=False)
@@ -29,6 +60,7 @@ class Embeddings:
     first_ms: int = 0
     duration_s: float = 0.0
     note: str = ""
+    cuts: Cuts | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.vectors.ndim != 2 or self.pts_ms.shape != self.vectors.shape[:1]:  # noqa: PLR2004

@@ -1,1 +1,1 @@
-"""Embeddings of frames and texts by the two towers of an image-text model, and the files that keep them."""
+"""Embeddings of frames and texts by an image-text encoder, and the files that keep them."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,9 @@ import numpy as np
 
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectError, SealError
+from reelabel_engine.devices import visible_gpus
 from reelabel_engine.environment import find_python
+from reelabel_engine.protocol import EncoderInfo
 from tasks.description.banks import Bank
 from tasks.description.pooling import EmbeddedBank
 from tasks.frame_cache.sealed_files import SealedFiles
@@ -20,7 +21,10 @@ from tasks.frame_cache.sealed_files import SealedFiles
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import numpy.typing as npt
+
     from tasks.domain import ModelIdentity
+    from tasks.embedding.encoder import Encoder
 
 _VERSION = 1
 
@@ -64,33 +68,59 @@ class BankFiles(SealedFiles):
             )
         return Bank(path=Path(uri), texts=tuple(texts), lines=tuple(range(1, len(texts) + 1)))
 
-    def find_vectors(self, texts: Sequence[str], model: ModelIdentity) -> EmbeddedBank | None:
-        """Look up the vectors of a bank by a model; None if they must be made."""
-        key = _vectors_key(texts, model, self.python)
+    def load_vectors(
+        self, texts: Sequence[str], model: ModelIdentity
+    ) -> tuple[npt.NDArray[np.float32], EncoderInfo] | None:
+        """Look up the vectors of texts, of shape (K, D), and what the encoder reported; None if they are not stored."""
         try:
-            vectors = np.load(io.BytesIO(self.read_sealed(key)), allow_pickle=False)
-        except (ObjectError, SealError, ValueError, EOFError):
+            data = bytes(self.read_sealed(_vectors_key(texts, model, self.python)))
+            facts, _, rows = data.partition(b"\n")
+            info = EncoderInfo(**json.loads(facts))
+            vectors = np.frombuffer(rows, np.float32).reshape(len(texts), info.dimensions)
+        except (ObjectError, SealError, ValueError, TypeError):
             return None
-        if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype != np.float32:  # noqa: PLR2004
-            return None
-        return EmbeddedBank(texts=tuple(texts), vectors=vectors)
+        return vectors, info
 
-    def keep_vectors(self, bank: EmbeddedBank, model: ModelIdentity) -> None:
-        """Store the vectors of a bank, in place of those that must not be used."""
-        buffer, key = io.BytesIO(), _vectors_key(bank.texts, model, self.python)
-        np.save(buffer, bank.vectors, allow_pickle=False)
-        self.replace_sealed(key, buffer.getvalue())
+    def save_vectors(
+        self, texts: Sequence[str], vectors: npt.NDArray[np.float32], info: EncoderInfo, model: ModelIdentity
+    ) -> None:
+        """Store the vectors of texts, and what the encoder reports but for what is of one process alone."""
+        facts = json.dumps(asdict(replace(info, gpus=0, start_ms=0.0))).encode()
+        data = facts + b"\n" + np.ascontiguousarray(vectors, np.float32).tobytes()
+        self.replace_sealed(_vectors_key(texts, model, self.python), data)
+
+    def embed(self, bank: Bank, encoder: Encoder, model: ModelIdentity) -> tuple[EmbeddedBank, EncoderInfo]:
+        """Return a bank with its vectors, and what the encoder reports: as stored, or made now by the encoder.
+
+        Raises:
+            ConfigurationError: A text is too long for the model.
+            ModelError: The model cannot be loaded.
+        """
+        stored = self.load_vectors(bank.texts, model)
+        if stored is None:
+            found, info = encoder.embed_texts(bank.texts), encoder.info()
+            bank.check_lengths(found.tokens, info.max_tokens)
+            self.save_vectors(bank.texts, found.vectors, info, model)
+            stored = found.vectors, info
+        vectors, info = stored
+        return EmbeddedBank(texts=bank.texts, vectors=vectors), info
 
     def _texts_uri(self, digest: str) -> str:
         return self.uri_of(f"banks/{digest}.json")
 
 
 def _vectors_key(texts: Sequence[str], model: ModelIdentity, python: Path | None) -> str:
-    facts = {"bank": _VERSION, "texts": bank_digest(texts), "model": model.model_dump(mode="json")}
-    return f"banks/{json_digest(facts | {'versions': towers_versions(python)})}.npy"
+    facts = {
+        "bank": _VERSION,
+        "texts": bank_digest(texts),
+        "model": model.model_dump(mode="json"),
+        "on_gpu": bool(visible_gpus()),  # where weights are of another type
+        "versions": encoder_versions(python),
+    }
+    return f"banks/{json_digest(facts)}.vectors"
 
 
-def towers_versions(python: Path | None) -> dict[str, str]:
+def encoder_versions(python: Path | None) -> dict[str, str]:
     """Return the versions of the packages that embed, without importing them; empty if these are not installed.
 
     Args:

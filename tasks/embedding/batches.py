@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tasks.embedding.backend import EmbeddingBackend
+    from tasks.embedding.encoder import Encoder
 
-# While one request is answered, the next one waits in the process.
-REQUESTS_PER_TOWERS = 2
+# While a process answers one request, the next one waits in it.
+_REQUESTS_PER_PROCESS = 2
 _Waiting = tuple["npt.NDArray[np.uint8]", "Future[EmbeddedFrames]"]
 
 
@@ -36,8 +36,8 @@ class EmbeddedFrames(NamedTuple):
 
     Attributes:
         vectors: L2-normalised vectors; shape (N, D), float32.
-        embed_ms: Time of the towers in milliseconds, of a shared request the share of these frames. No moment counts
-            twice, so that those of all videos sum to the time in which the towers worked.
+        embed_ms: Time of the encoder in milliseconds, of a shared request the share of these frames. No moment counts
+            twice, so that those of all videos sum to the time in which the encoder worked.
     """
 
     vectors: npt.NDArray[np.float32]
@@ -46,46 +46,46 @@ class EmbeddedFrames(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class FrameBatcher:
-    """Embeds frames for several threads; what waits at the same time shares a request. Thread-safe.
-
-    No thread waits for a batch to fill.
+    """Batches the frames of concurrent callers; never waits for a batch to fill. Thread-safe.
 
     Attributes:
-        towers: What embeds them.
+        encoder: The encoder.
         batch_frames: Frames after which a request takes no more videos.
-        charge: Measures the time in which they work.
-        turns: Limits the requests at a time.
+        charge: Measures the time in which the encoder works.
         clock_s: Monotonic clock in seconds.
     """
 
-    towers: EmbeddingBackend
+    encoder: Encoder
     batch_frames: int
     charge: Callable[[], AbstractContextManager[object]] = nullcontext
-    turns: AbstractContextManager[object] = field(default_factory=lambda: threading.Semaphore(REQUESTS_PER_TOWERS))
     clock_s: Callable[[], float] = time.perf_counter
     _waiting: deque[_Waiting] = field(default_factory=deque, init=False, repr=False)
     _counted_until_s: float = field(default=-math.inf, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _semaphore: threading.Semaphore = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._semaphore = threading.Semaphore(_REQUESTS_PER_PROCESS * self.encoder.processes)
 
     def start(self) -> None:
-        """Start the towers, if they do not run."""
-        self.towers.start()
+        """Start the encoder, if it does not run."""
+        self.encoder.start()
 
     def embed(self, frames: npt.NDArray[np.uint8]) -> EmbeddedFrames:
         """Embed the RGB frames of one video, shape (N, H, W, 3).
 
         Raises:
-            InferenceError: The towers die on these frames alone, and embed others.
-            EngineLostError: They die on others as well, or hang.
-            ModelError: They cannot be loaded again.
+            InferenceError: The encoder dies on these frames alone, and embeds others.
+            EngineLostError: It dies on others as well, or hangs.
+            ModelError: It cannot be loaded again.
         """
         done: Future[EmbeddedFrames] = Future()
         with self._lock:
             self._waiting.append((frames, done))
-        with self.turns:
+        with self._semaphore:
             while not done.done() and (group := self._take()):
                 self._answer(group)
-        return done.result()  # of a request that another thread has taken, in its own turn
+        return done.result()  # of a request that another thread has taken
 
     def _take(self) -> list[_Waiting]:
         """Take what waits, in order: one video, and as many more as fit into a batch."""
@@ -114,7 +114,7 @@ class FrameBatcher:
                 done.set_result(share)
 
     def _answer_alone(self, group: list[_Waiting]) -> None:
-        """Find out whose frames were to blame: those that kill the towers alone, while black ones do not."""
+        """Retry each video alone to find the one that crashes the encoder, while black frames do not."""
         hopeless: BaseException | None = None
         for frames, done in group:
             if hopeless:
@@ -131,13 +131,13 @@ class FrameBatcher:
         try:
             return self._embed([frames])
         except EngineLostError as error:
-            self.towers.embed_frames([np.zeros_like(frames[:1])])
+            self.encoder.embed_images([np.zeros_like(frames[:1])])
             raise InferenceError(f"The model's process dies on the frames of this video: {error.message}") from error
 
     def _embed(self, videos: list[npt.NDArray[np.uint8]]) -> EmbeddedFrames:
         """Embed videos; a request that waited in the process for another one counts from the end of that."""
         began_s = self.clock_s()
-        vectors = self.towers.embed_frames(videos)
+        vectors = self.encoder.embed_images(videos)
         with self._lock:
             ended_s = self.clock_s()
             counted_s = ended_s - max(began_s, self._counted_until_s)
@@ -146,5 +146,5 @@ class FrameBatcher:
 
 
 def _is_unexpected(error: BaseException) -> bool:
-    """Return whether an error may be about the frames of one video, and says nothing of the towers."""
+    """Return whether an error may be about the frames of one video, and says nothing of the encoder."""
     return isinstance(error, Exception) and not isinstance(error, ReelabelError)

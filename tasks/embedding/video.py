@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from reelabel.errors import (
 )
 from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.extractor import Turns
-from reelabel.frames.fetch import stat_video
+from reelabel.frames.fetch import VideoReader, stat_video
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.packets import with_pixels
 from reelabel.segment import WHOLE, Segment
@@ -30,24 +30,25 @@ from reelabel.temporary import temporary_folder
 from reelabel.waiting import go_on
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
-from tasks.embedding.embedding_file import EmbeddingIdentity, as_read_back
-from tasks.embedding.pack_file import LEAST_VIDEOS, pack_key
+from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.pieces import cut_pieces, first_chunk, most_chunks
+from tasks.embedding.vector_file import LEAST_VIDEOS, VectorCache, VectorKey, as_read_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     import numpy.typing as npt
 
+    from infra.settings import Settings
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
     from reelabel.frames.fetch import VideoReader
     from reelabel.frames.frame_file import FrameFile
-    from reelabel_engine.protocol import TowersInfo
-    from tasks.description.kept import Kept
+    from reelabel.sources.object_store import ObjectStore
+    from reelabel_engine.protocol import EncoderInfo
     from tasks.domain import EmbeddingSpec, Job
-    from tasks.embedding.batches import EmbeddedFrames, FrameBatcher
-    from tasks.embedding.embedding_file import EmbeddingCache
-    from tasks.embedding.pack_file import PackFiles
+    from tasks.embedding.batches import EmbeddedFrames
+    from tasks.embedding.encoder import Encoder
     from tasks.embedding.pieces import Piece
 
 _MS = 1000
@@ -56,22 +57,22 @@ _KEPT_FAULTS = 1024
 _CUT = "cut short"  # in the note of a file whose last bytes are missing
 
 
-def frame_pixels(info: TowersInfo) -> int:
+def frame_pixels(info: EncoderInfo) -> int:
     """Return the most pixels of a frame: twice the model's square, so that neither side of a wide one is enlarged."""
     return 2 * info.size_px**2
 
 
-def identity_of(info: ObjectInfo, segment: Segment, *, spec: EmbeddingSpec, towers: TowersInfo) -> EmbeddingIdentity:
+def identity_of(info: ObjectInfo, segment: Segment, *, spec: EmbeddingSpec, encoder: EncoderInfo) -> VectorKey:
     """Return what the embeddings of a segment of a version of a video are asked for by."""
-    return EmbeddingIdentity(
+    return VectorKey(
         source_uri=info.uri,
         fingerprint=info.fingerprint,
-        sampling=spec.sampling(max_pixels=frame_pixels(towers)),
+        sampling=spec.sampling(max_pixels=frame_pixels(encoder)),
         segment=segment,
         model=spec.model,
-        dimensions=towers.dimensions,
-        size_px=towers.size_px,
-        versions=towers.versions,
+        dimensions=encoder.dimensions,
+        size_px=encoder.size_px,
+        versions=encoder.versions,
         chunk_s=spec.seconds_per_chunk,
     )
 
@@ -91,7 +92,7 @@ class EmbeddedVideo:
     """
 
     info: ObjectInfo
-    identity: EmbeddingIdentity
+    identity: VectorKey
     embeddings: Embeddings
     was_cached: bool
     remade: str = ""
@@ -107,20 +108,18 @@ class VideoEmbedder:
         extractor: Prepares their frames.
         reader: Reads how long they are.
         cache: Keeps their embeddings.
-        packs: Keeps those of the videos of a shard together.
         frames: Embeds frames.
         spec: How frames are chosen, and the model.
-        info: What the model's towers report.
+        info: What the encoder reports.
         turns: Decides who embeds if several threads want one video.
     """
 
     extractor: FrameExtractor
     reader: VideoReader
-    cache: EmbeddingCache
-    packs: PackFiles
+    cache: VectorCache
     frames: FrameBatcher
     spec: EmbeddingSpec
-    info: TowersInfo
+    info: EncoderInfo
     turns: Turns = field(default_factory=lambda: Turns(keep_faults=_KEPT_FAULTS), repr=False)
 
     @property
@@ -132,47 +131,34 @@ class VideoEmbedder:
         """Return one that remembers no video at fault, and so tries each again."""
         return replace(self, turns=Turns(), extractor=replace(self.extractor, turns=Turns()))
 
-    def pack_key(self, jobs: Sequence[Job]) -> str | None:
-        """Return the key of the pack of the videos of some jobs; None if there are too few of them."""
+    def shard_key(self, jobs: Sequence[Job]) -> str | None:
+        """Return the key of the file of the videos of some jobs; None if there are too few of them."""
         if len(jobs) < LEAST_VIDEOS:
             return None
         videos = [(job.video_uri, Segment.of(job.start_s, job.end_s)) for job in jobs]
         any_version = ObjectInfo(uri="", size_bytes=0, fingerprint="")
-        return pack_key(videos, identity_of(any_version, WHOLE, spec=self.spec, towers=self.info))
+        return identity_of(any_version, WHOLE, spec=self.spec, encoder=self.info).of_shard(videos)
 
-    def identity(self, job: Job, info: ObjectInfo) -> EmbeddingIdentity:
+    def identity(self, job: Job, info: ObjectInfo) -> VectorKey:
         """Return what the embeddings of a job's video, in a version, are asked for by."""
-        return identity_of(info, Segment.of(job.start_s, job.end_s), spec=self.spec, towers=self.info)
+        return identity_of(info, Segment.of(job.start_s, job.end_s), spec=self.spec, encoder=self.info)
 
-    def embed(self, job: Job, info: ObjectInfo | None = None, *, pack: Kept[Embeddings] | None = None) -> EmbeddedVideo:
+    def embed(self, job: Job, info: ObjectInfo | None = None) -> EmbeddedVideo:
         """Return the embeddings of a job's video, or of the segment that the job is about; as `embed_segment`."""
-        return self.embed_segment(job.video_uri, Segment.of(job.start_s, job.end_s), info, pack=pack)
+        return self.embed_segment(job.video_uri, Segment.of(job.start_s, job.end_s), info)
 
-    def embed_segment(
-        self, uri: str, segment: Segment, info: ObjectInfo | None = None, *, pack: Kept[Embeddings] | None = None
-    ) -> EmbeddedVideo:
-        """Return the embeddings of a segment of a video, whose version is looked up unless it is known.
-
-        What the pack of its shard lacks is added to it.
+    def embed_segment(self, uri: str, segment: Segment, info: ObjectInfo | None = None) -> EmbeddedVideo:
+        """Return the embeddings of a segment of a video.
 
         Raises:
             VideoError: The video cannot be used; see its code.
-            InferenceError: The towers die on its frames.
-            EngineLostError: The towers die.
+            InferenceError: The encoder dies on its frames.
+            EngineLostError: The encoder dies.
             TransientError: The store is unavailable.
         """
         extractor, started = self.extractor, time.perf_counter()
         info = info or stat_video(extractor.objects, uri, allow_roots=extractor.allow_roots)
-        identity = identity_of(info, segment, spec=self.spec, towers=self.info)
-        if pack and (kept := pack.find(identity.key)):
-            cost = DescriptionCost()
-            return EmbeddedVideo(info=info, identity=identity, embeddings=kept, was_cached=True, cost=cost)
-        video = self._find_or_make(info, identity, started=started)
-        if pack:
-            pack.add(identity.key, video.embeddings)
-        return video
-
-    def _find_or_make(self, info: ObjectInfo, identity: EmbeddingIdentity, *, started: float) -> EmbeddedVideo:
+        identity = identity_of(info, segment, spec=self.spec, encoder=self.info)
         with self.turns.at(identity.key):
             found = self.cache.find(identity)
             if found is not None:
@@ -185,8 +171,8 @@ class VideoEmbedder:
                 error.fingerprint = error.fingerprint or info.fingerprint
                 raise
 
-    def _make(self, info: ObjectInfo, identity: EmbeddingIdentity) -> EmbeddedVideo:
-        self.frames.start()  # if it is the first video of a run to be embedded, they load while it is decoded
+    def _make(self, info: ObjectInfo, identity: VectorKey) -> EmbeddedVideo:
+        self.frames.start()  # for the first video of a run, the model loads while it is decoded
         stated_s = max(0.0, self.reader.look(info.uri, info).index.info.duration_s)
         taken = self._take(info, identity.segment, stated_s)
         embeddings = taken.joined(identity.segment.start_s or 0.0)
@@ -198,7 +184,7 @@ class VideoEmbedder:
         return EmbeddedVideo(
             info=info,
             identity=identity,
-            embeddings=as_read_back(embeddings, identity.precision),
+            embeddings=as_read_back(embeddings),
             was_cached=False,
             remade="; ".join(taken.remade),
             decode_method=taken.method,
@@ -228,7 +214,7 @@ class VideoEmbedder:
                     pieces += cut(taken.length_s, first=1)
                 elif first.file.total_frames != 1:  # no image
                     pieces.append(self._rest(pieces[0], segment))
-            # The next piece is decoded while the towers work on one.
+            # The next piece is decoded while the encoder works on one.
             with closing(prefetch(_until_the_end(take, pieces[1:]))) as rest:
                 for piece in rest:
                     if isinstance(piece, _End):
@@ -251,6 +237,27 @@ class VideoEmbedder:
         images, is_new = piece.file.images, taken.find_new(piece)
         new = images if is_new.all() else images[is_new]
         taken.add(piece, is_new, self.frames.embed(new) if len(new) else None)
+
+
+def open_embedder(
+    settings: Settings,
+    extractor: FrameExtractor,
+    encoder: Encoder,
+    info: EncoderInfo,
+    *,
+    spec: EmbeddingSpec,
+    files: ObjectStore,
+    charge: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> VideoEmbedder:
+    """Return what embeds the videos that an extractor prepares; `charge` measures the time of the encoder."""
+    return VideoEmbedder(
+        extractor=extractor,
+        reader=extractor,
+        cache=VectorCache.of(settings.store, files),
+        frames=FrameBatcher(encoder=encoder, batch_frames=settings.describe.batch_frames, charge=charge),
+        spec=spec,
+        info=info,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A model in a child process that loads once and answers requests: an engine, or towers.
+"""A model in a child process that loads once and answers requests: an engine, or an image-text encoder.
 
 The process is ended with all its children, its death or silence fails what is pending, and its temporary files go
 with it. Which requests there are is left to the subclasses; `reelabel_engine.protocol` has all messages.
@@ -35,13 +35,12 @@ from reelabel.errors import DiskFullError, ReelabelError
 from reelabel.waiting import LOOK_S, go_on
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import (
+    EncoderLoaded,
     EngineFailure,
     EngineLoaded,
     EngineTimes,
     LiveText,
     StepReplies,
-    TokenCounts,
-    TowersLoaded,
     Vectors,
     decode_reply,
     encode,
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reelabel_engine.environment import EnginePython
-    from reelabel_engine.protocol import LoadEngine, LoadTowers, QuestionReply, Reply, Request
+    from reelabel_engine.protocol import LoadEncoder, LoadEngine, QuestionReply, Reply, Request
     from tasks.model.engine.keeper import KeptEngine
 
 
@@ -143,7 +142,7 @@ class Life:
     """One run of the process, from its start until it is lost.
 
     Attributes:
-        info: `EngineInfo` or `TowersInfo`, once the model is loaded.
+        info: `EngineInfo` or `EncoderInfo`, once the model is loaded.
         lost: Why it was lost; None while it runs.
         last_reply_s: When it last replied, or was last asked while idle.
         folders: The folders that it writes to.
@@ -195,7 +194,7 @@ class Life:
     def start(
         cls,
         command: Sequence[str],
-        load: LoadEngine | LoadTowers,
+        load: LoadEngine | LoadEncoder,
         *,
         environment: dict[str, str],
         log_path: Path,
@@ -358,12 +357,12 @@ class Life:
 
     def _sinks_of(self, message: Reply) -> list[tuple[Sink, Any]]:
         """Return who gets what of a message, but for batches, which get it at once; the lock is held."""
-        if isinstance(message, (EngineLoaded, TowersLoaded)):
+        if isinstance(message, (EngineLoaded, EncoderLoaded)):
             if self._is_restart:
                 self._note_times(EngineTimes(restart_ms=(self.last_reply_s - self.began_s) * 1e3))
             self.info.set_result(message.info)
             return []
-        if isinstance(message, (Vectors, TokenCounts)):
+        if isinstance(message, Vectors):
             return [(self._pending.pop(message.number), message)]
         if not isinstance(message, StepReplies):
             raise TypeError(f"{type(message).__name__} is no reply to a request")
@@ -526,7 +525,7 @@ class ModelProcess(Lifetime, Generic[Config]):
             ConfigurationError: The packages that it needs are not installed.
         """
 
-    def _start(self, python: EnginePython, load: LoadEngine | LoadTowers, environment: dict[str, str]) -> Life:
+    def _start(self, python: EnginePython, load: LoadEngine | LoadEncoder, environment: dict[str, str]) -> Life:
         return Life.start(
             self._command or python.command,
             load,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tasks.embedding.embedding_file import EmbeddingCache
+    from tasks.embedding.vector_file import VectorCache
     from tasks.search.catalogue import VectorSpace
 
 _FILE_BYTES = 64 * 1024**2
@@ -187,7 +187,7 @@ class LocalIndex:
         """Return the keys of embedding files, each once, whose vectors are to be added."""
         return keys.filter(~keys.is_in(self._keys.drop_nulls().implode())).unique(maintain_order=True).to_list()
 
-    def add(self, keys: Sequence[str], cache: EmbeddingCache) -> dict[str, str]:
+    def add(self, keys: Sequence[str], cache: VectorCache) -> dict[str, str]:
         """Read embedding files, and write their vectors, together with those of files that are less than half full.
 
         Returns:
@@ -251,7 +251,7 @@ class LocalIndex:
         ends = np.cumsum([len(file.rows.keys) for file in self._files])
         return np.split(by_key.to_numpy(), ends[:-1]) if len(ends) else []
 
-    def _read_all(self, keys: Sequence[str], cache: EmbeddingCache, refused: dict[str, str]) -> Iterator[Rows]:
+    def _read_all(self, keys: Sequence[str], cache: VectorCache, refused: dict[str, str]) -> Iterator[Rows]:
         with ThreadPoolExecutor(_READERS) as readers:
             for start in range(0, len(keys), _VIDEOS_AHEAD):
                 part = keys[start : start + _VIDEOS_AHEAD]
@@ -261,20 +261,20 @@ class LocalIndex:
                     else:
                         yield rows
 
-    def _read(self, key: str, cache: EmbeddingCache) -> Rows | str:
+    def _read(self, key: str, cache: VectorCache) -> Rows | str:
         """Read an embedding file; return why it must not be used, if it must not."""
         try:
-            stored = cache.read_stored(key)
+            embeddings, model = cache.read_stored(key)
         except (FrameFileError, ObjectMissingError) as error:
             return error.message
-        vectors = stored.embeddings.vectors
-        if fault := self.space.refuse(stored.model, vectors.shape[1]):
+        vectors = embeddings.vectors
+        if fault := self.space.refuse(model, vectors.shape[1]):
             return fault
         codes, fine, scales = quantize(vectors)
         return Rows(
             keys=(key,),
             files=np.zeros(len(vectors), np.uint32),
-            pts_ms=stored.embeddings.pts_ms,
+            pts_ms=embeddings.pts_ms,
             scales=scales,
             codes=codes,
             fine=fine,

@@ -14,7 +14,6 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from reelabel.errors import ConfigurationError, FrameFileError, ObjectMissingError
 from reelabel.text import printable, unprintable, why_unreadable
-from tasks.description.pooling import EmbeddedBank
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tasks.embedding.backend import EmbeddingBackend
     from tasks.embedding.bank_file import BankFiles
-    from tasks.embedding.embedding_file import EmbeddingCache
+    from tasks.embedding.encoder import Encoder
+    from tasks.embedding.vector_file import VectorCache
     from tasks.search.catalogue import VectorSpace
 
 _MAX_CHARACTERS = 2000
@@ -43,12 +42,12 @@ class QueryEmbedder:
     Attributes:
         space: The space.
         kept: Keeps vectors.
-        open_towers: Creates the towers of the space's model; not called for what is kept.
+        open_encoder: Loads the encoder of the space's model; not called for what is stored.
     """
 
     space: VectorSpace
     kept: BankFiles
-    open_towers: Callable[[], AbstractContextManager[EmbeddingBackend]]
+    open_encoder: Callable[[], AbstractContextManager[Encoder]]
 
     def embed_text(self, text: str) -> npt.NDArray[np.float32]:
         """Embed a text; return its vector, of shape (D,).
@@ -58,7 +57,9 @@ class QueryEmbedder:
             ModelError: The model cannot be loaded.
         """
         text = check_text(text)
-        return self._find_or_make(text.lower(), lambda towers: _embed_text(towers, text))  # towers are given lower case
+        return self._find_or_make(
+            text.lower(), lambda encoder: _embed_text(encoder, text)
+        )  # encoders are given lower case
 
     def embed_image(self, path: Path) -> npt.NDArray[np.float32]:
         """Embed a picture; return its vector, of shape (D,).
@@ -70,18 +71,16 @@ class QueryEmbedder:
         pixels = read_image(path)
         digest = hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
         # No text has this name.
-        return self._find_or_make(f"\0picture {digest}", lambda towers: towers.embed_frames([pixels[None]]))
+        return self._find_or_make(f"\0picture {digest}", lambda encoder: encoder.embed_images([pixels[None]]))
 
-    def _find_or_make(
-        self, name: str, make: Callable[[EmbeddingBackend], npt.NDArray[np.float32]]
-    ) -> npt.NDArray[np.float32]:
-        found = self.kept.find_vectors([name], self.space.model)
-        if found is None or found.vectors.shape[1] != self.space.dimensions:
-            with self.open_towers() as towers:
-                found = EmbeddedBank(texts=(name,), vectors=make(towers))
-            self.kept.keep_vectors(found, self.space.model)
-        (vector,) = found.vectors
-        return np.asarray(vector, np.float32)
+    def _find_or_make(self, name: str, make: Callable[[Encoder], npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+        stored = self.kept.load_vectors([name], self.space.model)
+        if stored and stored[1].dimensions == self.space.dimensions:
+            return np.asarray(stored[0][0], np.float32)
+        with self.open_encoder() as encoder:
+            vectors = make(encoder)
+            self.kept.save_vectors([name], vectors, encoder.info(), self.space.model)
+        return np.asarray(vectors[0], np.float32)
 
 
 def check_text(text: str) -> str:
@@ -104,13 +103,13 @@ def check_text(text: str) -> str:
     return text
 
 
-def _embed_text(towers: EmbeddingBackend, text: str) -> npt.NDArray[np.float32]:
-    (tokens,), most = towers.count_tokens([text]), towers.wait_ready().max_tokens
+def _embed_text(encoder: Encoder, text: str) -> npt.NDArray[np.float32]:
+    (vectors, (tokens,)), most = encoder.embed_texts([text]), encoder.info().max_tokens
     if tokens > most:
         raise ConfigurationError(
             f"The text to search for has {tokens:,} tokens, but the model takes at most {most:,}; shorten it."
         )
-    return towers.embed_texts([text])
+    return vectors
 
 
 def read_image(path: Path) -> npt.NDArray[np.uint8]:
@@ -178,14 +177,14 @@ def parse_moment(text: str) -> tuple[str, float]:
     return job_id, time_s
 
 
-def vector_at(cache: EmbeddingCache, key: str, time_s: float) -> tuple[npt.NDArray[np.float32], int]:
+def vector_at(cache: VectorCache, key: str, time_s: float) -> tuple[npt.NDArray[np.float32], int]:
     """Return the vector of the frame nearest to a time, of shape (D,), and its own time in milliseconds.
 
     Raises:
         ConfigurationError: The embedding file is missing or must not be used, or has no frames near the time.
     """
     try:
-        embeddings = cache.read_stored(key).embeddings
+        embeddings, _ = cache.read_stored(key)
     except (FrameFileError, ObjectMissingError) as error:
         raise ConfigurationError(
             f"The embeddings of that video cannot be used: {error.message} Describe it again."

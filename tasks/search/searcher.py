@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
-    from tasks.embedding.embedding_file import EmbeddingCache
+    from tasks.embedding.vector_file import VectorCache
     from tasks.search.frames import FoundFrames
     from tasks.search.local_index import LocalIndex
     from tasks.search.moments import Moment
@@ -50,7 +50,7 @@ class Searcher:
         refused: Why embedding files are not searched, by key.
     """
 
-    def __init__(self, files: pl.DataFrame, cache: EmbeddingCache, index: LocalIndex, *, is_whole: bool) -> None:
+    def __init__(self, files: pl.DataFrame, cache: VectorCache, index: LocalIndex, *, is_whole: bool) -> None:
         """Add what the index of this machine lacks.
 
         Args:

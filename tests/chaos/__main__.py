@@ -51,9 +51,9 @@ def _options():
     )
     parser.add_argument(
         "--engine",
-        choices=["openai", "vllm", "towers", *SESSION_ENGINES],
+        choices=["openai", "vllm", "encoder", *SESSION_ENGINES],
         default="openai",
-        help="a shared vLLM server, or an engine per run; the towers of descriptions; or live sessions, by vLLM or by "
+        help="a shared vLLM server, or an engine per run; the encoder of descriptions; or live sessions, by vLLM or by "
         "a stub of it",
     )
     parser.add_argument("--clips", type=int, default=100, help="number of clips, with three jobs each")

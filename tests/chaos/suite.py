@@ -18,7 +18,7 @@ _TRIALS_IN_A_WORLD = 8
 def run_suite(folder, *, trials, seed, engine, clips, faults=tuple(fault.name for fault in FAULTS)):
     """Run trials with the named faults, and yield their outcomes.
 
-    With the engine `towers`, videos are described, and no question is asked; with one of live sessions, there is no
+    With the engine `encoder`, videos are described, and no question is asked; with one of live sessions, there is no
     run.
     """
     rng = random.Random(seed)
@@ -31,9 +31,9 @@ def run_suite(folder, *, trials, seed, engine, clips, faults=tuple(fault.name fo
             own = folder / f"from-{first}"
             own.mkdir()
             with open_world(own, model_url=model_url) as world:
-                has = {"engine": engine != "openai", "cache": engine != "towers", "sessions": False}
+                has = {"engine": engine != "openai", "cache": engine != "encoder", "sessions": False}
                 kinds = possible(faults, world, **has)
-                command = "describe" if engine == "towers" else "classify"
+                command = "describe" if engine == "encoder" else "classify"
                 yield from _in_one_world(
                     world, own, numbers, seed=seed, kinds=kinds, clips=clips, rng=rng, command=command
                 )

@@ -22,7 +22,7 @@ from infra.settings import Settings
 from reelabel.frames.fetch import RANGES_MIN_BYTES
 from reelabel.sources.object_store import ObjectStore
 from tasks.demo.clips import make_demo
-from tasks.embedding.identity import TINY_TOWERS
+from tasks.embedding.encoder import TINY_ENCODER
 from tasks.model.identity import TINY_MODEL
 from tests.chaos.gate import Gate
 from tests.vllm_server import KEY, serve_tiny_model
@@ -66,7 +66,7 @@ class World:
         self.trial_uri = ""
         self.altered, self.index_keys = set(), {}
         self._folder = folder
-        models = {"model": {"name": str(TINY_MODEL)}, "describe": {"model": str(TINY_TOWERS)}}
+        models = {"model": {"name": str(TINY_MODEL)}, "describe": {"model": str(TINY_ENCODER)}}
         self._own = Settings(home=folder / "home", **models)
         self._ended = threading.Event()
         self._stack = ExitStack()

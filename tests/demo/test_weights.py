@@ -14,7 +14,7 @@ from tasks.demo.actors import SIDE_PX
 from tasks.demo.shapes import QUESTIONS
 from tasks.description.banks import ACTIVITIES, PLACES, read_bank
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.embedding.identity import TINY_TOWERS
+from tasks.embedding.encoder import TINY_ENCODER
 from tasks.model.prompts.prompt import render_question
 
 WEIGHTS = Path(tasks.demo.__file__).parent / "reelabel-tiny"
@@ -43,14 +43,14 @@ def test_the_weights_are_float32_and_under_ten_megabytes():
 
 
 def test_the_image_text_model_is_float32_safetensors_and_under_six_megabytes():
-    assert sum(path.stat().st_size for path in TINY_TOWERS.iterdir()) < 6_000_000
-    assert {path.suffix for path in TINY_TOWERS.iterdir()} == {".json", ".safetensors"}
-    assert data_types(TINY_TOWERS / "model.safetensors") == {"F32"}
+    assert sum(path.stat().st_size for path in TINY_ENCODER.iterdir()) < 6_000_000
+    assert {path.suffix for path in TINY_ENCODER.iterdir()} == {".json", ".safetensors"}
+    assert data_types(TINY_ENCODER / "model.safetensors") == {"F32"}
 
 
 def test_the_texts_of_the_shipped_banks_fit_the_image_text_model():
-    tokenizer = Tokenizer.from_file(str(TINY_TOWERS / "tokenizer.json"))
-    max_tokens = json.loads((TINY_TOWERS / "config.json").read_text())["text_config"]["max_position_embeddings"]
+    tokenizer = Tokenizer.from_file(str(TINY_ENCODER / "tokenizer.json"))
+    max_tokens = json.loads((TINY_ENCODER / "config.json").read_text())["text_config"]["max_position_embeddings"]
 
     for path in (PLACES, ACTIVITIES):
         bank = read_bank(path)

@@ -17,13 +17,13 @@ from reelabel.frames.extractor import FrameExtractor
 from reelabel.limits import Limits
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.errors import InferenceError
-from tasks.description import scene_file
+from tasks.description import describer as describer_module
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.domain import DescribeSpec, Job, ModelIdentity
 from tasks.embedding import pieces as piece_sizes
 from tasks.survey.chunks import stated_length_s
 from tests.clips import blank_packet
-from tests.description.colours import ColourTowers, colour_describer
+from tests.description.colours import ColourEncoder, colour_describer
 
 FPS = 8
 SPEC = DescribeSpec(
@@ -61,12 +61,12 @@ def job(path, job_id="film", **changed):
 
 
 @pytest.fixture
-def towers():
-    return ColourTowers()
+def encoder():
+    return ColourEncoder()
 
 
 @pytest.fixture
-def describer_of(tmp_path, pool, towers):
+def describer_of(tmp_path, pool, encoder):
     objects, root = ObjectStore(StoreSettings()), f"file://{tmp_path}/cache"
     extractor = FrameExtractor(
         objects=objects,
@@ -77,7 +77,7 @@ def describer_of(tmp_path, pool, towers):
     )
 
     def make(spec=SPEC, tags=("red", "green", "blue")):
-        return colour_describer(extractor, root, spec, tags=tags, towers=towers)
+        return colour_describer(extractor, root, spec, tags=tags, encoder=encoder)
 
     return make
 
@@ -162,10 +162,10 @@ def test_a_segment_is_described_alone_and_its_times_are_those_of_the_video(descr
         pytest.param({"scene_threshold": 20.0}, id="another threshold of auto"),
     ],
 )
-def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, towers, tmp_path, pool, monkeypatch, changed):
+def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, encoder, tmp_path, pool, monkeypatch, changed):
     clip = job(film(tmp_path / "a.mp4", ("red", 4.5), ("blue", 4)))
     first = describer_of().describe(clip, 0)
-    assert (first.cost.frames_embedded, towers.images_embedded) == (20, 20)
+    assert (first.cost.frames_embedded, encoder.images_embedded) == (20, 20)
     assert first.cost.frames_decoded > 0
 
     def refuse(*_arguments, **_options):
@@ -175,7 +175,7 @@ def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, towers, tmp_pa
         monkeypatch.setattr(pool, name, refuse, raising=True)
     again = describer_of(SPEC.model_copy(update=changed), tags=("blue", "green")).describe(clip, 0)
 
-    assert towers.images_embedded == 20
+    assert encoder.images_embedded == 20
     assert (again.cost.frames_decoded, again.cost.frames_embedded, again.was_cached) == (0, 0, True)
     assert again.description.tags[0].text == "blue"
     assert len(again.changes.changes) >= 1
@@ -184,7 +184,7 @@ def test_a_rerun_decodes_nothing_and_embeds_nothing(describer_of, towers, tmp_pa
 def test_a_video_is_looked_into_again_by_another_version_of_the_finder(describer_of, tmp_path, monkeypatch):
     clip = job(film(tmp_path / "a.mp4", ("red", 4.5), ("blue", 4)))
     with monkeypatch.context() as earlier:
-        earlier.setattr(scene_file, "_FINDER_VERSION", 0)
+        earlier.setattr(describer_module, "FINDER_VERSION", 0)
         first = describer_of().describe(clip, 0)
 
     again = describer_of().describe(clip, 0)
@@ -234,15 +234,15 @@ def test_a_rerun_says_exactly_the_same(describer_of, tmp_path):
     assert (again.description, again.scenes, again.changes) == (first.description, first.scenes, first.changes)
 
 
-def test_long_videos_are_decoded_once_in_pieces_of_whole_chunks(describer_of, towers, tmp_path, monkeypatch):
+def test_long_videos_are_decoded_once_in_pieces_of_whole_chunks(describer_of, encoder, tmp_path, monkeypatch):
     clip = film(tmp_path / "a.mp4", ("red", 10), ("green", 10), ("blue", 5))
     whole = describer_of().describe(job(clip), 0)
     monkeypatch.setattr(piece_sizes, "PIECE_BYTES", 3 * 8 * 2048)
-    towers.requests.clear()
+    encoder.requests.clear()
 
     pieces = describer_of(SPEC.model_copy(update={"model": ModelIdentity(name="another")})).describe(job(clip), 0)
 
-    assert towers.requests == [[8], [8], [8], [8], [8], [8], [4]]
+    assert encoder.requests == [[8], [8], [8], [8], [8], [8], [4]]
     assert pieces.description == whole.description
     # Each piece begins at a keyframe here, so that no frame is decoded twice.
     assert pieces.cost.frames_decoded <= 25 * FPS + 50
@@ -250,7 +250,7 @@ def test_long_videos_are_decoded_once_in_pieces_of_whole_chunks(describer_of, to
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
 def test_pieces_in_which_no_frame_begins_cost_nothing_and_are_no_fault(
-    describer_of, towers, tmp_path, monkeypatch, suffix
+    describer_of, encoder, tmp_path, monkeypatch, suffix
 ):
     monkeypatch.setattr(piece_sizes, "PIECE_BYTES", 3 * 8 * 2048)
 
@@ -258,7 +258,7 @@ def test_pieces_in_which_no_frame_begins_cost_nothing_and_are_no_fault(
 
     assert (found.duration_s, found.decode_note) == (pytest.approx(66, abs=0.2), "")
     assert [change.since_ms // 1000 for change in found.changes.changes] == [2]
-    assert towers.images_embedded == found.cost.frames_embedded == found.frames
+    assert encoder.images_embedded == found.cost.frames_embedded == found.frames
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_pieces_in_which_no_frame_begins_cost_nothing_and_are_no_fault(
     ],
 )
 def test_a_video_that_decodes_only_from_its_beginning_has_the_frames_of_an_indexed_one(
-    describer_of, towers, tmp_path, monkeypatch, suffix, fps
+    describer_of, encoder, tmp_path, monkeypatch, suffix, fps
 ):
     slower = fps / FPS  # of which the raw stream says nothing
     scenes = [("red", 10 * slower), ("green", 10 * slower), ("blue", 5 * slower)]
@@ -279,13 +279,13 @@ def test_a_video_that_decodes_only_from_its_beginning_has_the_frames_of_an_index
     if suffix == "mp4":
         blank_packet(clip, 3)
     monkeypatch.setattr(piece_sizes, "PIECE_BYTES", 3 * 8 * 2048)
-    towers.requests.clear()
+    encoder.requests.clear()
 
     describer = describer_of()
     cost = describer.embedder.embed(job(clip)).cost
     found = describer.describe(job(clip), 0)
 
-    assert sum(sum(request) for request in towers.requests) == found.frames == 52
+    assert sum(sum(request) for request in encoder.requests) == found.frames == 52
     assert found.description.chunks == indexed.description.chunks
     assert found.duration_s == indexed.duration_s == 25
     assert cost.frames_decoded <= 2 * 25 * fps + 8  # of the attempt on a damaged GOP
@@ -377,19 +377,19 @@ def test_a_video_without_frames_fails_with_a_sentence(describer_of, tmp_path):
         describer_of().describe(job(clip), 0)
 
 
-def test_frames_that_kill_the_towers_fail_their_own_video(describer_of, towers, tmp_path):
+def test_frames_that_kill_the_encoder_fail_their_own_video(describer_of, encoder, tmp_path):
     describer = describer_of()
 
     with pytest.raises(InferenceError, match="dies on the frames of this video"):
         describer.describe(job(film(tmp_path / "white.mp4", ("white", 2))), 0)
     assert describer.describe(job(film(tmp_path / "a.mp4", ("red", 2))), 0).frames == 4
 
-    towers.is_dead = True
+    encoder.is_dead = True
     with pytest.raises(EngineLostError):
         describer.describe(job(film(tmp_path / "b.mp4", ("red", 3))), 0)
 
 
-def test_an_altered_embedding_file_is_made_again_and_told(describer_of, towers, tmp_path):
+def test_an_altered_embedding_file_is_made_again_and_told(describer_of, encoder, tmp_path):
     describer, clip = describer_of(), job(film(tmp_path / "a.mp4", ("red", 2)))
     key = describer.embedder.embed(clip).identity.key
     path = tmp_path / "cache" / key
@@ -399,7 +399,7 @@ def test_an_altered_embedding_file_is_made_again_and_told(describer_of, towers, 
 
     assert "embedding file made again" in again.decode_note
     assert again.remade
-    assert towers.images_embedded == 8
+    assert encoder.images_embedded == 8
     assert replace(again, cost=describer.describe(clip, 0).cost).frames == 4
 
 

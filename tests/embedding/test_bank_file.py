@@ -7,14 +7,14 @@ from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError
 from reelabel.seal import Seal
 from reelabel.sources.object_store import ObjectStore
-from tasks.description.pooling import EmbeddedBank
 from tasks.domain import ModelIdentity
 from tasks.embedding import bank_file
 from tasks.embedding.bank_file import BankFiles
+from tests.description.colours import INFO
 
 TEXTS = ("a dog", "ein Hündchen")
 MODEL = ModelIdentity(name="siglip", fingerprint="f")
-BANK = EmbeddedBank(texts=TEXTS, vectors=np.eye(2, 3, dtype=np.float32))
+VECTORS = np.eye(2, 3, dtype=np.float32)
 
 
 @pytest.fixture
@@ -41,20 +41,20 @@ def test_texts_that_were_altered_or_are_gone_are_refused(files, tmp_path):
 
 
 def test_vectors_come_back_for_the_same_texts_and_model_only(files, monkeypatch):
-    files.keep_vectors(BANK, MODEL)
+    files.save_vectors(TEXTS, VECTORS, INFO, MODEL)
 
-    assert files.find_vectors(TEXTS, MODEL).vectors.tolist() == BANK.vectors.tolist()
-    assert files.find_vectors(TEXTS[:1], MODEL) is None
-    assert files.find_vectors(TEXTS, MODEL.model_copy(update={"fingerprint": "g"})) is None
-    monkeypatch.setattr(bank_file, "towers_versions", lambda _python: {"torch": "another"})
-    assert files.find_vectors(TEXTS, MODEL) is None
+    assert files.load_vectors(TEXTS, MODEL)[0].tolist() == VECTORS.tolist()
+    assert files.load_vectors(TEXTS[:1], MODEL) is None
+    assert files.load_vectors(TEXTS, MODEL.model_copy(update={"fingerprint": "g"})) is None
+    monkeypatch.setattr(bank_file, "encoder_versions", lambda _python: {"torch": "another"})
+    assert files.load_vectors(TEXTS, MODEL) is None
 
 
 def test_vectors_that_were_altered_are_made_again(files, tmp_path):
-    files.keep_vectors(BANK, MODEL)
+    files.save_vectors(TEXTS, VECTORS, INFO, MODEL)
     [path] = (tmp_path / "banks").iterdir()
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")
 
-    assert files.find_vectors(TEXTS, MODEL) is None
-    files.keep_vectors(BANK, MODEL)
-    assert files.find_vectors(TEXTS, MODEL) is not None
+    assert files.load_vectors(TEXTS, MODEL) is None
+    files.save_vectors(TEXTS, VECTORS, INFO, MODEL)
+    assert files.load_vectors(TEXTS, MODEL) is not None

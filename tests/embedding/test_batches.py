@@ -1,4 +1,4 @@
-"""Threads that embed frames share requests, and only the video that kills the towers fails."""
+"""Threads that embed frames share requests, and only the video that kills the encoder fails."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Semaphore
@@ -9,101 +9,102 @@ import pytest
 from infra.errors import EngineLostError
 from reelabel_engine.errors import InferenceError, ModelError
 from tasks.embedding.batches import FrameBatcher
-from tests.description.colours import ColourTowers
+from tests.description.colours import ColourEncoder
 
 
 def frames(count, colour):
     return np.full((count, 4, 4, 3), colour, np.uint8)
 
 
-class HeldTowers(ColourTowers):
+class HeldEncoder(ColourEncoder):
     """Answers the first request only when it is told to."""
 
     def __init__(self):
         super().__init__()
         self.go = Event()
 
-    def embed_frames(self, videos):
-        found = super().embed_frames(videos)
+    def embed_images(self, videos):
+        found = super().embed_images(videos)
         if len(self.requests) == 1:
             assert self.go.wait(20)
         return found
 
 
-def embed_while_held(towers, videos, *, batch_frames, then_die=False):
+def embed_while_held(encoder, videos, *, batch_frames, then_die=False):
     """Embed videos, all but the first of them while the first is held; return what each got."""
-    batcher = FrameBatcher(towers=towers, batch_frames=batch_frames, turns=Semaphore(1))
+    batcher = FrameBatcher(encoder=encoder, batch_frames=batch_frames)
+    batcher._semaphore = Semaphore(1)
     with ThreadPoolExecutor(len(videos)) as threads:
         found = [threads.submit(batcher.embed, videos[0])]
-        while not towers.requests:
+        while not encoder.requests:
             pass
         found += [threads.submit(batcher.embed, video) for video in videos[1:]]
         while len(batcher._waiting) < len(videos) - 1:
             pass
-        towers.is_dead = then_die
-        towers.go.set()
+        encoder.is_dead = then_die
+        encoder.go.set()
     return found
 
 
 def test_what_waits_shares_a_request_up_to_a_batch_and_each_gets_its_own_vectors():
-    towers, colours = HeldTowers(), [(200, 0, 0), (0, 200, 0), (0, 0, 200), (200, 0, 0)]
+    encoder, colours = HeldEncoder(), [(200, 0, 0), (0, 200, 0), (0, 0, 200), (200, 0, 0)]
     videos = [frames(count, colour) for count, colour in zip([3, 5, 4, 1], colours, strict=True)]
 
-    found = embed_while_held(towers, videos, batch_frames=9)
+    found = embed_while_held(encoder, videos, batch_frames=9)
 
-    assert towers.requests == [[3], [5, 4], [1]]
+    assert encoder.requests == [[3], [5, 4], [1]]
     for got, video, best in zip(found, videos, [0, 1, 2, 0], strict=True):
         assert got.result().vectors.shape == (len(video), 3)
         assert set(got.result().vectors.argmax(axis=1).tolist()) == {best}
 
 
 def test_a_video_larger_than_a_batch_is_a_request_of_its_own():
-    towers = ColourTowers()
+    encoder = ColourEncoder()
 
-    assert len(FrameBatcher(towers=towers, batch_frames=2).embed(frames(7, 100)).vectors) == 7
-    assert towers.requests == [[7]]
+    assert len(FrameBatcher(encoder=encoder, batch_frames=2).embed(frames(7, 100)).vectors) == 7
+    assert encoder.requests == [[7]]
 
 
-def test_the_video_that_kills_the_towers_fails_alone():
-    towers = HeldTowers()
+def test_the_video_that_kills_the_encoder_fails_alone():
+    encoder = HeldEncoder()
     videos = [frames(1, 10), frames(2, (200, 0, 0)), frames(2, 255), frames(2, (0, 200, 0))]
 
-    _, red, white, green = embed_while_held(towers, videos, batch_frames=100)
+    _, red, white, green = embed_while_held(encoder, videos, batch_frames=100)
 
     assert isinstance(white.exception(), InferenceError)
     assert "dies on the frames of this video" in str(white.exception())
     assert [got.result().vectors.argmax(axis=1).tolist() for got in (red, green)] == [[0, 0], [1, 1]]
 
 
-def test_towers_that_die_on_anything_are_nobodys_fault():
-    towers = HeldTowers()
+def test_encoder_that_die_on_anything_are_nobodys_fault():
+    encoder = HeldEncoder()
     videos = [frames(1, 10), frames(2, 20), frames(2, 30)]
 
-    found = embed_while_held(towers, videos, batch_frames=100, then_die=True)
+    found = embed_while_held(encoder, videos, batch_frames=100, then_die=True)
 
     assert [type(got.exception()) for got in found[1:]] == [EngineLostError, EngineLostError]
     # Found out once: by the first video, and by black frames.
-    assert towers.requests[1:] == [[2, 2], [2], [1]]
+    assert encoder.requests[1:] == [[2, 2], [2], [1]]
 
 
 def test_another_error_reaches_all_who_wait(monkeypatch):
-    towers = ColourTowers()
-    monkeypatch.setattr(towers, "embed_frames", lambda _: (_ for _ in ()).throw(ModelError("gone")))
+    encoder = ColourEncoder()
+    monkeypatch.setattr(encoder, "embed_images", lambda _: (_ for _ in ()).throw(ModelError("gone")))
 
     with pytest.raises(ModelError, match="gone"):
-        FrameBatcher(towers=towers, batch_frames=2).embed(frames(1, 1))
+        FrameBatcher(encoder=encoder, batch_frames=2).embed(frames(1, 1))
 
 
-class ClockedTowers(ColourTowers):
+class ClockedEncoder(ColourEncoder):
     """Answers in order, as their process does, and takes a second for each frame; the first one waits for a second."""
 
     def __init__(self):
         super().__init__()
         self.now_s, self.second_waits, self.first = 0.0, Event(), None
 
-    def embed_frames(self, videos):
+    def embed_images(self, videos):
         is_first = not self.requests
-        found = super().embed_frames(videos)
+        found = super().embed_images(videos)
         if is_first:
             assert self.second_waits.wait(20)
         else:
@@ -113,30 +114,31 @@ class ClockedTowers(ColourTowers):
         return found
 
 
-def test_the_time_of_the_towers_counts_once_also_if_a_request_waits_for_another():
-    towers = ClockedTowers()
-    batcher = FrameBatcher(towers=towers, batch_frames=64, turns=Semaphore(2), clock_s=lambda: towers.now_s)
+def test_the_time_of_the_encoder_counts_once_also_if_a_request_waits_for_another():
+    encoder = ClockedEncoder()
+    batcher = FrameBatcher(encoder=encoder, batch_frames=64, clock_s=lambda: encoder.now_s)
     with ThreadPoolExecutor(2) as threads:
-        towers.first = threads.submit(batcher.embed, frames(2, 10))
-        while not towers.requests:
+        encoder.first = threads.submit(batcher.embed, frames(2, 10))
+        while not encoder.requests:
             pass
         second = threads.submit(batcher.embed, frames(3, 20))
 
-    assert [each.result().embed_ms for each in (towers.first, second)] == [2_000, 3_000]
+    assert [each.result().embed_ms for each in (encoder.first, second)] == [2_000, 3_000]
 
 
 def test_videos_that_share_a_request_share_its_time_by_frames():
-    towers = HeldTowers()
+    encoder = HeldEncoder()
     now_s = iter([0, 1, 1, 11])
-    batcher = FrameBatcher(towers=towers, batch_frames=9, turns=Semaphore(1), clock_s=lambda: next(now_s))
+    batcher = FrameBatcher(encoder=encoder, batch_frames=9, clock_s=lambda: next(now_s))
+    batcher._semaphore = Semaphore(1)
     with ThreadPoolExecutor(3) as threads:
         first = threads.submit(batcher.embed, frames(1, 10))
-        while not towers.requests:
+        while not encoder.requests:
             pass
         shared = [threads.submit(batcher.embed, frames(count, 20)) for count in (1, 4)]
         while len(batcher._waiting) < 2:
             pass
-        towers.go.set()
+        encoder.go.set()
 
     assert first.result().embed_ms == 1_000
     assert sorted(each.result().embed_ms for each in shared) == [2_000, 8_000]

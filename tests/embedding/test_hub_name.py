@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tasks.embedding.identity import TINY_TOWERS
+from tasks.embedding.encoder import TINY_ENCODER
 
 NAME, COMMIT = "team/shapes", "0123456789abcdef0123456789abcdef01234567"
 NOWHERE = "http://127.0.0.1:9"  # a port that nobody listens at, so that the network is as good as gone
@@ -16,17 +16,19 @@ import sys
 from pathlib import Path
 import numpy as np
 from reelabel.errors import ReelabelError
-from tasks.embedding.backend import TowersOptions, towers_backend
-from tasks.embedding.identity import TINY_TOWERS
+from reelabel_engine.protocol import EncoderConfig
+from tasks.embedding.encoder import TINY_ENCODER, EncoderProcess
+from tasks.model.identity import read_model_card
 
 vectors = []
-for name in (sys.argv[1], str(TINY_TOWERS)):
+for name in (sys.argv[1], str(TINY_ENCODER)):
     try:
-        card = towers_backend().card(name)
+        card = read_model_card(name)
     except ReelabelError as error:
         sys.exit(error.message)
-    with towers_backend().open(card, TowersOptions(log_path=Path(sys.argv[2]))) as towers:
-        vectors.append(towers.embed_texts(["a red circle"]))
+    config = EncoderConfig(model=card.location, revision=card.revision)
+    with EncoderProcess(config, log_path=Path(sys.argv[2]), start_timeout_s=900) as encoder:
+        vectors.append(encoder.embed_texts(["a red circle"]).vectors)
     print(card.identity.name, card.identity.revision)
 print(np.array_equal(*vectors))
 """
@@ -35,7 +37,7 @@ print(np.array_equal(*vectors))
 @pytest.fixture
 def embed(tmp_path):
     def run(home, **options):
-        command = [sys.executable, "-P", "-c", EMBED, NAME, str(tmp_path / "towers.log")]
+        command = [sys.executable, "-P", "-c", EMBED, NAME, str(tmp_path / "encoder.log")]
         hub = {"HF_HOME": str(home), "HF_ENDPOINT": NOWHERE, "PYTHONPATH": os.pathsep.join(sys.path)} | options
         return subprocess.run(command, env=os.environ | hub, capture_output=True, text=True, check=False, timeout=600)
 
@@ -43,10 +45,10 @@ def embed(tmp_path):
 
 
 @pytest.mark.system
-@pytest.mark.xdist_group("towers")
+@pytest.mark.xdist_group("encoder")
 def test_a_model_that_was_downloaded_once_is_found_by_its_name(embed, tmp_path):
     cached = tmp_path / "home" / "hub" / f"models--{NAME.replace('/', '--')}"
-    shutil.copytree(TINY_TOWERS, cached / "snapshots" / COMMIT)
+    shutil.copytree(TINY_ENCODER, cached / "snapshots" / COMMIT)
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text(COMMIT)
 

@@ -16,9 +16,11 @@ from reelabel_engine.protocol import (
     Batch,
     BatchGiveUp,
     ChosenTuning,
-    CountTokens,
-    EmbedFrames,
+    EmbedImages,
     EmbedTexts,
+    EncoderConfig,
+    EncoderInfo,
+    EncoderLoaded,
     EngineConfig,
     EngineFailure,
     EngineInfo,
@@ -29,8 +31,8 @@ from reelabel_engine.protocol import (
     LiveGiveUp,
     LiveRequest,
     LiveText,
+    LoadEncoder,
     LoadEngine,
-    LoadTowers,
     PreviewRequest,
     PromptSpan,
     Query,
@@ -44,10 +46,6 @@ from reelabel_engine.protocol import (
     Request,
     ShownFile,
     StepReplies,
-    TokenCounts,
-    TowersConfig,
-    TowersInfo,
-    TowersLoaded,
     TuningRequest,
     Vectors,
     check,
@@ -67,19 +65,18 @@ QUESTION = Question(
 FAILURE = QuestionFailure(code="prompt_too_long", stage="prompt", message="ä")
 REQUESTS = [
     LoadEngine(config=EngineConfig(model="m", devices=("0", "1"), cpu_kv_cache_gib=2)),
-    LoadTowers(config=TowersConfig(model="m", revision="r")),
+    LoadEncoder(config=EncoderConfig(model="m", revision="r")),
     AskBatch(number=1, batch=Batch(frame_files={"v": b"\x00\xff"}, questions=(QUESTION,))),
     BatchGiveUp(number=1),
     LiveDrop(session="s", hashes=None),
     LiveGiveUp(number=2),
     EmbedTexts(number=3, texts=("a cat",)),
-    CountTokens(number=4, texts=("a cat",)),
     TuningRequest(config=EngineConfig(model="m")),
 ]
 REPLIES = [
     EngineLoaded(info=EngineInfo(device="cpu", gpus=0, max_model_len=8, start_ms=1.5, versions={"vllm": "1"})),
-    TowersLoaded(
-        info=TowersInfo(
+    EncoderLoaded(
+        info=EncoderInfo(
             device="cpu",
             gpus=0,
             dtype="float32",
@@ -111,7 +108,6 @@ REPLIES = [
         times=EngineTimes(busy_ms=1.0),
         live=((2, LiveText(text="a")), (2, LiveDone(prompt_tokens=1, cached_tokens=0)), (3, FAILURE)),
     ),
-    TokenCounts(number=4, tokens=(2,)),
     ChosenTuning(values="1 token", reason="so"),
     RefusedTuning(code="configuration_invalid", message="No."),
     RenderedPrompt(
@@ -155,7 +151,7 @@ LIVE = LiveRequest(
 PREVIEW = PreviewRequest(
     config=EngineConfig(model="m"), question=QUESTION, media=((VIDEOS[0], {"fps": 1.0, "frames_indices": [0]}),)
 )
-FRAMES = EmbedFrames(number=1, videos=VIDEOS)
+FRAMES = EmbedImages(number=1, videos=VIDEOS)
 VECTORS = Vectors(number=1, vectors=np.ones((2, 3), np.float32))
 
 

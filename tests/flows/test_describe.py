@@ -18,7 +18,7 @@ from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import ENCODINGS, FPS, Encoding, draw_clip, write_clip
 from tasks.demo.shapes import draw_shape, render_frames
 from tasks.description.banks import PLACES
-from tasks.embedding.identity import TINY_TOWERS
+from tasks.embedding.encoder import TINY_ENCODER
 from tests.command_line import reelabel as run_command
 from tests.command_line import reelabel_process
 from tests.report.test_page import cards_of
@@ -85,7 +85,7 @@ def test_every_video_ends_as_one_description_or_one_explained_failure(described,
     said = spoken(described)
 
     assert said["described in this run"] == f"{CLIPS + 3} ({CLIPS + 1} descriptions, 2 failures)"
-    assert float(said["engine"].split()[0]) > 0  # seconds of the towers' start
+    assert float(said["engine"].split()[0]) > 0  # seconds of the encoder's start
     assert 0 < float(said["seconds: embed"]) < float(said["seconds: total"])
     assert said["audit"] == f"Reconciled: {CLIPS + 3} jobs = {CLIPS + 1} descriptions + 2 failures."
     assert reelabel("audit", "last").returncode == 0
@@ -220,14 +220,14 @@ def test_a_siglip_in_a_folder_describes_and_is_searched_by_itself(reelabel, desc
 
 def test_a_model_without_a_text_tower_is_refused_before_any_row(reelabel, engine, videos, tmp_path):
     model = tmp_path / "model"
-    shutil.copytree(TINY_TOWERS, model)
+    shutil.copytree(TINY_ENCODER, model)
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"model_type": "siglip_vision_model"}))
 
     run = reelabel("describe", videos[0], "--dataset", "faulty", "--model", model)
 
     assert run.returncode == 2
-    assert "has no text tower, so nothing can be compared with its frames; use a whole model" in run.stderr
+    assert "has no text encoder, so nothing can be compared with its frames; use a whole model" in run.stderr
     with engine.connect() as connection:
         assert connection.execute(select(RUN.c.run_id).where(RUN.c.dataset == "faulty")).all() == []
 

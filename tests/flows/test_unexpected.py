@@ -15,8 +15,8 @@ from fastapi.testclient import TestClient
 
 from flows.serve.app import make_app
 from flows.serve.requests import classify
-from flows.serve.requests.classifier import Classifier
-from flows.serve.requests.service import open_service
+from flows.serve.requests.classify import Classifier
+from flows.serve.requests.handle import open_service
 from flows.shard.answering import InferenceContext
 from flows.shard.describe import DescriptionContext, describe_shard
 from flows.shard.extract import ViewStream
@@ -36,7 +36,7 @@ from tasks.survey.measure import measure_rates
 from tasks.survey.read import read_clips
 from tasks.survey.survey import compile_survey
 from tests.clips import write_clip
-from tests.description.colours import ColourTowers, colour_describer
+from tests.description.colours import ColourEncoder, colour_describer
 from tests.live.client import Told, config, frame
 from tests.live.conftest import _impatient, begin  # noqa: F401 - fixtures
 from tests.raised_calls import raised
@@ -233,7 +233,7 @@ def test_a_run_that_describes_loses_one_video(folder, make_describer, mark, tria
         rows = Rows()
         with ThreadPoolExecutor(3) as workers:
             context = DescriptionContext(
-                describer=make_describer(), towers=ColourTowers(), writer=rows, workers=workers
+                describer=make_describer(), encoder=ColourEncoder(), writer=rows, workers=workers
             )
             describe_shard(shard, LEASE, context)
         return rows

@@ -186,7 +186,7 @@ def test_a_backend_is_registered_as_an_instance_not_as_a_class():
         ),
         (
             VLLM,
-            {"sampling": {"sampler": "relevant"}, "relevance": {"model": {"name": "towers"}}},
+            {"sampling": {"sampler": "relevant"}, "relevance": {"model": {"name": "encoder"}}},
             "The sampler relevant chooses frames of one video by what is asked, but jobs show 2 videos and 1 image",
         ),
     ],

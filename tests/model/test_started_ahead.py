@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from reelabel_engine.errors import ModelError
-from reelabel_engine.protocol import TowersConfig
-from tasks.embedding.process import TowersProcess
+from reelabel_engine.protocol import EncoderConfig
+from tasks.embedding.encoder import EncoderProcess
 from tasks.model.model_process import started_ahead
-from tests.embedding.stub_towers import COMMAND
+from tests.embedding.stub_encoder import COMMAND
 
 
 @pytest.fixture
 def opened(tmp_path):
-    """Open towers as a backend does, and keep all that were opened."""
+    """Open an encoder as a run does, and keep all that were opened."""
     made = []
 
     def make(name="model"):
         options = {"log_path": tmp_path / "log", "start_timeout_s": 60, "command": COMMAND}
-        made.append(TowersProcess.of(TowersConfig(model=str(tmp_path / name)), **options))
+        made.append(EncoderProcess.of(EncoderConfig(model=str(tmp_path / name)), **options))
         return made[-1]
 
     make.made = made
@@ -38,12 +38,12 @@ def is_running(pid):
 
 def test_who_opens_a_model_that_was_started_ahead_gets_its_process(opened):
     with started_ahead(opened):
-        towers = opened()
-        assert towers is opened.made[0]
-        with towers:
-            assert towers.wait_ready().dimensions == 3
-        assert towers.starts == 1
-    assert opened() is not towers
+        encoder = opened()
+        assert encoder is opened.made[0]
+        with encoder:
+            assert encoder.info().dimensions == 3
+        assert encoder.starts == 1
+    assert opened() is not encoder
 
 
 @pytest.mark.parametrize("end", [None, KeyboardInterrupt(), SystemExit(), ModelError("another model is faulty")])
@@ -65,8 +65,8 @@ def test_a_model_ends_before_another_one_is_started(opened):
 
 def test_what_is_wrong_with_a_model_is_said_to_who_opens_it(opened, tmp_path):
     Path(tmp_path / "model").write_text("its weights are faulty")
-    with started_ahead(opened), opened() as towers, pytest.raises(ModelError, match="its weights are faulty; see"):
-        towers.wait_ready()
+    with started_ahead(opened), opened() as encoder, pytest.raises(ModelError, match="its weights are faulty; see"):
+        encoder.info()
 
 
 def test_a_model_that_cannot_be_opened_is_left_to_who_opens_it():

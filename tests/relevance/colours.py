@@ -3,10 +3,11 @@
 import numpy as np
 
 from tasks.description.embeddings import normalize
-from tests.description.colours import COLOURS, ColourTowers
+from tasks.embedding.encoder import EmbeddedTexts
+from tests.description.colours import COLOURS, ColourEncoder
 
 
-class ReadingTowers(ColourTowers):
+class ReadingEncoder(ColourEncoder):
     def __init__(self):
         super().__init__()
         self.texts = []
@@ -14,7 +15,5 @@ class ReadingTowers(ColourTowers):
     def embed_texts(self, texts):
         self.texts += texts
         named = [[COLOURS[word] for word in text.split() if word in COLOURS] for text in texts]
-        return normalize(np.array([np.sum([(0, 0, 0), *colours], axis=0) for colours in named], np.float32))
-
-    def count_tokens(self, texts):
-        return [len(text.split()) for text in texts]
+        vectors = normalize(np.array([np.sum([(0, 0, 0), *colours], axis=0) for colours in named], np.float32))
+        return EmbeddedTexts(vectors, tuple(len(text.split()) for text in texts))

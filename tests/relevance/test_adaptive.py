@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from reelabel.sampling.uniform import pick_evenly
-from tasks.relevance.adaptive import choose_adaptively
+from tasks.relevance import choose_adaptively
 
 
 def transcribe(scores, frames, m, level, *, s_thr, levels):

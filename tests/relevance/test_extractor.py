@@ -1,7 +1,5 @@
 """A question is shown the frames that it is about, exactly those of the file, and embeds no frame twice."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -10,6 +8,7 @@ from infra.settings import StoreSettings
 from reelabel.errors import SamplingRefusedError, VideoMissingError
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
+from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.fetch import VideoReader
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -17,13 +16,11 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.demo.clips import FPS, Encoding, write_clip
 from tasks.domain import EmbeddingSpec, Job, ModelIdentity, View, views_of
 from tasks.embedding.batches import FrameBatcher
-from tasks.embedding.embedding_file import EmbeddingCache
-from tasks.embedding.pack_file import PackFiles
+from tasks.embedding.vector_file import VectorCache
 from tasks.embedding.video import VideoEmbedder
-from tasks.relevance.extractor import RelevantExtractor
-from tasks.relevance.texts import TextEmbedder
+from tasks.relevance import RelevantExtractor
 from tests.description.colours import INFO
-from tests.relevance.colours import ReadingTowers
+from tests.relevance.colours import ReadingEncoder
 
 SAMPLING = Sampling(sampler="relevant", num_frames=4, max_pixels=3136)
 LENGTH_S, RED_S, GREEN_S = 24, (13, 17), (5, 8)
@@ -44,27 +41,25 @@ def clips(tmp_path_factory):
 
 
 @pytest.fixture
-def towers():
-    return ReadingTowers()
+def encoder():
+    return ReadingEncoder()
 
 
 @pytest.fixture
-def extractor(tmp_path, pool, towers):
+def extractor(tmp_path, pool, encoder):
     objects = ObjectStore(StoreSettings())
     common = {"objects": objects, "cache": FrameCache(objects, f"file://{tmp_path}"), "pool": pool, "limits": Limits()}
     reader = VideoReader(objects=objects, pool=pool, limits=Limits())
-    plain = RelevantExtractor(**common, sampling=SAMPLING, embedder=None, texts=None)
+    plain = FrameExtractor(**common, sampling=SAMPLING)
     embedder = VideoEmbedder(
         extractor=plain,
         reader=reader,
-        cache=EmbeddingCache(objects=objects, root_uri=f"file://{tmp_path}"),
-        packs=PackFiles(objects=objects, root_uri=f"file://{tmp_path}"),
-        frames=FrameBatcher(towers=towers, batch_frames=64),
+        cache=VectorCache(objects=objects, root_uri=f"file://{tmp_path}"),
+        frames=FrameBatcher(encoder=encoder, batch_frames=64),
         spec=EmbeddingSpec(model=ModelIdentity(name="colours")),
         info=INFO,
     )
-    texts = TextEmbedder(towers=towers, max_tokens=INFO.max_tokens)
-    return replace(plain, embedder=embedder, texts=texts)
+    return RelevantExtractor.of(plain, embedder, encoder)
 
 
 def asked(uri, *choices, prompt="Is it there?", **segment):
@@ -100,14 +95,14 @@ def test_how_many_of_how_many_were_chosen_is_told_and_how_long_there_is_none(ext
     assert "at most 13.1 s without one" in note
 
 
-def test_a_second_question_embeds_no_frame_and_equal_ones_share_a_frame_file(extractor, clips, towers):
+def test_a_second_question_embeds_no_frame_and_equal_ones_share_a_frame_file(extractor, clips, encoder):
     first = prepare_view(extractor, asked(clips["mp4"], "red"))
-    embedded = towers.images_embedded
+    embedded = encoder.images_embedded
 
     other = prepare_view(extractor, asked(clips["mp4"], "green"))
     again = prepare_view(extractor, asked(clips["mp4"], "red", prompt="And now?"))
 
-    assert embedded == towers.images_embedded == 48
+    assert embedded == encoder.images_embedded == 48
     assert all(GREEN_S[0] <= time_s < GREEN_S[1] for time_s in shown_s(other))
     assert again.was_cached
     assert again.identity == first.identity != other.identity
@@ -115,11 +110,11 @@ def test_a_second_question_embeds_no_frame_and_equal_ones_share_a_frame_file(ext
     assert (first.provenance.embed_ms > 0, again.provenance.embed_ms) == (True, 0)
 
 
-def test_what_was_asked_before_is_not_embedded_again(extractor, clips, towers):
+def test_what_was_asked_before_is_not_embedded_again(extractor, clips, encoder):
     for _ in range(2):
         prepare_view(extractor, asked(clips["mp4"], "red", "blue"))
 
-    assert towers.texts == ["red Is it there?", "blue Is it there?"]
+    assert encoder.texts == ["red Is it there?", "blue Is it there?"]
 
 
 def test_only_frames_of_the_segment_are_shown(extractor, clips):
@@ -134,7 +129,7 @@ def test_a_question_that_the_model_cannot_read_whole_is_told(extractor, clips):
     assert "the question has 7 tokens, of which the image-text model reads the first 4" in note
 
 
-def test_frames_that_kill_the_towers_fail_their_video_in_a_sentence(extractor, tmp_path):
+def test_frames_that_kill_the_encoder_fail_their_video_in_a_sentence(extractor, tmp_path):
     white = np.full((FPS, 32, 32, 3), 255, np.uint8)
     write_clip(tmp_path / "white.mp4", white, Encoding(container="mp4", codec="libx264", gop=FPS))
 

@@ -17,12 +17,12 @@ from tasks.report.run import run_overview
 from tasks.report.videos import load_videos, render_videos
 from tasks.results.runs import close_run, find_run, open_run
 from tasks.results.write import RunKey, ShardWriter
-from tests.description.test_describer import SPEC, describer_of, film, towers
+from tests.description.test_describer import SPEC, describer_of, encoder, film
 from tests.report.rows import PIXEL, STARTED, run_row
 from tests.report.test_page import HOSTILE, cards_of
 from tests.results.rows import failure, job
 
-__all__ = ["describer_of", "towers"]
+__all__ = ["describer_of", "encoder"]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from reelabel.seal import Seal
 from reelabel.sources.object_store import ObjectStore
 from tasks.description.embeddings import Embeddings, normalize
 from tasks.domain import ModelIdentity
-from tasks.embedding.embedding_file import EmbeddingCache, EmbeddingIdentity
+from tasks.embedding.vector_file import VectorCache, VectorKey
 from tasks.search.catalogue import FILES, VectorSpace
 from tasks.search.frames import FoundFrames, best_frames
 from tasks.search.local_index import LocalIndex
@@ -43,7 +43,7 @@ class World:
         self.settings = self.settings or StoreSettings(uri=f"file://{self.folder}/store")
         self.root = self.settings.uri
         self.objects = ObjectStore(self.settings)
-        self.cache = EmbeddingCache(objects=self.objects, root_uri=self.root, seal=self.seal)
+        self.cache = VectorCache(objects=self.objects, root_uri=self.root, seal=self.seal)
         self.space = VectorSpace(model=self.model, dimensions=self.size)
 
     def add(self, video, vectors, *, step_ms=1000, **job):
@@ -52,7 +52,7 @@ class World:
         return self.write(video, Embeddings(vectors=vectors, pts_ms=np.arange(len(vectors)) * step_ms), **job)
 
     def write(self, video, embeddings, *, dataset="films", task=""):
-        identity = EmbeddingIdentity(
+        identity = VectorKey(
             source_uri=f"s3://videos/{video}",
             fingerprint="1",
             sampling=Sampling(),
@@ -90,14 +90,14 @@ class World:
         files, found = self.table(), []
         for number, key in enumerate(files["key"]):
             try:
-                stored = self.cache.read_stored(key)
+                embeddings, model = self.cache.read_stored(key)
             except (FrameFileError, ObjectMissingError):
                 continue
-            if self.space.refuse(stored.model, stored.embeddings.vectors.shape[1]):
+            if self.space.refuse(model, embeddings.vectors.shape[1]):
                 continue
-            scores = stored.embeddings.vectors @ query
+            scores = embeddings.vectors @ query
             files_of = np.full(len(scores), number)
-            found.append(FoundFrames(scores=scores, files=files_of, pts_ms=stored.embeddings.pts_ms))
+            found.append(FoundFrames(scores=scores, files=files_of, pts_ms=embeddings.pts_ms))
         return merge_moments(best_frames(found, 100_000), files["video"].to_numpy(), top=top)
 
     def paths(self, machine="here"):

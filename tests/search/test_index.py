@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from reelabel.errors import DiskFullError
-from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.vector_file import VectorCache
 from tasks.search import local_index
 from tests.search.conftest import SIZE, World
 
@@ -27,8 +27,8 @@ def is_right(world, result, query, top=5):
 @pytest.fixture
 def read(monkeypatch):
     """The keys of the embedding files that are read from now on."""
-    keys, read_stored = [], EmbeddingCache.read_stored
-    monkeypatch.setattr(EmbeddingCache, "read_stored", lambda cache, key: keys.append(key) or read_stored(cache, key))
+    keys, read_stored = [], VectorCache.read_stored
+    monkeypatch.setattr(VectorCache, "read_stored", lambda cache, key: keys.append(key) or read_stored(cache, key))
     return keys
 
 

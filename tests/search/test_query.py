@@ -2,7 +2,7 @@
 
 import os
 from contextlib import contextmanager
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,77 +10,75 @@ from PIL import Image
 
 from reelabel.errors import ConfigurationError
 from tasks.description.embeddings import Embeddings
-from tasks.description.pooling import EmbeddedBank
 from tasks.embedding.bank_file import BankFiles
+from tasks.embedding.encoder import EmbeddedTexts
 from tasks.search.query import QueryEmbedder, check_text, parse_moment, read_image, vector_at
+from tests.description.colours import INFO
 
 
-class Towers:
+class Encoder:
     """Counts what it is asked for."""
 
     asked = 0
 
-    def wait_ready(self):
-        return SimpleNamespace(max_tokens=8)
-
-    def count_tokens(self, texts):
-        return [len(text.split()) for text in texts]
+    def info(self):
+        return replace(INFO, max_tokens=8, dimensions=32)
 
     def embed_texts(self, texts):
         self.asked += 1
-        return np.full((len(texts), 32), 0.5, np.float32)
+        return EmbeddedTexts(np.full((len(texts), 32), 0.5, np.float32), tuple(len(text.split()) for text in texts))
 
-    def embed_frames(self, videos):
+    def embed_images(self, videos):
         self.asked += 1
         return np.full((sum(map(len, videos)), 32), float(videos[0].mean()), np.float32)
 
 
 @pytest.fixture
-def towers():
-    return Towers()
+def encoder():
+    return Encoder()
 
 
 @pytest.fixture
-def embedder(world, towers):
+def embedder(world, encoder):
     @contextmanager
     def opened():
-        yield towers
+        yield encoder
 
     kept = BankFiles(objects=world.objects, root_uri=world.root, seal=world.seal)
-    return QueryEmbedder(space=world.space, kept=kept, open_towers=opened)
+    return QueryEmbedder(space=world.space, kept=kept, open_encoder=opened)
 
 
-def test_a_text_is_embedded_once_whatever_its_case(embedder, towers):
+def test_a_text_is_embedded_once_whatever_its_case(embedder, encoder):
     first, second = (embedder.embed_text(text).tolist() for text in ("A red square", " a RED square "))
 
     assert first == second == [0.5] * 32
-    assert towers.asked == 1
+    assert encoder.asked == 1
 
 
-def test_a_kept_vector_that_was_altered_is_made_again(embedder, towers, world):
+def test_a_kept_vector_that_was_altered_is_made_again(embedder, encoder, world):
     embedder.embed_text("a red square")
-    (path,) = (world.folder / "store" / "banks").glob("*.npy")
+    (path,) = (world.folder / "store" / "banks").glob("*.vectors")
     path.write_bytes(path.read_bytes()[:-4] + b"abcd")
 
     assert embedder.embed_text("a red square").tolist() == [0.5] * 32
-    assert towers.asked == 2
+    assert encoder.asked == 2
 
 
 def test_a_kept_vector_of_another_size_is_made_again(embedder, world):
-    kept = EmbeddedBank(texts=("a red square",), vectors=np.ones((1, 16), np.float32))
-    embedder.kept.keep_vectors(kept, world.space.model)
+    info = replace(INFO, dimensions=16)
+    embedder.kept.save_vectors(["a red square"], np.ones((1, 16), np.float32), info, world.space.model)
 
     assert embedder.embed_text("a red square").tolist() == [0.5] * 32
 
 
-def test_a_picture_is_embedded_once(embedder, towers, tmp_path):
+def test_a_picture_is_embedded_once(embedder, encoder, tmp_path):
     for name, shade in (("a.png", 60), ("b.png", 60), ("c.png", 61)):
         Image.new("RGB", (4, 4), (shade,) * 3).save(tmp_path / name)
 
     found = [embedder.embed_image(tmp_path / name)[0] for name in ("a.png", "b.png", "c.png")]
 
     assert found == [60, 60, 61]
-    assert towers.asked == 2
+    assert encoder.asked == 2
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,16 @@ from itertools import cycle, islice
 import numpy as np
 import pytest
 
+from reelabel_engine.protocol import EncoderConfig
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import ENCODINGS, draw_clip, write_clip
 from tasks.description.embeddings import Embeddings
-from tasks.embedding.backend import TowersOptions, towers_backend
-from tasks.embedding.identity import TINY_TOWERS
+from tasks.embedding.encoder import TINY_ENCODER, EncoderProcess
+from tasks.model.identity import read_model_card
 from tests.search.conftest import World
 from tools.tiny_siglip.evaluate import EVALUATION_SEED, read_clip
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("towers")]
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("encoder")]
 
 CLIPS = 96
 FRAMES = 16
@@ -23,11 +24,11 @@ FRAMES = 16
 def described(tmp_path_factory):
     """A world of clips with their embeddings, what each shows, and the vectors of all texts."""
     folder = tmp_path_factory.mktemp("clips")
-    backend = towers_backend()
-    card = backend.card(str(TINY_TOWERS))
+    card = read_model_card(str(TINY_ENCODER))
     shown, rng = [], np.random.default_rng(EVALUATION_SEED)
-    with backend.open(card, TowersOptions(log_path=folder / "towers.log")) as towers:
-        size = towers.wait_ready().dimensions
+    config = EncoderConfig(model=str(TINY_ENCODER))
+    with EncoderProcess(config, log_path=folder / "encoder.log", start_timeout_s=900) as encoder:
+        size = encoder.info().dimensions
         world = World(folder, model=card.identity, size=size)
         for number, encoding in enumerate(islice(cycle(ENCODINGS), CLIPS)):
             shape, pixels = draw_clip(rng)
@@ -35,9 +36,9 @@ def described(tmp_path_factory):
             write_clip(path, pixels, encoding)
             frames, pts_ms = read_clip(path)
             picks = np.unique(np.linspace(0, len(frames) - 1, FRAMES).round().astype(int))
-            world.write(path.name, Embeddings(vectors=towers.embed_frames([frames[picks]]), pts_ms=pts_ms[picks]))
+            world.write(path.name, Embeddings(vectors=encoder.embed_images([frames[picks]]), pts_ms=pts_ms[picks]))
             shown.append(f"a {shape.colour} {shape.shape}")
-        texts = dict(zip(SHAPE_BANK, towers.embed_texts(SHAPE_BANK), strict=True))
+        texts = dict(zip(SHAPE_BANK, encoder.embed_texts(SHAPE_BANK).vectors, strict=True))
     return world, shown, texts
 
 
@@ -55,7 +56,7 @@ def test_what_looks_like_a_clip_shows_the_same(described):
     world, shown, _ = described
     rights = []
     for number, (job, truth) in enumerate(zip(world.jobs, shown, strict=True)):
-        embeddings = world.cache.read_stored(job["key"]).embeddings
+        embeddings, _ = world.cache.read_stored(job["key"])
         moment = (job["key"], int(embeddings.pts_ms[8]))
         found = [each.file for each in world.search(embeddings.vectors[8], top=9, without=moment).moments]
         if shown.count(truth) > 1:

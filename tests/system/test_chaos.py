@@ -7,7 +7,7 @@ from tests.chaos.suite import run_suite
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("engine", "trials"), [("vllm", 2), ("openai", 10), ("towers", 3)])
+@pytest.mark.parametrize(("engine", "trials"), [("vllm", 2), ("openai", 10), ("encoder", 3)])
 def test_no_job_is_lost_or_answered_differently_whatever_breaks(tmp_path, engine, trials):
     seed = random.SystemRandom().randrange(10**6)
 

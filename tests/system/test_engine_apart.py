@@ -17,11 +17,10 @@ from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine import PROTOCOL, environment
 from reelabel_engine.environment import find_python
-from reelabel_engine.protocol import Batch, EngineConfig, TowersConfig
+from reelabel_engine.protocol import Batch, EncoderConfig, EngineConfig
 from tasks.database.tables import RESULT, RUN
 from tasks.demo.clips import Encoding, write_clip, write_manifest
-from tasks.embedding.identity import TINY_TOWERS
-from tasks.embedding.process import TowersProcess
+from tasks.embedding.encoder import TINY_ENCODER, EncoderProcess
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
 from tests.command_line import reelabel_process
@@ -128,9 +127,9 @@ def test_answers_and_vectors_are_those_of_an_engine_in_the_same_environment(engi
     for python in (None, engine_python):
         with EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240, python=python) as engine:
             answers.append([(each.choice_index, each.probabilities) for each in engine.answer(batch)])
-        towers = TowersConfig(model=str(TINY_TOWERS))
-        with TowersProcess(towers, log_path=tmp_path / "towers.log", start_timeout_s=240, python=python) as process:
-            vectors.append(process.embed_frames([frames]))
+        encoder = EncoderConfig(model=str(TINY_ENCODER))
+        with EncoderProcess(encoder, log_path=tmp_path / "encoder.log", start_timeout_s=240, python=python) as process:
+            vectors.append(process.embed_images([frames]))
 
     assert answers[0] == answers[1]
     assert np.array_equal(*vectors)

@@ -1,7 +1,7 @@
 """Measure an image-text model on fresh clips: `python -m tools.tiny_siglip.evaluate`.
 
-Each clip is tagged with the bank of the demo's shapes by the towers and the pooling of `describe`, and each text of the
-bank is searched for among all frames. Black clips are the control: they must be tagged no better than by chance.
+Each clip is tagged with the bank of the demo's shapes as `describe` does, and each text of the bank is searched for
+among all frames. Black clips are the control: they must be tagged no better than by chance.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from reelabel_engine.protocol import TowersConfig
+from reelabel_engine.protocol import EncoderConfig
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import ENCODINGS, draw_clip, write_clip
 from tasks.description.chunks import cut_chunks
 from tasks.description.embeddings import Embeddings
 from tasks.description.pooling import EmbeddedBank, describe_pooled, pool_chunks
-from tasks.embedding.identity import TINY_TOWERS
-from tasks.embedding.process import TowersProcess
+from tasks.embedding.encoder import TINY_ENCODER, EncoderProcess
 
 EVALUATION_SEED = 30_000  # differs from those of training and of the demo
 TARGET = 0.95
@@ -32,11 +31,11 @@ _FRAMES = 16
 _START_TIMEOUT_S = 600
 
 
-def accuracies(towers: TowersProcess, folder: Path, *, clips: int, seed: int = EVALUATION_SEED) -> dict[str, float]:
+def accuracies(encoder: EncoderProcess, folder: Path, *, clips: int, seed: int = EVALUATION_SEED) -> dict[str, float]:
     """Return what share is right: of the clips' first tags, of `black` ones', and of the first finds of a search.
 
     Args:
-        towers: The model.
+        encoder: The model.
         folder: For the encoded clips.
         clips: Number of clips.
         seed: Determines every pixel.
@@ -46,7 +45,7 @@ def accuracies(towers: TowersProcess, folder: Path, *, clips: int, seed: int = E
         which the best of all frames is of such a clip.
     """
     rng = np.random.default_rng(seed)
-    bank = EmbeddedBank(texts=SHAPE_BANK, vectors=towers.embed_texts(SHAPE_BANK))
+    bank = EmbeddedBank(texts=SHAPE_BANK, vectors=encoder.embed_texts(SHAPE_BANK).vectors)
     right = {"clips": 0, "black": 0}
     frames, shown = list[npt.NDArray[np.float32]](), list[str]()
     for index, encoding in enumerate(islice(cycle(ENCODINGS), clips)):
@@ -55,7 +54,7 @@ def accuracies(towers: TowersProcess, folder: Path, *, clips: int, seed: int = E
         for variant, drawn in (("clips", pixels), ("black", np.zeros_like(pixels))):
             path = folder / f"{variant}-{index:04d}.{encoding.container}"
             write_clip(path, drawn, encoding)
-            embeddings = embed_clip(towers, path)
+            embeddings = embed_clip(encoder, path)
             right[variant] += first_tag(embeddings, bank) == truth
             if variant == "clips":
                 frames.append(embeddings.vectors)
@@ -69,11 +68,11 @@ def _first_finds(frames: list[npt.NDArray[np.float32]], shown: list[str], bank: 
     return sum(rights) / len(rights)
 
 
-def embed_clip(towers: TowersProcess, path: Path) -> Embeddings:
+def embed_clip(encoder: EncoderProcess, path: Path) -> Embeddings:
     """Embed sixteen frames of a clip."""
     frames, pts_ms = read_clip(path)
     picks = np.unique(np.linspace(0, len(frames) - 1, _FRAMES).round().astype(int))
-    return Embeddings(vectors=towers.embed_frames([frames[picks]]), pts_ms=pts_ms[picks])
+    return Embeddings(vectors=encoder.embed_images([frames[picks]]), pts_ms=pts_ms[picks])
 
 
 def first_tag(embeddings: Embeddings, bank: EmbeddedBank) -> str:
@@ -92,14 +91,14 @@ def read_clip(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 def main() -> None:
     """Print the accuracies of a model; exit with 1 if one misses its target."""
     parser = argparse.ArgumentParser(description="Tag fresh clips of moving shapes, and black ones.")
-    parser.add_argument("--model", default=str(TINY_TOWERS), help="model folder or hub name; by default the demo's")
+    parser.add_argument("--model", default=str(TINY_ENCODER), help="model folder or hub name; by default the demo's")
     parser.add_argument("--clips", type=int, default=200)
     arguments = parser.parse_args()
     with TemporaryDirectory() as name:
         folder = Path(name)
-        config = TowersConfig(model=arguments.model)
-        with TowersProcess(config, log_path=folder / "towers.log", start_timeout_s=_START_TIMEOUT_S) as towers:
-            found = accuracies(towers, folder, clips=arguments.clips)
+        config = EncoderConfig(model=arguments.model)
+        with EncoderProcess(config, log_path=folder / "encoder.log", start_timeout_s=_START_TIMEOUT_S) as encoder:
+            found = accuracies(encoder, folder, clips=arguments.clips)
     Console().print(
         f"{arguments.clips} clips: {found['clips']:.3f} of the first tags are right, {found['black']:.3f} on black "
         f"clips; {found['search']:.3f} of the first finds of a search.",

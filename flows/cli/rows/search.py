@@ -24,10 +24,9 @@ from reelabel.segment import Segment
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
 from reelabel.text import pluralize
 from tasks.description.banks import read_bank
-from tasks.embedding.backend import towers_card
 from tasks.embedding.bank_file import BankFiles
-from tasks.embedding.embedding_file import EmbeddingCache
-from tasks.embedding.opened import open_towers
+from tasks.embedding.encoder import open_encoder, read_encoder_card
+from tasks.embedding.vector_file import VectorCache
 from tasks.frame_cache.pool import decode_pool, uncached_fetcher, video_store
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.search.catalogue import choose_space
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from reelabel.frames.fetch import FrameFetcher
-    from tasks.embedding.backend import EmbeddingBackend
+    from tasks.embedding.encoder import Encoder
     from tasks.search.catalogue import VectorSpace
     from tasks.search.searcher import SearchResult
 
@@ -150,7 +149,7 @@ class _Search:
         self._options = options
         self._settings = settings
         self._catalogue = catalogue
-        self._cache = EmbeddingCache.of(settings.store)
+        self._cache = VectorCache.of(settings.store)
 
     def find(self) -> list[_Found]:
         """Search; return what was found by each search, also with the jobs of each moment."""
@@ -182,22 +181,22 @@ class _Search:
     def _embed(self) -> tuple[VectorSpace, list[npt.NDArray[np.float32]], None]:
         """Return vectors of what is searched for; the model is loaded once, if any of them is not kept."""
         options = self._options
-        card = towers_card(self._settings, options.model)
+        card = read_encoder_card(self._settings, options.model)
         space = choose_space(self._catalogue, card.identity)
         with ExitStack() as stack:
 
             @cache
-            def load() -> EmbeddingBackend:
+            def load() -> Encoder:
                 with ERRORS.status("Loading the model"):
-                    towers = stack.enter_context(closing(open_towers(self._settings, card)))
-                    towers.start()
-                    towers.wait_ready()
-                return towers
+                    encoder = stack.enter_context(closing(open_encoder(self._settings, card)))
+                    encoder.start()
+                    encoder.info()
+                return encoder
 
             embedder = QueryEmbedder(
                 space=space,
                 kept=BankFiles.of(self._settings.store, python=self._settings.model.python),
-                open_towers=lambda: nullcontext(load()),
+                open_encoder=lambda: nullcontext(load()),
             )
             if options.image is not None:
                 return space, [embedder.embed_image(options.picture)], None
@@ -208,7 +207,7 @@ class _Search:
         job_id, time_s = parse_moment(options.like or "")
         spaces = self._catalogue.spaces()
         if options.model:
-            card = towers_card(self._settings, options.model)
+            card = read_encoder_card(self._settings, options.model)
             spaces = {space: spaces[space] for space in [choose_space(self._catalogue, card.identity)]}
         fault: ConfigurationError | None = None
         for space in sorted(spaces, key=lambda each: -spaces[each]):

@@ -11,7 +11,6 @@ from infra.embedded import ServiceName, missing_services
 from infra.embedded.home import Home
 from infra.settings import load_settings
 from tasks.domain import ONE_VIDEO
-from tasks.embedding.backend import DEFAULT_BACKEND, towers_card
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -38,7 +37,7 @@ def model_ahead(kind: str, parameters: dict[str, Any]) -> AbstractContextManager
         return nullcontext()
     from tasks.model.model_process import started_ahead  # noqa: PLC0415 - as below, only a run that starts one waits
 
-    return started_ahead(partial(_open_engine if kind == "classify" else _open_towers, parameters, settings))
+    return started_ahead(partial(_open_engine if kind == "classify" else _open_encoder, parameters, settings))
 
 
 def needs_model(kind: str, settings: Settings, *, force: bool) -> bool:
@@ -51,7 +50,7 @@ def needs_model(kind: str, settings: Settings, *, force: bool) -> bool:
     is_new = is_new and not any((settings.home / name).exists() for name in _KEEPING)
     if kind == "classify":
         return (is_new or force) and settings.model.backend == ENGINE and settings.run.executor == "local"
-    return kind == "describe" and is_new and settings.describe.backend == DEFAULT_BACKEND
+    return kind == "describe" and is_new
 
 
 def _open_engine(parameters: dict[str, Any], settings: Settings) -> Startable | None:
@@ -63,15 +62,15 @@ def _open_engine(parameters: dict[str, Any], settings: Settings) -> Startable | 
     overrides = SpecOverrides.model_validate(parameters["overrides"])
     request = RunRequest(kind="classify", manifest=parameters["manifest"], overrides=overrides)
     card, spec = resolve_spec(request, settings)
-    if spec.relevance:  # the towers that it needs are loaded first: an engine takes what memory is left of a GPU
+    if spec.relevance:  # the encoder that it needs is loaded first: an engine takes what memory is left of a GPU
         return None
     Home(settings.home).require_private()  # before there is a log in it
     answering = engine_settings(settings, spec)
     return open_backend(backend_of(settings), card, answering, sampling=spec.sampling, media=ONE_VIDEO)
 
 
-def _open_towers(parameters: dict[str, Any], settings: Settings) -> Startable:
-    from tasks.embedding.opened import open_towers  # noqa: PLC0415
+def _open_encoder(parameters: dict[str, Any], settings: Settings) -> Startable:
+    from tasks.embedding.encoder import open_encoder, read_encoder_card  # noqa: PLC0415
 
     Home(settings.home).require_private()
-    return open_towers(settings, towers_card(settings, parameters["options"].get("model")))
+    return open_encoder(settings, read_encoder_card(settings, parameters["options"].get("model")))

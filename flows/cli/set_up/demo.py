@@ -13,7 +13,7 @@ from infra.embedded import STORE_URI, ServiceName, login_path, start, status
 from infra.program import command
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
-from tasks.embedding.identity import TINY_TOWERS
+from tasks.embedding.encoder import TINY_ENCODER
 from tasks.model.identity import TINY_MODEL
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run_demo(*, model: str | None, clips: int, keep: bool) -> int:
         print_line(f"Stopped the services; `{command('up')}` starts them again, with the Prefect UI.")
     else:
         print_line(f"The login for the Prefect UI is in {login_path(home)}.")
-        print_line(f"Search the clips: {command('search', 'a red circle', model=TINY_TOWERS, sheet='found.png')}")
+        print_line(f"Search the clips: {command('search', 'a red circle', model=TINY_ENCODER, sheet='found.png')}")
     return code
 
 
@@ -122,7 +122,7 @@ def _run(
         if describe:
             described = {"manifest": f"{root}/{VIDEOS}", "dataset": parameters["dataset"], "force": True}
             banks = dict.fromkeys(("tags", "captions"), f"{root}/{BANK}")  # those that ship are of places and people
-            options = banks | {"model": str(TINY_TOWERS)}
+            options = banks | {"model": str(TINY_ENCODER)}
             run_ids.append(submit("describe/on-demand", described | {"options": options}))
         worker.result()
     for run_id in run_ids:

@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field
 
-from flows.serve.requests.jobs import VideoRequest, job_from, refuse_job
-from flows.serve.requests.route import (
-    Answered,
+from flows.run.describing import open_describer, resolve_description
+from flows.serve.requests.handle import (
     DecodeMethod,
     DecodeNote,
     FramesUsed,
+    ResponseModel,
     SourceFingerprint,
     request_router,
-    with_rest,
+    with_unattributed,
 )
+from flows.serve.requests.jobs import VideoRequest, job_from, refuse_job
+from infra.settings import DescribeOptions
 from reelabel.errors import VideoError
+from tasks.embedding.bank_file import BankFiles
+from tasks.embedding.encoder import open_encoder
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-    from flows.serve.requests.analyzer import Analyzer
-    from flows.serve.requests.place import Work
+    from flows.serve.requests.handle import Work
+    from infra.settings import Settings
+    from reelabel.pool.decode_pool import DecodePool
+    from reelabel_engine.protocol import EncoderInfo
     from tasks.description.described import DescribedVideo
-    from tasks.description.pooling import ChunkDescription, ScoredText
+    from tasks.description.describer import VideoDescriber
+    from tasks.description.pooling import ChunkDescription, EmbeddedBank, ScoredText
+    from tasks.domain import DescribeSpec, Job
+    from tasks.embedding.encoder import Encoder
 
 _MS = 1000
+_DESCRIBERS = 64
 
 
 class AnalyzeRequest(VideoRequest):
@@ -47,7 +60,7 @@ class AnalyzeRequest(VideoRequest):
 Seconds: TypeAlias = Annotated[float, Field(description="Seconds since the video's first frame.")]
 
 
-class Fitting(Answered):
+class Fitting(ResponseModel):
     """A text that fits."""
 
     text: Annotated[str, Field(description="The text, as in the bank.")]
@@ -55,7 +68,7 @@ class Fitting(Answered):
     probability: Annotated[float | None, Field(description="From the model's sigmoid, if it has one.")]
 
 
-class AnalyzedChunk(Answered):
+class AnalyzedChunk(ResponseModel):
     """What a chunk shows."""
 
     chunk: Annotated[int, Field(description="Number of the chunk, from 0.")]
@@ -67,7 +80,7 @@ class AnalyzedChunk(Answered):
     changes: Annotated[list[float] | None, Field(description="Seconds at which scenes change.")] = None
 
 
-class Scene(Answered):
+class Scene(ResponseModel):
     """A scene."""
 
     start_s: Seconds
@@ -79,7 +92,7 @@ class Scene(Answered):
     ] = None
 
 
-class AnalyzeAnswer(Answered):
+class AnalyzeAnswer(ResponseModel):
     """What a video shows; its fields are columns of `reelabel.description`."""
 
     duration_s: Annotated[float, Field(description="Length of the video, or of its segment, in seconds.")]
@@ -100,6 +113,87 @@ class AnalyzeAnswer(Answered):
         dict[str, float], Field(description="Milliseconds by stage; `other` is the rest, such as waiting for turns.")
     ]
     total_ms: Annotated[float, Field(description="Milliseconds from the whole request to its answer.")]
+
+
+class Analyzer:
+    """Describes single videos; a context manager. Thread-safe."""
+
+    def __init__(self, settings: Settings, *, pool: DecodePool, encoder: Encoder | None = None) -> None:
+        """Read the model's card and the banks; nothing is loaded yet.
+
+        Args:
+            settings: The model, the banks, and how videos are described unless a request says otherwise.
+            pool: Decodes.
+            encoder: That of another machine; None loads it on this one.
+
+        Raises:
+            ModelError: The model cannot be used.
+            ConfigurationError: A bank cannot be used.
+        """
+        self._settings = settings
+        self._pool = pool
+        self._resolved = resolve_description(DescribeOptions(), settings)
+        self._encoder = encoder or open_encoder(settings, self._resolved.card)
+        self._describer_of = lru_cache(_DESCRIBERS)(self._open)
+        self._stack = ExitStack()
+        self._info: EncoderInfo | None = None
+        self._banks: tuple[EmbeddedBank, EmbeddedBank] | None = None
+
+    @property
+    def spec(self) -> DescribeSpec:
+        """How videos are described unless a request says otherwise."""
+        return self._resolved.spec
+
+    def __enter__(self) -> Self:
+        """Begin to load the encoder."""
+        self._stack.enter_context(closing(self._encoder))
+        self._encoder.start()
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        """End it."""
+        self._stack.close()
+
+    def wait_ready(self) -> EncoderInfo:
+        """Wait until videos can be described.
+
+        Raises:
+            ModelError: The model cannot be loaded.
+            ConfigurationError: A text of a bank is too long for it.
+        """
+        self._info = self._encoder.info()
+        files = BankFiles.of(self._settings.store, python=self._settings.model.python)
+        banks, spec = self._resolved.banks, self.spec
+        tags, captions = (
+            files.embed(banks[digest], self._encoder, spec.model)[0] for digest in (spec.tags, spec.captions)
+        )
+        self._banks = tags, captions
+        return self._info
+
+    def describe(self, job: Job, *, chunk_s: float | None, num_frames: int | None) -> DescribedVideo:
+        """Describe a job's video.
+
+        Args:
+            job: The job.
+            chunk_s: Seconds of a chunk; None as the settings say.
+            num_frames: Frames of a chunk; None as the settings say.
+
+        Raises:
+            VideoError: The video cannot be used; see its code.
+            InferenceError: The encoder dies on its frames.
+            TransientError: The store or the encoder is unavailable.
+        """
+        spec = self.spec
+        describer = self._describer_of(chunk_s or spec.seconds_per_chunk, num_frames or spec.frames_per_chunk)
+        return describer.describe(job, 0)
+
+    def _open(self, chunk_s: float, num_frames: int) -> VideoDescriber:
+        assert self._info is not None
+        assert self._banks is not None
+        spec = self.spec.model_copy(update={"seconds_per_chunk": chunk_s, "frames_per_chunk": num_frames})
+        describer = open_describer(self._settings, self._pool, self._encoder, self._info, spec=spec, banks=self._banks)
+        # A video at fault may be another one at the next request, or its server may be back.
+        return replace(describer, embedder=describer.embedder.forgetting())
 
 
 def analyze_router(work: Work[AnalyzeRequest, AnalyzeAnswer]) -> APIRouter:
@@ -125,7 +219,7 @@ def answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None) -> Ana
 
     Raises:
         RequestRefusedError: The video is at fault.
-        TransientError: The store or the towers are unavailable.
+        TransientError: The store or the encoder is unavailable.
     """
     started = time.perf_counter()
     job = job_from(asked.model_dump(include=set(VideoRequest.model_fields)), upload=upload, questions=False)
@@ -161,7 +255,7 @@ def _to_answer(found: DescribedVideo, asked: AnalyzeRequest, *, model: str, tota
         was_cached=found.was_cached,
         decode_method=found.decode_method,
         decode_note=found.decode_note,
-        stage_ms=with_rest({step.replace("_", " "): getattr(cost, f"{step}_ms") for step in steps}, total_ms),
+        stage_ms=with_unattributed({step.replace("_", " "): getattr(cost, f"{step}_ms") for step in steps}, total_ms),
         total_ms=total_ms,
     )
 

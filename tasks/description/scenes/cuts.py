@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tasks.description.embeddings import CutCandidate, Cuts
 from tasks.description.scenes.change import SceneChange
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tasks.description.scenes.change import Thumbnails
     from tasks.description.scenes.footage import Footage
 
+# Raised by every change by which other cuts are found in a video, so that they are looked for again.
+FINDER_VERSION = 4
 REACH = 3  # frames on each side that a cut must stand out from, and that a flash may last
 THRESHOLD = 10.0  # of 255
 _LEAST_RATIO = 1.5
@@ -40,23 +42,6 @@ _FIXED_NOTE = "Keyframes come at a fixed distance: only their pictures and the s
 _CONTRAST_NOTE = "The contrast is low ({contrast:.0f} of 255), so that smaller differences count as cuts."
 
 
-class CutCandidate(NamedTuple):
-    """A change between two frames that is a cut if it is strong enough.
-
-    Attributes:
-        pts_ms: Time of the first frame of the new scene.
-        since_ms: Time of the frame before it.
-        difference: Mean absolute difference of the two, of 255.
-        strength: The same, or what remains of it when the two are shifted against each other, if that is less; in a
-            video of low contrast, what it would be at a usual one.
-    """
-
-    pts_ms: int
-    since_ms: int
-    difference: float
-    strength: float
-
-
 class _Seen(NamedTuple):
     """A candidate, and whether enough frames on both sides were seen to tell it from a flash."""
 
@@ -68,25 +53,13 @@ class _Seen(NamedTuple):
         return self.candidate.pts_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cuts:
-    """The candidates of a video whose pixels look like cuts, whatever the threshold.
-
-    Attributes:
-        candidates: In order of time.
-        note: What limits them, in a sentence; empty if nothing does.
-    """
-
-    candidates: tuple[CutCandidate, ...]
-    note: str = ""
-
-    def above(self, threshold: float) -> list[SceneChange]:
-        """Return the cuts whose strength is at least a threshold, of 255."""
-        return [
-            SceneChange(pts_ms=cut.pts_ms, score=round(cut.difference / 255, 4), since_ms=cut.since_ms, kind="cut")
-            for cut in self.candidates
-            if cut.strength >= threshold
-        ]
+def cuts_above(cuts: Cuts, threshold: float) -> list[SceneChange]:
+    """Return the cuts whose strength is at least a threshold, of 255."""
+    return [
+        SceneChange(pts_ms=cut.pts_ms, score=round(cut.difference / 255, 4), since_ms=cut.since_ms, kind="cut")
+        for cut in cuts.candidates or ()
+        if cut.strength >= threshold
+    ]
 
 
 def candidates(packets: VideoIndex, changed: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

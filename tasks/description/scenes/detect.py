@@ -9,25 +9,26 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reelabel.errors import ConfigurationError, VideoError
+from reelabel.errors import ConfigurationError
 from tasks.description.scenes import cuts as cut_finder
 from tasks.description.scenes import ema
-from tasks.description.scenes.change import SceneChange, SceneChanges, SceneMethodError
+from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.description.scenes.ema import detect_ema
 from tasks.description.scenes.merge import join_chunks
 from tasks.description.scenes.published import detect_published
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
+    from tasks.description.embeddings import Cuts
     from tasks.description.scenes.change import EmbeddedChunk
-    from tasks.description.scenes.cuts import Cuts
 
 # The methods, with their thresholds: of 255 for cuts in pixels, 1 minus a cosine for embeddings.
 THRESHOLDS = {"auto": cut_finder.THRESHOLD, "ema": ema.THRESHOLD, "published": ema.THRESHOLD}
@@ -57,7 +58,7 @@ def detect_scenes(
     chunks: Sequence[EmbeddedChunk],
     *,
     threshold: float | None = None,
-    find_cuts: Callable[[], Cuts] | None = None,
+    cuts: Cuts | None = None,
 ) -> SceneChanges:
     """Find the changes of scene of one video.
 
@@ -65,8 +66,7 @@ def detect_scenes(
         method: Name of the method.
         chunks: The embeddings of its frames, chunk by chunk, in order of time.
         threshold: Its threshold; None takes the method's own.
-        find_cuts: Finds the cuts of the video, for `auto`; where it raises a SceneMethodError or VideoError, and
-            without it, the embeddings alone decide.
+        cuts: The cuts of the video, for `auto`; without them, the embeddings alone decide.
 
     Raises:
         ConfigurationError: There is no such method.
@@ -75,16 +75,13 @@ def detect_scenes(
     least = default if threshold is None else threshold
     if method == "published":
         return SceneChanges(changes=tuple(detect_published(chunks, least)), method=method)
-    if method == "ema" or find_cuts is None:
+    note = cuts.note if cuts and method == "auto" else ""
+    if method == "ema" or cuts is None or cuts.candidates is None:
         least = least if method == "ema" else ema.THRESHOLD
-        return SceneChanges(changes=tuple(detect_ema(chunks, least)), method="ema")
-    try:
-        found = find_cuts()
-    except (SceneMethodError, VideoError) as error:
-        return SceneChanges(changes=tuple(detect_ema(chunks)), method="ema", note=error.message)
-    cuts = found.above(least)
-    changes = sorted([*cuts, *find_gradual(cuts, chunks)], key=lambda change: change.pts_ms)
-    return SceneChanges(changes=tuple(changes), method="index and ema", note=found.note)
+        return SceneChanges(changes=tuple(detect_ema(chunks, least)), method="ema", note=note)
+    exact = cut_finder.cuts_above(cuts, least)
+    changes = sorted([*exact, *find_gradual(exact, chunks)], key=lambda change: change.pts_ms)
+    return SceneChanges(changes=tuple(changes), method="index and ema", note=note)
 
 
 def find_gradual(cuts: Sequence[SceneChange], chunks: Sequence[EmbeddedChunk]) -> list[SceneChange]:
@@ -111,11 +108,11 @@ def find_gradual(cuts: Sequence[SceneChange], chunks: Sequence[EmbeddedChunk]) -
 
 def _large_steps(vectors: npt.NDArray[np.float32]) -> list[int]:
     """Return the frames of a shot at which a large step ends; none of a shot that is too short to compare."""
-    steps = 1 - np.einsum("ij,ij->i", vectors[1:], vectors[:-1])
+    steps = (1 - np.einsum("ij,ij->i", vectors[1:], vectors[:-1])).tolist()
     large = []
-    for step in np.flatnonzero(steps >= _LEAST_STEP).tolist():
+    for step in (number for number, each in enumerate(steps) if each >= _LEAST_STEP):
         nearby = [*steps[max(0, step - _NEARBY) : max(0, step - 1)], *steps[step + 2 : step + _NEARBY + 1]]
-        if len(nearby) >= _LEAST_NEARBY and steps[step] >= _LEAST_RATIO * np.median(nearby):
+        if len(nearby) >= _LEAST_NEARBY and steps[step] >= _LEAST_RATIO * median(nearby):
             large.append(step + 1)
     return large
 

@@ -30,13 +30,13 @@ def test_videos_are_described_again_without_a_frame(folder):
     assert again["seconds"] > 0
 
 
-def test_the_towers_are_compared_with_the_flow(folder):
+def test_the_encoder_are_compared_with_the_flow(folder):
     code, found = run("describe", "--videos", "2", "--rounds", "1", "--folder", folder)
 
     assert code in {0, 1}  # whether targets are reached is not tested with two clips
     assert {row["name"] for row in found["rows"]} == {
         "extraction alone",
-        "towers alone",
+        "encoder alone",
         "describe, cold",
         "describe, frames cached",
     }
@@ -47,5 +47,5 @@ def test_a_film_is_described_and_its_processes_are_measured(folder):
     code, [row] = run("film", "--hours", "0.02", "--folder", folder)
 
     assert (code, row["chunks"]) == (0, 8)
-    assert set(row["peak_bytes"]) == {"flow", "decoding", "towers"}
+    assert set(row["peak_bytes"]) == {"flow", "decoding", "encoder"}
     assert min(row["peak_bytes"].values()) > 0

@@ -56,7 +56,7 @@ def test_made_files_are_the_same_whenever_they_are_made():
     made, again = MadeVectors(dimensions=136), MadeVectors(dimensions=136)
     (key,) = made.keys(7, 1)
 
-    assert made.read_stored(key).embeddings.vectors.tolist() == again.file(7).tolist()
+    assert made.read_stored(key)[0].vectors.tolist() == again.file(7).tolist()
     assert np.linalg.norm(made.file(7), axis=1) == pytest.approx(np.ones(FRAMES_PER_FILE), abs=1e-5)
 
 

@@ -10,7 +10,7 @@ from reelabel.index import VideoIndex, VideoInfo
 from reelabel.limits import Limits
 from tasks.description.scenes import cuts
 from tasks.description.scenes.change import SceneMethodError
-from tasks.description.scenes.cuts import THRESHOLD, candidates, early_keyframes, find_cuts, ranges_around
+from tasks.description.scenes.cuts import THRESHOLD, candidates, cuts_above, early_keyframes, find_cuts, ranges_around
 from tasks.description.scenes.footage import Footage
 
 
@@ -28,7 +28,7 @@ class FileRanges:
 
 
 def frames_of(found):
-    return [round(each.pts_ms / 40) for each in found.above(THRESHOLD)]
+    return [round(each.pts_ms / 40) for each in cuts_above(found, THRESHOLD)]
 
 
 @pytest.mark.parametrize("scenecut", ["0", "40"])
@@ -97,13 +97,13 @@ def test_a_video_in_ranges_has_its_cuts(shots, pool):
 def test_a_jump_of_timestamps_keeps_the_cuts(shots, look):
     footage = look(shots(40, 50, suffix=".mkv", gap=60))
 
-    assert [each.pts_ms for each in find_cuts(footage).above(THRESHOLD)] == [1600]
+    assert [each.pts_ms for each in cuts_above(find_cuts(footage), THRESHOLD)] == [1600]
 
 
 def test_a_cut_after_a_picture_that_is_held_is_found(shots, look):
     footage = look(shots(40, 50, suffix=".mkv", gap=40, hold=1000))
 
-    [cut] = find_cuts(footage).above(THRESHOLD)
+    [cut] = cuts_above(find_cuts(footage), THRESHOLD)
 
     assert (cut.since_ms, cut.pts_ms) == (39 * 40, 40 * 40 + 10_000)
 
@@ -218,11 +218,11 @@ def test_pieces_of_any_size_show_the_same_and_no_more_is_held_at_once(shots, loo
     everywhere = find_cuts(footage)
 
     assert max(held) <= at_once + 2 * cuts._AROUND
-    assert everywhere.above(10.0) == whole.above(10.0)
+    assert cuts_above(everywhere, 10.0) == cuts_above(whole, 10.0)
     assert frames_of(everywhere) == [30, 55, 92]
 
 
 def test_a_threshold_is_applied_to_what_a_look_has_shown(shots, look):
     shown = find_cuts(look(shots(60, 40)))
 
-    assert [[round(each.pts_ms / 40) for each in shown.above(least)] for least in (10.0, 250.0)] == [[60], []]
+    assert [[round(each.pts_ms / 40) for each in cuts_above(shown, least)] for least in (10.0, 250.0)] == [[60], []]

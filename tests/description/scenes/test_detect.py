@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from tasks.description.scenes.change import SceneMethodError
-from tasks.description.scenes.cuts import CutCandidate, Cuts
+from tasks.description.embeddings import CutCandidate, Cuts
 from tasks.description.scenes.detect import detect_scenes
 from tests.description.scenes.test_ema import chunks_of, scenes_of, unit
 
@@ -20,7 +19,7 @@ def auto(vectors, *cuts):
     chunks = chunks_of(vectors)
     times = np.concatenate([chunk.pts_ms for chunk in chunks]).tolist()
     shown = Cuts(candidates=tuple(CutCandidate(times[at], times[at] - 40, 50.0, 50.0) for at in cuts))
-    found = detect_scenes("auto", chunks, find_cuts=lambda: shown).changes
+    found = detect_scenes("auto", chunks, cuts=shown).changes
     return [times.index(change.pts_ms) for change in found]
 
 
@@ -82,7 +81,7 @@ def test_a_cut_is_exact_to_the_frame_and_what_only_embeddings_show_is_not():
     chunks = chunks_of(scenes_of([10, 12]))
     cut = CutCandidate(6007, 5967, 50.0, 50.0)
 
-    [found] = detect_scenes("auto", chunks, find_cuts=lambda: Cuts(candidates=(cut,))).changes
+    [found] = detect_scenes("auto", chunks, cuts=Cuts(candidates=(cut,))).changes
     [sampled] = detect_scenes("ema", chunks).changes
 
     assert (found.kind, found.since_ms, found.pts_ms) == ("cut", 5967, 6007)
@@ -90,10 +89,7 @@ def test_a_cut_is_exact_to_the_frame_and_what_only_embeddings_show_is_not():
 
 
 def test_without_cuts_the_embeddings_decide_and_why_is_noted():
-    def fail():
-        raise SceneMethodError("No packets.")
-
-    found = detect_scenes("auto", chunks_of(scenes_of([10, 12])), find_cuts=fail)
+    found = detect_scenes("auto", chunks_of(scenes_of([10, 12])), cuts=Cuts(candidates=None, note="No packets."))
 
     assert (len(found.changes), found.method, found.note) == (1, "ema", "No packets.")
 
@@ -103,4 +99,4 @@ def detect_with(degrees):
 
 
 def detect_vectors(vectors):
-    return detect_scenes("auto", chunks_of(vectors), find_cuts=lambda: Cuts(candidates=()))
+    return detect_scenes("auto", chunks_of(vectors), cuts=Cuts(candidates=()))

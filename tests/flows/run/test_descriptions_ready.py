@@ -2,36 +2,39 @@
 
 from types import SimpleNamespace
 
+from flows.run import descriptions
 from flows.run.descriptions import embedded_banks
 from infra.settings import Settings, StoreSettings
 from tasks.domain import DescribeSpec, ModelIdentity, RunPhase, WallClockProfile
-from tasks.embedding import opened
 from tasks.embedding.bank_file import BankFiles
-from tests.description.colours import ColourTowers
+from tests.description.colours import ColourEncoder
 
 MODEL = ModelIdentity(name="siglip")
 CARD = SimpleNamespace(identity=MODEL)
 
 
-class ClosedTowers(ColourTowers):
-    """Knows the length of a text."""
+class ClosedEncoder(ColourEncoder):
+    texts = 0
 
-    def count_tokens(self, texts):
-        return [1] * len(texts)
+    def embed_texts(self, texts):
+        self.texts += len(texts)
+        return super().embed_texts(texts)
 
     def close(self):
         """Close nothing."""
 
 
-def test_the_start_of_the_towers_for_a_new_bank_is_charged(tmp_path, monkeypatch):
+def test_a_bank_is_embedded_once_in_the_time_of_loading(tmp_path, monkeypatch):
     settings = Settings(home=tmp_path, store=StoreSettings(uri=f"file://{tmp_path}"))
     digest = BankFiles.of(settings.store).keep_texts(["red", "blue"])
-    monkeypatch.setattr(opened, "open_towers", lambda *_: ClosedTowers())
+    encoder = ClosedEncoder()
+    monkeypatch.setattr(descriptions, "open_encoder", lambda *_: encoder)
     spec = DescribeSpec(model=MODEL, tags=digest, captions=digest, scene_threshold=10.0)
-    charged = []
+    embedded = []
     for _ in range(2):
         profile = WallClockProfile()
         with embedded_banks(settings, CARD, spec, {}, profile):
-            charged.append(RunPhase.LOAD in profile.spent_ms)
+            embedded.append(encoder.texts)
+        assert RunPhase.LOAD in profile.spent_ms
 
-    assert charged == [True, False]  # the second time, its vectors are on the store
+    assert embedded == [2, 2]  # then the vectors are on the store

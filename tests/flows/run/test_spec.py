@@ -10,7 +10,7 @@ from infra.settings import ChunkOptions, PromptOptions, SamplingOptions, Setting
 from reelabel.errors import ConfigurationError
 from reelabel_engine.errors import ModelError
 from tasks.domain import ModelIdentity, RunSpec
-from tasks.embedding.identity import TINY_TOWERS
+from tasks.embedding.encoder import TINY_ENCODER
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import TINY_MODEL, read_model_card
 
@@ -319,7 +319,7 @@ def test_a_sampler_by_the_question_says_among_which_frames_it_chooses_and_by_whi
     other = make_spec(card, Settings(), sampled(sampler="relevant", num_frames=4))
     plain = make_spec(card, Settings(describe={"frames_per_chunk": 8}))
 
-    assert relevant.relevance.model == read_model_card(str(TINY_TOWERS)).identity
+    assert relevant.relevance.model == read_model_card(str(TINY_ENCODER)).identity
     assert (relevant.relevance.seconds_per_chunk, relevant.relevance.frames_per_chunk) == (10.0, 8)
     assert len({relevant.spec_id, other.spec_id, plain.spec_id}) == 3
     assert plain.relevance is None

@@ -9,7 +9,7 @@ import sys
 import threading
 from contextlib import contextmanager
 
-_START_S = 400  # on a busy machine, where towers and an engine load
+_START_S = 400  # on a busy machine, where an encoder and an engine load
 
 
 class Served:

@@ -10,8 +10,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
 from flows.serve.app import make_app
-from flows.serve.requests.place import answer_in_place
-from flows.serve.requests.service import open_service
+from flows.serve.requests.handle import handle, open_service
 from flows.serve.server import reserve, serve, url_of
 from infra.settings import ServeSettings, Settings
 from infra.telemetry import start_metrics
@@ -31,7 +30,7 @@ router = APIRouter()
 
 @router.post("/sleep")
 async def sleep(request: Request) -> Slept:
-    return await answer_in_place(request, "sleep", Asked, work)
+    return await handle(request, "sleep", Asked, work)
 
 
 def work(asked, upload):

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from flows.serve.app import make_app
 from flows.serve.engines import open_engines
-from flows.serve.requests.service import open_service
+from flows.serve.requests.handle import open_service
 from infra.processes import free_port
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
@@ -302,7 +302,7 @@ def test_ongoing_requests_start_a_second_decoder_and_encoder_and_both_of_each_an
 
 def calls_of(deployment):
     """By replica, how many questions, or frames, it has answered, as its log says."""
-    answered = {"Decoder": " CALL classify OK ", "Encoder": " CALL embed_frames OK "}[deployment]
+    answered = {"Decoder": " CALL classify OK ", "Encoder": " CALL embed_images OK "}[deployment]
     counts = {}
     for replica in replicas(deployment):
         files = []

@@ -17,20 +17,20 @@ from tasks.domain import RunPhase, Shard
 from tasks.results.read import count_outcomes, read_descriptions, read_failures
 from tasks.results.runs import open_run
 from tasks.results.write import RunKey, ShardWriter
-from tests.description.test_describer import SPEC, describer_of, film, job, towers
+from tests.description.test_describer import SPEC, describer_of, encoder, film, job
 from tests.results.rows import FACTS
 
-__all__ = ["describer_of", "towers"]
+__all__ = ["describer_of", "encoder"]
 SCOPE = Scope(dataset="d", spec_id=SPEC.spec_id)
 
 
 @pytest.fixture
-def context(db, describer_of, towers):
+def context(db, describer_of, encoder):
     key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, model="colours", versions={}, host="h")
     open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS | {"kind": "describe"})
     with ThreadPoolExecutor(3) as workers:
         yield DescriptionContext(
-            describer=describer_of(), towers=towers, writer=ShardWriter(db, key), workers=workers, gpus=lambda: 2
+            describer=describer_of(), encoder=encoder, writer=ShardWriter(db, key), workers=workers, gpus=lambda: 2
         )
 
 
@@ -62,28 +62,28 @@ def test_every_job_ends_as_a_description_or_a_failure(context, db, tmp_path):
     assert context.profile.spent_ms[RunPhase.DATABASE] > 0
 
 
-def test_a_shard_that_is_described_again_reuses_what_is_there(context, db, tmp_path, towers):
+def test_a_shard_that_is_described_again_reuses_what_is_there(context, db, tmp_path, encoder):
     shard = shard_of(tmp_path, a=[("red", 3)], b=[("blue", 2)])
     describe_shard(shard, None, context)
-    embedded = towers.images_embedded
+    embedded = encoder.images_embedded
 
     report = describe_shard(shard, None, context)
 
-    assert towers.images_embedded == embedded
+    assert encoder.images_embedded == embedded
     assert (report.videos_extracted, report.videos_cached) == (0, 2)
     assert read_descriptions(db, SCOPE)["frames_embedded"].to_list() == [0, 0]
 
 
-def test_a_shard_whose_towers_are_lost_writes_nothing_and_may_be_tried_again(context, db, tmp_path, towers):
+def test_a_shard_whose_encoder_are_lost_writes_nothing_and_may_be_tried_again(context, db, tmp_path, encoder):
     shard = shard_of(tmp_path, a=[("red", 3)])
-    towers.is_dead = True
+    encoder.is_dead = True
 
     with pytest.raises(EngineLostError) as raised:
         describe_shard(shard, None, context)
 
     assert isinstance(raised.value, TransientError)
     assert count_outcomes(db, SCOPE) == (0, 0)
-    towers.is_dead = False
+    encoder.is_dead = False
     assert describe_shard(shard, None, context).labels == 1
 
 

@@ -14,7 +14,7 @@ from infra.errors import LeaseLostError
 from reelabel.errors import StoreUnavailableError
 from tasks.domain import Shard
 from tasks.plans.lease import Lease
-from tests.description.test_describer import describer_of, film, job, towers  # noqa: F401 - fixtures
+from tests.description.test_describer import describer_of, encoder, film, job  # noqa: F401 - fixtures
 
 
 class Writer:
@@ -32,9 +32,9 @@ class Writer:
 
 
 @pytest.fixture
-def context(describer_of, towers):  # noqa: F811
+def context(describer_of, encoder):  # noqa: F811
     with ThreadPoolExecutor(2) as workers:
-        yield DescriptionContext(describer=describer_of(), towers=towers, writer=Writer(), workers=workers)
+        yield DescriptionContext(describer=describer_of(), encoder=encoder, writer=Writer(), workers=workers)
 
 
 @pytest.fixture
@@ -58,13 +58,13 @@ def group(tmp_path):
     return tuple(map(leased, range(3)))
 
 
-def test_every_job_ends_as_a_description_or_a_failure_and_embeddings_are_shared(group, context, towers):  # noqa: F811
-    reports = describe_shards.fn("all", group, context)
+def test_every_job_ends_as_a_description_or_a_failure_and_embeddings_are_shared(group, context, encoder):  # noqa: F811
+    describe_shards.fn(group.name, group, context)
 
     codes = ["video_unreadable", "video_missing"]
     assert context.writer.written == [(10, 1, codes, 0), (11, 1, codes, 1), (12, 1, codes, 1)]
-    assert [each.labels for each in reports] == [1, 1, 1]
-    assert towers.images_embedded == 4
+    assert [each.labels for each in group.ended.values()] == [1, 1, 1]
+    assert encoder.images_embedded == 4
 
 
 @pytest.mark.usefixtures("at_once")

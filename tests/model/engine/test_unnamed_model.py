@@ -4,7 +4,7 @@ import pytest
 
 from infra.settings import Settings
 from reelabel.errors import ConfigurationError
-from tasks.embedding.backend import towers_card
+from tasks.embedding.encoder import read_encoder_card
 from tasks.model.engine.vllm_backend import VLLM
 
 UNNAMED = {"model": {"name": None}, "describe": {"model": None}}
@@ -38,7 +38,7 @@ def test_a_model_that_is_not_named_is_refused_with_one_that_fits_the_gpu(tmp_pat
 
 def test_an_image_text_model_that_is_not_named_is_refused():
     with pytest.raises(ConfigurationError, match=r"No image-text model is named; .*`export REELABEL_DESCRIBE_MODEL="):
-        towers_card(Settings(**UNNAMED))
+        read_encoder_card(Settings(**UNNAMED))
 
 
 def test_doctor_says_that_no_model_is_named():

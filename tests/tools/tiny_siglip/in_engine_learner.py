@@ -1,4 +1,4 @@
-"""Training reaches both towers, is the same for the same seed, and serves what it trains."""
+"""Training reaches both encoders, is the same for the same seed, and serves what it trains."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_pictures_are_normalised_as_by_the_shipped_processor(learner):
         assert torch.allclose(learner.embed_pictures(images), direct, atol=1e-5)
 
 
-def test_the_loss_reaches_both_towers_the_scale_and_the_bias(learner):
+def test_the_loss_reaches_both_encoder_the_scale_and_the_bias(learner):
     model = learner.model
     parts = [
         model.vision_model.embeddings.patch_embedding.weight,

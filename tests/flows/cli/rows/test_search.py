@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -15,13 +16,13 @@ from reelabel.frames.fetch import stat_video
 from reelabel.seal import Seal
 from tasks.database.tables import DESCRIPTION, RUN, RUN_SPEC, SPEC
 from tasks.demo.clips import make_demo
-from tasks.description.pooling import EmbeddedBank
 from tasks.domain import DescribeSpec
-from tasks.embedding.backend import towers_backend
 from tasks.embedding.bank_file import BankFiles
-from tasks.embedding.identity import TINY_TOWERS
+from tasks.embedding.encoder import TINY_ENCODER
+from tasks.model.identity import read_model_card
 from tests.clips import make_clip
 from tests.command_line import reelabel, reelabel_process
+from tests.description.colours import INFO
 from tests.flows.runs import environment_of
 from tests.search.conftest import World
 
@@ -34,7 +35,7 @@ RED, BLUE = np.eye(SIZE)[:2]
 
 @pytest.fixture(scope="module")
 def model():
-    return towers_backend().card(str(TINY_TOWERS)).identity
+    return read_model_card(str(TINY_ENCODER)).identity
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def keep_texts(world):
     """Keep the vectors of two texts, so that no model is loaded."""
     kept = BankFiles(objects=world.objects, root_uri=world.root, seal=world.seal)
     for name, vector in (("red", RED), ("blue", BLUE)):
-        kept.keep_vectors(EmbeddedBank(texts=(name,), vectors=vector[None].astype(np.float32)), world.model)
+        kept.save_vectors([name], vector[None].astype(np.float32), replace(INFO, dimensions=SIZE), world.model)
 
 
 def found(done):

@@ -9,7 +9,7 @@ import uvicorn
 from flows.serve.app import make_app
 from flows.serve.live.page import OPEN_PATHS, page_router
 from flows.serve.live.socket import live_router, open_sessions
-from flows.serve.requests.service import open_service
+from flows.serve.requests.handle import open_service
 from infra.settings import Settings
 from reelabel.pool.decode_pool import DecodePool
 from tests.live.scripted_model import INFO, ScriptedModel

@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from flows.serve.app import make_app
 from flows.serve.live.socket import live_router, open_sessions
-from flows.serve.requests.service import open_service
+from flows.serve.requests.handle import open_service
 from flows.serve.server import _Server
 from infra.settings import LiveSettings, ServerSettings, ServeSettings, Settings
 from reelabel.pool.decode_pool import DecodePool

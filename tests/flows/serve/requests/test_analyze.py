@@ -1,4 +1,4 @@
-"""Descriptions over HTTP, with real frames and towers that know colours."""
+"""Descriptions over HTTP, with real frames and an encoder that knows colours."""
 
 import json
 import os
@@ -15,31 +15,28 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from flows.serve.app import make_app
-from flows.serve.requests import admission, analyze
-from flows.serve.requests.analyzer import Analyzer
-from flows.serve.requests.service import open_service
+from flows.serve.requests import analyze, handle
+from flows.serve.requests.analyze import Analyzer
+from flows.serve.requests.handle import open_service
 from infra.errors import EngineLostError
 from infra.settings import ExtractSettings, ServeSettings, Settings, StoreSettings
 from tasks.frame_cache.pool import decode_pool
-from tests.description.colours import ColourTowers
+from tests.description.colours import ColourEncoder
 from tests.description.test_describer import film
 from tests.wait import until
 
 
-class Towers(ColourTowers):
+class Encoder(ColourEncoder):
     def start(self):
         pass
 
     def close(self):
         pass
 
-    def count_tokens(self, texts):
-        return [1 for _ in texts]
-
 
 @pytest.fixture(scope="module")
-def towers():
-    return Towers()
+def encoder():
+    return Encoder()
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +48,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def app(folder, towers):
+def app(folder, encoder):
     bank = str(folder / "colours.txt")
     settings = Settings(
         home=folder,
@@ -64,7 +61,7 @@ def app(folder, towers):
         roots = {"extract": ExtractSettings(processes=1, allow_roots=(folder, service.uploads.folder.resolve()))}
         settings = settings.model_copy(update=roots)
         pool = stack.enter_context(decode_pool(settings, processes=1))
-        analyzer = stack.enter_context(Analyzer(settings, pool=pool, towers=towers))
+        analyzer = stack.enter_context(Analyzer(settings, pool=pool, encoder=encoder))
         analyzer.wait_ready()
         yield make_app(service, [analyze.analyze_router(partial(analyze.answer, analyzer))])
 
@@ -152,8 +149,8 @@ def test_a_video_that_could_not_be_read_is_tried_again(client, folder):
     assert [answer.status_code for answer in answers] == [422, 200], [answer.text for answer in answers]
 
 
-def test_lost_towers_are_worth_another_try(client, asked, towers):
-    with patch.object(towers, "embed_frames", side_effect=EngineLostError("The towers have died.")):
+def test_lost_encoder_are_worth_another_try(client, asked, encoder):
+    with patch.object(encoder, "embed_images", side_effect=EngineLostError("The encoder has died.")):
         answer = client.post("/v1/analyze", json=asked | {"num_frames": 3})
 
     assert (answer.status_code, answer.json()["code"]) == (503, "engine_lost")
@@ -175,27 +172,27 @@ def on_a_port(app):
 
 
 @pytest.mark.system
-def test_the_description_of_a_long_film_ends_with_its_client_and_counts_as_cancelled(app, folder, towers):
-    seconds, before = 3600, towers.images_embedded
+def test_the_description_of_a_long_film_ends_with_its_client_and_counts_as_cancelled(app, folder, encoder):
+    seconds, before = 3600, encoder.images_embedded
     film(folder / "long.mp4", ("red", seconds / 2), ("blue", seconds / 2))
     body = json.dumps({"video_uri": str(folder / "long.mp4")}).encode()
     head = "POST /v1/analyze HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json"
 
     with (
-        patch.object(admission, "request_ends", wraps=admission.request_ends) as ended,
+        patch.object(handle, "count_request", wraps=handle.count_request) as ended,
         on_a_port(app) as port,
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as others,
     ):
         with socket.create_connection(("127.0.0.1", port)) as leaving:
             leaving.sendall(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-            until(lambda: towers.images_embedded > before)
+            until(lambda: encoder.images_embedded > before)
         began_s = time.monotonic()
         until(lambda: not others.get("/health").json()["requests"])
-        took_s, embedded = time.monotonic() - began_s, towers.images_embedded
+        took_s, embedded = time.monotonic() - began_s, encoder.images_embedded
         short = others.post("/v1/analyze", json={"video_uri": str(folder / "film.mp4"), "num_frames": 5})
 
     assert took_s < 5
     assert embedded - before < seconds  # of two a second
     assert short.status_code == 200
-    assert towers.images_embedded - embedded <= short.json()["frames_used"]
+    assert encoder.images_embedded - embedded <= short.json()["frames_used"]
     assert [call.args[:2] for call in ended.call_args_list] == [("analyze", "cancelled"), ("analyze", "answered")]

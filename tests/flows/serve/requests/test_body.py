@@ -9,8 +9,7 @@ from fastapi.testclient import TestClient
 from pydantic import BaseModel, ConfigDict
 
 from flows.serve.refusals import explain_errors
-from flows.serve.requests.body import read_body
-from flows.serve.requests.uploads import Uploads
+from flows.serve.requests.body import Uploads, read_body
 
 MOST = 1000
 

@@ -14,9 +14,10 @@ from fastapi.testclient import TestClient
 
 from flows.serve.app import make_app
 from flows.serve.requests import classify
-from flows.serve.requests.classifier import Classifier
-from flows.serve.requests.service import open_service
-from infra.settings import ExtractSettings, ServerSettings, ServeSettings, Settings, StoreSettings
+from flows.serve.requests.classify import Classifier
+from flows.serve.requests.handle import open_service
+from infra.settings import ServerSettings, ServeSettings, Settings, StoreSettings
+from infra.settings.sections import ExtractSettings
 from reelabel.errors import StoreUnavailableError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.text import printable

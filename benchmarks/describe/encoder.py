@@ -1,4 +1,4 @@
-"""What keeps the towers waiting: the flow `describe`, cold and with cached frames, beside the towers alone."""
+"""What keeps the encoder waiting: the flow `describe`, cold and with cached frames, beside the encoder alone."""
 
 from __future__ import annotations
 
@@ -29,10 +29,8 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import DESCRIPTION, RUN
 from tasks.domain import DescribeSpec, Job, RunPhase
 from tasks.embedding.batches import EmbeddedFrames
-from tasks.embedding.embedding_file import EmbeddingCache
-from tasks.embedding.opened import open_towers
-from tasks.embedding.pack_file import PackFiles
-from tasks.embedding.process import TowersProcess
+from tasks.embedding.encoder import EncoderProcess, open_encoder
+from tasks.embedding.vector_file import VectorCache
 from tasks.embedding.video import VideoEmbedder, frame_pixels
 from tasks.frame_cache.pool import decode_pool, open_extractor
 
@@ -44,8 +42,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
-    from reelabel_engine.protocol import TowersInfo
-    from tasks.embedding.backend import EmbeddingBackend
+    from reelabel_engine.protocol import EncoderInfo
+    from tasks.embedding.encoder import Encoder
 
 _SIDE_PX = 240
 _REQUESTS = 2
@@ -53,13 +51,13 @@ _UNMEASURED = {RunPhase.SETUP, RunPhase.LOAD, RunPhase.UNLOAD, RunPhase.AUDIT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TowersRow:
+class EncoderRow:
     """One contender.
 
     Attributes:
         frames: Frames embedded in a pass.
         seconds: Of each pass.
-        answering: Share of a flow's time in which the towers worked; None for the others.
+        answering: Share of a flow's time in which the encoder worked; None for the others.
     """
 
     name: str
@@ -73,17 +71,17 @@ class TowersRow:
         return self.frames / median(self.seconds)
 
 
-def measure_towers(
+def measure_encoder(
     count: int, *, rounds: int, settings: Settings, folder: Path, cores: Cores, on_progress: Callable[[str], None]
-) -> list[TowersRow]:
-    """Measure the towers alone, extraction alone, and the flow: cold, and with the frames of another model's run.
+) -> list[EncoderRow]:
+    """Measure the encoder alone, extraction alone, and the flow: cold, and with the frames of another model's run.
 
     Args:
         count: Clips, of 30 to 45 s.
         rounds: Passes of each.
         settings: With the services' addresses.
         folder: Folder that keeps clips and models.
-        cores: Those of the towers, and those of everything else.
+        cores: Those of the encoder, and those of everything else.
         on_progress: Called with a description of each step.
     """
     models = [str(make_model(folder, seed=seed).resolve()) for seed in (0, 1)]
@@ -97,14 +95,14 @@ def measure_towers(
             on_progress("extraction alone")
             frames, seconds = _extract(clips, _with_store(own, f"{own.store.uri}/extraction"), models[0])
             passes.setdefault("extraction alone", []).append((seconds, None))
-            on_progress("towers alone")
-            passes.setdefault("towers alone", []).append((_embed(frames, own, models[0], cores), None))
+            on_progress("encoder alone")
+            passes.setdefault("encoder alone", []).append((_embed(frames, own, models[0], cores), None))
             for name, model in zip(("describe, cold", "describe, frames cached"), models, strict=True):
                 on_progress(name)
                 passes.setdefault(name, []).append(_describe(manifest, own, model, cores, dataset=f"{name} {number}"))
     total = sum(map(len, frames))
     return [
-        TowersRow(
+        EncoderRow(
             name=name,
             frames=total,
             seconds=tuple(seconds for seconds, _ in each),
@@ -138,12 +136,12 @@ def _spec(settings: Settings, model: str) -> tuple[Any, DescribeSpec]:
 
 
 @contextmanager
-def _bound(towers: EmbeddingBackend, cores: Cores) -> Iterator[EmbeddingBackend]:
-    assert isinstance(towers, TowersProcess)
-    with towers:
-        assert towers.pid is not None
-        with engine_binding(towers.pid, cores):
-            yield towers
+def _bound(encoder: Encoder, cores: Cores) -> Iterator[EncoderProcess]:
+    assert isinstance(encoder, EncoderProcess)
+    with encoder:
+        assert encoder.pid is not None
+        with engine_binding(encoder.pid, cores):
+            yield encoder
 
 
 class _Instant:
@@ -162,10 +160,10 @@ class _Instant:
 
 
 def _extract(clips: Sequence[Path], settings: Settings, model: str) -> tuple[list[npt.NDArray[np.uint8]], float]:
-    """Do all that comes before and after the towers for a video's embeddings; return the frames, and seconds."""
+    """Do all that comes before and after the encoder for a video's embeddings; return the frames, and seconds."""
     card, spec = _spec(settings, model)
-    with open_towers(settings, card) as towers:
-        info: TowersInfo = towers.wait_ready()
+    with open_encoder(settings, card) as encoder:
+        info: EncoderInfo = encoder.info()
     processes = settings.extract.processes or len(Cores.split().host) or 1
     instant, objects = _Instant(info.dimensions), ObjectStore(settings.store)
     assert settings.store.uri is not None
@@ -174,8 +172,7 @@ def _extract(clips: Sequence[Path], settings: Settings, model: str) -> tuple[lis
         embedder = VideoEmbedder(
             extractor=extractor,
             reader=extractor,
-            cache=EmbeddingCache.of(settings.store, objects),
-            packs=PackFiles.of(settings.store, objects),
+            cache=VectorCache.of(settings.store, objects),
             frames=instant,  # type: ignore[arg-type]
             spec=spec,
             info=info,
@@ -189,11 +186,11 @@ def _extract(clips: Sequence[Path], settings: Settings, model: str) -> tuple[lis
 
 
 def _embed(frames: Sequence[npt.NDArray[np.uint8]], settings: Settings, model: str, cores: Cores) -> float:
-    """Embed frames by the towers alone, with the next request always waiting; return seconds."""
+    """Embed frames by the encoder alone, with the next request always waiting; return seconds."""
     card, _ = _spec(settings, model)
-    with _bound(open_towers(settings, card), cores) as towers:
-        towers.wait_ready()
-        towers.embed_frames([frames[0][:16]])
+    with _bound(open_encoder(settings, card), cores) as encoder:
+        encoder.info()
+        encoder.embed_images([frames[0][:16]])
         left, lock = list(frames), threading.Lock()
 
         def work(_: int) -> None:
@@ -202,7 +199,7 @@ def _embed(frames: Sequence[npt.NDArray[np.uint8]], settings: Settings, model: s
                     group = [left.pop() for _ in range(min(2, len(left)))]
                 if not group:
                     return
-                towers.embed_frames(group)
+                encoder.embed_images(group)
 
         began_s = time.perf_counter()
         with ThreadPoolExecutor(_REQUESTS) as threads:
@@ -213,9 +210,9 @@ def _embed(frames: Sequence[npt.NDArray[np.uint8]], settings: Settings, model: s
 def _describe(
     manifest: str, settings: Settings, model: str, cores: Cores, *, dataset: str
 ) -> tuple[float, float | None]:
-    """Run the flow; return seconds from the loaded towers to the last row, and the towers' share of them."""
+    """Run the flow; return seconds from the loaded encoder to the last row, and the encoder's share of them."""
     parameters = {"manifest": manifest, "dataset": dataset, "options": {"model": model}}
-    with variables(export(settings)), _towers_bound(cores):
+    with variables(export(settings)), _encoder_bound(cores):
         run_id = run_here(describe, parameters)
     return _timing(settings, run_id)
 
@@ -231,18 +228,18 @@ def _timing(settings: Settings, run_id: UUID) -> tuple[float, float]:
 
 
 @contextmanager
-def _towers_bound(cores: Cores) -> Iterator[None]:
-    """Keep the towers that a flow starts on their cores."""
-    begin, bindings = TowersProcess._begin, ExitStack()  # noqa: SLF001 - wherever the flow starts them
+def _encoder_bound(cores: Cores) -> Iterator[None]:
+    """Keep the encoder that a flow starts on its cores."""
+    begin, bindings = EncoderProcess._begin, ExitStack()  # noqa: SLF001 - wherever the flow starts them
 
-    def bound(self: TowersProcess) -> Any:  # noqa: ANN401
+    def bound(self: EncoderProcess) -> Any:  # noqa: ANN401
         life = begin(self)
         bindings.enter_context(engine_binding(life.process.pid, cores))
         return life
 
-    TowersProcess._begin = bound  # type: ignore[method-assign]  # noqa: SLF001
+    EncoderProcess._begin = bound  # type: ignore[method-assign]  # noqa: SLF001
     try:
         with bindings:
             yield
     finally:
-        TowersProcess._begin = begin  # type: ignore[method-assign]  # noqa: SLF001
+        EncoderProcess._begin = begin  # type: ignore[method-assign]  # noqa: SLF001

@@ -8,10 +8,9 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from reelabel_engine.errors import ModelError
-from reelabel_engine.protocol import TowersConfig
-from tasks.embedding.bank_file import towers_versions
-from tasks.embedding.process import TowersProcess
-from tasks.embedding.transformers_backend import TRANSFORMERS
+from reelabel_engine.protocol import EncoderConfig
+from tasks.embedding.bank_file import encoder_versions
+from tasks.embedding.encoder import EncoderProcess
 
 WORDS = ["<pad>", "<eos>", "a", "red", "blue", "square", "circle", "on", "the", "grass", "<bos>"]
 TEXTS = ["a red square", "the blue circle on the grass", "grass"]
@@ -74,15 +73,15 @@ def model(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def towers(model, tmp_path_factory):
-    log = tmp_path_factory.mktemp("log") / "towers.log"
-    config = TowersConfig(model=str(model[0]), batch_frames=5)
-    with TowersProcess(config, log_path=log, start_timeout_s=300) as towers:
-        yield towers
+def encoder(model, tmp_path_factory):
+    log = tmp_path_factory.mktemp("log") / "encoder.log"
+    config = EncoderConfig(model=str(model[0]), batch_frames=5)
+    with EncoderProcess(config, log_path=log, start_timeout_s=300) as encoder:
+        yield encoder
 
 
-def open_towers(folder):
-    return TowersProcess(TowersConfig(model=str(folder)), log_path=folder / "towers.log", start_timeout_s=300)
+def open_encoder(folder):
+    return EncoderProcess(EncoderConfig(model=str(folder)), log_path=folder / "encoder.log", start_timeout_s=300)
 
 
 def cosines(found, expected):
@@ -91,13 +90,13 @@ def cosines(found, expected):
     return (found * expected).sum(axis=1)
 
 
-def test_vectors_of_frames_are_those_of_transformers(model, towers):
+def test_vectors_of_frames_are_those_of_transformers(model, encoder):
     _, direct, processor = model
     rng = np.random.default_rng(0)
     # Of the model's size, and larger; smooth, as pictures are.
     videos = [rng.integers(0, 256, (3, 28, 28, 3), np.uint8), smooth(rng, 6, 61, 61), smooth(rng, 2, 28, 28)]
 
-    found = towers.embed_frames(videos)
+    found = encoder.embed_images(videos)
 
     inputs = processor(images=[frame for video in videos for frame in video], return_tensors="pt")
     with torch.no_grad():
@@ -111,16 +110,16 @@ def smooth(rng, count, height, width):
     return large.permute(0, 2, 3, 1).to(torch.uint8).numpy()
 
 
-def test_large_frames_are_resized_a_few_at_a_time_and_give_the_same_vectors(towers):
+def test_large_frames_are_resized_a_few_at_a_time_and_give_the_same_vectors(encoder):
     frames = smooth(np.random.default_rng(2), 13, 1080, 1920)
 
-    apart = [towers.embed_frames([frame[None]]) for frame in frames[[0, 12]]]
+    apart = [encoder.embed_images([frame[None]]) for frame in frames[[0, 12]]]
 
-    assert towers.embed_frames([frames])[[0, 12]] == pytest.approx(np.concatenate(apart), abs=1e-5)
+    assert encoder.embed_images([frames])[[0, 12]] == pytest.approx(np.concatenate(apart), abs=1e-5)
 
 
 @pytest.mark.parametrize("size_px", [(40, 70), (70, 40), (28, 200), (61, 60)], ids=str)
-def test_frames_that_are_not_square_are_prepared_by_the_models_own_processor(model, towers, size_px):
+def test_frames_that_are_not_square_are_prepared_by_the_models_own_processor(model, encoder, size_px):
     """Squeezed for SigLIP, cut for CLIP, and with their aspect kept for SigLIP 2 with NaFlex."""
     folder, direct, _ = model
     processor = transformers.AutoImageProcessor.from_pretrained(folder)
@@ -129,65 +128,58 @@ def test_frames_that_are_not_square_are_prepared_by_the_models_own_processor(mod
         inputs = processor(images=[Image.fromarray(frame) for frame in frames], return_tensors="pt")
         expected = direct.get_image_features(**inputs).pooler_output
 
-    assert cosines(towers.embed_frames([frames]), expected).min() >= 0.999
+    assert cosines(encoder.embed_images([frames]), expected).min() >= 0.999
 
 
-def test_vectors_of_texts_are_those_of_transformers_in_lower_case_and_without_a_mask(model, towers):
+def test_vectors_of_texts_are_those_of_transformers_in_lower_case_and_without_a_mask(model, encoder):
     folder, direct, _ = model
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     ids = tokenizer(TEXTS, padding="max_length", max_length=16, return_tensors="pt")["input_ids"]
     with torch.no_grad():
         expected = direct.get_text_features(input_ids=ids).pooler_output
 
-    assert cosines(towers.embed_texts([text.upper() for text in TEXTS]), expected).min() >= 0.9999
+    assert cosines(encoder.embed_texts([text.upper() for text in TEXTS]).vectors, expected).min() >= 0.9999
 
 
-def test_tokens_are_counted_and_the_limit_is_told(towers):
-    assert towers.count_tokens([*TEXTS, "a " * 40]) == [4, 7, 2, 41]
-    assert towers.wait_ready().max_tokens == 16
+def test_tokens_are_counted_and_the_limit_is_told(encoder):
+    assert encoder.embed_texts([*TEXTS, "a " * 40]).tokens == (4, 7, 2, 41)
+    assert encoder.info().max_tokens == 16
 
 
-def test_versions_are_those_that_are_known_before_the_model_is_loaded(towers):
-    assert towers.wait_ready().versions == towers_versions(None)
+def test_versions_are_those_that_are_known_before_the_model_is_loaded(encoder):
+    assert encoder.info().versions == encoder_versions(None)
 
 
-def test_scale_and_bias_are_the_models(model, towers):
-    info, (_, direct, _) = towers.wait_ready(), model
+def test_scale_and_bias_are_the_models(model, encoder):
+    info, (_, direct, _) = encoder.info(), model
 
     assert info.scale == pytest.approx(direct.logit_scale.exp().item())
     assert info.bias == (direct.logit_bias.item() if hasattr(direct, "logit_bias") else None)
     assert (info.size_px, info.dtype, info.dimensions) == (28, "float32", 24 if info.bias is None else 32)
 
 
-def test_a_model_without_a_text_tower_is_refused(tmp_path):
+def test_a_model_without_a_text_encoder_is_refused(tmp_path):
     vision = transformers.SiglipVisionConfig(**TOWER, image_size=28, patch_size=14)
     transformers.SiglipVisionModel(vision).save_pretrained(tmp_path)
 
-    with open_towers(tmp_path) as towers, pytest.raises(ModelError, match="has no text tower"):
-        towers.wait_ready()
+    with open_encoder(tmp_path) as encoder, pytest.raises(ModelError, match="has no text encoder"):
+        encoder.info()
 
 
 def test_a_model_of_another_kind_is_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
 
-    with open_towers(tmp_path) as towers, pytest.raises(ModelError, match="type bert; the types that are known are"):
-        towers.wait_ready()
+    with open_encoder(tmp_path) as encoder, pytest.raises(ModelError, match="type bert; the types that are known are"):
+        encoder.info()
 
 
-def test_a_processor_that_does_not_fit_the_image_tower_is_refused(tmp_path):
+def test_a_processor_that_does_not_fit_the_image_encoder_is_refused(tmp_path):
     model, _ = siglip()
     for part in (model, transformers.SiglipImageProcessor(size={"height": 42, "width": 42}), make_tokenizer()):
         part.save_pretrained(tmp_path)
 
-    with open_towers(tmp_path) as towers, pytest.raises(ModelError, match="does not fit its image tower"):
-        towers.wait_ready()
-
-
-def test_a_checkpoint_of_openclip_is_refused_by_name(tmp_path):
-    (tmp_path / "open_clip_config.json").write_text("{}")
-
-    with pytest.raises(ModelError, match=f"{tmp_path} is a checkpoint of OpenCLIP"):
-        TRANSFORMERS.card(str(tmp_path))
+    with open_encoder(tmp_path) as encoder, pytest.raises(ModelError, match="does not fit its image encoder"):
+        encoder.info()
 
 
 def test_weights_that_would_be_unpickled_are_refused(tmp_path):
@@ -196,5 +188,5 @@ def test_weights_that_would_be_unpickled_are_refused(tmp_path):
         part.save_pretrained(tmp_path)
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
 
-    with open_towers(tmp_path) as towers, pytest.raises(ModelError, match="safetensors"):
-        towers.wait_ready()
+    with open_encoder(tmp_path) as encoder, pytest.raises(ModelError, match="safetensors"):
+        encoder.info()

@@ -9,13 +9,12 @@ import pytest
 
 from reelabel.segment import WHOLE
 from reelabel.sources.object_store import ObjectStore
-from tasks.description import scene_file
-from tasks.description.describer import NOTHING_KEPT
-from tasks.description.embeddings import Embeddings
-from tasks.description.scenes.change import SceneChange, SceneChanges
+from tasks.description import describer as describer_module
+from tasks.description.embeddings import CutCandidate, Cuts, Embeddings
+from tasks.embedding import vector_file
 from tasks.embedding.video import identity_of
 from tests.description.colours import INFO
-from tests.description.test_describer import SPEC, describer_of, film, job, towers  # noqa: F401 - fixtures
+from tests.description.test_describer import SPEC, describer_of, encoder, film, job  # noqa: F401 - fixtures
 
 VIDEOS = 9
 ROWS = {"red": (1, 0, 0), "green": (0, 1, 0), "blue": (0, 0, 1)}
@@ -32,12 +31,10 @@ def shard(describer_of, tmp_path):  # noqa: F811
         colours = [list(ROWS)[number % 3], list(ROWS)[(number + 1) % 3]]
         vectors = np.array([ROWS[colour] for colour in colours for _ in range(4)], np.float32)
         pts_ms = np.arange(8, dtype=np.int64) * 500 + 250
-        identity = identity_of(stat(path), WHOLE, spec=SPEC, towers=INFO)
+        identity = identity_of(stat(path), WHOLE, spec=SPEC, encoder=INFO)
         describer.embedder.cache.write(identity, Embeddings(vectors=vectors, pts_ms=pts_ms, duration_s=4.0))
-        cut = SceneChange(pts_ms=2000, score=30.0, since_ms=1900)
-        describer.scene_files.write(
-            SceneChanges(changes=(cut,), method="index"), identity.key, method="auto", threshold=10.0
-        )
+        cut = CutCandidate(pts_ms=2000, since_ms=1900, difference=30.0, strength=30.0)
+        describer.cuts.write(Cuts(candidates=(cut,)), stat(path), WHOLE)
     return jobs
 
 
@@ -57,14 +54,14 @@ def reads(monkeypatch):
 
 
 def describe(describer, jobs):
-    known = versions(jobs)
-    kept = describer.read_kept(jobs, known)
+    known, cache = versions(jobs), describer.embedder.cache
+    shard = cache.read_shard(describer.embedder.shard_key(jobs))
     described = [
-        describer.describe_kept(each, 0, known[each.video_uri], kept)
-        or describer.describe(each, 0, known[each.video_uri], kept)
+        describer.describe_stored(each, 0, known[each.video_uri], shard)
+        or describer.describe(each, 0, known[each.video_uri], shard)
         for each in jobs
     ]
-    describer.write_kept(kept)
+    cache.write_shard(shard)
     return described
 
 
@@ -77,7 +74,7 @@ def said(described):
 
 
 def test_a_described_shard_is_described_again_from_one_file(describer_of, shard, reads):  # noqa: F811
-    alone = [describer_of().describe(each, 0, stat(each.video_uri), NOTHING_KEPT) for each in shard]
+    alone = [describer_of().describe(each, 0, stat(each.video_uri)) for each in shard]
     first = describe(describer_of(), shard)
     reads.clear()
 
@@ -90,77 +87,69 @@ def test_a_described_shard_is_described_again_from_one_file(describer_of, shard,
     assert said(describe(describer_of(), shard[::-1])) == said(alone)[::-1]
 
 
-def test_a_video_that_has_changed_is_read_alone_and_the_next_run_has_it(describer_of, shard, towers, reads, tmp_path):  # noqa: F811
+def test_a_video_that_has_changed_is_read_alone_and_the_next_run_has_it(describer_of, shard, encoder, reads, tmp_path):  # noqa: F811
     before = describe(describer_of(), shard)
     time.sleep(0.01)  # another time of modification
     film(tmp_path / "4.mp4", ("green", 4))
 
-    kept = describer_of().read_kept(shard, versions(shard))
-    found = [describer_of().describe_kept(each, 0, stat(each.video_uri), kept) for each in shard]
+    describer = describer_of()
+    stored = describer.embedder.cache.read_shard(describer.embedder.shard_key(shard))
+    found = [describer.describe_stored(each, 0, stat(each.video_uri), stored) for each in shard]
     assert [each is not None for each in found] == [number != 4 for number in range(VIDEOS)]
     changed = describe(describer_of(), shard)
 
     assert [each.was_cached for each in changed] == [number != 4 for number in range(VIDEOS)]
     assert changed[4].description.tags[0].text == "green"
-    assert towers.images_embedded == changed[4].cost.frames_embedded == 8
+    assert encoder.images_embedded == changed[4].cost.frames_embedded == 8
     assert said(changed[:4] + changed[5:]) == said(before[:4] + before[5:])
     reads.clear()
     assert said(describe(describer_of(), shard)) == said(changed)
-    assert (len(reads), towers.images_embedded) == (1, 8)
+    assert (len(reads), encoder.images_embedded) == (1, 8)
 
 
-def test_changes_that_an_earlier_version_has_found_are_looked_for_again(describer_of, shard, towers, monkeypatch):  # noqa: F811
+def test_changes_that_an_earlier_version_has_found_are_looked_for_again(describer_of, shard, encoder, monkeypatch):  # noqa: F811
     before = describe(describer_of(), shard)
-    monkeypatch.setattr(scene_file, "_FINDER_VERSION", scene_file.finder_version() + 1)
+    for module in (describer_module, vector_file):
+        monkeypatch.setattr(module, "FINDER_VERSION", module.FINDER_VERSION + 1)
 
     after = describe(describer_of(), shard)
 
-    assert {each.changes.method for each in before} == {"index"}
+    assert {each.changes.method for each in before} == {"index and ema"}
     assert {each.changes.method for each in after} == {"ema"}  # these files are no videos
     assert said(describe(describer_of(), shard)) == said(after)
-    assert towers.images_embedded == 0
+    assert encoder.images_embedded == 0
 
 
-def test_a_shard_of_few_videos_has_no_files_of_its_own(describer_of, shard):  # noqa: F811
-    assert describer_of().read_kept(shard[:7], versions(shard)) == NOTHING_KEPT
+def test_a_shard_of_few_videos_has_no_file_of_its_own(describer_of, shard):  # noqa: F811
+    assert describer_of().embedder.shard_key(shard[:7]) is None
 
 
-def test_another_method_reads_the_pack_of_embeddings_and_no_video(describer_of, shard, towers, reads):  # noqa: F811
+def test_another_method_reads_the_same_file_and_no_video(describer_of, shard, encoder, reads):  # noqa: F811
     describe(describer_of(), shard)
     reads.clear()
 
     changed = describe(describer_of(SPEC.model_copy(update={"scene_method": "ema", "scene_threshold": 0.3})), shard)
 
-    assert len(reads) == 2
+    assert len(reads) == 1
     assert [len(each.changes.changes) for each in changed] == [1] * VIDEOS
-    assert towers.images_embedded == 0
+    assert encoder.images_embedded == 0
 
 
-@pytest.mark.parametrize("spoiled", ["altered", "cut", "of other videos", "contradictory"])
-def test_outlines_that_must_not_be_used_are_made_again(describer_of, shard, towers, reads, spoiled):  # noqa: F811
+@pytest.mark.parametrize("spoiled", ["altered", "cut"])
+def test_a_file_that_must_not_be_used_is_rebuilt(describer_of, shard, encoder, reads, spoiled):  # noqa: F811
     before = describe(describer_of(), shard)
     reads.clear()
     describe(describer_of(), shard)
     [uri] = reads
     path = Path(uri.removeprefix("file://"))
-    data, files = path.read_bytes(), describer_of().outlines
-    inner = bytes(files.seal.unwrap("/".join(uri.rsplit("/", 3)[1:]), data))
-    path.write_bytes(
-        {
-            "altered": data[:500] + bytes([data[500] ^ 1]) + data[501:],
-            "cut": data[:-20],
-            "of other videos": files.seal.wrap("v1/00/another.index", inner),
-            "contradictory": files.seal.wrap(
-                "/".join(uri.rsplit("/", 3)[1:]), inner.replace(b'"counts": [4, 4]', b'"counts": [8, 0]')
-            ),
-        }[spoiled]
-    )
+    data = path.read_bytes()
+    path.write_bytes({"altered": data[:500] + bytes([data[500] ^ 1]) + data[501:], "cut": data[:-20]}[spoiled])
     reads.clear()
 
     again = describe(describer_of(), shard)
 
     assert said(again) == said(before)
-    assert towers.images_embedded == 0
+    assert encoder.images_embedded == 0
     assert len(reads) > 1
     reads.clear()
     assert said(describe(describer_of(), shard)) == said(before)

@@ -1,7 +1,7 @@
-"""Towers without a model, in the real process with the real protocol: the vector of a frame is of its mean colour.
+"""An encoder without a model, in the real process with the real protocol: the vector of a frame is of its mean colour.
 
 A frame whose first pixel is `KILL` kills the process each time, `KILL_ONCE` only while the file at
-`TowersConfig.model` exists, `HANG` stops it, and `FAULT` breaks it. A FIFO there keeps it loading.
+`EncoderConfig.model` exists, `HANG` stops it, and `FAULT` breaks it. A FIFO there keeps it loading.
 """
 
 import os
@@ -13,13 +13,13 @@ import numpy as np
 
 from reelabel_engine.__main__ import main
 from reelabel_engine.errors import ModelError
-from reelabel_engine.protocol import TowersInfo
+from reelabel_engine.protocol import EncoderInfo
 
 COMMAND = (sys.executable, "-P", __file__)
 KILL, KILL_ONCE, HANG, FAULT, NOT_FINITE = 250, 251, 252, 253, 254
 
 
-class StubTowers:
+class StubEncoder:
     def __init__(self, config, *, started):  # noqa: ARG002
         self._model = Path(config.model)
         if self._model.is_fifo():
@@ -28,7 +28,7 @@ class StubTowers:
             raise ModelError(self._model.read_text())
 
     def describe(self):
-        return TowersInfo(
+        return EncoderInfo(
             device="cpu",
             gpus=0,
             dtype="float32",
@@ -41,7 +41,7 @@ class StubTowers:
             versions={"stub": "1"},
         )
 
-    def embed_frames(self, videos):
+    def embed_images(self, videos):
         frames = [frame for video in videos for frame in video]
         for frame in frames:
             self._obey(frame[0, 0, 0])
@@ -70,4 +70,4 @@ def mean_colours(frames):
 
 
 if __name__ == "__main__":
-    main(load_towers=StubTowers)
+    main(load_encoder=StubEncoder)

@@ -1,4 +1,4 @@
-"""Work in threads, clients that go away meanwhile, and work that takes too long."""
+"""Slots of requests, work in threads, clients that go away meanwhile, and work that takes too long."""
 
 import asyncio
 import threading
@@ -7,9 +7,30 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from flows.serve.refusals import ClientGoneError, RequestRefusedError
-from flows.serve.requests.work import in_thread
+from flows.serve.requests.handle import RequestSlots, run_cancellable
 from infra.logs import in_context
 from reelabel.waiting import go_on
+
+
+def test_a_request_without_a_place_is_refused_and_told_when_to_come_again():
+    slots = RequestSlots(1)
+
+    with slots.acquire("classify"), pytest.raises(RequestRefusedError) as refused, slots.acquire("classify"):
+        pass
+
+    assert (refused.value.code, refused.value.status) == ("busy", 429)
+    assert refused.value.retry_after_s >= 1
+
+
+def test_a_place_is_free_again_however_its_request_ended():
+    slots = RequestSlots(1)
+
+    with pytest.raises(ZeroDivisionError), slots.acquire("classify"):
+        raise ZeroDivisionError
+    with slots.acquire("classify"):
+        assert slots.taken == 1
+
+    assert slots.taken == 0
 
 
 class Client:
@@ -18,8 +39,10 @@ class Client:
     def __init__(self, *, is_gone=False):
         self._is_gone = is_gone
 
-    async def is_disconnected(self):
-        return self._is_gone
+    async def receive(self):
+        if not self._is_gone:
+            await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
 
 
 @pytest.fixture
@@ -29,7 +52,7 @@ def threads():
 
 
 def working(threads, work, *, timeout_s=60.0, is_gone=False):
-    return asyncio.run(in_thread(Client(is_gone=is_gone), threads, work, timeout_s=timeout_s))
+    return asyncio.run(run_cancellable(Client(is_gone=is_gone), threads, work, timeout_s=timeout_s))
 
 
 def endless(ended):

@@ -1,4 +1,4 @@
-"""The two towers of an image-text model, in the process that alone imports torch and transformers."""
+"""The image-text encoder, in the process that alone imports torch and transformers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import torch.nn.functional as nn
 import transformers
 
 from reelabel_engine.errors import ModelError
-from reelabel_engine.protocol import TowersInfo
+from reelabel_engine.protocol import EncoderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
-    from reelabel_engine.protocol import TowersConfig
+    from reelabel_engine.protocol import EncoderConfig
 
-_Inputs: TypeAlias = "dict[str, torch.Tensor]"  # arguments of the image tower, of some frames
+_Inputs: TypeAlias = "dict[str, torch.Tensor]"  # arguments of the image encoder, of some frames
 _BATCH_TEXTS = 256
 _RESIZE_BYTES = 64 * 1024**2
 
@@ -34,7 +34,7 @@ class Architecture:
 
     Attributes:
         model_class: transformers' class.
-        side_px: Side of the square that the image tower takes, or of one of as many pixels, by its configuration.
+        side_px: Side of the square that the image encoder takes, or of one of as many pixels, by its configuration.
     """
 
     model_class: str
@@ -52,10 +52,10 @@ ARCHITECTURES = {
 }
 
 
-class Towers:
+class Encoder:
     """A model on one device: bf16 on a GPU, float32 on a CPU."""
 
-    def __init__(self, config: TowersConfig, *, started: float) -> None:
+    def __init__(self, config: EncoderConfig, *, started: float) -> None:
         """Load a model from safetensors; no code of it is run.
 
         Args:
@@ -63,7 +63,7 @@ class Towers:
             started: When this process began, by `time.perf_counter`.
 
         Raises:
-            ModelError: It has no text tower, is of an unknown kind, or cannot be loaded.
+            ModelError: It has no text encoder, is of an unknown kind, or cannot be loaded.
         """
         self._batch_frames = config.batch_frames
         has_gpu = torch.cuda.is_available()
@@ -93,16 +93,16 @@ class Towers:
         self._max_tokens = settings.text_config.max_position_embeddings
         self._dimensions = len(self.embed_texts(["a"])[0])
         try:
-            self.embed_frames([np.zeros((1, self._side_px, self._side_px, 3), np.uint8)])
+            self.embed_images([np.zeros((1, self._side_px, self._side_px, 3), np.uint8)])
         except (ValueError, RuntimeError, TypeError) as error:
-            raise ModelError(f"its preprocessor_config.json does not fit its image tower ({error})") from error
+            raise ModelError(f"its preprocessor_config.json does not fit its image encoder ({error})") from error
         self._start_ms = (time.perf_counter() - started) * 1e3
 
-    def describe(self) -> TowersInfo:
+    def describe(self) -> EncoderInfo:
         """Return the device, the sizes, the scale and bias, and the package versions."""
         has_gpu = self._device.type == "cuda"
         scale, bias = (getattr(self._model, name, None) for name in ("logit_scale", "logit_bias"))
-        return TowersInfo(
+        return EncoderInfo(
             device=torch.cuda.get_device_name() if has_gpu else "cpu",
             gpus=int(has_gpu),
             dtype=str(self._model.dtype).removeprefix("torch."),
@@ -116,7 +116,7 @@ class Towers:
         )
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def embed_frames(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
+    def embed_images(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
         """Embed the frames of several videos, in batches across videos.
 
         Args:
@@ -153,7 +153,7 @@ class Towers:
         return [len(ids) for ids in self._tokenizer([text.lower() for text in texts], truncation=False)["input_ids"]]
 
     def _batches(self, videos: Sequence[npt.NDArray[np.uint8]]) -> Iterator[_Inputs]:
-        """Prepare frames, and yield the inputs of the image tower in full batches."""
+        """Prepare frames, and yield the inputs of the image encoder in full batches."""
         waiting: list[_Inputs] = []
         room = self._batch_frames
         for frames in videos:
@@ -198,5 +198,5 @@ def _architecture_of(model_type: str, name: str) -> Architecture:
     if known:
         return known
     if model_type.endswith("_vision_model") and model_type.removesuffix("_vision_model") in ARCHITECTURES:
-        raise ModelError(f"{name} has no text tower, so nothing can be compared with its frames; use a whole model")
+        raise ModelError(f"{name} has no text encoder, so nothing can be compared with its frames; use a whole model")
     raise ModelError(f"it is of the type {model_type}; the types that are known are {', '.join(ARCHITECTURES)}")

@@ -1,0 +1,321 @@
+"""A single request from its first byte to its answer: a slot, the body, and the work in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+
+from fastapi import APIRouter, Request
+from opentelemetry import metrics
+from pydantic import BaseModel, ConfigDict, Field
+
+from flows.serve.refusals import GONE, ClientGoneError, Refusal, RequestRefusedError
+from flows.serve.requests.body import Uploads, read_body
+from reelabel.errors import ReelabelError
+from reelabel.temporary import temporary_folder
+from reelabel.waiting import AbandonedError, working_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from infra.settings import Settings
+
+RequestT = TypeVar("RequestT", bound=BaseModel)
+Answer = TypeVar("Answer", bound=BaseModel)
+Result = TypeVar("Result")
+# Given the JSON, and the path of the uploaded video if there is one.
+Work: TypeAlias = Callable[[RequestT, str | None], Answer]
+
+_MIB = 1024**2
+_RESTART_S = 10.0
+_MOST_RETRY_S = 60.0
+_USUAL_WEIGHT = 0.1  # of the last request in how long one usually takes
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+_METER = metrics.get_meter("reelabel")
+_requests = _METER.create_counter("reelabel.requests", "{request}", "Requests that ended, by route and outcome.")
+_durations = _METER.create_histogram(
+    "reelabel.request.duration",
+    "s",
+    "Seconds from the first byte of a request to its answer, by route.",
+    explicit_bucket_boundaries_advisory=_SECONDS,
+)
+_in_progress = _METER.create_up_down_counter(
+    "reelabel.requests.under_way", "{request}", "Requests in progress, by route."
+)
+
+
+def count_request(route: str, outcome: str, took_s: float) -> None:
+    """Count a request that has ended, as `answered`, `cancelled`, or with the code of its refusal."""
+    _requests.add(1, {"route": route, "outcome": outcome})
+    _durations.record(took_s, {"route": route})
+
+
+class RequestSlots:
+    """How many requests may be in progress; others are refused at once, and told when to try again.
+
+    To be used in one event loop.
+
+    Attributes:
+        limit: Maximum requests in progress at the same time.
+        taken: Requests in progress.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """Start with free slots only."""
+        self.limit, self.taken = limit, 0
+        self._usual_s = 1.0
+
+    @contextmanager
+    def acquire(self, route: str) -> Iterator[None]:
+        """Hold a slot in the body of the `with` statement, and count the request in the metrics of its route.
+
+        Raises:
+            RequestRefusedError: All are taken; the code is `busy`.
+        """
+        if self.taken >= self.limit:
+            _requests.add(1, {"route": route, "outcome": "busy"})
+            raise RequestRefusedError(
+                f"Too many concurrent requests (limit {self.limit}); try again after the seconds in Retry-After.",
+                code="busy",
+                status=HTTPStatus.TOO_MANY_REQUESTS,
+                retry_after_s=min(_MOST_RETRY_S, max(1.0, self._usual_s)),
+            )
+        self.taken += 1
+        began_s, outcome = time.monotonic(), "answered"
+        _in_progress.add(1, {"route": route})
+        try:
+            yield
+        except ReelabelError as error:
+            outcome = error.code
+            raise
+        except BaseException as error:
+            outcome = "cancelled" if isinstance(error, GONE) else "internal"
+            raise
+        finally:
+            took_s = time.monotonic() - began_s
+            self.taken -= 1
+            self._usual_s += _USUAL_WEIGHT * (took_s - self._usual_s)
+            _in_progress.add(-1, {"route": route})
+            count_request(route, outcome, took_s)
+
+
+@dataclass(slots=True, kw_only=True)
+class Service:
+    """What the routes of one service share; see `service_of`.
+
+    Attributes:
+        settings: With the addresses of the services behind.
+        slots: Of requests.
+        threads: One for each slot.
+        uploads: Where uploaded videos are.
+    """
+
+    settings: Settings = field(repr=False)
+    slots: RequestSlots
+    threads: Executor
+    uploads: Uploads
+
+
+@contextmanager
+def open_service(settings: Settings) -> Iterator[Service]:
+    """Yield what the routes share, with all slots free.
+
+    Raises:
+        DiskFullError: There is no space for uploads.
+    """
+    serve = settings.serve
+    with ExitStack() as stack:
+        folder = stack.enter_context(temporary_folder("upload"))
+        threads = ThreadPoolExecutor(serve.max_requests, thread_name_prefix="request")
+        stack.callback(threads.shutdown, wait=False, cancel_futures=True)
+        yield Service(
+            settings=settings,
+            slots=RequestSlots(serve.max_requests),
+            threads=threads,
+            uploads=Uploads(folder, max_bytes=serve.max_upload_mib * _MIB),
+        )
+
+
+def service_of(request: Request) -> Service:
+    """Return what the routes share."""
+    found: Service = request.app.state.service
+    return found
+
+
+async def handle(request: Request, route: str, model: type[RequestT], work: Work[RequestT, Answer]) -> Answer:
+    """Answer a request in a slot of its own.
+
+    Args:
+        request: The request.
+        route: What it asks for, in the metrics.
+        model: What its JSON must be.
+        work: What works it out.
+
+    Raises:
+        RequestRefusedError: There is no slot, the body is at fault, it takes too long, or the service ends.
+        ClientGoneError: The client has gone.
+    """
+    service = service_of(request)
+    serve = service.settings.serve
+    with service.slots.acquire(route):
+        try:
+            async with read_body(request, model, service.uploads, idle_s=serve.idle_timeout_s) as (asked, upload):
+                do = partial(work, asked, upload)
+                return await run_cancellable(request, service.threads, do, timeout_s=serve.request_timeout_s)
+        except asyncio.CancelledError:
+            raise RequestRefusedError(
+                "The service is stopping; try again after the seconds in Retry-After.",
+                code="stopping",
+                status=HTTPStatus.SERVICE_UNAVAILABLE,
+                retry_after_s=_RESTART_S,
+            ) from None
+
+
+async def run_cancellable(
+    request: Request, threads: Executor, work: Callable[[], Result], *, timeout_s: float
+) -> Result:
+    """Work in a thread until it is done, its client has gone, or its time is over.
+
+    The slot of a request is free only when its work has ended: that of a client that has gone, or that takes too long,
+    ends where it next waits for something.
+
+    Raises:
+        RequestRefusedError: It took longer.
+        ClientGoneError: The client has gone.
+    """
+    is_over = threading.Event()
+
+    def run() -> Result | None:
+        with working_until(is_over.is_set):
+            try:
+                return work()
+            except AbandonedError:
+                return None
+
+    working = asyncio.get_running_loop().run_in_executor(threads, run)
+    gone = asyncio.ensure_future(_disconnected(request))
+    try:
+        either: list[asyncio.Future[Any]] = [working, gone]
+        await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        has_gone = gone.done() and not working.done()
+        is_over.set()
+        answer = await working
+    finally:
+        is_over.set()  # also where the service ends before the work does
+        gone.cancel()
+    if has_gone:
+        raise ClientGoneError
+    if answer is None:
+        raise RequestRefusedError(
+            f"The request took longer than {timeout_s:g} seconds; cut the video, ask for fewer chunks, or raise "
+            "serve.request_timeout_s.",
+            code="deadline_exceeded",
+            status=HTTPStatus.GATEWAY_TIMEOUT,
+        )
+    return answer
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Refusal, "description": description}
+    for status, description in {
+        400: "The form is damaged.",
+        401: "The token is missing or wrong.",
+        403: "A page of another site asks.",
+        408: "The body has stopped.",
+        413: "The body or the upload is too large.",
+        415: "The body is neither JSON nor a form.",
+        421: "The service was asked for by a host name that is not loopback's.",
+        422: "The request or its video is at fault.",
+        429: "Too many concurrent requests; Retry-After says when to try again.",
+        500: "The service failed; its log says why.",
+        503: "The store or the engine is unavailable; Retry-After says when to try again.",
+    }.items()
+}
+
+FramesUsed: TypeAlias = Annotated[int, Field(description="Distinct frames that the model was shown.")]
+DecodeMethod: TypeAlias = Annotated[str, Field(description="How frames were found: index, seek or linear.")]
+DecodeNote: TypeAlias = Annotated[
+    str, Field(description="Why no faster method was used, and what was cut short or left out; empty if nothing.")
+]
+SourceFingerprint: TypeAlias = Annotated[str, Field(description="The version of the video.")]
+
+
+class ResponseModel(BaseModel):
+    """Part of an answer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def request_router(
+    name: str,
+    model: type[RequestT],
+    answer: type[Answer],
+    work: Work[RequestT, Answer],
+    *,
+    summary: str,
+    description: str,
+) -> APIRouter:
+    """Return the route `/v1/NAME`: a form or JSON in, one JSON out.
+
+    Args:
+        name: What is asked for, also in the metrics.
+        model: What the JSON of a request must be.
+        answer: What its answer is.
+        work: What works it out.
+        summary: For OpenAPI.
+        description: For OpenAPI.
+    """
+    router = APIRouter(tags=["requests"])
+
+    async def respond(request: Request) -> Answer:
+        return await handle(request, name, model, work)
+
+    router.add_api_route(
+        f"/v1/{name}",
+        respond,
+        methods=["POST"],
+        name=name,
+        operation_id=name,
+        response_model=answer,
+        responses=_REFUSALS,
+        summary=summary,
+        description=description,
+        openapi_extra=_body_schema(model),
+    )
+    return router
+
+
+def _body_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return how OpenAPI describes a body: JSON, or a form of that JSON and a video."""
+    schema = model.model_json_schema()
+    form = {
+        "type": "object",
+        "required": ["request", "video"],
+        "properties": {
+            "request": {"type": "string", "contentMediaType": "application/json", "contentSchema": schema},
+            "video": {"type": "string", "format": "binary"},
+        },
+        "additionalProperties": False,
+    }
+    named = schema | {"required": [*schema.get("required", ()), "video_uri"]}
+    content = {"application/json": {"schema": named}, "multipart/form-data": {"schema": form}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def with_unattributed(stage_ms: Mapping[str, float], total_ms: float) -> dict[str, float]:
+    """Add the milliseconds that belong to no stage, as `other`."""
+    return {**stage_ms, "other": max(0.0, total_ms - sum(stage_ms.values()))}

@@ -1,0 +1,229 @@
+"""The image-text encoder: a model of the family of CLIP and SigLIP, in child processes that load once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from infra.errors import EngineLostError
+from reelabel.errors import ConfigurationError
+from reelabel_engine.devices import assign_gpus, visible_gpus
+from reelabel_engine.environment import encoder_environment, find_python
+from reelabel_engine.errors import ModelError
+from reelabel_engine.protocol import EmbedImages, EmbedTexts, EncoderConfig, LoadEncoder
+from tasks.model.fleet import Fleet
+from tasks.model.identity import read_model_card
+from tasks.model.model_process import LostError, ModelProcess, SingleReply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from infra.settings import Settings
+    from reelabel_engine.protocol import EncoderInfo, Request, Vectors
+    from tasks.model.identity import ModelCard
+    from tasks.model.model_process import Life
+
+# The demo's image-text model.
+TINY_ENCODER = Path(__file__).parents[1] / "demo" / "reelabel-tiny-siglip"
+_EXAMPLE = "google/siglip-so400m-patch14-384"
+_DEATHS_PER_REQUEST = 2
+
+
+class EmbeddedTexts(NamedTuple):
+    """Texts as vectors.
+
+    Attributes:
+        vectors: L2-normalised; shape (K, D), float32.
+        tokens: Tokens of each text, special ones included; the model reads no more than `EncoderInfo.max_tokens`.
+    """
+
+    vectors: npt.NDArray[np.float32]
+    tokens: tuple[int, ...]
+
+
+class Encoder(Protocol):
+    """Embeds images and texts. Thread-safe.
+
+    Attributes:
+        processes: How many processes work at the same time.
+        loaded: What they report, once `info` has waited for them; None before.
+    """
+
+    processes: int
+    loaded: EncoderInfo | None
+
+    def start(self) -> None:
+        """Start loading; return at once."""
+
+    def info(self) -> EncoderInfo:
+        """Wait until the model is loaded.
+
+        Raises:
+            ModelError: It cannot be loaded, or not within the time-out.
+            DiskFullError: It cannot be loaded because a disk is full.
+            EngineClosedError: It was closed.
+        """
+
+    def embed_images(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
+        """Embed the frames of several videos, in batches across videos.
+
+        Args:
+            videos: RGB pixels of each; shape (N, H, W, 3), any size.
+
+        Returns:
+            L2-normalised vectors of all frames in order; shape (sum of N, D), float32.
+
+        Raises:
+            EngineLostError: The encoder died or hung twice.
+            ModelError: It cannot be loaded again, or its vectors are not finite.
+        """
+
+    def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
+        """Embed texts; what a text has beyond the model's limit is cut off. Raises as `embed_images`."""
+
+    def close(self) -> None:
+        """End all processes; idempotent."""
+
+
+class EncoderProcess(ModelProcess[EncoderConfig]):
+    """An encoder in its own process; a context manager that shuts it down.
+
+    Requests of several threads are queued in the process, so that it need not wait for the next one. If it dies, it is
+    started again and asked again, once per request.
+
+    Attributes:
+        starts: Number of times it was started.
+        images_embedded: Frames embedded.
+    """
+
+    closed = "The encoder was closed; the run is ending."
+    processes = 1
+    images_embedded = 0
+    loaded: EncoderInfo | None = None
+
+    def _begin(self) -> Life:
+        python = find_python(self._python, needs="transformers")
+        return self._start(python, LoadEncoder(config=self._config), encoder_environment(self._config))
+
+    def info(self) -> EncoderInfo:
+        """Wait until the model is loaded; start it if it is not."""
+        info: EncoderInfo = self._ready(self._living())
+        self.loaded = info
+        return info
+
+    def embed_images(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
+        """Embed the frames of several videos, as `Encoder.embed_images`."""
+        for frames in videos:
+            if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[3] != 3 or 0 in frames.shape:  # noqa: PLR2004
+                raise ValueError(f"frames are uint8 of (N, H, W, 3), not {frames.dtype} of {frames.shape}")
+        count = sum(map(len, videos))
+        if not count:
+            return np.empty((0, self.info().dimensions), np.float32)
+        vectors = self._ask(lambda number: EmbedImages(number=number, videos=tuple(videos)), count).vectors
+        with self._lock:
+            self.images_embedded += count
+        return vectors
+
+    def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
+        """Embed texts, as `Encoder.embed_texts`."""
+        reply = self._ask(lambda number: EmbedTexts(number=number, texts=tuple(texts)), len(texts))
+        return EmbeddedTexts(reply.vectors, reply.tokens)
+
+    def _ask(self, build: Callable[[int], Request], count: int) -> Vectors:
+        for _ in range(_DEATHS_PER_REQUEST):
+            life, reply = self._living(), SingleReply()
+            info: EncoderInfo = self._ready(life)
+            try:
+                life.send(build, reply)
+                found: Vectors = self._wait(life, reply)
+            except LostError as error:
+                self._lose(life, error)
+                lost = f"The encoder failed: {str(error).rstrip('.')}; see the log {self._log_path}."
+            else:
+                return self._checked(found, (count, info.dimensions))
+        raise EngineLostError(lost)
+
+    def _checked(self, reply: Vectors, shape: tuple[int, int]) -> Vectors:
+        if reply.vectors.shape != shape or reply.vectors.dtype != np.float32:
+            raise ModelError(f"Model {self._config.model} returned no vectors of shape {shape}.")
+        if not np.isfinite(reply.vectors).all():
+            raise ModelError(
+                f"Model {self._config.model} returned vectors that are not finite; its weights are faulty."
+            )
+        return reply
+
+
+class EncoderPool(Fleet[Encoder]):
+    """Encoders of one model on several GPUs, behind the interface of one; each request goes to the least busy."""
+
+    loaded: EncoderInfo | None = None
+
+    def __init__(self, members: Sequence[Encoder]) -> None:
+        """Store the encoders, at least one; none is started yet."""
+        super().__init__(members)
+        self.processes = sum(member.processes for member in members)
+
+    def info(self) -> EncoderInfo:
+        """Wait until all are loaded, and describe them as one."""
+        infos = [member.info() for member in self._members]
+        start_ms = max(info.start_ms for info in infos)
+        self.loaded = replace(infos[0], gpus=sum(info.gpus for info in infos), start_ms=start_ms)
+        return self.loaded
+
+    def embed_images(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
+        """Embed frames, as `Encoder.embed_images`."""
+        return self._ask(lambda member: member.embed_images(videos))
+
+    def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
+        """Embed texts, as `Encoder.embed_texts`."""
+        return self._ask(lambda member: member.embed_texts(texts))
+
+
+def read_encoder_card(settings: Settings, name: str | None = None, *, revision: str | None = None) -> ModelCard:
+    """Identify an image-text model without loading it; what is not named is as in the settings.
+
+    Raises:
+        ConfigurationError: No model is named.
+        ModelError: The model cannot be used.
+    """
+    name, revision = name or settings.describe.model, revision or settings.describe.revision
+    if not name:
+        raise ConfigurationError(
+            "No image-text model is named; name one with REELABEL_DESCRIBE_MODEL, or --model of describe and "
+            f"search: `export REELABEL_DESCRIBE_MODEL={_EXAMPLE}`."
+        )
+    folder = Path(name).expanduser()
+    if (folder / "open_clip_config.json").is_file() and not (folder / "config.json").is_file():
+        raise ModelError(
+            f"{name} is a checkpoint of OpenCLIP alone; name one that transformers loads, with a config.json."
+        )
+    return read_model_card(name, revision=revision)
+
+
+def open_encoder(settings: Settings, card: ModelCard) -> EncoderProcess | EncoderPool:
+    """Create the encoder of a model, one process for each of `describe.engines`; nothing is started yet.
+
+    Raises:
+        ConfigurationError: There are fewer GPUs than processes.
+    """
+    chosen, model = settings.describe, settings.model
+    shares = assign_gpus(visible_gpus(), engines=chosen.engines, tensor_parallel_size=1)
+    members = [
+        EncoderProcess.of(
+            EncoderConfig(
+                model=card.location, revision=card.revision, devices=devices, batch_frames=chosen.batch_frames
+            ),
+            log_path=settings.home / "logs" / ("encoder.log" if len(shares) == 1 else f"encoder-{number}.log"),
+            log_as_json=settings.log.format == "json",
+            start_timeout_s=model.start_timeout_s,
+            answer_timeout_s=model.answer_timeout_s,
+            python=model.python,
+        )
+        for number, devices in enumerate(shares)
+    ]
+    return members[0] if len(members) == 1 else EncoderPool(members)

@@ -1,1 +1,0 @@
-"""The frames of a video that fit a job's question best, by an image-text model's embeddings."""
