@@ -99,7 +99,7 @@ def store_shards(
     def write(uris: Sequence[str]) -> None:
         for uri in uris:
             objects.replace(uri, f"video {_number(uri)}".encode())
-        shard, known = ShardVectors(like.of_shard((uri, WHOLE) for uri in uris)), objects.stat_many_near(uris)
+        shard, known = ShardVectors(like.of_shard((uri, WHOLE) for uri in uris)), objects.stat_many(uris)
         for uri in uris:
             identity = identity_of(known.get(uri) or objects.stat(uri), WHOLE, spec=spec, encoder=encoder)
             made = made_up(_number(uri), videos.seconds, spec=spec, dimensions=encoder.dimensions)

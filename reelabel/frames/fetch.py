@@ -125,7 +125,7 @@ class VideoReader:
         Raises:
             TransientError: The store is unavailable.
         """
-        return self.objects.stat_many_near(uris)
+        return self.objects.stat_many(uris)
 
     def look(self, uri: str, info: ObjectInfo | None = None) -> SeenVideo:
         """Read a video's header and index.

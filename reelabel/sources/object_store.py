@@ -150,7 +150,7 @@ class ObjectStore:
             source.info.require(fingerprint=fingerprint, max_bytes=max_bytes)
             yield source
 
-    def stat_many_near(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
+    def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
         """Return the metadata of many objects with few requests, by listing those that are close together by name.
 
         Returns:
@@ -164,7 +164,7 @@ class ObjectStore:
         files = [uri for uri in on_s3 if not split_member(uri)]
         try:
             with failing_alone("The look at several objects at once"):
-                found = self._s3.stat_many_near(files) if files else {}
+                found = self._s3.stat_many(files) if files else {}
                 return found | self._archives.stat_many(members)
         except (ConfigurationError, InternalError):
             return {}  # caused by a single object, for which `stat` raises it

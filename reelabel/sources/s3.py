@@ -56,7 +56,7 @@ FEWEST = 8
 _LARGEST_PAGE = 1000
 
 
-def list_neighbours(client: Any, bucket: str, keys: Iterable[str]) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+def list_objects(client: Any, bucket: str, keys: Iterable[str]) -> Iterator[dict[str, Any]]:  # noqa: ANN401
     """List objects of a bucket that are close to each other by name, in their folders.
 
     Yields:
@@ -129,7 +129,7 @@ class S3:
                 client.head_bucket(Bucket=bucket)
                 raise ObjectMissingError(f"There is no object at {uri}; check the bucket and the key.") from None
 
-    def stat_many_near(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
+    def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
         """Return the metadata of those objects that can be found by listing."""
         found: dict[str, ObjectInfo] = {}
         places = sorted(_split(uri) for uri in uris)
@@ -138,7 +138,7 @@ class S3:
             if len(keys) < FEWEST or not self._allows(bucket):
                 continue
             with self._errors(f"{_SCHEME}{bucket}/{keys[0]}") as client:
-                for entry in filter(_is_tagged, list_neighbours(client, bucket, keys)):
+                for entry in filter(_is_tagged, list_objects(client, bucket, keys)):
                     uri = f"{_SCHEME}{bucket}/{entry['Key']}"
                     found[uri] = _describe(uri, entry)
         return found

@@ -90,12 +90,12 @@ def s3_errors(uri: str, endpoint_url: str | None, connect: Callable[[], Any]) ->
         raise _refusal(error, uri, where) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise LoginRefusedError(
-            f"{uri} needs credentials: set store.access_key_id and store.secret_access_key."
+            f"No S3 credentials for {uri}; set store.access_key_id and store.secret_access_key."
         ) from error
     except _NO_LOGIN as error:
         raise LoginRefusedError(
-            f"{uri} needs credentials, which cannot be had: {_first_line(error)}; log in again, or set "
-            "store.access_key_id and store.secret_access_key."
+            f"No S3 credentials for {uri}: {_first_line(error)}. Log in again, or set store.access_key_id and "
+            "store.secret_access_key."
         ) from error
     except SSLError as error:
         raise ConfigurationError(

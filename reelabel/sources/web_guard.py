@@ -8,7 +8,6 @@ checked like first requests. TLS still verifies the host name.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING
@@ -27,19 +26,12 @@ _SPECIAL = IPv4Network("192.0.0.0/24")  # RFC 6890; not all versions of Python t
 _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AddressFilter:
-    """The hosts and addresses that the settings allow.
+    """The hosts and addresses that options allow."""
 
-    Attributes:
-        allow_hosts: Names, or patterns such as `*.example.com`; if empty, all are allowed.
-        allow_networks: Networks allowed in addition to the public internet.
-        allow_private: Allow all addresses that are not public.
-    """
-
-    allow_hosts: tuple[str, ...]
-    allow_networks: tuple[IPv4Network | IPv6Network, ...]
-    allow_private: bool
+    def __init__(self, options: WebOptions) -> None:
+        """Allow those of `options`."""
+        self._options = options
 
     def addresses(self, host: str, port: int) -> list[str]:
         """Resolve a host name, and check its addresses.
@@ -49,8 +41,8 @@ class AddressFilter:
             ObjectMissingError: The host does not exist.
             OSError: The name service does not respond.
         """
-        name = host.lower().rstrip(".")
-        if self.allow_hosts and not any(fnmatchcase(name, pattern.lower()) for pattern in self.allow_hosts):
+        name, patterns = host.lower().rstrip("."), self._options.allow_hosts
+        if patterns and not any(fnmatchcase(name, pattern.lower()) for pattern in patterns):
             raise VideoRefusedError(f"{host} is not in web.allow_hosts; add it to allow it.")
         found = _resolve(host, port)
         refused = [address for address in found if not self._allows(address)]
@@ -62,8 +54,8 @@ class AddressFilter:
         return found
 
     def _allows(self, address: str) -> bool:
-        within = any(_unwrapped(ip_address(address)) in network for network in self.allow_networks)
-        return self.allow_private or within or is_public(address)
+        within = any(_unwrapped(ip_address(address)) in network for network in self._options.allow_networks)
+        return self._options.allow_private or within or is_public(address)
 
 
 def is_public(address: str) -> bool:
@@ -75,11 +67,7 @@ def is_public(address: str) -> bool:
 
 def filtered_pools(settings: WebOptions) -> PoolManager:
     """Create connection pools that check every address; proxies of the environment are not used."""
-    allowed = AddressFilter(
-        allow_hosts=settings.allow_hosts,
-        allow_networks=settings.allow_networks,
-        allow_private=settings.allow_private,
-    )
+    allowed = AddressFilter(settings)
 
     class Filtered(WatchedConnection):
         host: str

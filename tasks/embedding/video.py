@@ -20,7 +20,7 @@ from reelabel.errors import (
     VideoUnreadableError,
 )
 from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.extractor import Turns
+from reelabel.frames.extractor import KeyedLocks
 from reelabel.frames.fetch import VideoReader, stat_video
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.packets import with_pixels
@@ -111,7 +111,7 @@ class VideoEmbedder:
         frames: Embeds frames.
         spec: How frames are chosen, and the model.
         info: What the encoder reports.
-        turns: Decides who embeds if several threads want one video.
+        locks: Let one thread embed if several want one video.
     """
 
     extractor: FrameExtractor
@@ -120,7 +120,7 @@ class VideoEmbedder:
     frames: FrameBatcher
     spec: EmbeddingSpec
     info: EncoderInfo
-    turns: Turns = field(default_factory=lambda: Turns(keep_faults=_KEPT_FAULTS), repr=False)
+    locks: KeyedLocks = field(default_factory=lambda: KeyedLocks(keep_faults=_KEPT_FAULTS), repr=False)
 
     @property
     def frame_pixels(self) -> int:
@@ -129,7 +129,7 @@ class VideoEmbedder:
 
     def forgetting(self) -> VideoEmbedder:
         """Return one that remembers no video at fault, and so tries each again."""
-        return replace(self, turns=Turns(), extractor=replace(self.extractor, turns=Turns()))
+        return replace(self, locks=KeyedLocks(), extractor=replace(self.extractor, locks=KeyedLocks()))
 
     def shard_key(self, jobs: Sequence[Job]) -> str | None:
         """Return the key of the file of the videos of some jobs; None if there are too few of them."""
@@ -159,7 +159,7 @@ class VideoEmbedder:
         extractor, started = self.extractor, time.perf_counter()
         info = info or stat_video(extractor.objects, uri, allow_roots=extractor.allow_roots)
         identity = identity_of(info, segment, spec=self.spec, encoder=self.info)
-        with self.turns.at(identity.key):
+        with self.locks.hold(identity.key):
             found = self.cache.find(identity)
             if found is not None:
                 read_ms = (time.perf_counter() - started) * 1e3
