@@ -20,7 +20,7 @@ from infra.log_context import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from reelabel.cores import usable_cores
-from reelabel.errors import JobError
+from reelabel.errors import JobError, TransientError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.frame_cache.pool import decode_pool, open_extractor, video_store
@@ -136,7 +136,7 @@ def _on_ray(
 
 def _hand_over(source: ShardQueue, leased: LeasedShard, extracted: ExtractedShard) -> bool:
     write = partial(write_extracted, source.objects, leased.plan.plan_uri, extracted, seal=source.seal)
-    retry_faults(write, partial(source.objects.reach, [leased.plan.plan_uri]))
+    retry_faults(write, {TransientError: partial(source.objects.reach, [leased.plan.plan_uri])})
     retry_outage(finish_alone, source.database, leased.lease, state="extracted")
     source.keeper.forget(leased.lease)
     failed = sum(isinstance(outcome, JobError) for outcome in extracted.outcomes.values())

@@ -23,7 +23,7 @@ from flows.run.pipeline import (
     make_inference_context,
 )
 from flows.run.spec import engine_settings
-from flows.shard.extract import ViewStream
+from flows.shard.extract import FrameStream
 from flows.shard.queue import make_lease_keeper
 from flows.shard.retry import retry_faults, retry_outage
 from flows.shard.served_plans import CACHED_PLANS, ServedPlans
@@ -31,7 +31,7 @@ from infra.errors import PlanLostError
 from infra.log_context import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
-from reelabel.errors import ConfigurationError
+from reelabel.errors import ConfigurationError, TransientError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.sampling.options import estimate_frames
 from reelabel.sources.object_store import ObjectStore
@@ -206,7 +206,9 @@ def _read_ahead(
                 return
         extracted = _read_handed_over(source, leased, spec_of(leased.plan)) if leased else None
         if leased and extracted:
-            yield ShardInExtraction(leased=leased, wait=partial(_itself, extracted), stream=ViewStream.whole(extracted))
+            yield ShardInExtraction(
+                leased=leased, wait=partial(_itself, extracted), stream=FrameStream.whole(extracted)
+            )
         elif leased is None:
             yield None
 
@@ -220,7 +222,7 @@ def _read_handed_over(source: ShardQueue, leased: LeasedShard, spec: RunSpec) ->
     read = partial(read_extracted, *place, sampling=spec.sampling, seal=source.seal)
     try:
         return source.run_or_release(
-            leased, partial(retry_faults, read, partial(source.objects.reach, [leased.plan.plan_uri]))
+            leased, partial(retry_faults, read, {TransientError: partial(source.objects.reach, [leased.plan.plan_uri])})
         )
     except PlanLostError as error:
         get_run_logger().warning("%s", error.message)

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from flows.run.parameters import SpecOverrides
-    from flows.shard.answer import AnsweredShard
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
     from reelabel_engine.protocol import EngineInfo
     from tasks.domain import Job, RunSpec
     from tasks.live.model import LiveModel
     from tasks.model.backend import InferenceBackend
+    from tasks.results.write import EndedShard
 
 # Specs that are kept, each with the options that some request had.
 _SPECS = 256
@@ -117,7 +117,7 @@ class Classifier:
         """
         return self._context(overrides).spec
 
-    def answer(self, job: Job, overrides: SpecOverrides) -> AnsweredShard:
+    def answer(self, job: Job, overrides: SpecOverrides) -> tuple[EndedShard, dict[str, float]]:
         """Answer a job.
 
         Args:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from flows.serve.requests.classifier import Classifier
     from flows.serve.requests.place import Work
-    from flows.shard.answer import AnsweredShard
     from tasks.domain.chunks import ChunkOutcome
 
 
@@ -148,28 +147,21 @@ def answer(classifier: Classifier, asked: ClassifyRequest, upload: str | None) -
     """
     started, overrides = time.perf_counter(), asked.overrides()
     job = job_from(asked.job_values(), upload=upload)
-    answered = classifier.answer(job, overrides)
-    if answered.ended.failures:
-        [failure] = answered.ended.failures
+    ended, stage_ms = classifier.answer(job, overrides)
+    if ended.failures:
+        [failure] = ended.failures
         raise refuse_job(failure.code, failure.message, upload)
-    [result] = answered.ended.results
-    spec = classifier.spec_of(overrides)
+    [result] = ended.results
+    answer, seen, spec = result.answer, result.provenance, classifier.spec_of(overrides)
     total_ms = (time.perf_counter() - started) * 1e3
-    return _to_answer(result, answered, model=spec.model.name, spec_id=spec.spec_id, total_ms=total_ms)
-
-
-def _to_answer(
-    result: JobResult, answered: AnsweredShard, *, model: str, spec_id: str, total_ms: float
-) -> ClassifyAnswer:
-    answer, seen = result.answer, result.provenance
     return ClassifyAnswer(
         label=result.label,
         choice_index=answer.choice_index,
         probabilities=list(answer.probabilities),
         margin=answer.margin,
         entropy_nats=answer.entropy_nats,
-        model=model,
-        spec_id=spec_id,
+        model=spec.model.name,
+        spec_id=spec.spec_id,
         sampler=seen.sampler,
         routed_by=result.routed_by,
         frames_used=seen.frames_used,
@@ -178,8 +170,8 @@ def _to_answer(
         source_fingerprint=seen.fingerprint,
         prompt_tokens=answer.prompt_tokens,
         cached_tokens=answer.cached_tokens,
-        chunks=[_to_chunk(chunk) for chunk in sorted(answered.ended.chunks, key=attrgetter("number"))],
-        stage_ms=with_rest(answered.stage_ms, total_ms),
+        chunks=[_to_chunk(chunk) for chunk in sorted(ended.chunks, key=attrgetter("number"))],
+        stage_ms=with_rest(stage_ms, total_ms),
         total_ms=total_ms,
     )
 
