@@ -26,7 +26,6 @@ from reelabel.text import pluralize
 from tasks.frame_cache.pool import decode_pool, open_extractor, video_store
 from tasks.plans.extracted import write_extracted
 from tasks.plans.lease import Work, finish_alone
-from tasks.plans.worker import alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,7 +69,6 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
     videos = video_store(settings, files=objects)
     with (
         ServedPlans.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as served,
-        alive(served.database, Work.EXTRACT, plan_id=served.plan_id),
         make_lease_keeper(served.database, settings) as keeper,
         _extraction(settings, videos, objects) as extracting,
         cancel_on_exit(videos, objects),

@@ -42,7 +42,6 @@ from tasks.manifest.plan_file import read_media
 from tasks.model.backend import backend_of, open_backend, require_media
 from tasks.plans.extracted import ExtractedShard, read_extracted
 from tasks.plans.lease import Work, finish_alone
-from tasks.plans.worker import alive
 from tasks.results.write import RunKey
 
 if TYPE_CHECKING:
@@ -92,10 +91,7 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
     card = registered.card(model, settings)
     registered.check(card, settings)
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
-    with (
-        ServedPlans.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as served,
-        alive(served.database, Work.INFER, plan_id=served.plan_id, model=identity),
-    ):
+    with ServedPlans.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as served:
         plans = _wait_for_plans(served, identity)
         return _answer(plans, served, registered, card, settings) if plans else 0
 

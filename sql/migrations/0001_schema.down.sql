@@ -2,7 +2,7 @@
 -- Locks: ACCESS EXCLUSIVE on all of Reelabel's tables.
 
 DROP TABLE reelabel.live_query, reelabel.live_frames, reelabel.live_session;
-DROP TABLE reelabel.arrival, reelabel.evaluation, reelabel.route, reelabel.calibration, reelabel.worker;
+DROP TABLE reelabel.arrival, reelabel.evaluation, reelabel.route, reelabel.calibration;
 DROP TABLE reelabel.shard, reelabel.plan;
 DROP SEQUENCE reelabel.fence;
 DROP VIEW reelabel.job_state;

@@ -340,21 +340,6 @@ CREATE INDEX shard_free ON reelabel.shard (plan_id, state, shard_index)
     WHERE lease_until IS NULL AND state IN ('planned', 'extracted');
 CREATE INDEX shard_held ON reelabel.shard (plan_id) WHERE lease_until IS NOT NULL;
 
--- Processes that extract or infer shards, whether or not they hold a lease. seen_at is their heartbeat; a row goes with
--- its worker, or after an hour without one. process is as in reelabel.run. A worker with a plan_id or a model serves no
--- other; the plan may have been removed.
-CREATE TABLE reelabel.worker (
-    worker_id  uuid PRIMARY KEY,
-    stage      text NOT NULL CHECK (stage IN ('extract', 'infer')),
-    host       text NOT NULL,
-    pid        integer NOT NULL,
-    process    text,
-    plan_id    uuid,
-    model      jsonb,
-    started_at timestamptz NOT NULL DEFAULT now(),
-    seen_at    timestamptz NOT NULL DEFAULT now()
-);
-
 -- One temperature per spec, fitted on known answers, with its effect on held-out jobs. Results keep the raw
 -- probabilities of the model.
 CREATE TABLE reelabel.calibration (

@@ -244,17 +244,6 @@ PLAN = Table(
     Column("ended_at", DateTime(timezone=True)),
 )
 
-WORKER = Table(
-    "worker",
-    METADATA,
-    Column("worker_id", Uuid, primary_key=True),
-    *(Column(name, Text) for name in ("stage", "host")),
-    Column("pid", Integer),
-    Column("process", Text),
-    Column("plan_id", Uuid),
-    Column("model", JSONB(none_as_null=True)),
-    *(Column(name, DateTime(timezone=True)) for name in ("started_at", "seen_at")),
-)
 SHARD = Table(
     "shard",
     METADATA,
