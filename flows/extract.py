@@ -20,13 +20,12 @@ from infra.logs import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from reelabel.cores import usable_cores
-from reelabel.errors import JobError
+from reelabel.errors import JobError, TransientError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.frame_cache.pool import decode_pool, open_extractor, video_store
 from tasks.plans.extracted import write_extracted
 from tasks.plans.lease import Work, finish_alone
-from tasks.plans.worker import alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,7 +69,6 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
     videos = video_store(settings, files=objects)
     with (
         ServedPlans.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as served,
-        alive(served.database, Work.EXTRACT, plan_id=served.plan_id),
         make_lease_keeper(served.database, settings) as keeper,
         _extraction(settings, videos, objects) as extracting,
         cancel_on_exit(videos, objects),
@@ -136,7 +134,7 @@ def _on_ray(
 
 def _hand_over(source: ShardQueue, leased: LeasedShard, extracted: ExtractedShard) -> bool:
     write = partial(write_extracted, source.objects, leased.plan.plan_uri, extracted, seal=source.seal)
-    retry_faults(write, partial(source.objects.reach, [leased.plan.plan_uri]))
+    retry_faults(write, {TransientError: partial(source.objects.reach, [leased.plan.plan_uri])})
     retry_outage(finish_alone, source.database, leased.lease, state="extracted")
     source.keeper.forget(leased.lease)
     failed = sum(isinstance(outcome, JobError) for outcome in extracted.outcomes.values())

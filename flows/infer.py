@@ -23,7 +23,7 @@ from flows.run.pipeline import (
     make_inference_context,
 )
 from flows.run.spec import engine_settings
-from flows.shard.extract import ViewStream
+from flows.shard.extract import FrameStream
 from flows.shard.queue import make_lease_keeper
 from flows.shard.retry import retry_faults, retry_outage
 from flows.shard.served_plans import CACHED_PLANS, ServedPlans
@@ -31,7 +31,7 @@ from infra.errors import PlanLostError
 from infra.logs import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
-from reelabel.errors import ConfigurationError
+from reelabel.errors import ConfigurationError, TransientError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.sampling.options import estimate_frames
 from reelabel.sources.object_store import ObjectStore
@@ -42,7 +42,6 @@ from tasks.manifest.plan_file import read_media
 from tasks.model.backend import backend_of, open_backend, require_media
 from tasks.plans.extracted import ExtractedShard, read_extracted
 from tasks.plans.lease import Work, finish_alone
-from tasks.plans.worker import alive
 from tasks.results.write import RunKey
 
 if TYPE_CHECKING:
@@ -92,10 +91,7 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
     card = registered.card(model, settings)
     registered.check(card, settings)
     identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
-    with (
-        ServedPlans.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as served,
-        alive(served.database, Work.INFER, plan_id=served.plan_id, model=identity),
-    ):
+    with ServedPlans.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as served:
         plans = _wait_for_plans(served, identity)
         return _answer(plans, served, registered, card, settings) if plans else 0
 
@@ -206,7 +202,9 @@ def _read_ahead(
                 return
         extracted = _read_handed_over(source, leased, spec_of(leased.plan)) if leased else None
         if leased and extracted:
-            yield ShardInExtraction(leased=leased, wait=partial(_itself, extracted), stream=ViewStream.whole(extracted))
+            yield ShardInExtraction(
+                leased=leased, wait=partial(_itself, extracted), stream=FrameStream.whole(extracted)
+            )
         elif leased is None:
             yield None
 
@@ -220,7 +218,7 @@ def _read_handed_over(source: ShardQueue, leased: LeasedShard, spec: RunSpec) ->
     read = partial(read_extracted, *place, sampling=spec.sampling, seal=source.seal)
     try:
         return source.run_or_release(
-            leased, partial(retry_faults, read, partial(source.objects.reach, [leased.plan.plan_uri]))
+            leased, partial(retry_faults, read, {TransientError: partial(source.objects.reach, [leased.plan.plan_uri])})
         )
     except PlanLostError as error:
         get_run_logger().warning("%s", error.message)

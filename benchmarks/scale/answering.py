@@ -12,8 +12,7 @@ import numpy as np
 
 from benchmarks.scale.synthetic import RUN, SPEC
 from flows.shard.answering import InferenceContext, ShardOutcome
-from flows.shard.chunks import EndedJobs
-from flows.shard.extract import ViewStream
+from flows.shard.extract import FrameStream
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, infer_views
 from flows.shard.report import make_shard_report
 from infra.database.connect import connect
@@ -28,7 +27,7 @@ from tasks.domain import Answer, RunPhase, View, group_by_views
 from tasks.manifest.plan_file import read_shard
 from tasks.plans.extracted import ExtractedShard
 from tasks.plans.lease import LeaseKeeper, Work
-from tasks.results.write import ShardWriter
+from tasks.results.write import EndedShard, ShardWriter
 
 if TYPE_CHECKING:
     from infra.settings import DatabaseSettings
@@ -66,7 +65,7 @@ def answer(plan: Plan, settings: DatabaseSettings) -> int:
             while lease := keeper.claim(plan.plan_id, Work.BOTH):
                 shard = read_shard(objects, plan.plan_uri, lease.shard_index, seal=_STORE.seal)
                 outcome, extracted = _answered(shard, context)
-                ended = EndedJobs(results=outcome.results, failures=outcome.failures)
+                ended = EndedShard(results=outcome.results, failures=outcome.failures)
                 report = asdict(make_shard_report(extracted, outcome, ended, SPEC.sampling))
                 writer.write(outcome.results, outcome.failures, lease=lease, report=report)
                 keeper.forget(lease)
@@ -86,7 +85,7 @@ def _answered(shard: Shard, context: InferenceContext) -> tuple[ShardOutcome, Ex
         between_s=(now_s, now_s),
     )
     outcome = ShardOutcome(index=shard.index)
-    infer_views(ViewStream.whole(extracted), views, context, outcome)
+    infer_views(FrameStream.whole(extracted), views, context, outcome)
     return outcome, extracted
 
 

@@ -129,15 +129,14 @@ def open_run(
     # Read first: if the manifest is replaced meanwhile, its jobs must not be recorded under the new version.
     fingerprint = manifest_fingerprint(request.manifest, objects)
     with ExitStack() as stack:
-        jobs = stack.enter_context(
-            open_jobs(
-                request.manifest,
-                objects,
-                only=request.only,
-                keep_going=request.keep_going,
-                questions=request.has_questions,
-            )
+        opened = open_jobs(
+            request.manifest,
+            objects,
+            only=request.only,
+            keep_going=request.keep_going,
+            questions=request.has_questions,
         )
+        jobs = stack.enter_context(opened)
         prepare_database(settings.database)
         database = stack.enter_context(connected(settings.database))
         reject_reused_ids(database, request, jobs)

@@ -16,12 +16,12 @@ from prefect.context import FlowRunContext
 from prefect.exceptions import TerminationSignal
 from prefect.utilities.annotations import quote
 
+from flows.shard.answer import infer_shard
 from flows.shard.answering import InferenceContext
-from flows.shard.extract import ViewStream
+from flows.shard.extract import FrameStream, extract_shard
 from flows.shard.infer import MAX_CONCURRENT_GROUPS
 from flows.shard.queue import LeasedShard, ShardQueue, shard_logged
 from flows.shard.retry import cancel_waits_at_exit, retry_outage
-from flows.shard.tasks import extract_shard, infer_shard
 from infra.signals import GRACE_S, end_within
 from tasks.domain import RunPhase
 from tasks.results.evaluation.routes import escalation_margin
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     # Returns the extractor, in the process that uses it.
     MakeExtractor = Callable[[], FrameExtractor]
     # Starts the extraction of a shard with an extractor and a stream; returns a function that waits for its end.
-    StartExtraction = Callable[[Shard, MakeExtractor, ViewStream], Callable[[], ExtractedShard]]
+    StartExtraction = Callable[[Shard, MakeExtractor, FrameStream], Callable[[], ExtractedShard]]
 
 Item = TypeVar("Item")
 Submitted = TypeVar("Submitted")
@@ -67,7 +67,7 @@ class ShardInExtraction:
 
     leased: LeasedShard
     wait: Callable[[], ExtractedShard | None]
-    stream: ViewStream
+    stream: FrameStream
 
 
 def infer_shards(
@@ -167,7 +167,7 @@ def extract_ahead(
     for leased in shards:
         forget_results()
         if leased:
-            stream = ViewStream()
+            stream = FrameStream()
             with shard_logged(leased, "extract"):
                 wait = start(leased.shard, extractor_of(leased.plan), stream)
             in_progress.append(
@@ -207,7 +207,7 @@ def local_extraction(threads: int) -> Iterator[StartExtraction]:
     """
     workers = ThreadPoolExecutor(threads)
 
-    def start(shard: Shard, extractor: MakeExtractor, stream: ViewStream) -> Callable[[], ExtractedShard]:
+    def start(shard: Shard, extractor: MakeExtractor, stream: FrameStream) -> Callable[[], ExtractedShard]:
         # Quoted, so that Prefect does not walk through every job looking for futures.
         arguments = (quote(shard), quote(extractor), quote(lambda: nullcontext(workers)), quote(stream))
         future = extract_shard.submit(shard.index, *arguments)  # type: ignore[call-overload]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from flows.shard.tasks import extract_shard
+from flows.shard.extract import extract_shard
 from infra.program import APPLICATION
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, DecodersLostError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from prefect_ray import RayTaskRunner
 
     from flows.run.pipeline import MakeExtractor, StartExtraction
-    from flows.shard.extract import ViewStream
+    from flows.shard.extract import FrameStream
     from reelabel.frames.extractor import FrameExtractor
     from reelabel.pool.decode_pool import DecodePool
     from tasks.domain import Shard
@@ -79,7 +79,7 @@ def ray_cluster(address: str, *, processes: int) -> Iterator[Cluster]:
         ) from None
     quiet_options = {"log_to_driver": False} | ({"include_dashboard": False} if address == "local" else {})
 
-    def start(shard: Shard, extractor: MakeExtractor, _stream: ViewStream) -> Callable[[], ExtractedShard]:
+    def start(shard: Shard, extractor: MakeExtractor, _stream: FrameStream) -> Callable[[], ExtractedShard]:
         arguments = {
             "index": shard.index,
             "shard": shard,

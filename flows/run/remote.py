@@ -17,19 +17,18 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectException
 
 from flows.run.artifacts import ProgressArtifact
-from flows.run.live_workers import Roster
+from flows.run.names import no_worker_message
 from flows.run.plan import finish_plan
 from flows.shard.retry import retry_outage
 from infra.logs import IS_OUTAGE
 from reelabel.errors import ConfigurationError, TransientError
 from reelabel.text import pluralize
 from tasks.domain import RunPhase
-from tasks.plans.lease import Work
-from tasks.plans.plan import plan_state, sum_shard_reports
+from tasks.plans.plan import idle_stages, plan_state, sum_shard_reports
 from tasks.results.runs import update_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from prefect.client.orchestration import SyncPrefectClient
@@ -37,9 +36,12 @@ if TYPE_CHECKING:
 
     from flows.run.progress import Progress
     from flows.run.request import Run
-    from tasks.plans.plan import Plan
+    from tasks.plans.lease import Work
+    from tasks.plans.plan import Plan, PlanState
 
 _POLL_S = 2.0
+# Longer than a worker takes to start, which imports Prefect, and well within half a minute.
+PATIENCE_S = 20.0
 # By then Prefect has restarted a flow run that crashed for the first time: see `flows.schedule.automations`.
 _RESTART_DELAY = timedelta(seconds=30)
 
@@ -60,13 +62,7 @@ def execute_remotely(run: Run, plan: Plan, progress: Progress, done_before: Sequ
     infer_flows = _Flows(
         deployment="infer/gpu", count=counts.infer_flows, parameters=parameters | {"model": model}, key=key
     )
-    roster = Roster(
-        plan_id=plan.plan_id,
-        needed=run.spec.model,
-        model=model,
-        database=database,
-        waiting={Work.EXTRACT: extract_flows.describe_waiting, Work.INFER: infer_flows.describe_waiting},
-    )
+    alarm = IdleAlarm(model=model, waiting={"extract": extract_flows.waiting, "infer": infer_flows.waiting})
     earlier, left = progress.sums(), retry_outage(plan_state, database, plan.plan_id).jobs_left
     artifact = ProgressArtifact(total=progress.jobs_ended + left)
 
@@ -84,10 +80,43 @@ def execute_remotely(run: Run, plan: Plan, progress: Progress, done_before: Sequ
             for flows, shards in ((extract_flows, state.planned), (infer_flows, state.extracted)):
                 if shards:
                     flows.start_again()
-            roster.look(state)
+            alarm.check(state)
             show()
             time.sleep(_POLL_S)
         show()
+
+
+@dataclass(slots=True, kw_only=True)
+class IdleAlarm:
+    """Warns when a stage of a plan has had shards, and no worker with a lease, for a while.
+
+    Attributes:
+        model: The model to name in commands; None is that of the settings.
+        waiting: By stage, describes flow runs that were started for it and do not run yet; empty if there are none.
+        patience_s: Seconds before the warning, and before it is repeated.
+    """
+
+    model: str | None
+    waiting: Mapping[str, Callable[[], str]]
+    patience_s: float = PATIENCE_S
+    _since_s: dict[Work, float] = field(default_factory=dict)
+
+    def check(self, state: PlanState) -> None:
+        """Warn by the current state of the plan."""
+        now_s = time.monotonic()
+        idle = idle_stages(
+            planned=state.planned,
+            extracted=state.extracted,
+            done=state.done,
+            extracting=state.extracting,
+            inferring=state.inferring,
+        )
+        self._since_s = {stage: self._since_s.get(stage, now_s) for stage in idle}
+        for stage, since_s in self._since_s.items():
+            if now_s - since_s >= self.patience_s:
+                self._since_s[stage] = now_s
+                parts = (no_worker_message(stage, model=self.model), self.waiting[stage]())
+                get_run_logger().warning("%s.", "; ".join(filter(None, parts)), extra={IS_OUTAGE: True})
 
 
 @contextmanager
@@ -160,7 +189,7 @@ class _Flows:
             )
         return True
 
-    def describe_waiting(self) -> str:
+    def waiting(self) -> str:
         """Describe the flow runs that do not run yet, and what they wait for; empty if there are none."""
         with suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
             runs = [client.read_flow_run(flow_run_id) for flow_run_id in self._ids]

@@ -1,52 +1,146 @@
-"""Jobs answered outside of a run: nothing is leased, and no row is written."""
+"""A shard's jobs answered: by the task of a run, whose rows it writes, or of a single request, without rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import chain
+import time
+from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
 from flows.shard.answering import ShardOutcome
-from flows.shard.chunks import EndedJobs, cut_into_chunks, merge_ended
-from flows.shard.extract import ViewStream, extract_views
+from flows.shard.extract import FrameStream, extract_jobs
 from flows.shard.infer import escalate, infer_views
-from flows.shard.report import stage_ms_of
-from tasks.domain import group_by_views
+from flows.shard.metrics import record_results, shard_in_progress
+from flows.shard.report import log_failures, make_shard_report, stage_ms_of
+from flows.shard.retry import retry_faults
+from infra.database.connect import require_writes
+from reelabel.errors import InternalError, StoreUnavailableError, TransientError
+from reelabel.unexpected import failing_alone
+from reelabel_engine.errors import InferenceError
+from tasks.domain import Failure, JobResult, RunPhase, group_by_views
+from tasks.domain.chunks import ChunkOutcome, merge_chunks
+from tasks.results.write import EndedShard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from concurrent.futures import Executor
 
-    from flows.shard.answering import AnswerContext
+    from flows.shard.answering import AnswerContext, InferenceContext
+    from flows.shard.report import ShardReport
     from tasks.domain import Shard
+    from tasks.domain.chunks import CutShard
+    from tasks.plans.lease import Lease
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnsweredShard:
-    """How jobs ended that belong to no run.
+@task(task_run_name="infer-shard-{index}", cache_policy=NO_CACHE, persist_result=False)
+def infer_shard(
+    index: int,  # noqa: ARG001
+    shard: Shard,
+    stream: FrameStream,
+    lease: Lease,
+    context: InferenceContext,
+) -> ShardReport | None:
+    """Answer a shard, and write the results of its jobs and the end of the shard in one transaction.
 
-    Attributes:
-        ended: One label or one failure a job.
-        stage_ms: Milliseconds by step of a stage.
+    Views are processed as they become ready.
+
+    Returns:
+        The shard's report; None if its extraction failed, in which case nothing was written.
+
+    Raises:
+        LeaseLostError: Another worker has the shard; nothing was written.
     """
+    check_stores = partial(context.extractor.check_stores, shard.video_uris)
+    with shard_in_progress("infer"):
+        return retry_faults(partial(_infer, shard, stream, lease, context), {StoreUnavailableError: check_stores})
 
-    ended: EndedJobs
-    stage_ms: Mapping[str, float] = field(repr=False)
+
+def _infer(shard: Shard, stream: FrameStream, lease: Lease, context: InferenceContext) -> ShardReport | None:
+    outcome = ShardOutcome(index=shard.index)
+    with context.profile.doing(RunPhase.DECODE):
+        cut = stream.wait_for_jobs()
+    if cut is None:
+        return None
+    answered = context.answered_chunks(cut)
+    asked = [job for job in cut.shard.jobs if job.job_id not in answered]
+    infer_views(stream, group_by_views(asked, context.spec.sampling), context, outcome)
+    if stream.extracted is None:
+        return None
+    if context.escalate_below is not None:
+        escalate(context, outcome, below=context.escalate_below)
+    context.check_meaning(outcome.results)
+    context.confirm_model()
+    ended = merge_ended(cut, outcome, answered, context)
+    report = make_shard_report(stream.extracted, outcome, ended, context.spec.sampling)
+    started = time.perf_counter()
+    with context.profile.doing(RunPhase.DATABASE):
+        lap_ms = context.lap()
+        stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus}
+        write = partial(
+            context.writer.write, ended.results, ended.failures, chunks=ended.chunks, lease=lease, report=stored
+        )
+        try:  # again, so that computed answers are not lost
+            refused = retry_faults(write, {TransientError: partial(require_writes, context.writer.engine)})
+        except BaseException:
+            context.profile.uncharge(lap_ms)  # to be charged to the next attempt or shard
+            raise
+    if refused:
+        ended = ended.with_refused(refused)
+        report = replace(report, labels=len(ended.results), failures=len(ended.failures))
+    write_ms = (time.perf_counter() - started) * 1e3
+    run = context.writer.run
+    record_results(
+        ended.results, ended.failures, dataset=run.dataset, read_ms=outcome.read_ms.values(), write_ms=write_ms
+    )
+    log_failures(ended.failures, run)
+    return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
 
 
-def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> AnsweredShard:
-    """Extract and answer a shard's jobs, as a run does.
+def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> tuple[EndedShard, dict[str, float]]:
+    """Extract and answer jobs of no run, as a run does; also return milliseconds by step of a stage.
 
     Raises:
         TransientError: The store or the engine is unavailable.
     """
-    extractor, stream, outcome = context.extractor, ViewStream(), ShardOutcome(index=shard.index)
-    chunked = stream.begin(lambda: cut_into_chunks(shard, extractor, workers=workers))
-    shown = group_by_views(chunked.cut.shard.jobs, extractor.sampling)
-    views = tuple(dict.fromkeys(chain.from_iterable(shown)))
-    stream.expect(len(views))
-    stream.end(extract_views(shard, views, extractor, workers=workers, stream=stream, chunked=chunked))
+    stream, outcome = FrameStream(), ShardOutcome(index=shard.index)
+    _, shown = extract_jobs(shard, context.extractor, workers=workers, stream=stream)
     infer_views(stream, shown, context, outcome)
     if context.escalate_below is not None:
         escalate(context, outcome, below=context.escalate_below)
-    return AnsweredShard(ended=merge_ended(chunked.cut, outcome, {}, context), stage_ms=stage_ms_of(outcome))
+    cut = stream.wait_for_jobs()
+    assert cut is not None
+    return merge_ended(cut, outcome, {}, context), stage_ms_of(outcome)
+
+
+def merge_ended(
+    cut: CutShard, outcome: ShardOutcome, answered: Mapping[str, JobResult], context: AnswerContext
+) -> EndedShard:
+    """Make one outcome a job of those of its chunks; `answered` are the answers that earlier runs had, by chunk id."""
+    rule = context.spec.chunk_rule
+    if not cut.jobs or rule is None:
+        return EndedShard(results=outcome.results, failures=outcome.failures)
+    known: dict[str, JobResult | Failure] = {**answered}
+    known |= {each.job.job_id: each for each in outcome.results}
+    known |= {each.job.job_id: each for each in outcome.failures}
+    merged: list[JobResult | Failure] = []
+    written: list[ChunkOutcome] = []
+    for parts in cut.jobs.values():
+        chunks: list[ChunkOutcome] = []
+        try:
+            with failing_alone(f"Merging the chunks of job {parts.job.job_id}", stage=InferenceError.stage):
+                for number, part in enumerate(parts.chunks):
+                    chunks.append(ChunkOutcome(job=parts.job, number=number, outcome=known.pop(part.job_id)))
+                merged.append(merge_chunks(parts, chunks, rule))
+        except InternalError as error:
+            merged.append(Failure.of(error, parts.job, outcome.index))
+        if merged[-1].chunks:  # else its outcome follows from none of them
+            written += chunks
+    ended = [*known.values(), *merged]
+    return EndedShard(
+        results=[each for each in ended if isinstance(each, JobResult)],
+        failures=[each for each in ended if isinstance(each, Failure)],
+        chunks=written,
+    )

@@ -1,16 +1,18 @@
-"""What inference on a shard needs, and what it has found so far."""
+"""What inference on a shard needs, and what it has found so far; questions through outages of a server."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from flows.shard.outage import answer_through_outages
 from flows.shard.retry import retry_outage
+from infra.errors import ServerFailedError, ServerUnavailableError
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
+from reelabel_engine.protocol import QuestionFailure
 from tasks.domain import RunPhase, View, WallClockProfile
 from tasks.model.backend import ConfirmsModel
 from tasks.results.chunks import read_answered_chunks
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 Shown: TypeAlias = tuple[View, ...]  # everything that a job shows, in order
 
+_ENDS_PER_QUESTION = 2  # of the server, while a question is asked alone, after which it fails
+_MAX_OUTAGES = 5  # in a row, without a reply
 _MEANING_LABELS = 8  # fewer may be odd questions
 
 
@@ -126,3 +130,41 @@ class ShardOutcome:
     results: list[JobResult] = field(default_factory=list)
     read_ms: dict[View, float] = field(default_factory=dict)
     videos: list[ExtractedVideo] = field(default_factory=list)
+
+
+def answer_through_outages(backend: InferenceBackend, batch: Batch) -> list[Reply]:
+    """Answer a batch; if the server becomes unavailable, wait for it, and ask again only what it has not answered.
+
+    What was asked in vain may be what ends the server. It is asked again alone, and fails if that ends the server
+    twice, since the server then answers others again.
+
+    Raises:
+        TransientError: As `InferenceBackend.answer`, or the server stays unavailable.
+    """
+    replies: dict[int, Reply] = {}
+    faults: dict[int, list[ServerUnavailableError]] = defaultdict(list)
+    ends, outages = Counter[int](), 0
+    waiting = deque([tuple(range(len(batch.questions)))])
+    while waiting:
+        places = waiting.popleft()
+        is_alone = places[0] in faults
+        asked = replace(batch.only(tuple(batch.questions[place] for place in places)), is_alone=is_alone)
+        try:
+            received = dict(enumerate(backend.answer(asked)))
+        except ServerUnavailableError as error:
+            retry_outage(backend.wait_ready)
+            received = dict(error.replies)
+            for at, found in error.faults.items():
+                faults[places[at]] += found
+            ends[places[0]] += is_alone and bool(error.faults)
+            if ends[places[0]] == _ENDS_PER_QUESTION:
+                received = {0: QuestionFailure.of(ServerFailedError.after(faults[places[0]]))}
+            outages = 0 if received else outages + 1
+            if outages > _MAX_OUTAGES:
+                raise
+        replies |= {places[at]: reply for at, reply in received.items()}
+        rest = [place for place in places if place not in replies]
+        if together := tuple(place for place in rest if place not in faults):
+            waiting.appendleft(together)
+        waiting.extend((place,) for place in rest if place in faults)
+    return [replies[place] for place in range(len(batch.questions))]

@@ -16,9 +16,8 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.shard.metrics import record_descriptions, shard_in_progress
 from flows.shard.queue import shard_logged
-from flows.shard.report import ShardReport
-from flows.shard.retry import await_recovery, retry_faults
-from flows.shard.tasks import log_failures
+from flows.shard.report import ShardReport, log_failures
+from flows.shard.retry import retry_faults
 from infra.database.connect import require_writes
 from infra.errors import EngineLostError, LeaseLostError
 from infra.logs import in_context
@@ -90,10 +89,14 @@ def describe_shards(
 
 
 def _describe_leased(leased: LeasedShard, context: DescriptionContext) -> Described:
-    describe = partial(describe_shard, leased.shard, leased.lease, context)
+    check_stores = partial(context.describer.embedder.extractor.check_stores, leased.shard.video_uris)
+    services: dict[type[TransientError], Callable[[], object]] = {
+        StoreUnavailableError: check_stores,
+        EngineLostError: context.encoder.info,
+    }
     with shard_logged(leased, None):
         try:
-            return retry_faults(describe, lambda: None)  # which waits for services itself
+            return retry_faults(partial(describe_shard, leased.shard, leased.lease, context), services)
         except (LeaseLostError, TransientError) as error:
             return error
 
@@ -106,11 +109,7 @@ def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> S
         TransientError: A service is unavailable; nothing was written.
     """
     extractor = context.describer.embedder.extractor
-    services: dict[type[TransientError], Callable[[], object]] = {
-        StoreUnavailableError: partial(extractor.check_stores, shard.video_uris),
-        EngineLostError: context.encoder.info,
-    }
-    with shard_in_progress("infer"), await_recovery(services):
+    with shard_in_progress("infer"):
         began_s = time.time()
         with context.profile.doing(RunPhase.DECODE):
             known = extractor.stat_many(shard.video_uris)
@@ -130,9 +129,9 @@ def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> S
             stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus()}
             write = partial(context.writer.write, (), failures, descriptions=described, lease=lease, report=stored)
             try:
-                refused = retry_faults(write, partial(require_writes, context.writer.engine))
+                refused = retry_faults(write, {TransientError: partial(require_writes, context.writer.engine)})
             except BaseException:
-                context.profile.give_back(lap_ms)
+                context.profile.uncharge(lap_ms)
                 raise
         if refused:
             described = [each for each in described if each.job.job_id not in refused]

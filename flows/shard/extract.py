@@ -1,4 +1,4 @@
-"""Extraction of a shard: prepare the views of its jobs, and pass them on as they become ready."""
+"""Extraction of a shard: cut its jobs, prepare the frames that they show, and pass them on as they become ready."""
 
 from __future__ import annotations
 
@@ -6,33 +6,41 @@ import logging
 import math
 import threading
 import time
-from itertools import islice
+from dataclasses import replace
+from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Self
 
-from flows.shard.chunks import ChunkedShard
-from flows.shard.metrics import record_videos
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from flows.shard.metrics import record_videos, shard_in_progress
+from flows.shard.retry import retry_faults
 from infra.logs import in_context
-from reelabel.errors import JobError
+from reelabel.errors import JobError, StoreUnavailableError
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
-from tasks.domain import RunPhase, Stage
-from tasks.domain.chunks import cut_shard
+from tasks.domain import RunPhase, Stage, group_by_views
+from tasks.domain.chunks import CutVideo, cut_job, cut_shard
 from tasks.plans.extracted import ExtractedShard
 from tasks.relevance import RelevantExtractor
+from tasks.survey.chunks import stated_length_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from concurrent.futures import Executor
+    from contextlib import AbstractContextManager
 
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
     from reelabel.sources.object_store import ObjectInfo
-    from tasks.domain import Shard, View
+    from tasks.domain import Job, Shard, View
     from tasks.domain.chunks import CutShard
 
+_LOG = logging.getLogger("reelabel")
 _PARTS = (RunPhase.FETCH, RunPhase.DECODE, RunPhase.EMBED, RunPhase.CACHE_WRITE, RunPhase.CACHE_READ)
 
 
-class ViewStream:
+class FrameStream:
     """Outcomes of views in the order of their completion, so that inference need not wait for the whole shard.
 
     Thread-safe, and can be read again from the first view.
@@ -43,7 +51,7 @@ class ViewStream:
         self._outcomes: dict[View, ExtractedVideo | JobError] = {}
         self._extracted: ExtractedShard | None = None
         self._expected: int | None = None
-        self._cut: ChunkedShard | None = None
+        self._cut: CutShard | None = None
         self._is_over = threading.Event()
         self._changed = threading.Condition()
 
@@ -52,7 +60,7 @@ class ViewStream:
         """Return the stream of a shard whose extraction has ended."""
         stream = cls()
         stream._outcomes = dict(extracted.outcomes)
-        stream._cut = ChunkedShard(cut_shard(extracted.shard, extracted.cut_videos))
+        stream._cut = cut_shard(extracted.shard, extracted.cut_videos)
         stream.end(extracted)
         return stream
 
@@ -60,7 +68,7 @@ class ViewStream:
         """Set the number of views to come in total."""
         self._expected = views
 
-    def begin(self, cut: Callable[[], ChunkedShard]) -> ChunkedShard:
+    def begin(self, cut: Callable[[], CutShard]) -> CutShard:
         """Cut the shard's jobs into chunks, unless an earlier attempt at its extraction has done so."""
         if self._cut is None:
             found = cut()
@@ -73,7 +81,7 @@ class ViewStream:
         """Wait for the shard's jobs as they are asked; None if its extraction failed before they were known."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over.is_set() or self._cut is not None)
-        return self._cut.cut if self._cut else None
+        return self._cut
 
     @property
     def left(self) -> float:
@@ -121,7 +129,86 @@ class ViewStream:
         return self._extracted
 
 
-_LOG = logging.getLogger("reelabel")
+@task(task_run_name="extract-shard-{index}", cache_policy=NO_CACHE, persist_result=False)
+def extract_shard(
+    index: int,  # noqa: ARG001
+    shard: Shard,
+    make_extractor: Callable[[], FrameExtractor],
+    open_workers: Callable[[], AbstractContextManager[Executor]],
+    stream: FrameStream | None = None,
+) -> ExtractedShard:
+    """Cache the frames of a shard's videos, several at once.
+
+    A bad video fails its own jobs, not the shard. Safe to run again: cached videos are skipped.
+
+    Args:
+        index: Index of the shard.
+        shard: The shard.
+        make_extractor: Returns the extractor of its videos.
+        open_workers: Opens the threads to prepare them in.
+        stream: Receives each view as soon as it is ready.
+    """
+    with shard_in_progress("extract"), open_workers() as workers:
+        extractor, stream = make_extractor(), stream or FrameStream()
+        extract = partial(extract_jobs, shard, extractor, workers=workers, stream=stream)
+        extracted, _ = retry_faults(extract, {StoreUnavailableError: partial(extractor.check_stores, shard.video_uris)})
+        return extracted
+
+
+def extract_jobs(
+    shard: Shard, extractor: FrameExtractor, *, workers: Executor, stream: FrameStream
+) -> tuple[ExtractedShard, dict[tuple[View, ...], list[Job]]]:
+    """Cut a shard's jobs, and prepare what they show; also return the jobs as they are asked, by what they show.
+
+    Raises:
+        TransientError: The store is unavailable.
+    """
+    cut = stream.begin(partial(cut_into_chunks, shard, extractor, workers=workers))
+    shown = group_by_views(cut.shard.jobs, extractor.sampling)
+    views = tuple(dict.fromkeys(chain.from_iterable(shown)))
+    stream.expect(len(views))
+    extracted = extract_views(shard, views, extractor, workers=workers, stream=stream, cut=cut)
+    stream.end(extracted)
+    return extracted, shown
+
+
+def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executor) -> CutShard:
+    """Cut the jobs of a shard that the plan wants cut, by the lengths that their videos state.
+
+    The indexes that are read stay in the extractor's cache.
+
+    Raises:
+        TransientError: The store is unavailable.
+    """
+    jobs: dict[str, list[Job]] = {}
+    for job in shard.jobs:
+        if job.chunk_s is not None:
+            jobs.setdefault(job.video_uri, []).append(job)
+    if not jobs:
+        return cut_shard(shard, {})
+    known = extractor.stat_many(shard.video_uris)
+
+    def length_of(uri: str) -> tuple[ObjectInfo | None, CutVideo | JobError]:
+        info = known.get(uri)
+        try:
+            with failing_alone(f"The look at {redact_uri(uri)}"):
+                seen = extractor.look(uri, info)
+                info = seen.info
+                length_s = stated_length_s(seen, extractor.limits)
+                for job in jobs[uri]:
+                    cut_job(job, length_s)  # raises if there are too many chunks
+        except JobError as error:
+            error.fingerprint = error.fingerprint or (info.fingerprint if info else None)
+            return info, error
+        return info, CutVideo(length_s, info.fingerprint if info else None)
+
+    seen = dict(zip(jobs, workers.map(in_context(length_of), jobs), strict=True))
+    videos = {uri: found for uri, (_, found) in seen.items() if isinstance(found, CutVideo)}
+    return replace(
+        cut_shard(shard, videos),
+        faults={uri: found for uri, (_, found) in seen.items() if isinstance(found, JobError)},
+        known={**known, **{uri: info for uri, (info, _) in seen.items() if info}},
+    )
 
 
 def extract_views(
@@ -130,16 +217,16 @@ def extract_views(
     extractor: FrameExtractor,
     *,
     workers: Executor,
-    stream: ViewStream,
-    chunked: ChunkedShard | None = None,
+    stream: FrameStream,
+    cut: CutShard | None = None,
 ) -> ExtractedShard:
     """Prepare views of a shard's videos, several at once; the stream receives each as soon as it is ready.
 
-    `chunked` is the shard with its jobs cut; None cuts none.
+    `cut` is the shard with its jobs cut; None cuts none.
     """
     began_s = time.time()
-    faults, cut_videos = (chunked.faults, chunked.cut.videos) if chunked else ({}, {})
-    known = chunked.known if chunked and chunked.known is not None else extractor.stat_many(shard.video_uris)
+    faults, cut_videos = (cut.faults, cut.videos) if cut else ({}, {})
+    known = cut.known if cut and cut.known is not None else extractor.stat_many(shard.video_uris)
 
     def prepare(view: View) -> tuple[ExtractedVideo | JobError, float]:
         fault = faults.get(view.video_uri)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from flows.shard.answering import ShardOutcome
-from flows.shard.arrivals import group_arrivals
-from flows.shard.extract import ViewStream, extract_views, log_remade, prepare_view
+from flows.shard.extract import FrameStream, extract_views, log_remade, prepare_view
 from flows.shard.metrics import record_videos
 from infra.logs import in_context
 from reelabel.errors import FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
@@ -32,7 +31,7 @@ from tasks.domain.outcome import merge_answers, needs_escalation
 from tasks.model.prompts.prompt import answer_permuted, build_question
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
     from flows.shard.answering import AnswerContext, Shown
@@ -49,10 +48,12 @@ MAX_CONCURRENT_GROUPS = 2
 MAX_PROMPTS = 256
 MAX_TOKENS = 1024**2
 _VIDEO_BYTES_PER_TOKEN = 3 * 28 * 28
+_MIN_GROUP = 8
+_MAX_GROUP_WAIT_S = 0.1
 
 
 def infer_views(
-    stream: ViewStream, by_views: Mapping[Shown, Sequence[Job]], context: AnswerContext, shard_outcome: ShardOutcome
+    stream: FrameStream, by_views: Mapping[Shown, Sequence[Job]], context: AnswerContext, shard_outcome: ShardOutcome
 ) -> None:
     """Answer jobs as their views become ready; jobs on several videos as soon as all of them are."""
     in_progress: deque[Future[None]] = deque()
@@ -67,6 +68,67 @@ def infer_views(
                 in_progress.popleft().result()
         for future in in_progress:
             future.result()
+
+
+class _Arrivals:
+    """Views as they arrive, and what jobs show that is complete by then."""
+
+    def __init__(self, wanted: Iterable[Shown]) -> None:
+        """Start with no view of what jobs show."""
+        self.complete: deque[Shown] = deque()
+        self._outcomes: dict[View, ExtractedVideo | JobError] = {}
+        self._missing: dict[Shown, int] = {}
+        self._waiting: dict[View, list[Shown]] = {}
+        for views in wanted:
+            self._missing[views] = len(set(views))
+            for view in set(views):
+                self._waiting.setdefault(view, []).append(views)
+
+    def add(self, ready: Mapping[View, ExtractedVideo | JobError]) -> None:
+        """Add views."""
+        self._outcomes |= ready
+        for views in chain.from_iterable(self._waiting.pop(view, ()) for view in ready):
+            self._missing[views] -= 1
+            if not self._missing[views]:
+                self.complete.append(views)
+
+    def take(self, most_bytes: int) -> dict[Shown, list[ExtractedVideo | JobError]]:
+        """Take what is complete, in order, as long as its frames fit into `most_bytes`; at least one."""
+        taken: dict[Shown, list[ExtractedVideo | JobError]] = {}
+        seen: set[View] = set()
+        size_bytes = 0
+        while self.complete:
+            views = self.complete[0]
+            size_bytes += sum(map(self._bytes, {*views} - seen))
+            if taken and size_bytes > most_bytes:
+                break
+            seen |= {*views}
+            taken[self.complete.popleft()] = [self._outcomes[view] for view in views]
+        return taken
+
+    def _bytes(self, view: View) -> int:
+        outcome = self._outcomes[view]
+        return 0 if isinstance(outcome, JobError) else outcome.frame_bytes
+
+
+def group_arrivals(
+    stream: FrameStream, wanted: Iterable[Shown], context: AnswerContext, shard_outcome: ShardOutcome
+) -> Iterator[dict[Shown, list[ExtractedVideo | JobError]]]:
+    """Group what is complete so that its frames fit into one batch; while one is answered, the next one grows."""
+    arrivals, consumed = _Arrivals(wanted), 0
+    while True:
+        with context.profile.doing(RunPhase.DECODE):
+            complete = len(arrivals.complete)
+            ready = stream.after(
+                consumed, min_count=_MIN_GROUP - complete, max_wait_s=_MAX_GROUP_WAIT_S, needs_one=not complete
+            )
+        if not ready and not complete:
+            return
+        consumed += len(ready)
+        arrivals.add(ready)
+        shard_outcome.videos += [outcome for outcome in ready.values() if not isinstance(outcome, JobError)]
+        if group := arrivals.take(context.batch_bytes):
+            yield group
 
 
 def _split_faulty(
@@ -102,7 +164,7 @@ def escalate(context: AnswerContext, shard_outcome: ShardOutcome, *, below: floa
     views = tuple(dict.fromkeys(chain.from_iterable(by_views)))
     second_outcome = ShardOutcome(index=shard_outcome.index)
     if uncertain:
-        shard, stream = Shard(index=shard_outcome.index, jobs=uncertain), ViewStream()
+        shard, stream = Shard(index=shard_outcome.index, jobs=uncertain), FrameStream()
         with context.profile.doing(RunPhase.DECODE), ThreadPoolExecutor(_MAX_CONCURRENT_READS) as workers:
             stream.end(extract_views(shard, views, context.extractor, workers=workers, stream=stream))
         infer_views(stream, by_views, context, second_outcome)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,13 +11,13 @@ from reelabel.coverage import count_reasons
 from tasks.domain import views_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from flows.shard.answering import ShardOutcome
-    from flows.shard.chunks import EndedJobs
     from reelabel.sampling.options import Sampling
-    from tasks.domain import JobResult, View
+    from tasks.domain import Failure, JobResult, View
     from tasks.plans.extracted import ExtractedShard
+    from tasks.results.write import EndedShard, RunKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class ShardReport:
 
 
 def make_shard_report(
-    extracted: ExtractedShard, outcomes: ShardOutcome, ended: EndedJobs, sampling: Sampling
+    extracted: ExtractedShard, outcomes: ShardOutcome, ended: EndedShard, sampling: Sampling
 ) -> ShardReport:
     """Return the report of a shard, before its rows are written.
 
@@ -103,3 +104,10 @@ def _count_coverage(results: Iterable[JobResult], sampling: Sampling) -> dict[st
 def _by_video(view: View) -> bool:
     """Return whether keyframes were shown because of what the video is, and not of what the job is."""
     return view.shown not in ("keyframes", "image")
+
+
+def log_failures(failures: Sequence[Failure], run: RunKey) -> None:
+    """Log the failures of a shard, once its rows are written."""
+    for failure in failures:
+        known = {"run": str(run.run_id), "job": failure.job.job_id, "code": failure.code}
+        logging.getLogger("reelabel").warning("Job %s failed: %s", failure.job.job_id, failure.message, extra=known)

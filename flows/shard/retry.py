@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from infra.embedded import full_disk_behind, full_disk_named
 from infra.logs import IS_OUTAGE
 from infra.settings import load_settings
-from reelabel.errors import TransientError
+from reelabel.errors import DiskFullError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -47,44 +47,30 @@ def retry_outage(call: Callable[Arguments, Result], *arguments: Arguments.args, 
                 raise
 
 
-def retry_faults(call: Callable[[], Result], check_service: Callable[[], object]) -> Result:
-    """Call an idempotent function that may fail although its service responds; retry it as often as a task.
+def retry_faults(call: Callable[[], Result], services: Mapping[type[TransientError], Callable[[], object]]) -> Result:
+    """Call an idempotent function that may fail although its services respond; try four times in all.
 
-    Between the retries, wait for the service if its check finds it unavailable.
+    After each failure, wait for the service if its check finds it unavailable; checks go by the error that is raised
+    when a service is.
 
     Raises:
-        TransientError: The call fails although the service responds, or the service stays unavailable.
+        TransientError: The call fails although the services respond, or one of them stays unavailable.
+        DiskFullError: The disk of the embedded services is why the call failed.
     """
-    for delay_s in RETRY_DELAYS_S:
+    delays_s = iter(RETRY_DELAYS_S)
+    while True:
         try:
-            return call()
+            with full_disk_named(load_settings().home):
+                return call()
         except TransientError as error:
             if error.retries_exhausted:
                 raise
-            retry_outage(check_service)
-            if not _log_and_wait(error, delay_s):
+            check = next((check for kind, check in services.items() if isinstance(error, kind)), None)
+            if check and not isinstance(error, DiskFullError):
+                retry_outage(check)
+            delay_s = next(delays_s, None)
+            if delay_s is None or not _log_and_wait(error, delay_s):
                 raise
-    return call()
-
-
-@contextmanager
-def await_recovery(services: Mapping[type[TransientError], Callable[[], object]]) -> Iterator[None]:
-    """If the body fails because a service is unavailable, wait for its recovery before raising the error.
-
-    The services' checks go by the error raised when one is unavailable. An error while it responds is raised at once,
-    and so is a full disk of the embedded services.
-
-    Raises:
-        TransientError: As raised by the body, or because a service stays unavailable.
-        DiskFullError: The disk of the embedded services is why the body failed.
-    """
-    try:
-        with full_disk_named(load_settings().home):
-            yield
-    except TransientError as error:
-        if check_service := services.get(type(error)):
-            retry_outage(check_service)
-        raise
 
 
 @contextmanager
@@ -97,12 +83,6 @@ def cancel_waits_at_exit() -> Iterator[None]:
     finally:
         ending.set()
         _ENDING.reset(token)
-
-
-def is_ending() -> bool:
-    """Return whether the flow of this thread or task is ending, so that nothing is worth another attempt."""
-    ending = _ENDING.get(None)
-    return ending is not None and ending.is_set()
 
 
 def _log_and_wait(error: TransientError, delay_s: float) -> bool:

@@ -367,20 +367,6 @@ SHARD = Table(
 # Rows are updated often: with half of each page free, Postgres can keep new versions of a row on the same page.
 event.listen(SHARD, "after_create", DDL("ALTER TABLE reelabel.shard SET (fillfactor = 50)"))  # type: ignore[no-untyped-call]
 
-WORKER = Table(
-    "worker",
-    METADATA,
-    Column("worker_id", Uuid, primary_key=True),
-    *_all(Text, "stage", "host"),
-    *(*_all(Integer, "pid"), *_some(Text, "process"), *_some(Uuid, "plan_id")),
-    Column("model", JSONB(none_as_null=True)),
-    *_times("started_at", "seen_at"),
-    *_checks("stage IN ('extract', 'infer')"),
-    comment="Processes that extract or infer shards, whether or not they hold a lease. seen_at is their heartbeat; a "
-    "row goes with its worker, or after an hour without one. process is as in reelabel.run. A worker with a plan_id or "
-    "a model serves no other; the plan may have been removed.",
-)
-
 ARRIVAL = Table(
     "arrival",
     METADATA,

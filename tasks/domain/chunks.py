@@ -18,6 +18,8 @@ from tasks.domain.outcome import PASSING_CODES, ChunkCounts, Failure, JobResult,
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from reelabel.errors import JobError
+    from reelabel.sources.object_info import ObjectInfo
     from tasks.domain.job import Job, Shard
     from tasks.domain.outcome import Answer
 
@@ -108,11 +110,15 @@ class CutShard:
         shard: Its jobs as they are asked: chunks, and jobs that are not cut.
         jobs: The jobs that were cut, by id.
         videos: The videos whose jobs were cut, by URI.
+        faults: Why the jobs on some videos could not be cut, by URI; these jobs fail.
+        known: The versions of the videos by which they were cut, by URI; None if none had to be looked up.
     """
 
     shard: Shard
     jobs: Mapping[str, CutJob] = field(repr=False)
     videos: Mapping[str, CutVideo] = field(repr=False)
+    faults: Mapping[str, JobError] = field(default_factory=dict)
+    known: Mapping[str, ObjectInfo] | None = field(default=None, repr=False)
 
 
 def cut_shard(shard: Shard, videos: Mapping[str, CutVideo]) -> CutShard:

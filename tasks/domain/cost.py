@@ -99,7 +99,7 @@ class WallClockProfile:
             names = before_ms.keys() | self._lap_ms.keys()
             return {name: self._lap_ms.get(name, 0.0) - before_ms.get(name, 0.0) for name in names}
 
-    def give_back(self, lap_ms: Mapping[str, float]) -> None:
+    def uncharge(self, lap_ms: Mapping[str, float]) -> None:
         """Add a lap that could not be reported to the next one."""
         with self._lock:
             names = self._lap_ms.keys() | lap_ms.keys()

@@ -14,6 +14,7 @@ from infra.database.connect import database_errors
 from infra.errors import PlanLostError
 from sql.queries import read_query
 from tasks.database.tables import PLAN, SHARD
+from tasks.plans.lease import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -66,13 +67,17 @@ class PlanState:
     """Progress of a plan: shards by state, and jobs in the shards that are not done.
 
     Attributes:
-        leased: Shards under a lease.
+        extracting: Shards under a lease for extraction.
+        inferring: Shards under a lease for inference.
+        leased: Shards under any lease.
     """
 
     planned: int
     extracted: int
     done: int
     failed: int
+    extracting: int
+    inferring: int
     leased: int
     jobs_left: int
 
@@ -80,6 +85,20 @@ class PlanState:
     def is_drained(self) -> bool:
         """Whether no shard is left to process."""
         return not self.planned + self.extracted
+
+
+def idle_stages(*, planned: int, extracted: int, done: int, extracting: int, inferring: int) -> list[Work]:
+    """List the stages that have shards to work on while no worker holds a lease for them, by the shards of a plan.
+
+    An infer worker without extracted shards may be waiting for them; before the first is extracted, it is missed only
+    if nobody extracts, either.
+    """
+    idle = []
+    if planned and not extracted and not extracting:
+        idle.append(Work.EXTRACT)
+    if not inferring and (extracted or (planned and not extracting and not done)):
+        idle.append(Work.INFER)
+    return idle
 
 
 @contextmanager
@@ -144,9 +163,12 @@ def plan_dataset(engine: Engine, plan_id: UUID) -> str | None:
 def plan_state(engine: Engine, plan_id: UUID) -> PlanState:
     """Count a plan's shards by state."""
     shards = {state: func.count().filter(SHARD.c.state == state) for state in (*_UNDONE, "done", "failed")}
+    is_leased = SHARD.c.lease_until > func.clock_timestamp()
     query = select(
         *(count.label(state) for state, count in shards.items()),
-        func.count().filter(SHARD.c.lease_until > func.clock_timestamp()).label("leased"),
+        func.count().filter(is_leased, SHARD.c.claimed_for == Work.EXTRACT).label("extracting"),
+        func.count().filter(is_leased, SHARD.c.claimed_for == Work.INFER).label("inferring"),
+        func.count().filter(is_leased).label("leased"),
         func.coalesce(func.sum(SHARD.c.jobs).filter(SHARD.c.state != "done"), 0).label("jobs_left"),
     ).where(SHARD.c.plan_id == plan_id)
     with database_errors(), engine.connect() as connection:

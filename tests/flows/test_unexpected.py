@@ -17,10 +17,10 @@ from flows.serve.app import make_app
 from flows.serve.requests import classify
 from flows.serve.requests.classify import Classifier
 from flows.serve.requests.handle import open_service
+from flows.shard.answer import infer_shard
 from flows.shard.answering import InferenceContext
 from flows.shard.describe import DescriptionContext, describe_shard
-from flows.shard.extract import ViewStream
-from flows.shard.tasks import extract_shard, infer_shard
+from flows.shard.extract import FrameStream, extract_shard
 from infra.settings import ExtractSettings, ServeSettings, Settings, StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
@@ -146,8 +146,8 @@ BOUNDARIES = frozenset(
         "reelabel/unexpected.py:failing_alone",
         "flows/shard/extract.py:extract_views.<locals>.prepare",
         "flows/shard/extract.py:_prepare",
-        "flows/shard/extract.py:ViewStream.add",
-        "flows/shard/chunks.py:cut_into_chunks.<locals>.length_of",
+        "flows/shard/extract.py:FrameStream.add",
+        "flows/shard/extract.py:cut_into_chunks.<locals>.length_of",
         "flows/shard/infer.py:_read",
         "flows/shard/infer.py:_failing_alone",
         "flows/shard/describe.py:_failing",
@@ -164,7 +164,7 @@ BOUNDARIES = frozenset(
 # They work for all: group jobs, order views, read an archive's index, cut jobs as was tried with each, count, and name
 # what a message is about.
 ASIDE = (
-    "flows/shard/arrivals.py:_Arrivals",
+    "flows/shard/infer.py:_Arrivals",
     "flows/shard/extract.py:extract_views.<locals>.<lambda>",
     "reelabel/sources/members.py:RangedFile.",
     "reelabel/sources/video_file.py:Seekable.",
@@ -192,7 +192,7 @@ def test_a_run_loses_one_question(folder, make_extractor, mark, options, trials)
     shard = Shard(index=0, jobs=jobs_on(folder, mark, **options))
 
     def run():
-        extractor, stream, rows = make_extractor(), ViewStream(), Rows()
+        extractor, stream, rows = make_extractor(), FrameStream(), Rows()
         context = InferenceContext(
             spec=spec, backend=Sure(), batch_bytes=1024**2, extractor=extractor, escalate_below=0.9, writer=rows
         )

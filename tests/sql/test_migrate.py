@@ -17,7 +17,7 @@ __all__ = ["run"]
 _ABOUT_RUNS = {"spec", "run", "run_spec", "plan", "shard", "arrival"}
 _ROWS = {"result", "result_history", "failure", "chunk", "description", "description_chunk"}
 _LIVE = {"live_session", "live_frames", "live_query"}
-TABLES = _ABOUT_RUNS | _ROWS | _LIVE | {"route", "calibration", "evaluation", "worker"}
+TABLES = _ABOUT_RUNS | _ROWS | _LIVE | {"route", "calibration", "evaluation"}
 _OTHERS = sqlalchemy.text(
     "SELECT relname FROM pg_class WHERE relnamespace = 'reelabel'::regnamespace AND relkind IN ('v', 'S')"
 )

@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 from sqlalchemy import text
 
-from flows.shard.retry import await_recovery
 from infra.checks import probe_store
 from infra.database.connect import check_database, connect, connected, database_errors
 from infra.embedded import ServiceName, full_disk_named, running, status, stop
@@ -258,7 +257,7 @@ def test_an_s3_server_that_stays_up_stores_again_after_its_disk_was_full(small_d
             with pytest.raises(StoreUnavailableError):
                 write_everywhere(started, objects=1000)
             disk.clear()
-            with pytest.raises(DiskFullError, match="cannot write until it is restarted"), await_recovery({}):
+            with pytest.raises(DiskFullError, match="cannot write until it is restarted"), full_disk_named(disk.path):
                 write_everywhere(started)
 
         with running(settings, wanted=wanted, keep=True) as started:
@@ -279,7 +278,7 @@ def test_a_disk_without_room_for_another_volume_of_the_s3_server_is_named(small_
 
     with running(settings, wanted=frozenset({ServiceName.S3})) as started:
         objects = ObjectStore(started.store)
-        with said(disk.path) as error, await_recovery({}):  # as a shard does, whose run goes on
+        with said(disk.path) as error, full_disk_named(disk.path):  # as a shard does, whose run goes on
             for number in range(20):
                 objects.replace(f"{started.store.uri}/{number}", os.urandom(4 << 20))
     assert "needs 128 for another volume" in error.value.message

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from flows.cli.console import OUT, cell
 from flows.cli.context import prefect_ready
-from flows.run.workers_needed import absence, missing_stages
+from flows.run.names import no_worker_message
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, missing_services, status, with_running_services
 from infra.program import command
@@ -27,7 +27,7 @@ from reelabel.text import on_one_line
 from tasks.database.schema import check_schema
 from tasks.live.record.stored import list_unended
 from tasks.model.engine.keeper import WarmEngines
-from tasks.plans.worker import live_workers
+from tasks.plans.plan import idle_stages
 from tasks.results.overview import list_plans, list_runs, list_unrepaired_runs
 from tasks.results.repairs import Repairs, Work
 from tasks.results.runs import cancelled_runs, read_spec, short_ids
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from flows.cli.status.prefect import Trouble
     from infra.settings import Settings
     from tasks.live.record.stored import UnendedSession
-    from tasks.plans.worker import Worker
     from tasks.results.overview import PlanStatus, RunStatus
 
 _EVERY_S = 2.0
@@ -57,11 +56,11 @@ _WRAPPED = {
     "flow run": 8,
     "jobs": 7,
     "leased": 10,
-    "model": 8,
     "per s, so far": 6,
     "shards": 6,
     "status": 8,
     "waits for": 8,
+    "worker": 8,
 }
 _OF_LATE = timedelta(days=7)
 
@@ -111,6 +110,8 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
                 plans += [_line(line) for line in prefect.schedule_lines(client)]
                 troubles = prefect.find_troubles(client, within=_OF_LATE, lost=[run.run_id for run in bad])
                 plans.append(_queue(prefect.waiting_runs(client)))
+                if workers := prefect.running_workers(client):
+                    plans.append(_workers(workers))
         if have_done:
             with _errors_shown(runs):
                 troubles = _without_repaired(bad, troubles, have_done) | dict.fromkeys(cancelled_runs(engine, troubles))
@@ -251,15 +252,13 @@ def _services(settings: Settings) -> Iterator[RenderableType]:
 
 
 def _runs_and_plans(engine: Engine, *, is_remote: bool) -> Iterator[RenderableType]:
-    runs, plans, workers = list_runs(engine, limit=_RUNS), list_plans(engine), live_workers(engine)
+    runs, plans = list_runs(engine, limit=_RUNS), list_plans(engine)
     if runs:
         yield _runs(runs, short_ids(engine, [run.run_id for run in runs]))
     if plans:
         yield _plans(plans)
-    if workers:
-        yield _workers(workers)
     for plan in plans if is_remote else ():
-        yield from map(_line, _absences(engine, plan, workers))
+        yield from map(_line, _absences(engine, plan))
     if sessions := list_unended(engine, within=_OF_LATE, limit=_SESSIONS):
         yield from _sessions(sessions)
 
@@ -285,31 +284,28 @@ def _sessions(sessions: Sequence[UnendedSession]) -> Iterator[RenderableType]:
         yield from (_line(f"  {command('report', session=each)}") for each in lost)
 
 
-def _workers(workers: Sequence[Worker]) -> Table:
-    """Show who extracts and infers. Those without a plan serve every one."""
-    table = _table("worker", "host", "process", "plan", "model", "alive for", "heartbeat")
-    for each in sorted(workers, key=lambda worker: worker.stage):
-        table.add_row(
-            each.stage,
-            cell(each.host),
-            str(each.pid),
-            str(each.plan_id or "")[:8],
-            cell(each.model.name if each.model else ""),
-            _duration(each.alive_s),
-            f"{each.seen_s:.0f} s ago",
-        )
+def _workers(runs: Sequence[FlowRun]) -> Table:
+    table = _table("worker", "since")
+    for run in runs:
+        if run.start_time is not None:
+            table.add_row(cell(run.name), _duration((datetime.now(UTC) - run.start_time).total_seconds()))
     return table
 
 
-def _absences(engine: Engine, plan: PlanStatus, workers: Sequence[Worker]) -> Iterator[str]:
+def _absences(engine: Engine, plan: PlanStatus) -> Iterator[str]:
     """Say which stages of a plan have no worker, and how to start one."""
     with suppress(ConfigurationError):  # no worker of this version can read its spec, and its run says so
         needed = read_spec(engine, plan.spec_id).model
-        serving = [each for each in workers if each.serves(plan.plan_id, needed)]
-        for stage in missing_stages(serving, planned=plan.planned, extracted=plan.extracted):
-            # A folder of weights is known by its name alone, which is no path.
-            model = None if needed.fingerprint or needed.served_at else needed.name
-            yield f"Plan {str(plan.plan_id)[:8]}: {absence(stage, model=model)}."
+        # A folder of weights is known by its name alone, which is no path.
+        model = None if needed.fingerprint or needed.served_at else needed.name
+        for stage in idle_stages(
+            planned=plan.planned,
+            extracted=plan.extracted,
+            done=plan.done,
+            extracting=plan.extracting,
+            inferring=plan.inferring,
+        ):
+            yield f"Plan {str(plan.plan_id)[:8]}: {no_worker_message(stage, model=model)}."
 
 
 def _runs(runs: Sequence[RunStatus], names: Mapping[UUID, str]) -> Table:

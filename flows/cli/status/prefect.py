@@ -14,6 +14,7 @@ from prefect.client.schemas.filters import (
     DeploymentFilterId,
     FlowFilter,
     FlowFilterId,
+    FlowFilterName,
     FlowRunFilter,
     FlowRunFilterExpectedStartTime,
     FlowRunFilterId,
@@ -62,6 +63,13 @@ def waiting_runs(client: SyncPrefectClient) -> list[FlowRun]:
         flow_run_filter=FlowRunFilter(tags=_OURS, state=_in(_WAITING), expected_start_time=due),
         sort=FlowRunSort.EXPECTED_START_TIME_ASC,
     )
+
+
+def running_workers(client: SyncPrefectClient) -> list[FlowRun]:
+    """Read the running flow runs that extract or infer, whose names end with their host and process."""
+    stages = FlowFilter(name=FlowFilterName(any_=["extract", "infer"]))
+    running = FlowRunFilter(state=_in([StateType.RUNNING]))
+    return client.read_flow_runs(flow_filter=stages, flow_run_filter=running, sort=FlowRunSort.EXPECTED_START_TIME_ASC)
 
 
 def _in(types: Sequence[StateType]) -> FlowRunFilterState:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from flows.serve.requests.handle import Work
-    from flows.shard.answer import AnsweredShard
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
     from reelabel_engine.protocol import EngineInfo
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from tasks.domain.chunks import ChunkOutcome
     from tasks.live.model import LiveModel
     from tasks.model.backend import InferenceBackend
+    from tasks.results.write import EndedShard
 
 
 # Specs that are kept, each with the options that some request had.
@@ -224,7 +224,7 @@ class Classifier:
         """
         return self._context(overrides).spec
 
-    def answer(self, job: Job, overrides: SpecOverrides) -> AnsweredShard:
+    def answer(self, job: Job, overrides: SpecOverrides) -> tuple[EndedShard, dict[str, float]]:
         """Answer a job.
 
         Args:
@@ -310,28 +310,21 @@ def answer(classifier: Classifier, asked: ClassifyRequest, upload: str | None) -
     """
     started, overrides = time.perf_counter(), asked.overrides()
     job = job_from(asked.job_values(), upload=upload)
-    answered = classifier.answer(job, overrides)
-    if answered.ended.failures:
-        [failure] = answered.ended.failures
+    ended, stage_ms = classifier.answer(job, overrides)
+    if ended.failures:
+        [failure] = ended.failures
         raise refuse_job(failure.code, failure.message, upload)
-    [result] = answered.ended.results
-    spec = classifier.spec_of(overrides)
+    [result] = ended.results
+    answer, seen, spec = result.answer, result.provenance, classifier.spec_of(overrides)
     total_ms = (time.perf_counter() - started) * 1e3
-    return _to_answer(result, answered, model=spec.model.name, spec_id=spec.spec_id, total_ms=total_ms)
-
-
-def _to_answer(
-    result: JobResult, answered: AnsweredShard, *, model: str, spec_id: str, total_ms: float
-) -> ClassifyAnswer:
-    answer, seen = result.answer, result.provenance
     return ClassifyAnswer(
         label=result.label,
         choice_index=answer.choice_index,
         probabilities=list(answer.probabilities),
         margin=answer.margin,
         entropy_nats=answer.entropy_nats,
-        model=model,
-        spec_id=spec_id,
+        model=spec.model.name,
+        spec_id=spec.spec_id,
         sampler=seen.sampler,
         routed_by=result.routed_by,
         frames_used=seen.frames_used,
@@ -340,8 +333,8 @@ def _to_answer(
         source_fingerprint=seen.fingerprint,
         prompt_tokens=answer.prompt_tokens,
         cached_tokens=answer.cached_tokens,
-        chunks=[_to_chunk(chunk) for chunk in sorted(answered.ended.chunks, key=attrgetter("number"))],
-        stage_ms=with_unattributed(answered.stage_ms, total_ms),
+        chunks=[_to_chunk(chunk) for chunk in sorted(ended.chunks, key=attrgetter("number"))],
+        stage_ms=with_unattributed(stage_ms, total_ms),
         total_ms=total_ms,
     )
 

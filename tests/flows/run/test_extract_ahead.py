@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from flows.run.pipeline import extract_ahead
-from flows.shard.extract import ViewStream
+from flows.shard.extract import FrameStream
 from reelabel.errors import VideoUnreadableError
 from tasks.domain import View
 from tasks.plans.lease import Work, claim, finish_alone
@@ -34,7 +34,7 @@ class Worker:
         waits: Set once it waits for the end of a shard.
     """
 
-    streams: list[ViewStream] = field(default_factory=list)
+    streams: list[FrameStream] = field(default_factory=list)
     looks: int = 0
     waits: threading.Event = field(default_factory=threading.Event)
 
@@ -53,7 +53,7 @@ def extracting(db, source_of, monkeypatch):
     @contextmanager
     def extracting(plan, **options):
         source, worker = source_of(plan, work=Work.EXTRACT), Worker()
-        left = ViewStream.left.fget
+        left = FrameStream.left.fget
 
         def count_looks(stream):
             worker.looks += 1
@@ -74,7 +74,7 @@ def extracting(db, source_of, monkeypatch):
                     each.wait()
                     finish_alone(db, each.leased.lease, state="done")
 
-        monkeypatch.setattr(ViewStream, "left", property(count_looks))
+        monkeypatch.setattr(FrameStream, "left", property(count_looks))
         with ThreadPoolExecutor(1) as threads:
             ended = threads.submit(work)
             yield worker

@@ -8,11 +8,10 @@ import av
 import numpy as np
 import pytest
 
+from flows.shard.answer import merge_ended
 from flows.shard.answering import InferenceContext, ShardOutcome
-from flows.shard.chunks import cut_into_chunks, merge_ended
-from flows.shard.extract import ViewStream
+from flows.shard.extract import FrameStream, cut_into_chunks, extract_shard
 from flows.shard.infer import infer_views
-from flows.shard.tasks import extract_shard
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
@@ -71,7 +70,7 @@ def film(uri, name="film", **changed):
 
 
 def ended(extractor, *jobs, answered=None):
-    shard, stream = Shard(index=0, jobs=jobs), ViewStream()
+    shard, stream = Shard(index=0, jobs=jobs), FrameStream()
     extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 2), stream)
     outcome, cut, answered = ShardOutcome(index=0), stream.wait_for_jobs(), answered or {}
     context = context_of(extractor, writer=WRITER)
@@ -176,7 +175,7 @@ def test_a_video_that_is_too_long_to_be_extracted_is_not_cut_at_all(extractor, m
 
 def test_a_video_that_is_replaced_after_it_was_cut_is_not_shown_in_the_chunks_of_the_earlier_one(extractor, make_clip):
     clip = make_clip(frames=72, gop=12, fps=12)
-    shard, stream = Shard(index=0, jobs=(film(clip),)), ViewStream()
+    shard, stream = Shard(index=0, jobs=(film(clip),)), FrameStream()
     with ThreadPoolExecutor(1) as workers:
         stream.begin(partial(cut_into_chunks, shard, extractor, workers=workers))
     make_clip(frames=36, gop=12, fps=12)
@@ -197,7 +196,7 @@ def test_jobs_that_are_not_to_be_cut_share_a_shard_with_those_that_are(extractor
 
 
 def test_another_machine_asks_about_the_same_chunks(extractor, make_clip, tmp_path):
-    shard, stream = Shard(index=0, jobs=(film(make_clip()),)), ViewStream()
+    shard, stream = Shard(index=0, jobs=(film(make_clip()),)), FrameStream()
     here = extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 2), stream)
     objects, seal = extractor.objects, StoreSettings().seal
     write_extracted(objects, f"file://{tmp_path}/plan", here, seal=seal)
@@ -205,11 +204,11 @@ def test_another_machine_asks_about_the_same_chunks(extractor, make_clip, tmp_pa
     there = read_extracted(objects, f"file://{tmp_path}/plan", shard, sampling=SPEC.sampling, seal=seal)
 
     assert there.outcomes.keys() == here.outcomes.keys()
-    assert ViewStream.whole(there).wait_for_jobs().shard == stream.wait_for_jobs().shard
+    assert FrameStream.whole(there).wait_for_jobs().shard == stream.wait_for_jobs().shard
 
 
 def test_an_attempt_after_a_failed_one_keeps_its_chunks(extractor, make_clip):
-    shard, stream = Shard(index=0, jobs=(film(make_clip()),)), ViewStream()
+    shard, stream = Shard(index=0, jobs=(film(make_clip()),)), FrameStream()
     with ThreadPoolExecutor(1) as workers:
         first = stream.begin(partial(cut_into_chunks, shard, extractor, workers=workers))
 

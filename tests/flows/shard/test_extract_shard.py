@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from flows.shard.tasks import extract_shard
+from flows.shard.extract import extract_shard
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor

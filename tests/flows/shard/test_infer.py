@@ -14,10 +14,10 @@ import pytest
 from prefect.logging import disable_run_logger
 
 from flows.shard import retry
+from flows.shard.answer import infer_shard
 from flows.shard.answering import InferenceContext, ShardOutcome
-from flows.shard.extract import ViewStream
+from flows.shard.extract import FrameStream, extract_shard
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, MAX_PROMPTS, MAX_TOKENS, infer_views
-from flows.shard.tasks import extract_shard, infer_shard
 from infra.errors import ServerUnavailableError
 from infra.settings import ServerSettings, StoreSettings
 from reelabel.errors import ConfigurationError
@@ -86,7 +86,7 @@ def context_of(extractor, engine):
 def test_the_next_group_is_sent_while_one_is_answered(extractor, make_clip):
     clips = [make_clip(name=f"{number}.mp4") for number in range(2 * MAX_CONCURRENT_GROUPS)]
     jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt="?", choices=CHOICES) for clip in clips]
-    views, stream, leased, outcome = group_by_views(jobs, SPEC.sampling), ViewStream(), Held(), ShardOutcome(index=0)
+    views, stream, leased, outcome = group_by_views(jobs, SPEC.sampling), FrameStream(), Held(), ShardOutcome(index=0)
     for (view,) in views:
         stream.add(view, extractor.prepare(view.video_uri))
     stream.end(None)
@@ -136,7 +136,7 @@ def test_a_group_is_asked_about_in_batches_of_bounded_size(
     jobs = [Job(job_id=f"{n}", video_uri=uri, prompt=f"{n} {prompt}", choices=choices) for n in range(count)]
     views, stream, outcome, counting = (
         group_by_views(jobs, SPEC.sampling),
-        ViewStream(),
+        FrameStream(),
         ShardOutcome(index=0),
         Counting(),
     )
@@ -174,7 +174,7 @@ def test_the_time_of_an_attempt_whose_rows_are_refused_is_told_by_the_next_one(e
     profile = WallClockProfile(clock_s=lambda: float(next(ticks)))
     context = replace(context_of(extractor, engine), writer=writer, profile=profile)
     shard = Shard(index=0, jobs=(Job(job_id="a", video_uri=str(make_clip()), prompt="?", choices=CHOICES),))
-    stream, lease = ViewStream(), Lease(plan_id=uuid4(), shard_index=0, token=1, jobs=1)
+    stream, lease = FrameStream(), Lease(plan_id=uuid4(), shard_index=0, token=1, jobs=1)
     extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 1), stream)
 
     with pytest.raises(ValueError, match="refused"):
@@ -192,7 +192,7 @@ class Wider(FrameProvenance):
 
 def test_all_that_is_known_of_the_frames_goes_with_the_answer(extractor, make_clip):
     job = Job(job_id="a", video_uri=str(make_clip()), prompt="?", choices=CHOICES)
-    views, stream, outcome = group_by_views([job], SPEC.sampling), ViewStream(), ShardOutcome(index=0)
+    views, stream, outcome = group_by_views([job], SPEC.sampling), FrameStream(), ShardOutcome(index=0)
     [(view,)] = views
     video = extractor.prepare(view.video_uri)
     wider = Wider(**asdict(video.provenance), seeks=3)
@@ -225,7 +225,12 @@ def swapped(uri, other):
 def test_a_frame_file_that_changes_between_extraction_and_inference_is_made_again(extractor, make_clip, damage):
     clips = [make_clip(name=f"{number}.mp4", frames=48 + number) for number in range(2)]
     jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt="?", choices=CHOICES) for clip in clips]
-    views, stream, engine, outcome = group_by_views(jobs, SPEC.sampling), ViewStream(), Looking(), ShardOutcome(index=0)
+    views, stream, engine, outcome = (
+        group_by_views(jobs, SPEC.sampling),
+        FrameStream(),
+        Looking(),
+        ShardOutcome(index=0),
+    )
     for (view,) in views:
         stream.add(view, extractor.prepare(view.video_uri))
     stream.end(None)
@@ -248,7 +253,7 @@ def test_a_frame_file_that_changes_between_extraction_and_inference_is_made_agai
 def test_a_frame_file_that_is_gone_with_its_video_fails_its_jobs_only(extractor, make_clip):
     clips = [make_clip(name=f"{number}.mp4", frames=48 + number) for number in range(2)]
     jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt="?", choices=CHOICES) for clip in clips]
-    views, stream, outcome = group_by_views(jobs, SPEC.sampling), ViewStream(), ShardOutcome(index=0)
+    views, stream, outcome = group_by_views(jobs, SPEC.sampling), FrameStream(), ShardOutcome(index=0)
     for (view,) in views:
         stream.add(view, extractor.prepare(view.video_uri))
     stream.end(None)
@@ -266,7 +271,7 @@ def test_a_frame_file_that_is_gone_with_its_video_fails_its_jobs_only(extractor,
 def test_packets_that_cannot_be_decoded_any_more_fail_their_jobs_with_the_version_of_the_video(extractor, make_clip):
     clip = make_clip(size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")
     job = Job(job_id="a", video_uri=str(clip), prompt="?", choices=CHOICES)
-    views, stream, outcome = group_by_views([job], SPEC.sampling), ViewStream(), ShardOutcome(index=0)
+    views, stream, outcome = group_by_views([job], SPEC.sampling), FrameStream(), ShardOutcome(index=0)
     packed = replace(extractor, pixel_encoding="packets")
     video = packed.prepare(str(clip))
     [(view,)] = views
@@ -293,7 +298,7 @@ def test_when_a_server_fails_in_the_middle_of_a_shard_only_what_it_has_not_answe
 ):
     clips, asked, away = [make_clip(name=f"{number}.mp4", frames=24) for number in range(6)], Counter(), count()
     jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt=f"Clip {clip.stem}?", choices=CHOICES) for clip in clips]
-    views, stream, outcome = group_by_views(jobs, SPEC.sampling), ViewStream(), ShardOutcome(index=0)
+    views, stream, outcome = group_by_views(jobs, SPEC.sampling), FrameStream(), ShardOutcome(index=0)
     for (view,) in views:
         stream.add(view, extractor.prepare(view.video_uri))
     stream.end(None)
@@ -324,7 +329,7 @@ def test_when_a_server_fails_in_the_middle_of_a_shard_only_what_it_has_not_answe
 def test_a_question_that_ends_a_lone_server_fails_alone(extractor, make_clip, killers):
     clips = [make_clip(name=f"{number}.mp4", frames=24) for number in range(6)]
     jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt=f"Clip {clip.stem}?", choices=CHOICES) for clip in clips]
-    views, stream, outcome = group_by_views(jobs, SPEC.sampling), ViewStream(), ShardOutcome(index=0)
+    views, stream, outcome = group_by_views(jobs, SPEC.sampling), FrameStream(), ShardOutcome(index=0)
     for (view,) in views:
         stream.add(view, extractor.prepare(view.video_uri))
     stream.end(None)
@@ -362,7 +367,7 @@ def test_a_server_that_stays_away_is_waited_for_and_then_ends_the_shard(extracto
     monkeypatch.setattr(retry, "OUTAGE_S", 0.1)
     clip, is_away = make_clip(), []
     [job] = [Job(job_id="a", video_uri=str(clip), prompt="?", choices=CHOICES)]
-    views, stream = group_by_views([job], SPEC.sampling), ViewStream()
+    views, stream = group_by_views([job], SPEC.sampling), FrameStream()
     [(view,)] = views
     stream.add(view, extractor.prepare(view.video_uri))
     stream.end(None)

@@ -10,9 +10,8 @@ import pytest
 from PIL import Image
 
 from flows.shard.answering import InferenceContext, ShardOutcome
-from flows.shard.extract import ViewStream
+from flows.shard.extract import FrameStream, extract_shard
 from flows.shard.infer import escalate, infer_views
-from flows.shard.tasks import extract_shard
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
@@ -98,7 +97,7 @@ def context_of(extractor, engine, spec=SPEC, **changed):
 
 def run(extractor, *jobs, spec=SPEC, **changed):
     """Extract and answer jobs; return the outcome, and what was shown."""
-    engine, stream = Looking(), ViewStream()
+    engine, stream = Looking(), FrameStream()
     shard = Shard(index=0, jobs=jobs)
     extracted = extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 1), stream)
     outcome = ShardOutcome(index=0)
@@ -187,7 +186,7 @@ def test_a_job_waits_for_its_last_video_while_others_are_answered(extractor, mak
     by_views, engine, stream, outcome = (
         group_by_views(jobs, SPEC.sampling),
         Looking(),
-        ViewStream(),
+        FrameStream(),
         ShardOutcome(index=0),
     )
     [(early, late)] = [views for views in by_views if len(views) == 2]

@@ -7,8 +7,7 @@ import pytest
 from prefect.logging import disable_run_logger
 
 from flows.shard import retry
-from flows.shard.retry import await_recovery, cancel_waits_at_exit, retry_faults, retry_outage
-from flows.shard.tasks import is_transient
+from flows.shard.retry import cancel_waits_at_exit, retry_faults, retry_outage
 from infra.errors import DatabaseUnavailableError, EngineLostError
 from reelabel.errors import DiskFullError, StoreUnavailableError
 
@@ -64,18 +63,18 @@ def test_a_call_with_a_fault_of_its_own_is_tried_four_times_and_may_be_tried_lat
         raise StoreUnavailableError("One object is broken.")
 
     with pytest.raises(StoreUnavailableError, match="One object") as caught:
-        retry_faults(fail, Service(slept_s, 0))
+        retry_faults(fail, {StoreUnavailableError: Service(slept_s, 0)})
 
     assert (len(tries), slept_s) == (4, [2, 10, 30])
     assert not caught.value.retries_exhausted
 
 
 def test_a_call_is_done_again_once_its_service_is_back(slept_s):
-    assert retry_faults(Service(slept_s, 300), Service(slept_s, 300)) == "here"
+    assert retry_faults(Service(slept_s, 300), {StoreUnavailableError: Service(slept_s, 300)}) == "here"
 
     slept_s.clear()
     with pytest.raises(StoreUnavailableError) as caught:
-        retry_faults(Service(slept_s, 700), Service(slept_s, 700))
+        retry_faults(Service(slept_s, 700), {StoreUnavailableError: Service(slept_s, 700)})
     assert caught.value.retries_exhausted
 
 
@@ -88,68 +87,47 @@ def test_nobody_waits_on_once_the_work_that_waits_is_over(slept_s):
 
     with cancel_waits_at_exit():
         waiting = contextvars.copy_context()  # as Prefect's tasks take theirs along
-    for wait in (lambda: retry_outage(fail), lambda: retry_faults(fail, Service(slept_s, 0))):
+    for wait in (lambda: retry_outage(fail), lambda: retry_faults(fail, {StoreUnavailableError: Service(slept_s, 0)})):
         with pytest.raises(StoreUnavailableError):
             waiting.run(wait)
     assert len(tries) == 2
 
 
-class State:
-    """A task's state after an error that may pass."""
-
-    def result(self, *, raise_on_failure):
-        assert not raise_on_failure
-        return EngineLostError("Killed.")
-
-
-def test_no_task_is_repeated_once_its_flow_is_ending():
-    with cancel_waits_at_exit():
-        of_a_task = contextvars.copy_context()
-        assert of_a_task.run(is_transient, None, None, State())
-
-    assert not of_a_task.run(is_transient, None, None, State())
-    assert is_transient(None, None, State())
-
-
-def outlast(error, is_there):
-    with await_recovery({StoreUnavailableError: is_there}):
+def fail_always(error):
+    def fail():
         raise error
 
-
-def test_who_fails_for_want_of_a_service_is_told_once_it_is_back(slept_s):
-    failed = StoreUnavailableError("A part of a video was not read.")
-    with pytest.raises(StoreUnavailableError, match="A part") as caught:
-        outlast(failed, Service(slept_s, 300))
-
-    assert sum(slept_s) >= 300
-    assert not caught.value.retries_exhausted  # the work is worth another try
-
-
-def test_who_fails_for_want_of_a_service_that_stays_away_is_told_that(slept_s):
-    with pytest.raises(StoreUnavailableError, match="The store is away") as caught:
-        outlast(StoreUnavailableError("A part of a video was not read."), Service(slept_s, 700))
-
-    assert caught.value.retries_exhausted
+    return fail
 
 
 @pytest.mark.parametrize(
     "error",
     [
-        pytest.param(StoreUnavailableError("One object is broken."), id="the service answers other calls"),
         pytest.param(EngineLostError("The engine died."), id="no service"),
         pytest.param(DatabaseUnavailableError("Not asked here."), id="another service"),
-        pytest.param(ValueError("Our own fault."), id="not a transient fault"),
+        pytest.param(DiskFullError("The disk of /x is full."), id="a full disk"),
     ],
 )
-def test_who_fails_for_another_reason_is_told_at_once(slept_s, error):
+def test_a_service_that_is_not_at_fault_is_not_asked(slept_s, error):
     with pytest.raises(type(error), match=str(error)):
-        outlast(error, Service(slept_s, 0))
+        retry_faults(fail_always(error), {StoreUnavailableError: lambda: pytest.fail("asked")})
+
+    assert slept_s == [2, 10, 30]
+
+
+def test_a_fault_of_our_own_is_raised_at_once(slept_s):
+    with pytest.raises(ValueError, match="Our own"):
+        retry_faults(fail_always(ValueError("Our own fault.")), {})
 
     assert slept_s == []
 
 
-def test_a_task_that_met_a_full_disk_is_repeated():
-    full = State()
-    full.result = lambda **_: DiskFullError("The disk of /x is full.")
+def test_the_last_failure_is_raised_once_its_service_is_back(slept_s):
+    with pytest.raises(StoreUnavailableError, match="A part") as caught:
+        retry_faults(
+            fail_always(StoreUnavailableError("A part of a video was not read.")),
+            {StoreUnavailableError: Service(slept_s, 300)},
+        )
 
-    assert is_transient(None, None, full)
+    assert sum(slept_s) >= 300
+    assert not caught.value.retries_exhausted  # the work is worth another try

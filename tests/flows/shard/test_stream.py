@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flows.shard.extract import ViewStream
+from flows.shard.extract import FrameStream
 from reelabel.errors import VideoUnreadableError
 from tasks.domain import Shard, View
 from tasks.plans.extracted import ExtractedShard
@@ -19,7 +19,7 @@ def extracted():
 
 
 def test_who_waits_gets_a_video_before_the_next_one_is_ready():
-    stream = ViewStream()
+    stream = FrameStream()
     with ThreadPoolExecutor(1) as reader:
         waiting = reader.submit(stream.after, 0)
         stream.add(FIRST, FAULT)
@@ -32,7 +32,7 @@ def test_who_waits_gets_a_video_before_the_next_one_is_ready():
 
 
 def test_a_few_wait_for_others_until_the_shard_is_over():
-    stream = ViewStream()
+    stream = FrameStream()
     stream.add(FIRST, FAULT)
     with ThreadPoolExecutor(1) as reader:
         waiting = reader.submit(stream.after, 0, min_count=2, max_wait_s=60)
@@ -43,14 +43,14 @@ def test_a_few_wait_for_others_until_the_shard_is_over():
 
 
 def test_a_few_wait_for_others_no_longer_than_their_patience():
-    stream = ViewStream()
+    stream = FrameStream()
     stream.add(FIRST, FAULT)
 
     assert stream.after(0, min_count=2, max_wait_s=0.01) == {FIRST: FAULT}
 
 
 def test_an_extraction_that_begins_anew_changes_nothing_that_was_said():
-    stream = ViewStream()
+    stream = FrameStream()
     stream.add(FIRST, FAULT)
     stream.add(FIRST, OTHER_FAULT)
 
@@ -58,7 +58,7 @@ def test_an_extraction_that_begins_anew_changes_nothing_that_was_said():
 
 
 def test_nobody_waits_for_an_extraction_that_came_to_nothing():
-    stream = ViewStream()
+    stream = FrameStream()
     with ThreadPoolExecutor(1) as reader:
         waiting = reader.submit(stream.after, 0)
         stream.end(None)
@@ -68,7 +68,7 @@ def test_nobody_waits_for_an_extraction_that_came_to_nothing():
 
 
 def test_a_whole_shard_stays_whole_and_can_be_read_again(extracted):
-    stream = ViewStream.whole(extracted)
+    stream = FrameStream.whole(extracted)
     stream.end(None)
 
     assert stream.after(0) == stream.after(0) == {FIRST: FAULT}
