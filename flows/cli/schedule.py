@@ -85,11 +85,7 @@ def _deploy_command(nightly: dict[str, Any], *, unpause: bool) -> str:
 
 
 def with_nightly(settings: Settings, nightly: dict[str, Any]) -> Settings:
-    """Override fields of the section `nightly`.
-
-    Raises:
-        ConfigurationError: A value is invalid; the message names its option.
-    """
+    """Override fields of the section `nightly`."""
     try:
         section = NightlySettings.model_validate(settings.nightly.model_dump(exclude_unset=True) | nightly)
     except ValidationError as error:

@@ -111,18 +111,17 @@ def desired_deployments(settings: Settings, pool_types: dict[str, str]) -> list[
             flow=flow, name=name, pool=getattr(prefect, pool), named=frozenset({*named, *of_pool}), **asked
         )
 
-    limit = {"limit": on_demand}
-    daily = {"schedule": _cron("retention", retention.cron, "UTC"), "limit": Limit(1, "ENQUEUE")}
+    daily = _cron("retention", retention.cron, "UTC")
     found = [
-        on(classify, "on-demand", *is_limit_named, **limit),
+        on(classify, "on-demand", *is_limit_named, limit=on_demand),
         on(classify, "nightly", *_named(settings.nightly), **_nightly(settings.nightly)),
-        on(describe, "on-demand", *is_limit_named, **limit),
+        on(describe, "on-demand", *is_limit_named, limit=on_demand),
         on(describe, "nightly", *_named(_nightly_descriptions(settings)), **_nightly(_nightly_descriptions(settings))),
         on(watch, "manifests", "limit", *_named(settings.watch), **_watch(settings.watch)),
         on(backfill, "by-ids", "limit"),
         on(evaluate, "labelled", "limit"),
         on(survey, "manifest", "limit"),
-        on(maintain, "daily", "limit", *_named(retention), **daily),
+        on(maintain, "daily", "limit", *_named(retention), schedule=daily, limit=Limit(1, "ENQUEUE")),
     ]
     for flow, name, pool in ((extract, "cpu", "cpu_pool"), (infer, "gpu", "gpu_pool")):
         if settings.run.executor == "remote" or getattr(prefect, pool) in pool_types:
@@ -237,15 +236,16 @@ class DeploymentPlan:
     @property
     def ours(self) -> DeploymentSchedule | None:
         """The schedule that an earlier deploy made."""
-        return self.deployed and our_schedule(self.deployed)
+        return our_schedule(self.deployed) if self.deployed else None
 
     @property
     def next_run(self) -> datetime | None:
         """Its next scheduled run, in the schedule's time zone; None if there is none."""
         if self.paused:
             return None
-        others = [each for each in (self.deployed.schedules if self.deployed else ()) if each != self.ours]
-        schedules = [*others, *filter(None, [self.schedule or self.ours])]
+        deployed: list[Any] = self.deployed.schedules if self.deployed else []
+        schedules = [each for each in deployed if each != self.ours]
+        schedules += filter(None, [self.schedule or self.ours])
         dates = [next_date(each.schedule) for each in schedules if each.active]
         return min(filter(None, dates), default=None, key=datetime.timestamp)
 

@@ -181,8 +181,10 @@ class Survey:
 
 # A row per clip that was looked at. Of one that cannot be used, all is null but its video, tags, code and message.
 _TAGS = pl.List(pl.Struct({"task": pl.String, "subtask": pl.String}))
+_Types = dict[str, "pl.DataType | type[pl.DataType]"]
+_KEY: _Types = {"uri": pl.String, "tags": _TAGS, "share": pl.Float64, "code": pl.String, "message": pl.String}
 _CLIPS = pl.Schema(
-    {"uri": pl.String, "tags": _TAGS, "share": pl.Float64, "code": pl.String, "message": pl.String}
+    _KEY
     | dict.fromkeys(("codec", "container", "size", "fps"), pl.String)
     | dict.fromkeys(("is_good", "is_dense", "is_listed", "is_one_keyframe", "is_hdr"), pl.Boolean)
     | {"reasons": pl.List(pl.String), "keyframes": pl.Float64, "longest_gap_s": pl.Float64, "cover": pl.Float64}
@@ -235,7 +237,7 @@ def compile_survey(
         seen=len(clips),
         stopped_early=len(clips) < len(drawn.drawn),
         took_s=took_s,
-        bytes_read=usable.unique("uri", keep="last")["index_bytes"].sum(),
+        bytes_read=int(usable.unique("uri", keep="last")["index_bytes"].sum()),
         sampling=sampling.to_dict(),
         failed=tuple(
             Share(
