@@ -101,11 +101,7 @@ def score_candidates(
     manifest: str,
     dataset: str,
 ) -> Evaluation:
-    """Read every candidate's labels, compare them, and save the evaluation.
-
-    Raises:
-        TransientError: Postgres did not respond.
-    """
+    """Read every candidate's labels, compare them, and save the evaluation."""
     with connected(settings.database) as database:
         results = [
             read_candidate_results(database, each.spec, name=each.name, dataset=dataset, jobs=jobs)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import lru_cache
+from inspect import getdoc
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     Record = TypeVar("Record", bound=DataclassInstance)
 
 _RULE, _COLUMN, _BITS = "merge", "column", "bits"
+_ATTRIBUTE = re.compile(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", re.MULTILINE)
 
 
 class Merge(StrEnum):
@@ -37,12 +40,14 @@ class RecordColumn:
         attribute: Name of the field.
         type: Type of its values; None is allowed besides if the field allows it.
         bits: Size of an integer: 16, 32 or 64.
+        description: What the record's docstring says of it; empty if nothing.
     """
 
     name: str
     attribute: str
     type: type
     bits: int
+    description: str = ""
 
 
 def merged(rule: Merge) -> Mapping[str, Any]:
@@ -69,17 +74,23 @@ def columns_of(record: type[DataclassInstance]) -> tuple[RecordColumn, ...]:
         TypeError: A field has neither `column` nor `merged` as its metadata, or a type that no column stores.
     """
     _rules_of(record)
-    types = get_type_hints(record)
+    types, descriptions = get_type_hints(record), _descriptions_of(record)
     return tuple(
         RecordColumn(
             name=each.metadata[_COLUMN] or each.name,
             attribute=each.name,
             type=_scalar(record, each.name, types[each.name]),
             bits=each.metadata[_BITS],
+            description=descriptions.get(each.name, ""),
         )
         for each in fields(record)
         if _COLUMN in each.metadata
     )
+
+
+def _descriptions_of(record: type[DataclassInstance]) -> dict[str, str]:
+    attributes = (getdoc(record) or "").partition("Attributes:\n")[2].partition("\n\n")[0]
+    return {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(attributes)}
 
 
 @lru_cache

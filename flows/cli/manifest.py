@@ -73,12 +73,7 @@ class ImportOptions:
 
 
 def read_source(path: str, options: ImportOptions, objects: ObjectStore | None = None) -> ImportedRows:
-    """Read a file, a benchmark's folder, or videos in a folder or prefix, as rows of a manifest.
-
-    Raises:
-        ConfigurationError: Unknown layout, or an option that does not fit it.
-        ManifestError: The files cannot be read, or do not have this layout.
-    """
+    """Read a file, a benchmark's folder, or videos in a folder or prefix, as rows of a manifest."""
     columns = options.by_name
     if options.layout in VIDEO_LAYOUTS:
         return _read_videos(path, options, objects or ObjectStore())
@@ -127,11 +122,7 @@ def _read_by_name(path: str, options: ImportOptions, columns: dict[str, str]) ->
 
 
 def check(manifest: str) -> None:
-    """Validate a manifest.
-
-    Raises:
-        ManifestError: The manifest is invalid; the message lists every error.
-    """
+    """Validate a manifest."""
     with running_services(*([ServiceName.S3] if manifest.startswith("s3://") else [])) as settings:
         objects = ObjectStore(settings.store, settings.web)
         with open_jobs(manifest, objects) as jobs:
@@ -160,10 +151,6 @@ def import_manifest(source: str, target: str, options: ImportOptions, *, keep_go
 
     With `keep_going`, the valid rows are written, and the others to `rejected.csv` beside the target, where none of an
     earlier import is left; else nothing is, if any row is invalid.
-
-    Raises:
-        ManifestError: The source cannot be read, or makes an invalid manifest.
-        ConfigurationError: The target is no Parquet file, the source, or in no folder; or an option does not fit.
     """
     _require_target(target, source)
     rejected = (Path(target).absolute().parent if scheme_of(target) is None else Path.cwd()) / REJECTED_FILE

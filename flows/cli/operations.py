@@ -46,7 +46,10 @@ def deploy(
         ),
     ] = None,
     unpause: Annotated[
-        bool, typer.Option("--unpause", help="Also replace pauses and schedules that were set in Prefect.")
+        bool,
+        typer.Option(
+            "--unpause", help="Also undo pauses, and turn on schedules that were turned off or removed in Prefect."
+        ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change; change nothing.")] = False,
 ) -> None:

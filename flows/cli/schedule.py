@@ -38,8 +38,8 @@ _READ = ("nightly", "watch", "describe", "notify", "prefect", "retention", "run"
 def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None:
     """Create or update the deployments on the user's Prefect server, or on the embedded one, and print what changes.
 
-    `nightly` has fields that override those of the settings section. What an operator has set in Prefect is replaced
-    only with `unpause`.
+    `nightly` has fields that override those of the settings section. Pauses and schedules that were turned off or
+    removed in Prefect stay so without `unpause`.
     """
     inline = settings_inline(*_READ)
     given = load_settings()
@@ -50,7 +50,7 @@ def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None
         from flows.schedule.deploy import deploy_flows, unnamed_models  # noqa: PLC0415 - see prefect_ready
 
         settings = with_nightly(started, nightly)
-        plans = deploy_flows(settings, insisted=nightly, unpause=unpause, dry_run=dry_run, own_worker=own_worker)
+        plans = deploy_flows(settings, unpause=unpause, dry_run=dry_run, own_worker=own_worker)
         for line in (line for plan in plans for line in plan.lines()):
             print_line(line)
         for name, error in unnamed_models(plans, settings).items():
@@ -84,11 +84,7 @@ def _deploy_command(nightly: dict[str, Any], *, unpause: bool) -> str:
 
 
 def with_nightly(settings: Settings, nightly: dict[str, Any]) -> Settings:
-    """Override fields of the section `nightly`.
-
-    Raises:
-        ConfigurationError: A value is invalid; the message names its option.
-    """
+    """Override fields of the section `nightly`."""
     try:
         section = NightlySettings.model_validate(settings.nightly.model_dump(exclude_unset=True) | nightly)
     except ValidationError as error:

@@ -32,12 +32,7 @@ FORMATS = ("table", "json")
 def survey_manifest(
     manifest: str, options: SurveyOptions, *, sampling: SamplingOptions, form: str = "table", page: str | None = None
 ) -> None:
-    """Survey a manifest's videos, print what they are, and write the page if asked for.
-
-    Raises:
-        ConfigurationError: The format is unknown, or the page cannot be written.
-        ManifestError: The manifest cannot be used.
-    """
+    """Survey a manifest's videos, print what they are, and write the page if asked for."""
     if form not in FORMATS:
         raise ConfigurationError(f"Unknown format {form}; use one of {', '.join(FORMATS)}.")
     if page:

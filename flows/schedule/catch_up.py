@@ -19,8 +19,8 @@ from prefect.server.schemas.schedules import CronSchedule as Calendar
 from prefect.states import Scheduled
 
 from flows.run.names import NIGHTLY
+from flows.schedule.deployments import our_schedule
 from flows.schedule.lookup import find_deployment, list_flow_runs
-from flows.schedule.plan import our_schedule
 from reelabel.errors import ConfigurationError
 from tasks.manifest.location import fill_date_placeholders, stat_manifest_files
 from tasks.results.runs import run_states

@@ -11,18 +11,17 @@ from prefect.exceptions import ObjectAlreadyExists
 
 from flows.run.named_model import require_model
 from flows.schedule.automations import apply_automations
+from flows.schedule.deployments import desired_deployments, plan_deployment
 from flows.schedule.lookup import find_deployment
-from flows.schedule.plan import plan_deployment
-from flows.schedule.wanted import wanted_deployments
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.location import is_one_file, stat_manifest_files
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
-    from flows.schedule.plan import DeploymentPlan
+    from flows.schedule.deployments import DeploymentPlan
     from infra.settings import Settings
     from reelabel.errors import ReelabelError
 
@@ -30,16 +29,15 @@ if TYPE_CHECKING:
 def deploy_flows(
     settings: Settings,
     *,
-    insisted: Collection[str] = (),
     unpause: bool = False,
     dry_run: bool = False,
     own_worker: bool = False,
 ) -> list[DeploymentPlan]:
     """Create or update the deployments, their work pools and the automations; return what was done to each deployment.
 
-    What the settings do not name stays as deployed; `insisted` are fields of the section `nightly` that were given on
-    the command line. What an operator has set in Prefect is replaced only with `unpause`. Parameters hold no secrets:
-    flow runs read these from the worker's environment. With `own_worker`, these settings are its own.
+    What the settings do not name stays as deployed; so do pauses and schedules that were turned off or removed in
+    Prefect, unless `unpause` is set. Parameters hold no secrets: flow runs read these from the worker's environment.
+    With `own_worker`, these settings are its own.
 
     Raises:
         ConfigurationError: A schedule or a placeholder is malformed; the nightly manifest is one file that does not
@@ -47,8 +45,8 @@ def deploy_flows(
     """
     with get_client(sync_client=True) as client:
         types = {pool.name: pool.type for pool in client.read_work_pools()}
-        wanted = wanted_deployments(settings, insisted, types)
-        plans = [plan_deployment(each, find_deployment(client, each.full_name), unpause=unpause) for each in wanted]
+        desired = desired_deployments(settings, types)
+        plans = [plan_deployment(each, find_deployment(client, each.full_name), unpause=unpause) for each in desired]
         _require_manifest(settings)
         for name, error in unnamed_models(plans, settings).items() if own_worker else ():
             raise ConfigurationError(f"{name} would fail each time: {error.message}")

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from _typeshed import DataclassInstance
-    from sqlalchemy.engine.mock import MockConnection
     from sqlalchemy.types import TypeEngine
 
     Kind = type[TypeEngine[Any]] | TypeEngine[Any]
@@ -92,12 +91,16 @@ def _checks(*conditions: str) -> list[CheckConstraint]:
 
 
 def record_columns(record: type[DataclassInstance], *, required: Container[str] = ()) -> list[Column[Any]]:
-    """Return the columns that store a record (`reelabel.record`); those that are not required may be null."""
+    """Return the columns that store a record (`reelabel.record`), with its docstring as their comments.
+
+    Those that are not required may be null.
+    """
     return [
         Column(
             each.name,
             _INTEGERS[each.bits] if each.type is int else _TYPES[each.type],
             nullable=each.name not in required,
+            comment=each.description or None,
         )
         for each in columns_of(record)
     ]
@@ -365,7 +368,8 @@ SHARD = Table(
     comment="Each shard is leased to one worker at a time.",
 )
 # Rows are updated often: with half of each page free, Postgres can keep new versions of a row on the same page.
-event.listen(SHARD, "after_create", DDL("ALTER TABLE reelabel.shard SET (fillfactor = 50)"))  # type: ignore[no-untyped-call]
+_HALF_FREE: Any = DDL("ALTER TABLE reelabel.shard SET (fillfactor = 50)")  # type: ignore[no-untyped-call]
+event.listen(SHARD, "after_create", _HALF_FREE)
 
 ARRIVAL = Table(
     "arrival",
@@ -441,8 +445,10 @@ LIVE_QUERY = Table(
 def schema_sql() -> str:
     """Return the statements that create all tables."""
     statements: list[str] = []
-    engine: MockConnection = create_mock_engine(
-        "postgresql+psycopg://", lambda ddl, *_: statements.append(f"{ddl.compile(engine)};")
-    )
+
+    def note(ddl: Any, *_: object, **__: object) -> None:  # noqa: ANN401 - any of SQLAlchemy's statements
+        statements.append(f"{ddl.compile(dialect=engine.dialect)};")
+
+    engine = create_mock_engine("postgresql+psycopg://", note)
     METADATA.create_all(engine, checkfirst=False)
     return "\n".join(statements)

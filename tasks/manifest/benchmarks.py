@@ -272,11 +272,7 @@ def _answer(letter: str, choices: list[str]) -> str:
 
 
 def _read_parquet(path: Path, types: Mapping[str, pl.DataType], *, layout: str) -> pl.DataFrame:
-    """Read the columns of a layout from a Parquet file, as their types.
-
-    Raises:
-        ManifestError: The file cannot be read, or has a different layout.
-    """
+    """Read the columns of a layout from a Parquet file, as their types."""
     table = read_columns(path, list(types), uri=str(path), layout=layout)
     try:
         return table.select(pl.col(name).cast(dtype) for name, dtype in types.items())

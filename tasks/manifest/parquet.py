@@ -200,11 +200,7 @@ def _columns(table: ParquetTable) -> list[str]:
 
 
 def _frame(uri: str, rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
-    """Convert rows; values in the folders' names, as in `task=color`, are columns.
-
-    Raises:
-        ManifestError: They hold bytes in place of a text, which some programs write unchecked.
-    """
+    """Convert rows; values in the folders' names, as in `task=color`, are columns."""
     columns = {
         name: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for name, value in _partitions(uri).items()
     }

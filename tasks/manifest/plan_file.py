@@ -79,7 +79,6 @@ class PlanWriter:
 
         Raises:
             ConfigurationError: The store denies access.
-            StoreUnavailableError: The store does not respond.
         """
         named = (pl.col(name) if name in rows.columns else pl.lit(None).alias(name) for name in PLAN_SCHEMA.names)
         if "media" in rows.columns:
@@ -109,9 +108,6 @@ def read_media(objects: ObjectStore, plan_uri: str, *, seal: Seal) -> MediaCount
     """Read the most videos and images that one job of a plan shows, which an engine must be loaded for.
 
     If the file must not be used, nor can the plan's shards.
-
-    Raises:
-        StoreUnavailableError: The store does not respond.
     """
     uri = _media_uri(plan_uri)
     try:
@@ -127,7 +123,6 @@ def read_shard(objects: ObjectStore, plan_uri: str, index: int, *, seal: Seal) -
     Raises:
         PlanLostError: The plan's files are gone, or were altered.
         PlanForeignError: They were sealed with another key.
-        StoreUnavailableError: The store does not respond.
     """
     uri = _file_uri(plan_uri, index)
     try:
@@ -170,9 +165,6 @@ def _read_ends(objects: ObjectStore, uri: str) -> tuple[ObjectInfo, list[int]]:
     """Stat a file, and read where its shards end, after a 0; cached, since a file never changes once written.
 
     These positions need no seal: a shard's own is not found anywhere else.
-
-    Raises:
-        SealError: The file is truncated.
     """
     info = objects.stat(uri)
     shards_bytes = info.size_bytes - _ENDS_BYTES

@@ -73,9 +73,13 @@ _FAULTS = ("missing", "doubled", "stale", "repeated")
 _SHOWN = 3
 _JUDGED = text("CREATE TEMPORARY TABLE judged (job_id text, code text, ending text) ON COMMIT DROP")
 _AUDIT, _REPEATED, _COUNTS = (text(read_query(name)) for name in ("audit", "audit_repeated", "audit_counts"))
-_CUTS = text("SELECT body ? 'chunk_s' FROM reelabel.spec WHERE spec_id = :spec_id")
 _DESCRIBES = text("SELECT body ? 'job' FROM reelabel.spec WHERE spec_id = :spec_id")
-_CHUNKS = text(read_query("audit_chunks"))
+_CHUNKS = text(
+    "SELECT coalesce(sum(chunks), 0)::bigint, coalesce(sum(chunks - chunks_answered), 0)::bigint FROM ("
+    "SELECT job_id, job_digest, dataset, spec_id, chunks, chunks_answered FROM reelabel.result UNION ALL "
+    "SELECT job_id, job_digest, dataset, spec_id, chunks, chunks_answered FROM reelabel.failure) AS ended "
+    "JOIN asked USING (job_id, job_digest) WHERE dataset = :dataset AND spec_id = :spec_id"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +97,9 @@ class AuditReport:
         orphaned: Rows of the dataset whose job is not in the manifest; not an error, since manifests may share a
             dataset.
         codes: Number of failures by code.
-        examples: The first few ids of jobs that are missing, doubled, stale, repeated or torn.
+        examples: The first few ids of jobs that are missing, doubled, stale or repeated.
         chunks: Chunks of the jobs that were cut.
         chunks_failed: Those of them without an answer.
-        torn: Jobs whose row tells of other chunks than there are.
         describes: Whether jobs are described, so that `labels` counts descriptions.
         low_mass: Those of `labels` whose choices together have a probability below `LOW_CHOICE_MASS`.
     """
@@ -113,14 +116,13 @@ class AuditReport:
     examples: tuple[str, ...]
     chunks: int = 0
     chunks_failed: int = 0
-    torn: int = 0
     describes: bool = False
     low_mass: int = 0
 
     @property
     def is_reconciled(self) -> bool:
         """Whether every job has exactly one current row."""
-        return self.labels + self.failures == self.jobs and not (self.repeated or self.torn)
+        return self.labels + self.failures == self.jobs and not self.repeated
 
     @property
     def without_missing(self) -> AuditReport:
@@ -140,12 +142,8 @@ class AuditReport:
         faults = f"{self.missing:,} missing, {self.doubled:,} doubled, {self.stale:,} stale"
         if self.repeated:
             faults += f", {self.repeated:,} ids in several rows of the manifest"
-        if self.torn:
-            faults += f", {self.torn:,} with other chunks than their row tells of"
         examples = ", ".join(map(printable, self.examples))
         again = f"run `reelabel {'describe' if self.describes else 'classify'}` again"
-        if self.labels + self.failures == self.jobs and not self.repeated:  # only chunks are at fault: jobs have ended
-            again = "ask about them again with `reelabel backfill --ids ... --force`"
         return f"Not reconciled: {counts}, but {faults}, such as {examples}; {again}."
 
 
@@ -161,9 +159,6 @@ def audit_jobs(
 
     Data frames have the manifest's columns, `row` and `job_digest`. The jobs without a valid label are written to
     `listing`, if there is one, as `write_listing` does.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     seen = _SeenIds()
     with temp_job_table(engine, seen.hashing(jobs), columns=KEYS) as connection:
@@ -172,30 +167,13 @@ def audit_jobs(
         if seen.may_repeat:
             connection.execute(_REPEATED)
         rows = connection.execute(_COUNTS).all()
-        chunks = _count_chunks(connection, scope)
+        chunks, chunks_failed = connection.execute(_CHUNKS, scope.key).one()
         describes = bool(connection.execute(_DESCRIBES, {"spec_id": scope.spec_id}).scalar())
         low_mass = count_asked_low_mass(connection, scope.matches(RESULT))
         if listing:
             write_listing(connection, listing, raw=raw)
-    return replace(_with_chunks(_report(seen.count, rows), chunks), describes=describes, low_mass=low_mass)
-
-
-def _count_chunks(connection: Connection, scope: Scope) -> Row[Any] | None:
-    """Count the chunks of the asked jobs; None if their spec cuts none."""
-    if not connection.execute(_CUTS, {"spec_id": scope.spec_id}).scalar():
-        return None
-    return connection.execute(_CHUNKS, scope.key).one()
-
-
-def _with_chunks(report: AuditReport, found: Row[Any] | None) -> AuditReport:
-    if found is None:
-        return report
     return replace(
-        report,
-        chunks=found.chunks,
-        chunks_failed=found.failed,
-        torn=found.torn,
-        examples=(*report.examples, *found.first_ids),
+        _report(seen.count, rows), chunks=chunks, chunks_failed=chunks_failed, describes=describes, low_mass=low_mass
     )
 
 

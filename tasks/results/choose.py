@@ -99,7 +99,6 @@ def choose_jobs(
 
     Raises:
         ConfigurationError: Postgres rejects the user's SQL, the query times out, or the login can write.
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     with temp_job_table(reader, jobs.parts()) as connection:
         if selection.where:

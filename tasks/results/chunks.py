@@ -8,7 +8,7 @@ from sqlalchemy import delete, func, select
 
 from infra.database.connect import database_errors
 from reelabel.frames.provenance import FrameProvenance
-from reelabel.record import columns_of, names_of, reader_of
+from reelabel.record import columns_of, names_of, reader_of, values_of
 from tasks.database.scope import Scope
 from tasks.database.tables import CHUNK
 from tasks.database.temp_table import array_literal, copy_rows
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     from tasks.domain.chunks import ChunkOutcome, CutShard
 
 _COLUMNS = ("job_id", "job_digest", "chunk", "start_s", "end_s", "shard_index")
-_ANSWERED = (
-    *("label", "probabilities", "margin", "entropy_nats", "routed_by"),
-    *names_of(Answer, FrameProvenance),
-)
+# Of a label, whether of a job or of a chunk.
+ANSWER_COLUMNS = ("label", "routed_by", "probabilities", "margin", "entropy_nats", *names_of(Answer))
 _FAILED = ("source_fingerprint", "stage", "code", "message")
-_answer_values, _frame_values = reader_of(Answer), reader_of(FrameProvenance)
+_answer_values = reader_of(Answer)
 
 
 def replace_chunks(
@@ -49,7 +47,8 @@ def replace_chunks(
     failed = [(chunk, fence) for chunk, fence in chunks if isinstance(chunk.outcome, Failure)]
     if answered:
         rows = ((fence, *_key(each), *_answered(each.outcome)) for each, fence in answered)
-        copy_rows(connection, CHUNK, ("fence", *_COLUMNS, *_ANSWERED), rows, shared=shared)
+        names = ("fence", *_COLUMNS, *ANSWER_COLUMNS, *names_of(FrameProvenance))
+        copy_rows(connection, CHUNK, names, rows, shared=shared)
     if failed:
         rows = ((fence, *_key(each), *_failed(each.outcome)) for each, fence in failed)
         copy_rows(connection, CHUNK, ("fence", *_COLUMNS, *_FAILED), rows, shared=shared)
@@ -60,13 +59,15 @@ def _key(chunk: ChunkOutcome) -> tuple[Any, ...]:
     return job.job_id, job.digest, chunk.number, part.start_s, part.end_s, chunk.outcome.shard_index
 
 
-def _answered(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a JobResult, which the caller has checked
+def answer_values(result: JobResult) -> tuple[Any, ...]:
+    """Return the values of `ANSWER_COLUMNS`."""
     answer = result.answer
-    return (
-        *(result.label, array_literal(map(repr, answer.probabilities)), answer.margin, answer.entropy_nats),
-        *(result.routed_by, *_answer_values(answer)),
-        *_frame_values(result.provenance),
-    )
+    probabilities = array_literal(map(repr, answer.probabilities))
+    return result.label, result.routed_by, probabilities, answer.margin, answer.entropy_nats, *_answer_values(answer)
+
+
+def _answered(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a JobResult, which the caller has checked
+    return *answer_values(result), *values_of(FrameProvenance, result.provenance)
 
 
 def _failed(failure: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a Failure, which the caller has checked

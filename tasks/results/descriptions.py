@@ -89,11 +89,7 @@ def _caption(caption: ScoredText | None) -> tuple[str | None, float | None, floa
 
 
 def count_frames(engine: Engine, run_id: UUID) -> tuple[int, int]:
-    """Return how many frames a run has decoded and embedded, by its rows.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
-    """
+    """Return how many frames a run has decoded and embedded, by its rows."""
     sums = (func.coalesce(func.sum(DESCRIPTION.c[name]), 0) for name in ("frames_decoded", "frames_embedded"))
     with database_errors(), engine.connect() as connection:
         decoded, embedded = connection.execute(select(*sums).where(DESCRIPTION.c.run_id == run_id)).one()

@@ -92,11 +92,7 @@ def _task_diff(task: str | None, pairs: Sequence[AnswerPair]) -> TaskDiff:
 
 
 def compare_runs(engine: Engine, run_id: UUID, *, earlier: UUID | None) -> RunDiff:
-    """Compare a run's answers with those of an earlier run; None compares with the answers that it replaced.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
-    """
+    """Compare a run's answers with those of an earlier run; None compares with the answers that it replaced."""
     with database_errors(), engine.connect() as connection:
         rows = connection.execute(_DIFF, {"run_id": run_id, "earlier_run_id": earlier}).mappings().all()
     same = [dict(row) for row in rows if row["is_same_question"]]

@@ -44,11 +44,7 @@ class Pace:
 
 
 def past_pace(engine: Engine, scope: Scope, *, host: str | None) -> Pace:
-    """Measure the past runs of a dataset under a spec, on one host or, with None, on any.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
-    """
+    """Measure the past runs of a dataset under a spec, on one host or, with None, on any."""
     with database_errors(), engine.connect() as connection:
         jobs, seconds, start_ms = _runs(connection, scope, host)
         videos, video_bytes = _videos(connection, scope)

@@ -59,9 +59,6 @@ def pending_jobs(
             batches of up to 10,000 URIs, once per video and part of `jobs`, and only for jobs that have a row.
         retry_failures: Include all failed jobs.
         run_id: A run whose failures are all lasting, so that it does not repeat its own jobs when it plans again.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     if not has_rows(engine, scope):
         return jobs
@@ -86,9 +83,6 @@ def changed_jobs(
     """Select the jobs whose video is no longer the one that their label or failure is about.
 
     The arguments are those of `pending_jobs`. A removed video does not count as another one.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     with temp_job_table(engine, jobs.parts(), columns=KEYS) as connection:
         outcomes = _Outcomes.of(jobs.rows)

@@ -50,9 +50,6 @@ class Repairs:
         """Return whether a later run has finished the manifest, or backfills have left each job with one valid row.
 
         A manifest that cannot be read is not done.
-
-        Raises:
-            DatabaseUnavailableError: Postgres is unavailable.
         """
         later = _later_runs(engine, work)
         if any(run.kind == "classify" and run.state == "done" for run in later):

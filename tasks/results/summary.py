@@ -158,9 +158,6 @@ def summarize_results(
     """Summarize a manifest's labels and failures under a spec, using the manifest's known answers.
 
     The failures of the run `run_id` are told apart from those of others, which `only_run` leaves out.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     with temp_job_table(engine, jobs) as connection:
         rows = scope.matches(RESULT)
@@ -211,11 +208,7 @@ def _order(connection: Connection, rows: ColumnElement[bool]) -> OrderScore | No
 
 
 def read_order(engine: Engine, *, run_id: UUID) -> OrderScore | None:
-    """Read the effect of the order of choices on the labels of one run; None if it asked in one order only.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
-    """
+    """Read the effect of the order of choices on the labels of one run; None if it asked in one order only."""
     query = _order_counts().where(RESULT.c.run_id == run_id, RESULT.c.permutations > 1)
     with database_errors(), engine.connect() as connection:
         row = connection.execute(query).mappings().one()
@@ -228,11 +221,7 @@ def count_asked_low_mass(connection: Connection, rows: ColumnElement[bool]) -> i
 
 
 def count_low_mass(engine: Engine, *, run_id: UUID) -> int:
-    """Count the labels of one run below `LOW_CHOICE_MASS`.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
-    """
+    """Count the labels of one run below `LOW_CHOICE_MASS`."""
     with database_errors(), engine.connect() as connection:
         return int(connection.scalar(_low_mass_count().where(RESULT.c.run_id == run_id)) or 0)
 

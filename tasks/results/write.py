@@ -15,16 +15,16 @@ from sqlalchemy import delete, func, insert, literal, select, text
 
 from infra.database.connect import database_errors
 from reelabel.errors import InternalError, ReelabelError, TransientError, VideoChangedError
-from reelabel.record import names_of, reader_of, values_of
+from reelabel.record import names_of, values_of
 from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError
 from sql.queries import read_query
 from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RESULT_HISTORY
 from tasks.database.temp_table import array_literal, copy_rows
-from tasks.domain import MAX_JOBS, Answer, ChunkCounts, Failure, FirstAnswer, OrderBias
+from tasks.domain import MAX_JOBS, ChunkCounts, Failure, FirstAnswer, OrderBias
 from tasks.plans.lease import finish
-from tasks.results.chunks import replace_chunks
+from tasks.results.chunks import ANSWER_COLUMNS, answer_values, replace_chunks
 from tasks.results.descriptions import write_descriptions
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 _SHARED = ("run_id", "dataset", "spec_id", "model", "versions", "host")
 _JOB_COLUMNS = ("job_id", "job_digest", "task", "subtask")
 _job_values = attrgetter("job_id", "digest", "task", "subtask")
-_answer_values = reader_of(Answer)
 _ONE_ORDER = (1, None, None, None)  # in place of an `OrderBias`
 _FAILURE_COLUMNS = (
     *("fence", *_JOB_COLUMNS, "source_fingerprint", "code", "shard_index"),
@@ -143,11 +142,7 @@ def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -
 
 
 def _refused(engine: Engine, run: RunKey, shard: EndedShard) -> dict[str, Failure]:
-    """Try to write the outcome of each job by itself; return the failures of those that cannot be, by job id.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
-    """
+    """Try to write the outcome of each job by itself; return the failures of those that cannot be, by job id."""
     refused: dict[str, Failure] = {}
     with database_errors(), engine.connect() as connection:
         for outcome in shard.outcomes:
@@ -277,9 +272,8 @@ def _result_columns(provenance: type) -> tuple[str, ...]:
     """Return the columns of a label that differ from row to row."""
     return (
         *("fence", *_JOB_COLUMNS, "answer"),
-        *("label", "shard_index", "routed_by"),
-        *("probabilities", "margin", "entropy_nats"),
-        *names_of(Answer, OrderBias, provenance, FirstAnswer, ChunkCounts),
+        *("shard_index", *ANSWER_COLUMNS),
+        *names_of(OrderBias, provenance, FirstAnswer, ChunkCounts),
     )
 
 
@@ -288,8 +282,7 @@ def _result_row(result: JobResult) -> tuple[Any, ...]:
     answer, kind = result.answer, type(result.provenance)
     return (
         *(*_job_values(result.job), result.job.answer),
-        *(result.label, result.shard_index, result.routed_by),
-        *(array_literal(map(repr, answer.probabilities)), answer.margin, answer.entropy_nats, *_answer_values(answer)),
+        *(result.shard_index, *answer_values(result)),
         *(values_of(OrderBias, answer.order) if answer.order else _ONE_ORDER),
         *values_of(kind, result.provenance),
         *values_of(FirstAnswer, result.first),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -19,27 +18,6 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT, _AXIS = 480.0, 150.0, 22.0
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"
 _TICKS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bar:
-    """A bar of a histogram, in units of the drawing."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Histogram:
-    """A drawn distribution."""
-
-    title: str
-    bars: tuple[_Bar, ...]
-    ticks: tuple[tuple[float, str], ...]
-    summary: str
 
 
 def render(survey: Survey) -> str:
@@ -80,29 +58,29 @@ def render(survey: Survey) -> str:
     )
 
 
-def _histogram(each: Distribution) -> _Histogram:
+def _histogram(each: Distribution) -> dict[str, Any]:
+    """Return what is drawn of a distribution, in units of the drawing."""
     most, bins = max(*each.counts, 1), len(each.counts)
-    step = _WIDTH / bins
-    shown = partial(describe.figure, unit=each.unit)
+    step, shown = _WIDTH / bins, partial(describe.figure, unit=each.unit)
     bars = [
-        _Bar(
-            x=number * step + 0.5,
-            y=_HEIGHT * (1 - count / most),
-            width=step - 1,
-            height=_HEIGHT * count / most,
-            label=f"{shown(each.edges[number])} to {shown(each.edges[number + 1])}: {count:,}",
-        )
+        {
+            "x": number * step + 0.5,
+            "y": _HEIGHT * (1 - count / most),
+            "width": step - 1,
+            "height": _HEIGHT * count / most,
+            "label": f"{shown(each.edges[number])} to {shown(each.edges[number + 1])}: {count:,}",
+        }
         for number, count in enumerate(each.counts)
     ]
     marks = [round(tick * bins / (_TICKS - 1)) for tick in range(_TICKS)]
     low, tenth, median, ninetieth, high = map(shown, each.quantiles)
-    return _Histogram(
-        title=each.name,
-        bars=tuple(bars),
-        ticks=tuple((mark * step, shown(each.edges[mark])) for mark in marks),
-        summary=f"From {low} to {high}; 10% {tenth}, median {median}, 90% {ninetieth}"
-        + ("; logarithmic scale." if each.is_log else "."),
-    )
+    summary = f"From {low} to {high}; 10% {tenth}, median {median}, 90% {ninetieth}"
+    return {
+        "title": each.name,
+        "bars": bars,
+        "ticks": [(mark * step, shown(each.edges[mark])) for mark in marks],
+        "summary": f"{summary}{'; logarithmic scale' if each.is_log else ''}.",
+    }
 
 
 def _part(share: Share, survey: Survey) -> float:

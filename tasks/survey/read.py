@@ -53,9 +53,6 @@ def read_clips(
     """Look at the videos of clips in random order, each once; a broken one is told by its code.
 
     After `limit_s` seconds, no further video is begun. `note` is called with the number of clips seen so far.
-
-    Raises:
-        TransientError: The store is unavailable.
     """
     deadline_s = time.monotonic() + limit_s if limit_s is not None else inf
     seen: list[SeenClip] = []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 from pydantic import TypeAdapter
 
 from reelabel.coverage import CoverageReason
@@ -16,15 +16,13 @@ from reelabel.unexpected import failing_alone
 from tasks.survey.chunks import cost_of_chunks
 from tasks.survey.estimate import METHOD, Estimate, estimate_share, estimate_total
 from tasks.survey.measure import MachineRates  # noqa: TC001 - a field that pydantic reads
-from tasks.survey.read import SeenClip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from reelabel.index import VideoIndex
     from reelabel.sampling.options import Sampling
     from tasks.survey.clips import ManifestClips, Tags
-    from tasks.survey.cost import ClipCost
+    from tasks.survey.read import SeenClip
 
 _BINS = 24
 _MOST_NAMES = 8
@@ -181,35 +179,19 @@ class Survey:
         return TypeAdapter(Survey).dump_json(self, indent=2).decode()
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The clips that were looked at, with their costs; None for those that cannot be used."""
-
-    seen: Sequence[SeenClip]
-    costs: Sequence[ClipCost | None]
-    of: int
-
-    def share(self, name: str, has: Callable[[SeenClip, ClipCost], bool]) -> Share:
-        found = [each for each, cost in self.usable() if has(each, cost)]
-        return Share(name=name, clips=self.estimate(len(found)), seen=len(found), example=_example(found))
-
-    def estimate(self, found: int) -> Estimate:
-        return estimate_share(found, len(self.seen), self.of)
-
-    def usable(self) -> list[tuple[SeenClip, ClipCost]]:
-        return [(each, cost) for each, cost in zip(self.seen, self.costs, strict=True) if cost]
-
-    def total(self, value: Callable[[SeenClip, ClipCost], float | None]) -> Estimate | None:
-        """Estimate the total over all clips; those that cannot be used, or of which it is unknown, count as 0."""
-        values = [(value(each, cost) or 0.0) if cost else 0.0 for each, cost in zip(self.seen, self.costs, strict=True)]
-        return estimate_total(values, self.of)
-
-    def by_name(self, name: Callable[[SeenClip], str]) -> tuple[Share, ...]:
-        counts = Counter(name(each) for each, _ in self.usable())
-        common = counts.most_common(_MOST_NAMES)
-        rest = counts.total() - sum(count for _, count in common)
-        named = [*common, *([("others", rest)] if rest else [])]
-        return tuple(Share(name=text, clips=self.estimate(count), seen=count) for text, count in named)
+# A row per clip that was looked at. Of one that cannot be used, all is null but its video, tags, code and message.
+_TAGS = pl.List(pl.Struct({"task": pl.String, "subtask": pl.String}))
+_Types = dict[str, "pl.DataType | type[pl.DataType]"]
+_KEY: _Types = {"uri": pl.String, "tags": _TAGS, "share": pl.Float64, "code": pl.String, "message": pl.String}
+_CLIPS = pl.Schema(
+    _KEY
+    | dict.fromkeys(("codec", "container", "size", "fps"), pl.String)
+    | dict.fromkeys(("is_good", "is_dense", "is_listed", "is_one_keyframe", "is_hdr"), pl.Boolean)
+    | {"reasons": pl.List(pl.String), "keyframes": pl.Float64, "longest_gap_s": pl.Float64, "cover": pl.Float64}
+    | {"duration_s": pl.Float64, "size_bytes": pl.Int64, "index_bytes": pl.Int64}
+    | dict.fromkeys(("frames", "stored", "bytes_read", "chunks"), pl.Int64)
+)
+_IS_USABLE = pl.col("code").is_null()
 
 
 def compile_survey(
@@ -225,106 +207,135 @@ def compile_survey(
 
     Without this machine's rates, seconds and cache are left out.
     """
-    seen, costs = zip(*(_with_cost(each, sampling) for each in seen), strict=True)
-    rows = _Rows(seen, costs, drawn.clips)
+    clips = pl.DataFrame([_row(each, sampling) for each in seen], schema=_CLIPS)
+    usable = clips.filter(_IS_USABLE)
+
+    def estimate(found: int) -> Estimate:
+        return estimate_share(found, len(clips), drawn.clips)
+
+    def share(name: str, has: pl.Expr) -> Share:
+        found = usable.filter(has)["uri"]
+        return Share(name=name, clips=estimate(len(found)), seen=len(found), example=found[0] if len(found) else "")
+
+    def kinds(column: str) -> tuple[Share, ...]:
+        counts = _count_by(usable, column)
+        rest = len(usable) - sum(count for _, count in counts[:_MOST_NAMES])
+        named = [*counts[:_MOST_NAMES], *([("others", rest)] if rest else [])]
+        return tuple(Share(name=text, clips=estimate(count), seen=count) for text, count in named)
+
+    def total(value: pl.Expr | str) -> Estimate | None:
+        """Estimate the total over all clips; those that cannot be used, or of which it is unknown, count as 0."""
+        column = pl.col(value) if isinstance(value, str) else value
+        return estimate_total(clips.select(column.fill_null(0).cast(pl.Float64)).to_series().to_list(), drawn.clips)
+
+    is_good = pl.col("is_good")
     return Survey(
         manifest=manifest,
         jobs=drawn.jobs,
         videos=drawn.videos,
         clips=drawn.clips,
-        seen=len(seen),
-        stopped_early=len(seen) < len(drawn.drawn),
+        seen=len(clips),
+        stopped_early=len(clips) < len(drawn.drawn),
         took_s=took_s,
-        bytes_read=sum({each.clip.uri: each.seen.bytes_read for each in seen if each.seen}.values()),
+        bytes_read=int(usable.unique("uri", keep="last")["index_bytes"].sum()),
         sampling=sampling.to_dict(),
-        failed=_failures(rows),
-        one_keyframe=rows.share("one_keyframe", _is_one_keyframe),
-        not_covered=rows.share("not_covered", lambda _, cost: not cost.coverage.is_good),
-        reasons=tuple(
-            rows.share(str(reason), lambda _, cost, reason=reason: reason in cost.coverage.reasons)  # type: ignore[misc]
-            for reason in CoverageReason
+        failed=tuple(
+            Share(
+                name=code,
+                clips=estimate(count),
+                seen=count,
+                example=clips.filter(pl.col("code") == code)["message"][0],
+            )
+            for code, count in _count_by(clips.filter(~_IS_USABLE), "code")
         ),
-        dense=rows.share("dense", lambda _, cost: cost.is_dense),
-        auto_dense=rows.share("auto_dense", lambda _, cost: not cost.coverage.is_good),
-        unlisted=rows.share("unlisted", lambda each, _: not _index(each).is_listed),
-        hdr=rows.share("hdr", lambda each, _: bool(_index(each).info.hdr)),
-        codecs=rows.by_name(lambda each: _index(each).info.codec or "unknown"),
-        containers=rows.by_name(lambda each: _index(each).info.container or "unknown"),
-        resolutions=rows.by_name(_resolution),
-        frame_rates=rows.by_name(lambda each: f"{_index(each).info.fps:.3f}".rstrip("0").rstrip(".")),
-        distributions=tuple(_distributions(rows)),
-        groups=tuple(_groups(rows, drawn.clips_by_tags)),
-        length_s=rows.total(lambda each, _: _index(each).info.duration_s * each.clip.share),
-        size_bytes=rows.total(lambda each, _: _size(each) * each.clip.share),
-        frames=rows.total(lambda _, cost: cost.frames),
-        read_bytes=rows.total(lambda _, cost: cost.bytes_read),
-        extract_s=rows.total(lambda _, cost: rates.extract_s(cost.frames or 0, cost.bytes_read)) if rates else None,
-        cache_bytes=rows.total(lambda _, cost: (cost.stored or 0) * rates.bytes_per_frame) if rates else None,
+        one_keyframe=share("one_keyframe", pl.col("is_one_keyframe")),
+        not_covered=share("not_covered", ~is_good),
+        reasons=tuple(share(str(each), pl.col("reasons").list.contains(str(each))) for each in CoverageReason),
+        dense=share("dense", pl.col("is_dense")),
+        auto_dense=share("auto_dense", ~is_good),
+        unlisted=share("unlisted", ~pl.col("is_listed")),
+        hdr=share("hdr", pl.col("is_hdr")),
+        codecs=kinds("codec"),
+        containers=kinds("container"),
+        resolutions=kinds("size"),
+        frame_rates=kinds("fps"),
+        distributions=tuple(_distributions(usable)),
+        groups=tuple(_groups(clips, drawn.clips_by_tags)),
+        length_s=total(pl.col("duration_s") * pl.col("share")),
+        size_bytes=total(pl.col("size_bytes") * pl.col("share")),
+        frames=total("frames"),
+        read_bytes=total("bytes_read"),
+        extract_s=total(_extract_ms(rates) / rates.processes / 1e3) if rates else None,
+        cache_bytes=total(pl.col("stored") * rates.bytes_per_frame) if rates else None,
         rates=rates,
-        chunks=rows.total(lambda each, _: len(each.chunks)) if any(each.chunks for each in seen) else None,
+        chunks=total("chunks") if any(each.chunks for each in seen) else None,
     )
 
 
-def _with_cost(each: SeenClip, sampling: Sampling) -> tuple[SeenClip, ClipCost | None]:
-    """Return a clip with its cost, or as one that cannot be used because that cannot be estimated."""
+def _row(each: SeenClip, sampling: Sampling) -> dict[str, Any]:
+    clip, seen, cost = each.clip, each.seen, None
+    row: dict[str, Any] = {
+        "uri": clip.uri,
+        "tags": [{"task": tags.task, "subtask": tags.subtask} for tags in clip.tags],
+        "share": clip.share,
+    }
     try:
-        with failing_alone(f"The estimate for {redact_uri(each.clip.uri)}"):
-            return each, cost_of_chunks(each, sampling)
+        with failing_alone(f"The estimate for {redact_uri(clip.uri)}"):
+            cost = cost_of_chunks(each, sampling)
     except JobError as error:
-        return SeenClip(clip=each.clip, code=error.code, message=error.message), None
+        return row | {"code": error.code, "message": error.message}
+    if seen is None or cost is None:
+        return row | {"code": each.code, "message": each.message}
+    info, coverage = seen.index.info, cost.coverage
+    width_px, height_px = info.shown_size
+    is_listed = seen.index.is_listed
+    return row | {
+        "codec": info.codec or "unknown",
+        "container": info.container or "unknown",
+        "size": f"{width_px}x{height_px}" if width_px else "unknown",
+        "fps": f"{info.fps:.3f}".rstrip("0").rstrip("."),
+        "is_good": coverage.is_good,
+        "is_dense": cost.is_dense,
+        "is_listed": is_listed,
+        "is_one_keyframe": coverage.keyframes == 1 and CoverageReason.UNKNOWN not in coverage.reasons,
+        "is_hdr": bool(info.hdr),
+        "reasons": [str(reason) for reason in coverage.reasons],
+        "keyframes": float(coverage.keyframes) if is_listed else None,
+        "longest_gap_s": coverage.longest_gap_s if is_listed else None,
+        "cover": coverage.cover if is_listed else None,
+        "duration_s": info.duration_s,
+        "size_bytes": seen.info.size_bytes,
+        "index_bytes": seen.bytes_read,
+        "frames": cost.frames,
+        "stored": cost.stored,
+        "bytes_read": cost.bytes_read,
+        "chunks": len(each.chunks),
+    }
 
 
-def _index(each: SeenClip) -> VideoIndex:
-    """Return the index of a clip that can be used."""
-    assert each.seen
-    return each.seen.index
+def _extract_ms(rates: MachineRates) -> pl.Expr:
+    frames = pl.col("frames").fill_null(0) * rates.decode_ms_per_frame
+    return frames + pl.col("bytes_read") * rates.fetch_ms_per_byte
 
 
-def _size(each: SeenClip) -> int:
-    return each.seen.info.size_bytes if each.seen else 0
+def _count_by(clips: pl.DataFrame, column: str) -> list[tuple[str, int]]:
+    """Count clips by a column, the commonest value first."""
+    counts = clips.group_by(column, maintain_order=True).len()
+    return counts.sort("len", descending=True, maintain_order=True).rows()
 
 
-def _resolution(each: SeenClip) -> str:
-    width_px, height_px = _index(each).info.shown_size
-    return f"{width_px}x{height_px}" if width_px else "unknown"
-
-
-def _is_one_keyframe(_: SeenClip, cost: ClipCost) -> bool:
-    return cost.coverage.keyframes == 1 and CoverageReason.UNKNOWN not in cost.coverage.reasons
-
-
-def _example(found: Sequence[SeenClip]) -> str:
-    return found[0].clip.uri if found else ""
-
-
-def _failures(rows: _Rows) -> tuple[Share, ...]:
-    first: dict[str, SeenClip] = {}
-    counts = Counter[str]()
-    for each in rows.seen:
-        if each.code:
-            counts[each.code] += 1
-            first.setdefault(each.code, each)
-    return tuple(
-        Share(name=code, clips=rows.estimate(count), seen=count, example=first[code].message)
-        for code, count in counts.most_common()
-    )
-
-
-def _distributions(rows: _Rows) -> Iterable[Distribution]:
-    listed = [(each, cost) for each, cost in rows.usable() if _index(each).is_listed]
-    videos = {each.clip.uri: each for each, _ in rows.usable()}.values()
-    coverages = [cost.coverage for _, cost in listed]
-    figures: list[tuple[str, str, list[float | None], bool]] = [
-        ("keyframes", "", [float(each.keyframes) for each in coverages], True),
-        ("longest gap", "s", [each.longest_gap_s for each in coverages], True),
-        ("coverage", "", [each.cover for each in coverages], False),
-        ("length of videos", "s", [_index(each).info.duration_s or None for each in videos], True),
-        ("size of videos", "bytes", [float(_size(each)) for each in videos], True),
+def _distributions(usable: pl.DataFrame) -> Iterator[Distribution]:
+    videos = usable.unique("uri", keep="last").with_columns(pl.col("duration_s").replace(0, None))
+    figures: list[tuple[str, str, pl.Series, bool]] = [
+        ("keyframes", "", usable["keyframes"], True),
+        ("longest gap", "s", usable["longest_gap_s"], True),
+        ("coverage", "", usable["cover"], False),
+        ("length of videos", "s", videos["duration_s"], True),
+        ("size of videos", "bytes", videos["size_bytes"], True),
     ]
     for name, unit, values, is_log in figures:
-        known = [value for value in values if value is not None]
-        if known:
-            yield _distribution(name, unit, np.array(known), is_log=is_log)
+        if known := values.drop_nulls().to_list():
+            yield _distribution(name, unit, np.array(known, np.float64), is_log=is_log)
 
 
 def _distribution(name: str, unit: str, values: np.ndarray[Any, Any], *, is_log: bool) -> Distribution:
@@ -343,28 +354,21 @@ def _distribution(name: str, unit: str, values: np.ndarray[Any, Any], *, is_log:
     )
 
 
-def _groups(rows: _Rows, clips_by_tags: dict[Tags, int]) -> Iterable[GroupSurvey]:
+def _groups(clips: pl.DataFrame, clips_by_tags: dict[Tags, int]) -> Iterator[GroupSurvey]:
     if all(tags.task is None and tags.subtask is None for tags in clips_by_tags):
         return
-    for tags, clips in clips_by_tags.items():
-        part = [(each, cost) for each, cost in zip(rows.seen, rows.costs, strict=True) if tags in each.clip.tags]
-        seen = len(part)
-
-        def estimate(
-            has: Callable[[SeenClip, ClipCost], bool],
-            part: Sequence[tuple[SeenClip, ClipCost | None]] = part,
-            clips: int = clips,
-        ) -> Estimate | None:
-            found = sum(1 for each, cost in part if cost and has(each, cost))
-            return estimate_share(found, len(part), clips) if part else None
-
-        yield GroupSurvey(
-            task=tags.task,
-            subtask=tags.subtask,
-            clips=clips,
-            seen=seen,
-            one_keyframe=estimate(_is_one_keyframe),
-            not_covered=estimate(lambda _, cost: not cost.coverage.is_good),
-            dense=estimate(lambda _, cost: cost.is_dense),
-            failed=estimate_share(sum(1 for _, cost in part if not cost), seen, clips) if part else None,
-        )
+    # A clip is in as many groups as its jobs have different tags.
+    tagged = clips.explode("tags").unnest("tags")
+    for tags, count in clips_by_tags.items():
+        part = tagged.filter(pl.col("task").eq_missing(tags.task), pl.col("subtask").eq_missing(tags.subtask))
+        properties = {
+            "one_keyframe": pl.col("is_one_keyframe"),
+            "not_covered": ~pl.col("is_good"),
+            "dense": pl.col("is_dense"),
+            "failed": ~_IS_USABLE,
+        }
+        found = part.select(has.sum().alias(name) for name, has in properties.items()).row(0, named=True)
+        estimates = {
+            name: estimate_share(each, len(part), count) if len(part) else None for name, each in found.items()
+        }
+        yield GroupSurvey(task=tags.task, subtask=tags.subtask, clips=count, seen=len(part), **estimates)

@@ -65,7 +65,6 @@ def take_survey(
 
     Raises:
         ManifestError: The manifest cannot be used.
-        TransientError: The store is unavailable.
         ConfigurationError: The decoding processes cannot start.
     """
     note("Reading the manifest", 0, 0)

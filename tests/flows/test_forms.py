@@ -24,7 +24,7 @@ from flows.evaluate import evaluate
 from flows.run.names import TAG
 from flows.run.sentence import fail_with_message
 from flows.schedule.deploy import deploy_flows
-from flows.schedule.form import form_of
+from flows.schedule.deployments import form_of
 from flows.survey import survey
 from infra.embedded import export
 from reelabel.errors import ConfigurationError

@@ -8,6 +8,8 @@ import pytest
 import sqlalchemy
 
 from flows.cli.rows.formats import write_rows
+from reelabel.frames.provenance import FrameProvenance
+from reelabel.record import names_of
 from tasks.database.tables import CHUNK, DESCRIPTION, FAILURE, RESULT, RUN
 from tasks.domain import Stage
 from tasks.results.read import read_outcomes
@@ -39,6 +41,15 @@ def test_the_view_has_every_column_of_each_outcome(db):
     found = [each["name"] for each in sqlalchemy.inspect(db).get_columns("job_state", schema="reelabel")]
 
     assert sorted(found) == sorted({"state", *RESULT.c.keys(), *FAILURE.c.keys(), *DESCRIPTION.c.keys()})
+
+
+def test_a_records_column_has_the_description_of_its_field_as_its_comment(db):
+    found = sqlalchemy.inspect(db).get_columns("result", schema="reelabel")
+
+    comments = {each["name"]: each["comment"] for each in found}
+    assert comments["bytes_fetched"] == "Bytes of the video read for them; 0 if the frame file was cached."
+    assert comments["order_spread"] == "Largest difference between orders in the probability of a choice, 0 to 1."
+    assert all(comments[name] for name in names_of(FrameProvenance))
 
 
 def test_the_values_of_stages_kinds_and_states_are_listed(db):

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 def sampling_to_compare(card: ModelCard, settings: Settings, asked: SamplingOptions) -> Sampling:
-    """Return the sampling to compare: the one asked for, or the model's own where the usual one is not vLLM's.
-
-    Raises:
-        ConfigurationError: The sampler asked for reproduces none of vLLM's loaders.
-    """
+    """Return the sampling to compare: the one asked for, or the model's own where the usual one is not vLLM's."""
     sampling = make_spec(card, settings, SpecOverrides(sampling=asked)).sampling
     if reproduces_loader(sampling.sampler):
         return sampling
@@ -50,12 +46,7 @@ def sampling_to_compare(card: ModelCard, settings: Settings, asked: SamplingOpti
 def compare_with_vllm(
     video: str, frames: SampledFrames, card: ModelCard, settings: Settings, sampling: Sampling
 ) -> Comparison:
-    """Let vLLM's own loader read a video, and compare its frames with ours.
-
-    Raises:
-        ConfigurationError: vLLM is not installed, or its loaders cannot be run.
-        VideoError: The video cannot be read.
-    """
+    """Let vLLM's own loader read a video, and compare its frames with ours."""
     python = find_python(settings.model.python)
     environment = engine_environment(engine_config(card, settings, sampling=sampling), python)
     objects = video_store(settings)

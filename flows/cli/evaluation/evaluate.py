@@ -40,12 +40,7 @@ if TYPE_CHECKING:
 
 
 def calibrate_spec(manifest: str, *, run: str | None, as_json: bool) -> None:
-    """Fit the temperature of a run's spec on a manifest's known answers, save it and print it.
-
-    Raises:
-        ConfigurationError: No such run, or no run was named and there are several ways to choose from.
-        ManifestError: The manifest cannot be read, or its known answers cannot tell a temperature.
-    """
+    """Fit the temperature of a run's spec on a manifest's known answers, save it and print it."""
     uri = absolute_uri(manifest)
     with open_database(ServiceName.POSTGRES, ServiceName.S3, login=Login.WRITER) as (settings, engine):
         row = find_run(engine, run) if run else require_only_spec(engine, uri)

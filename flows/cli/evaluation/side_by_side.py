@@ -42,9 +42,6 @@ def parse_samplers(text: str, asked: SamplingOptions) -> dict[str, SamplingOptio
     """Parse a list of samplers, each with its options: `keyframes,qwen3_vl,fps=4` names two.
 
     Return their options by the sampler as written; `asked` are those of samplers that do not name their own.
-
-    Raises:
-        ConfigurationError: The list is malformed, or names too many.
     """
     parts: list[str] = []
     for part in text.replace(" ", "").split(","):
@@ -61,11 +58,7 @@ def parse_samplers(text: str, asked: SamplingOptions) -> dict[str, SamplingOptio
 
 
 def resolve_samplers(asked: dict[str, SamplingOptions], card: ModelCard, settings: Settings) -> dict[str, Sampling]:
-    """Return the sampling of each sampler of a list, by the name in which it is shown.
-
-    Raises:
-        ConfigurationError: A sampler is unknown, or its options conflict.
-    """
+    """Return the sampling of each sampler of a list, by the name in which it is shown."""
     found = {}
     for name, options in asked.items():
         try:
@@ -142,12 +135,7 @@ def _times(facts: dict[str, Any]) -> list[str]:
 def show_side_by_side(
     video: str, samplings: dict[str, Sampling], settings: Settings, *, as_stored: bool, segment: Segment
 ) -> SideBySide:
-    """Extract what each sampler shows of a video, or of a segment of it; a sampler that fails says why in its row.
-
-    Raises:
-        VideoError: The video cannot be used by any sampler.
-        TransientError: The store is unavailable.
-    """
+    """Extract what each sampler shows of a video, or of a segment of it; a sampler that fails says why in its row."""
     shown = []
     info = stat_video(video_store(settings), video, allow_roots=settings.extract.allow_roots)
     is_local = scheme_of(info.uri) in {None, "file"}

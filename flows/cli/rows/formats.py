@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_format(form: str, *, raw: bool) -> None:
-    """Check the options `--format` and `--raw` of a command that shows a table or writes rows.
-
-    Raises:
-        ConfigurationError: The format is unknown, or cannot be raw.
-    """
+    """Check the options `--format` and `--raw` of a command that shows a table or writes rows."""
     if form not in {"table", "json", "csv", "parquet"}:
         raise ConfigurationError(f"Unknown --format {form}; use table, json, csv or parquet.")
     if raw and form != "csv":

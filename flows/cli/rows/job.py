@@ -70,11 +70,7 @@ class _Known:
 
 
 def print_job(job_id: str, *, dataset: str | None, form: str, sheet: str | None) -> None:
-    """Print what is known of a job: its outcomes, question, videos and frames, and its earlier labels.
-
-    Raises:
-        ConfigurationError: There is no such job, an unknown format, or a file that cannot be written.
-    """
+    """Print what is known of a job: its outcomes, question, videos and frames, and its earlier labels."""
     if form not in {"table", "json"}:
         raise ConfigurationError(f"Unknown --format {form}; use table or json.")
     if sheet:

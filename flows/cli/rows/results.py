@@ -45,11 +45,7 @@ _SHOWN_COLUMNS = ("job_id", "label", "margin", "confidence", "answer")
 
 
 def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = False, chunks: bool = False) -> None:
-    """Print the current labels and failures of a run's dataset and spec, or those of its jobs' chunks.
-
-    Raises:
-        ConfigurationError: No such run, unknown format, or the spec is not calibrated or cuts no jobs.
-    """
+    """Print the current labels and failures of a run's dataset and spec, or those of its jobs' chunks."""
     check_format(form, raw=raw)
     with open_database(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
@@ -93,11 +89,7 @@ def _print_chunks(engine: Engine, scope: Scope, *, form: str, raw: bool) -> None
 
 
 def print_audit(run: str, *, as_json: bool, listing: str | None, raw: bool = False, manifest: str | None = None) -> int:
-    """Check that every job of a run's manifest, or of where that is now, ended exactly once; return the exit code.
-
-    Raises:
-        ConfigurationError: No such run, or the list cannot be written.
-    """
+    """Check that every job of a run's manifest, or of where that is now, ended exactly once; return the exit code."""
     if raw and not (listing and listing.endswith(".csv")):
         raise ConfigurationError("--raw is for --list with a .csv file; the other formats write texts as they are.")
     if listing:
@@ -181,11 +173,7 @@ def _shown(value: object) -> str:
 
 
 def print_diff(run: str, earlier: str | None, *, as_json: bool) -> None:
-    """Print which labels and margins of a run differ from an earlier run's, or from those that it replaced.
-
-    Raises:
-        ConfigurationError: No such run, or the runs are of different datasets.
-    """
+    """Print which labels and margins of a run differ from an earlier run's, or from those that it replaced."""
     with open_database(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
         before = find_run(engine, earlier) if earlier else None
@@ -226,11 +214,7 @@ def _print_diff(run: RowMapping, before: RowMapping | None, diff: RunDiff, names
 
 
 def write_report(run: str, *, out: str | None, job_ids: list[str]) -> None:
-    """Write a run's report page, from its current rows.
-
-    Raises:
-        ConfigurationError: No such run, no such job in it, or the file cannot be written.
-    """
+    """Write a run's report page, from its current rows."""
     if out:
         require_parent_folder(out)
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):

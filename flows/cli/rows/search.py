@@ -71,11 +71,7 @@ class SearchOptions:
     raw: bool
 
     def check(self) -> None:
-        """Check all that can be checked before anything is started.
-
-        Raises:
-            ConfigurationError: The options conflict, or name something that cannot be used.
-        """
+        """Check all that can be checked before anything is started."""
         if sum(each is not None for each in (self.text, self.bank, self.image, self.like)) != 1:
             raise ConfigurationError(
                 "Say what to search for: a text, or --bank FILE, or --image FILE, or --like JOB_ID@SECONDS."
@@ -117,10 +113,6 @@ def run_search(options: SearchOptions) -> int:
 
     Returns:
         The exit code: 1 if nothing was found.
-
-    Raises:
-        ConfigurationError: The options cannot be used, or there is nothing to search.
-        ModelError: The model that embeds what is searched for cannot be loaded.
     """
     options.check()
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
@@ -315,22 +307,14 @@ def draw_cells(found: pl.DataFrame, settings: Settings) -> list[Cell]:
 
 
 def _require_whole_uri(uri: str) -> None:
-    """Raise if the address of a video was not stored in full.
-
-    Raises:
-        VideoRefusedError: It was not.
-    """
+    """Raise if the address of a video was not stored in full."""
     scheme = scheme_of(uri)
     if scheme == INLINE_SCHEME or (scheme in WEB_SCHEMES and uri.endswith("...")):
         raise VideoRefusedError("Its address had a signature, or was the video itself, and is not stored.")
 
 
 def _fetch_frame(fetcher: FrameFetcher, uri: str, time_s: float) -> npt.NDArray[np.uint8]:
-    """Fetch the frame of a moment; shape (H, W, 3).
-
-    Raises:
-        VideoError: The video cannot be used, or its address was not stored in full.
-    """
+    """Fetch the frame of a moment; shape (H, W, 3)."""
     _require_whole_uri(uri)
     info = stat_video(fetcher.objects, uri, allow_roots=fetcher.allow_roots)
     at = replace(fetcher, segment=Segment.of(time_s, time_s + _FRAME_S))

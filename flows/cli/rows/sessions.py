@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 
 def classify_session(session: str, *, overrides: SpecOverrides, dataset: str | None, force: bool) -> int:
-    """Ask a session's questions again in this process and print the summary; return the exit code.
-
-    Raises:
-        ConfigurationError: No such session, none of its questions can be asked again, or the options conflict.
-        ModelError: The model cannot be used.
-    """
+    """Ask a session's questions again in this process and print the summary; return the exit code."""
     with ready_to_run() as settings:
         with connected(settings.database, Login.READER) as engine:
             found = find_session(engine, session)
@@ -63,11 +58,7 @@ def asked_as(session: StoredSession, overrides: SpecOverrides) -> SpecOverrides:
 
 
 def write_session_report(session: str, *, out: str | None) -> None:
-    """Write a session's report page.
-
-    Raises:
-        ConfigurationError: No such session, or the file cannot be written.
-    """
+    """Write a session's report page."""
     if out:
         require_parent_folder(out)
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):

@@ -33,7 +33,6 @@ def known_answers(engine: Engine, scope: Scope, *, jobs: Sequence[Job]) -> Known
 
     Raises:
         ManifestError: Too few jobs have both a known answer and a label, or all of them share one video.
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     known = {job.job_id: job for job in jobs if job.answer is not None}
     same_job = (RESULT.c.job_id == ASKED.c.job_id) & (RESULT.c.job_digest == ASKED.c.job_digest)

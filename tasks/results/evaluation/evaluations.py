@@ -35,9 +35,6 @@ def read_candidate_results(
 
     `jobs` has the manifest's columns `job_id`, `job_digest`, `video_uri`, `start_s`, `end_s`. Results for an earlier
     version of a job are ignored.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     # SciPy is slow to import, and reading an evaluation does not need it.
     from tasks.evaluation.compare import CandidateResults  # noqa: PLC0415
@@ -77,11 +74,7 @@ def save_evaluation(engine: Engine, evaluation: Evaluation) -> UUID:
 
 
 def last_evaluation(engine: Engine, *, dataset: str) -> Evaluation | None:
-    """Read the newest evaluation of a dataset; None if there is none.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
-    """
+    """Read the newest evaluation of a dataset; None if there is none."""
     newest = EVALUATION.c.created_at.desc()
     query = select(EVALUATION.c.body).where(EVALUATION.c.dataset == dataset).order_by(newest).limit(1)
     with database_errors(), engine.connect() as connection:

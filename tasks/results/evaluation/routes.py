@@ -36,7 +36,6 @@ def escalation_margin(engine: Engine, spec: RunSpec) -> float | None:
 
     Raises:
         ConfigurationError: The spec uses a fitted margin, but none was fitted.
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     escalate_below = spec.sampling.escalate_below
     if escalate_below != FITTED:
@@ -55,11 +54,7 @@ def escalation_margin(engine: Engine, spec: RunSpec) -> float | None:
 def paired_answers(
     engine: Engine, *, dataset: str, first: RunSpec, dense: RunSpec, jobs: Sequence[Job]
 ) -> PairedAnswers:
-    """Read the answers under both specs to the jobs whose correct answer is in the manifest.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
-    """
+    """Read the answers under both specs to the jobs whose correct answer is in the manifest."""
     known = {job.job_id: job for job in jobs if job.answer is not None}
     same_job = (RESULT.c.job_id == ASKED.c.job_id) & (RESULT.c.job_digest == ASKED.c.job_digest)
     query = (

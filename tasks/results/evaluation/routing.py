@@ -97,11 +97,7 @@ class Routing:
 
 
 def read_routing(engine: Engine, scope: Scope, *, run_id: UUID) -> Routing | None:
-    """Count a run's labels by route; None if its spec has only one, or it wrote none.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
-    """
+    """Count a run's labels by route; None if its spec has only one, or it wrote none."""
     with database_errors(), engine.connect() as connection:
         return _read(connection, scope, run_id)
 

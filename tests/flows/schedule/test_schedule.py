@@ -43,7 +43,7 @@ def deploy(prefect_services, prefect_api):  # noqa: ARG001 - where it deploys
     remove_nightly()
 
     def run(**nightly):
-        deploy_flows(with_nightly(prefect_services, nightly), insisted=nightly)
+        deploy_flows(with_nightly(prefect_services, nightly))
 
     yield run
     remove_nightly()
