@@ -16,9 +16,9 @@ import uvicorn
 
 from flows.serve.connections import Sweeper
 from flows.serve.guard import LOOPBACK
-from flows.serve.live.socket import MAX_MESSAGE_BYTES
 from flows.serve.protocols import HttpProtocol, WebSocketProtocol
 from reelabel.errors import ConfigurationError
+from tasks.live.messages import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ from infra.settings.base import SettingsSection
 
 
 class LiveSettings(SettingsSection):
-    """Live sessions of `reelabel serve`: what ends them, and how much they may send."""
+    """Live sessions of `reelabel serve`: what ends them, and how much a query sees."""
 
     max_sessions: Annotated[
         int,
@@ -28,18 +28,6 @@ class LiveSettings(SettingsSection):
     resume_s: Annotated[
         float, Field(ge=0, le=3600, description="Seconds that a session waits for a lost client to come back.")
     ] = 30
-    max_frames: Annotated[int, Field(ge=1, description="Maximum frames that a session may send.")] = 1_000_000
-    max_mib: Annotated[int, Field(ge=1, description="Maximum MiB of frames and audio that a session may send.")] = (
-        65_536
-    )
-    max_audio_s: Annotated[
-        float, Field(gt=0, le=31_622_400, description="Maximum seconds of audio that a session may send.")
-    ] = 86_400
-    max_megapixels: Annotated[int, Field(ge=1, description="Maximum megapixels decoded for a session, in total.")] = (
-        1_000_000
-    )
-    max_frame_mib: Annotated[int, Field(ge=1, le=11, description="Largest frame, in MiB.")] = 8
-    max_frame_megapixels: Annotated[int, Field(ge=1, le=256, description="Maximum megapixels of a frame as sent.")] = 16
     max_seen_pixels: Annotated[
         int, Field(ge=3136, le=16_777_216, description="Frames are scaled down to at most this many pixels.")
     ] = 200_704

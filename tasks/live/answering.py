@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from infra.errors import EngineLostError
 from reelabel.errors import ReelabelError, TransientError
 from reelabel_engine.errors import InferenceError, PromptError, PromptTooLongError
-from tasks.live import metrics, protocol
+from tasks.live import messages, metrics
 from tasks.live.arrivals import Asked
+from tasks.live.messages import ProtocolError
 from tasks.live.model import SPEECH_HZ, Delta, LiveQuery, Speech
-from tasks.live.protocol import MessageRefusedError
 from tasks.live.setup import speaks
 from tasks.live.standing import Standing
 from tasks.model.prompts.prompt import render_question, require_short
@@ -41,7 +41,7 @@ _MAX_IDS = 4096  # of queries that a client may send again
 _ASKED_AGAIN = 3  # times, if the engine is lost
 _PAUSE_S = 0.5
 _RECORD_AGAIN_S = (0.5, 2.0, 5.0)
-_CANCELLED = MessageRefusedError("The client cancelled the question.", code="cancelled")
+_CANCELLED = ProtocolError("The client cancelled the question.", code="cancelled")
 
 
 class Answerer:
@@ -57,7 +57,7 @@ class Answerer:
         self,
         session_id: str,
         setup: LiveSetup,
-        config: protocol.SessionConfig,
+        config: messages.SessionConfig,
         outbox: Outbox,
         record: Record | None,
         *,
@@ -99,11 +99,11 @@ class Answerer:
 
     # Called by whoever receives messages
 
-    def admit(self, query: protocol.VideoQuery, *, arrived_s: float) -> Asked | Standing | None:
+    def admit(self, query: messages.VideoQuery, *, arrived_s: float) -> Asked | Standing | None:
         """Take a query that has arrived; None if it arrived before, and is sent again.
 
         Raises:
-            MessageRefusedError: Too many wait already.
+            ProtocolError: Too many wait already.
         """
         with self._lock:
             if query.again and query.query_id in self._ids:
@@ -117,14 +117,14 @@ class Answerer:
                     del self._ids[next(iter(self._ids))]
         return admitted
 
-    def _wait(self, query: protocol.VideoQuery, arrived_s: float) -> Asked:
+    def _wait(self, query: messages.VideoQuery, arrived_s: float) -> Asked:
         if len(self._open) >= _MAX_WAITING:
-            raise MessageRefusedError(
+            raise ProtocolError(
                 f"{_MAX_WAITING} queries are already waiting; wait for their answers.", code="too_many_queries"
             )
         return self._opened(query, arrived_s)
 
-    def _opened(self, query: protocol.VideoQuery, arrived_s: float, standing: Standing | None = None) -> Asked:
+    def _opened(self, query: messages.VideoQuery, arrived_s: float, standing: Standing | None = None) -> Asked:
         is_quiet = standing is not None and query.on_change
         limit_s = query.deadline_s or self._config.deadline_s
         asked = Asked(
@@ -142,10 +142,10 @@ class Answerer:
             self.asked += 1
             return self.asked - 1
 
-    def _stand(self, query: protocol.VideoQuery) -> Standing:
+    def _stand(self, query: messages.VideoQuery) -> Standing:
         assert query.query_id is not None
         if query.query_id not in self._standing and len(self._standing) >= _MAX_STANDING:
-            raise MessageRefusedError(
+            raise ProtocolError(
                 f"There are {_MAX_STANDING} standing questions already; cancel one first.", code="too_many_queries"
             )
         standing = self._standing[query.query_id] = Standing(query)
@@ -170,14 +170,14 @@ class Answerer:
             late = [asked for asked in self._open if asked.deadline_s is not None and now_s > asked.deadline_s]
             self._end_open(late, "deadline_exceeded")
 
-    def _end_open(self, ended: list[Asked], why: protocol.ErrorCode) -> None:
+    def _end_open(self, ended: list[Asked], why: messages.ErrorCode) -> None:
         for asked in ended:
             asked.ended_by = asked.ended_by or why
         if self._running in ended:
             self._setup.model.cancel(self._session_id)
 
-    def _notify(self, code: protocol.NoticeCode, message: str, query_id: str | None) -> None:
-        self._outbox.put(protocol.Notice(code=code, message=message, query_id=query_id))
+    def _notify(self, code: messages.NoticeCode, message: str, query_id: str | None) -> None:
+        self._outbox.put(messages.Notice(code=code, message=message, query_id=query_id))
 
     # Called by whoever takes frames
 
@@ -198,13 +198,13 @@ class Answerer:
         """Have a query answered after those before it."""
         self._queries.put((asked, seen))
 
-    def fail(self, asked: Asked, refused: MessageRefusedError) -> None:
+    def fail(self, asked: Asked, refused: ProtocolError) -> None:
         """End a query with an error of this program."""
         self._fail(asked, refused)
         with self._lock:
             self._end(self._open.index(asked))
 
-    def _fail(self, asked: Asked, refused: MessageRefusedError) -> None:
+    def _fail(self, asked: Asked, refused: ProtocolError) -> None:
         if asked.number is None:
             asked.number = self._next_number()
         self._tell(asked, refused)
@@ -235,7 +235,7 @@ class Answerer:
                 if not self._is_given_up.is_set():
                     _LOG.exception("A query of a live session failed")
                     text = "The query failed; the server's log says why."
-                    self._fail(asked, MessageRefusedError(text, code="internal"))
+                    self._fail(asked, ProtocolError(text, code="internal"))
             with self._lock:
                 self._end(self._open.index(asked))
         if not self._is_given_up.is_set():
@@ -267,14 +267,14 @@ class Answerer:
                 done = done.model_copy(update={"query": asked.number})
                 self._begin(asked)
             self._write(asked, seen, _CANCELLED if done.finish_reason == "cancelled" else done)
-        except MessageRefusedError as refused:
+        except ProtocolError as refused:
             self._refuse(asked, seen, refused)
             return
         if self._config.is_newer:
             consumed = {"query": done.query, "frames": done.frames_used, "last_frame": done.last_frame}
-            self._outbox.put(protocol.FramesConsumed.model_validate(consumed))
+            self._outbox.put(messages.FramesConsumed.model_validate(consumed))
         self._outbox.put(done)
-        self._outbox.put(protocol.TextDone(query=done.query, text=done.text))
+        self._outbox.put(messages.TextDone(query=done.query, text=done.text))
         if done.finish_reason == "cancelled":
             metrics.question_ends("cancelled")
             return
@@ -288,22 +288,20 @@ class Answerer:
 
     def _begin(self, asked: Asked) -> None:
         if asked.number is not None:
-            self._outbox.put(protocol.ResponseStart(query=asked.number, query_id=asked.query.query_id))
+            self._outbox.put(messages.ResponseStart(query=asked.number, query_id=asked.query.query_id))
 
-    def _ended(self, asked: Asked, seen: Seen) -> protocol.ResponseDone:
+    def _ended(self, asked: Asked, seen: Seen) -> messages.ResponseDone:
         """Return what a client is told of a query that it has cancelled.
 
         Raises:
-            MessageRefusedError: Its time is over.
+            ProtocolError: Its time is over.
         """
         if asked.ended_by != "cancelled":
             limit_s = asked.query.deadline_s or self._config.deadline_s
-            raise MessageRefusedError(
-                f"The question was not answered within {limit_s:g} seconds.", code="deadline_exceeded"
-            )
+            raise ProtocolError(f"The question was not answered within {limit_s:g} seconds.", code="deadline_exceeded")
         return _done(asked, seen)
 
-    def _refuse(self, asked: Asked, seen: Seen, refused: MessageRefusedError) -> None:
+    def _refuse(self, asked: Asked, seen: Seen, refused: ProtocolError) -> None:
         if asked.standing and not asked.standing.tells_fault(refused.code):
             return
         if asked.number is None:
@@ -312,18 +310,18 @@ class Answerer:
         if refused.code != "unavailable":
             try:
                 self._write(asked, seen, refused)
-            except MessageRefusedError as unrecorded:
-                told = MessageRefusedError(f"{refused.message} {unrecorded.message}", code=refused.code)
+            except ProtocolError as unrecorded:
+                told = ProtocolError(f"{refused.message} {unrecorded.message}", code=refused.code)
         self._tell(asked, told)
 
-    def _tell(self, asked: Asked, refused: MessageRefusedError) -> None:
+    def _tell(self, asked: Asked, refused: ProtocolError) -> None:
         metrics.question_ends(refused.code)
-        self._outbox.put(protocol.ErrorEvent.of(refused, query=asked.number, query_id=asked.query.query_id))
+        self._outbox.put(messages.ErrorEvent.of(refused, query=asked.number, query_id=asked.query.query_id))
 
-    def _ask_model(self, asked: Asked, seen: Seen) -> protocol.ResponseDone | None:
+    def _ask_model(self, asked: Asked, seen: Seen) -> messages.ResponseDone | None:
         """Return the answer; None if the query was cancelled, or given up."""
         if seen.prefix is None:
-            raise MessageRefusedError(
+            raise ProtocolError(
                 "There is no frame to see: none was kept yet, or audio has pushed out all; send one before a query.",
                 code="no_frames",
             )
@@ -355,14 +353,14 @@ class Answerer:
         """Wait for an engine that was lost; return whether to ask again.
 
         Raises:
-            MessageRefusedError: It was lost too often.
+            ProtocolError: It was lost too often.
         """
         self._watch.lost()
         if losses > _ASKED_AGAIN:
-            raise MessageRefusedError(f"{error.message} It was asked {losses} times.", code="engine_lost")
+            raise ProtocolError(f"{error.message} It was asked {losses} times.", code="engine_lost")
         return not self._is_given_up.wait(_PAUSE_S)
 
-    def _query_of(self, query: protocol.VideoQuery) -> LiveQuery:
+    def _query_of(self, query: messages.VideoQuery) -> LiveQuery:
         if query.choices:
             text = render_question(self._setup.template, prompt=query.text, choices=query.choices)
             require_short(text, self._config.system_prompt)
@@ -392,7 +390,7 @@ class Answerer:
                     asked.first_ms = asked.first_ms or (time.monotonic() - asked.arrived_s) * 1e3
                     asked.said.append(event.text)
                     if asked.number is not None:
-                        self._outbox.put(protocol.TextDelta(query=asked.number, delta=event.text))
+                        self._outbox.put(messages.TextDelta(query=asked.number, delta=event.text))
                 case Speech():
                     speech_s += event.seconds
                     self._say(asked, event)
@@ -410,7 +408,7 @@ class Answerer:
         kind, is_binary = self._speech_event, self._speech_event == "response.audio"
         encoded = None if is_binary else base64.b64encode(speech.data).decode()
         self._outbox.put(
-            protocol.SpeechDelta(
+            messages.SpeechDelta(
                 type=kind, query=asked.number, bytes=len(speech.data), delta=encoded, sample_rate=SPEECH_HZ
             ),
             speech.data if is_binary else b"",
@@ -422,13 +420,13 @@ class Answerer:
             kind: Literal["response.output_audio.done", "response.audio.done"] = (
                 "response.output_audio.done" if is_newer else "response.audio.done"
             )
-            self._outbox.put(protocol.SpeechDone(type=kind, query=asked.number))
+            self._outbox.put(messages.SpeechDone(type=kind, query=asked.number))
 
-    def _write(self, asked: Asked, seen: Seen, outcome: protocol.ResponseDone | MessageRefusedError) -> None:
+    def _write(self, asked: Asked, seen: Seen, outcome: messages.ResponseDone | ProtocolError) -> None:
         """Record a query before its client is told of its end.
 
         Raises:
-            MessageRefusedError: It cannot be recorded.
+            ProtocolError: It cannot be recorded.
         """
         if self._record is None:
             return
@@ -437,24 +435,24 @@ class Answerer:
                 self._record.answer(asked, seen, outcome)
             except TransientError as error:
                 if pause_s is None or self._is_given_up.wait(pause_s):
-                    raise MessageRefusedError(
+                    raise ProtocolError(
                         f"The query's end cannot be recorded: {error.message}", code="unavailable"
                     ) from None
             else:
                 return
 
 
-def _refusal_of(error: ReelabelError) -> MessageRefusedError:
-    code: protocol.ErrorCode = "query_refused" if isinstance(error, PromptError) else "query_failed"
-    return MessageRefusedError(error.message, code="prompt_too_long" if isinstance(error, PromptTooLongError) else code)
+def _refusal_of(error: ReelabelError) -> ProtocolError:
+    code: messages.ErrorCode = "query_refused" if isinstance(error, PromptError) else "query_failed"
+    return ProtocolError(error.message, code="prompt_too_long" if isinstance(error, PromptTooLongError) else code)
 
 
 def _done(
     asked: Asked, seen: Seen, answer: LiveAnswer | None = None, *, waited_ms: float = 0.0, losses: int = 0
-) -> protocol.ResponseDone:
+) -> messages.ResponseDone:
     """Return what a client is told at the end of a query; without an answer, one that it has cancelled."""
     assert seen.prefix is not None
-    return protocol.ResponseDone(
+    return messages.ResponseDone(
         query=asked.number or 0,
         query_id=asked.query.query_id,
         text=answer.text if answer else "".join(asked.said),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from reelabel_engine.live.items import AUDIO_HZ
-from tasks.live.protocol import VideoDone
+from tasks.live.messages import VideoDone
 from tasks.live.standing import Standing
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tasks.live.protocol import ErrorCode, VideoFrame, VideoQuery
+    from tasks.live.messages import ErrorCode, VideoFrame, VideoQuery
 
 
 # Beyond it, the connection is not read: its client is slowed by TCP, and nothing is dropped.

@@ -8,8 +8,8 @@ import numpy as np
 
 from reelabel_engine.live.items import AUDIO_HZ
 from tasks.live.items import TOLERANCE_S
-from tasks.live.protocol import ErrorEvent, MessageRefusedError
-from tasks.live.setup import limit_reached, window_full
+from tasks.live.messages import ErrorEvent, ProtocolError
+from tasks.live.setup import window_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,11 +54,11 @@ class Hearing:
         """Return the samples of a chunk that has arrived.
 
         Raises:
-            MessageRefusedError: It is no such audio, or more than the session may send; or the model takes none.
+            ProtocolError: It is no such audio, or the model takes none.
         """
         info = self._setup.info
         if not info.takes_audio:
-            raise MessageRefusedError(
+            raise ProtocolError(
                 f"The model {info.model} takes no audio, unlike models of the family Qwen2.5-Omni; send frames only.",
                 code="audio_unsupported",
             )
@@ -72,15 +72,13 @@ class Hearing:
         if seconds > MAX_CHUNK_S:
             raise _refuse(f"The audio has {seconds:.1f} seconds; a chunk has at most {MAX_CHUNK_S:g}.")
         self.seconds += seconds
-        if self.seconds > (most := self._setup.limits.max_audio_s):
-            raise limit_reached(f"{most:,.0f} seconds of audio")
         return samples
 
     def take(self, audio: Audio) -> bool:
         """Take audio; return whether there is more for the model to read. The client is told if it is not taken."""
         try:
             start_s = self._start_s(audio)
-        except MessageRefusedError as refused:
+        except ProtocolError as refused:
             self._outbox.put(ErrorEvent.of(refused))
             return False
         samples = audio.samples[max(0, round(-start_s * AUDIO_HZ)) :]  # what was before the first frame
@@ -88,9 +86,9 @@ class Hearing:
             return False
         self._end_s = start_s + audio.seconds
         has_more = self._kept.hear(audio, samples, max(0.0, start_s))
-        if self._kept.held <= self._setup.limits.max_window_frames:
+        if self._kept.held <= self._setup.settings.max_window_frames:
             return has_more
-        self._outbox.put(ErrorEvent.of(window_full(self._setup.limits)))
+        self._outbox.put(ErrorEvent.of(window_full(self._setup.settings)))
         self._on_limit()
         return False
 
@@ -98,7 +96,7 @@ class Hearing:
         """Return when audio begins, on the session's time.
 
         Raises:
-            MessageRefusedError: It overlaps with other audio, or comes too early or too late.
+            ProtocolError: It overlaps with other audio, or comes too early or too late.
         """
         start_s = self._kept.start_of(audio)
         end_s = self._end_s
@@ -123,5 +121,5 @@ class Hearing:
         return start_s
 
 
-def _refuse(message: str) -> MessageRefusedError:
-    return MessageRefusedError(message, code="audio_refused")
+def _refuse(message: str) -> ProtocolError:
+    return ProtocolError(message, code="audio_refused")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from reelabel.errors import TransientError
 from reelabel.sampling.similar import mean_colours, similarity
 from tasks.live import metrics
-from tasks.live.protocol import ErrorEvent, FrameAck, MessageRefusedError
-from tasks.live.setup import limit_reached, window_full
+from tasks.live.messages import ErrorEvent, FrameAck, ProtocolError
+from tasks.live.setup import window_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from tasks.live.arrivals import Frame
     from tasks.live.kept import KeptFrames
+    from tasks.live.messages import FrameStatus, SessionConfig
     from tasks.live.outbox import Outbox
-    from tasks.live.protocol import FrameStatus, SessionConfig
     from tasks.live.record.recording import Record
     from tasks.live.setup import LiveSetup
 
@@ -60,7 +60,7 @@ class Intake:
         self.counts: Counter[FrameStatus | str] = Counter()
         self.pixels = 0
         self.threshold = config.frame_filter_threshold if config.enable_frame_filter else None
-        self._reader, self._limits = setup.reader, setup.limits
+        self._reader, self._settings = setup.reader, setup.settings
         self._kept, self._outbox, self._record, self._on_limit = kept, outbox, record, on_limit
         self._cells: npt.NDArray[np.float64] | None = None  # of the last kept frame
         self._lock = threading.Lock()
@@ -74,7 +74,7 @@ class Intake:
         self._kept.clock = time_s, frame.arrived_s
         try:
             image = self._decode(frame)
-        except MessageRefusedError as refused:
+        except ProtocolError as refused:
             self.refuse(frame, refused)
             if refused.is_fatal:
                 self._on_limit()
@@ -87,7 +87,7 @@ class Intake:
         self._cells = cells
         return self._keep(frame, image, time_s=time_s, alike=alike)
 
-    def refuse(self, frame: Frame, refused: MessageRefusedError) -> None:
+    def refuse(self, frame: Frame, refused: ProtocolError) -> None:
         """Answer a frame that is refused."""
         with self._lock:
             self.counts["refused"] += 1
@@ -98,10 +98,8 @@ class Intake:
         try:
             picture = self._reader.read(frame.data)
         except TransientError as error:
-            raise MessageRefusedError(error.message, code="unavailable") from None
+            raise ProtocolError(error.message, code="unavailable") from None
         self.pixels += picture.decoded_px
-        if self.pixels > (most := self._limits.max_pixels):
-            raise limit_reached(f"{most:,} pixels")
         return picture.image
 
     def _keep(self, frame: Frame, image: npt.NDArray[np.uint8], *, time_s: float, alike: float | None) -> bool:
@@ -109,11 +107,11 @@ class Intake:
         has_more, evicted = self._kept.add(frame, image, time_s=time_s)
         if self._record:
             self._record.keep(number=number, time_s=time_s, image=image)
-        is_full = self._kept.held > self._limits.max_window_frames
+        is_full = self._kept.held > self._settings.max_window_frames
         self._acknowledge(frame, "kept", time_s=time_s, alike=alike, evicted=evicted)
         if not is_full:
             return has_more
-        self._outbox.put(ErrorEvent.of(window_full(self._limits)))
+        self._outbox.put(ErrorEvent.of(window_full(self._settings)))
         self._on_limit()
         return False
 

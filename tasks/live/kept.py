@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from reelabel_engine.live.items import Item
     from tasks.live.arrivals import Asked, Audio, Frame
-    from tasks.live.protocol import SessionConfig
+    from tasks.live.messages import SessionConfig
     from tasks.live.window import WindowRule
 
 _MS = 1000

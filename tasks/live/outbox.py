@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.live.protocol import Event
+    from tasks.live.messages import Event
 
 _MAX_EVENTS = 4096
 _MAX_BYTES = 8 * 1024**2

@@ -15,22 +15,23 @@ from typing import TYPE_CHECKING
 
 from reelabel.errors import ReelabelError
 from reelabel.text import pluralize
-from tasks.live import metrics, protocol
+from tasks.live import messages, metrics
 from tasks.live.answering import Answerer
 from tasks.live.arrivals import Arrivals, Asked, Audio, Frame, ReadAgain
+from tasks.live.frames import MAX_FRAME_BYTES, MAX_FRAME_PX
 from tasks.live.hearing import Hearing
 from tasks.live.intake import Intake
 from tasks.live.kept import KeptFrames
+from tasks.live.messages import ProtocolError
 from tasks.live.outbox import Outbox
-from tasks.live.protocol import MessageRefusedError
-from tasks.live.setup import differences, limit_reached, speaks
+from tasks.live.setup import differences, speaks
 from tasks.live.standing import Standing
 from tasks.live.warming import EngineWatch, Warming
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.live.protocol import EndReason
+    from tasks.live.messages import EndReason
     from tasks.live.record.recording import Record
     from tasks.live.setup import LiveSetup
 
@@ -51,7 +52,7 @@ class Session:
 
     def __init__(
         self,
-        config: protocol.SessionConfig,
+        config: messages.SessionConfig,
         setup: LiveSetup,
         *,
         session_id: str,
@@ -75,7 +76,7 @@ class Session:
         self._config, self._setup, self._record, self._on_end = config, setup, record, on_end
         self._frames = self._bytes = self._connection = 0
         self._ignored: set[str] = set()  # unknown fields that the client knows to be ignored
-        self._announced: protocol.VideoFrame | protocol.AudioChunk | None = None
+        self._announced: messages.VideoFrame | messages.AudioChunk | None = None
         self._takes_audio = config.use_audio_in_video
         self._modalities = ("text", "audio") if speaks(config, setup) else ("text",)
         self._is_done = False
@@ -105,23 +106,23 @@ class Session:
             self.outbox.put(notice)
         self._note_unknown(self._config)
 
-    def _note_unknown(self, message: protocol.ClientMessage) -> None:
+    def _note_unknown(self, message: messages.ClientMessage) -> None:
         """Tell the client once of each field that is ignored."""
-        names = [name for name in protocol.unknown_fields(message) if name not in self._ignored]
+        names = [name for name in messages.unknown_fields(message) if name not in self._ignored]
         if names and len(self._ignored) < _MAX_IGNORED:
             self._ignored.update(names)
             text = f"Unknown fields are ignored: {', '.join(names)}."
-            self.outbox.put(protocol.Notice(code="fields_ignored", message=text))
+            self.outbox.put(messages.Notice(code="fields_ignored", message=text))
 
     def greet(self, *, is_resumed: bool = False) -> None:
         """Tell the client that the session has begun, or goes on."""
-        limits, rule = self._setup.limits, self._kept.rule
+        settings, rule = self._setup.settings, self._kept.rule
         size = rule.size
         self.outbox.put(
-            protocol.SessionCreated(
+            messages.SessionCreated(
                 session_id=self.session_id,
                 resume_token=self.token,
-                resume_s=limits.resume_s,
+                resume_s=settings.resume_s,
                 is_resumed=is_resumed,
                 model=self._setup.info.model,
                 modalities=self._modalities,
@@ -132,39 +133,35 @@ class Session:
                 num_frames=self._config.num_frames,
                 history=self._config.history,
                 frame_filter_threshold=self._intake.threshold,
-                limits=protocol.SessionLimits(
-                    idle_s=limits.idle_s,
-                    total_s=limits.total_s,
-                    max_frames=limits.max_frames,
-                    max_bytes=limits.max_bytes,
-                    max_audio_s=limits.max_audio_s,
-                    max_pixels=limits.max_pixels,
-                    max_frame_pixels=limits.max_native_px,
-                    max_message_bytes=limits.max_message_bytes,
+                limits=messages.SessionLimits(
+                    idle_s=settings.idle_timeout_s,
+                    total_s=settings.total_s,
+                    max_frame_pixels=MAX_FRAME_PX,
+                    max_message_bytes=messages.MAX_MESSAGE_BYTES,
                 ),
             )
         )
 
-    def receive(self, message: protocol.ClientMessage) -> None:
+    def receive(self, message: messages.ClientMessage) -> None:
         """Take a message.
 
         Raises:
-            MessageRefusedError: It is refused.
+            ProtocolError: It is refused.
         """
         self._heard_s = time.monotonic()
         match message:
-            case protocol.Ping():
-                self.outbox.put(protocol.Pong())
-            case protocol.StatsRequest():
+            case messages.Ping():
+                self.outbox.put(messages.Pong())
+            case messages.StatsRequest():
                 self.outbox.put(self.stats())
-            case protocol.ResponseCancel():
+            case messages.ResponseCancel():
                 self._answerer.cancel(message.query_id)
-            case protocol.SessionConfig() | protocol.SessionResume():
-                raise MessageRefusedError(
+            case messages.SessionConfig() | messages.SessionResume():
+                raise ProtocolError(
                     f"The session has already begun; {message.type} may only be sent once, and first.",
                     code="unexpected_message",
                 )
-            case protocol.VideoDone() if self._is_done:
+            case messages.VideoDone() if self._is_done:
                 pass  # said again, as its client cannot know whether it arrived
             case _:
                 self._require_open()
@@ -175,13 +172,13 @@ class Session:
         """Take a binary message: the frame or the audio that was announced, or a frame at its time of arrival.
 
         Raises:
-            MessageRefusedError: It is refused.
+            ProtocolError: It is refused.
         """
         self._heard_s = time.monotonic()
         self._require_open()
-        announced = self._announced or protocol.VideoFrame(type="video.frame")
+        announced = self._announced or messages.VideoFrame(type="video.frame")
         self._announced = None
-        if isinstance(announced, protocol.AudioChunk):
+        if isinstance(announced, messages.AudioChunk):
             self._take_audio(data, announced.time_s)
         else:
             self._take_frame(data, announced)
@@ -193,25 +190,25 @@ class Session:
             if isinstance(received, bytes):
                 self.receive_data(received)
             else:
-                message = protocol.parse_message(received)
+                message = messages.parse_message(received)
                 self._note_unknown(message)
                 self.receive(message)
-        except MessageRefusedError as refused:
+        except ProtocolError as refused:
             self.refuse(refused, message)
         except Exception:  # noqa: BLE001 - one message must not end the session
             self.refuse(self._failed("message"), message)
 
-    def refuse(self, refused: MessageRefusedError, message: protocol.ClientMessage | None = None) -> None:
+    def refuse(self, refused: ProtocolError, message: messages.ClientMessage | None = None) -> None:
         """Tell the client that a message was refused; end the session if it cannot go on."""
-        query_id = message.query_id if isinstance(message, protocol.VideoQuery) else None
-        self.outbox.put(protocol.ErrorEvent.of(refused, query_id=query_id))
+        query_id = message.query_id if isinstance(message, messages.VideoQuery) else None
+        self.outbox.put(messages.ErrorEvent.of(refused, query_id=query_id))
         if refused.is_fatal:
             self.end("limit")
 
-    def stats(self) -> protocol.SessionStats:
+    def stats(self) -> messages.SessionStats:
         """Return what the session has taken and done so far."""
         counts, answerer = self._intake.counts, self._answerer
-        return protocol.SessionStats(
+        return messages.SessionStats(
             age_s=time.monotonic() - self._began_s,
             frames=self._frames,
             kept=counts["kept"],
@@ -231,52 +228,46 @@ class Session:
 
     def _require_open(self) -> None:
         if self._is_done:
-            raise MessageRefusedError("No message may follow video.done.", code="unexpected_message")
+            raise ProtocolError("No message may follow video.done.", code="unexpected_message")
 
     def _forget_announced(self) -> None:
         """Tell the client of a frame, or of audio, that it announced and did not send."""
         announced, self._announced = self._announced, None
         if announced is not None:
             self.outbox.put(
-                protocol.ErrorEvent(
+                messages.ErrorEvent(
                     code="unexpected_message",
                     message=f"{announced.type} without data announces a binary message, which did not follow.",
-                    frame_id=announced.frame_id if isinstance(announced, protocol.VideoFrame) else None,
+                    frame_id=announced.frame_id if isinstance(announced, messages.VideoFrame) else None,
                 )
             )
 
     def _take(
-        self, message: protocol.VideoFrame | protocol.AudioChunk | protocol.VideoQuery | protocol.VideoDone
+        self, message: messages.VideoFrame | messages.AudioChunk | messages.VideoQuery | messages.VideoDone
     ) -> None:
         match message:
-            case protocol.VideoFrame() | protocol.AudioChunk() if message.data is None:
+            case messages.VideoFrame() | messages.AudioChunk() if message.data is None:
                 self._announced = message
-            case protocol.VideoFrame():
+            case messages.VideoFrame():
                 self._take_frame(_decoded(message.data, of="video.frame"), message)
-            case protocol.AudioChunk():
+            case messages.AudioChunk():
                 self._take_audio(_decoded(message.data, of="audio.chunk"), message.time_s)
-            case protocol.VideoQuery():
+            case messages.VideoQuery():
                 if message.audio_data:
                     self._take_audio(_decoded(message.audio_data, of="audio_data"), None)
                 if admitted := self._answerer.admit(message, arrived_s=self._heard_s):
                     self._arrivals.put(admitted)
-            case protocol.VideoDone():
+            case messages.VideoDone():
                 self._is_done = True
                 self._arrivals.put(message)
 
     def _take_audio(self, data: bytes, time_s: float | None) -> None:
         samples = self._hearing.check(data)
         self._bytes += len(data)
-        self._check_bytes()
         if self._takes_audio:
             self._arrivals.put(Audio(samples=samples, time_s=time_s, arrived_s=self._heard_s))
 
-    def _check_bytes(self) -> None:
-        if self._bytes > (most := self._setup.limits.max_bytes):
-            raise limit_reached(f"{most:,} bytes")
-
-    def _take_frame(self, data: bytes, announced: protocol.VideoFrame) -> None:
-        limits = self._setup.limits
+    def _take_frame(self, data: bytes, announced: messages.VideoFrame) -> None:
         frame = Frame(
             number=self._frames,
             data=data,
@@ -286,13 +277,10 @@ class Session:
         )
         self._frames += 1
         self._bytes += len(data)
-        if len(data) > limits.max_frame_bytes:
-            text = f"The frame has {len(data):,} bytes; {limits.max_frame_bytes:,} are allowed."
-            self._intake.refuse(frame, MessageRefusedError(text, code="frame_too_large"))
+        if len(data) > MAX_FRAME_BYTES:
+            text = f"The frame has {len(data):,} bytes; {MAX_FRAME_BYTES:,} are allowed."
+            self._intake.refuse(frame, ProtocolError(text, code="frame_too_large"))
             return
-        if self._frames > limits.max_frames:
-            raise limit_reached(f"{limits.max_frames:,} frames")
-        self._check_bytes()
         self._arrivals.put(frame)
 
     # The connection, and the end
@@ -336,23 +324,27 @@ class Session:
     def note_lost(self, events: int) -> None:
         """Tell the client that it cannot have some of the events that it missed."""
         text = f"{pluralize(events, 'event')} before these are no longer kept."
-        self.outbox.put(protocol.Notice(code="events_lost", message=text))
+        self.outbox.put(messages.Notice(code="events_lost", message=text))
 
     def check_time(self) -> None:
         """End it if its time is over."""
-        now_s, limits, answerer, lost_s = time.monotonic(), self._setup.limits, self._answerer, self._lost_s
+        now_s, settings, answerer, lost_s = time.monotonic(), self._setup.settings, self._answerer, self._lost_s
         if self._ending:
             return
         answerer.check_deadlines(now_s)
-        if lost_s is not None and now_s - lost_s > limits.resume_s:
+        if lost_s is not None and now_s - lost_s > settings.resume_s:
             self.end("client_lost")
-        elif now_s - self._began_s > limits.total_s:
-            self._tell("limit_reached", f"The session has lasted {limits.total_s:g} seconds, which is the limit.")
+        elif now_s - self._began_s > settings.total_s:
+            self._tell("limit_reached", f"The session has lasted {settings.total_s:g} seconds, which is the limit.")
             self.end("total_time")
         elif self.is_full:
             self._heard_s = now_s  # its client may be sending what is not received yet
-        elif lost_s is None and not answerer.waiting and now_s - max(self._heard_s, answerer.ended_s) > limits.idle_s:
-            self._tell("idle_timeout", f"Nothing was received for {limits.idle_s:g} seconds.")
+        elif (
+            lost_s is None
+            and not answerer.waiting
+            and now_s - max(self._heard_s, answerer.ended_s) > settings.idle_timeout_s
+        ):
+            self._tell("idle_timeout", f"Nothing was received for {settings.idle_timeout_s:g} seconds.")
             self.end("idle")
 
     def end(self, reason: EndReason) -> None:
@@ -368,8 +360,8 @@ class Session:
         self._thread.join(timeout_s)
         self._alone.wait(max(0.0, deadline_s - time.monotonic()))
 
-    def _tell(self, code: protocol.ErrorCode, message: str) -> None:
-        self.outbox.put(protocol.ErrorEvent(code=code, message=message))
+    def _tell(self, code: messages.ErrorCode, message: str) -> None:
+        self.outbox.put(messages.ErrorEvent(code=code, message=message))
 
     # The thread that takes what has arrived
 
@@ -385,7 +377,7 @@ class Session:
                     case ReadAgain():
                         self._arrivals.pause(_PAUSE_S)
                         self._warming.warm_again()
-                    case protocol.VideoDone():
+                    case messages.VideoDone():
                         self._answerer.finish()
         except Exception:  # noqa: BLE001 - one session must not end the server
             _LOG.exception("The live session %s failed", self.session_id)
@@ -433,13 +425,13 @@ class Session:
                 else:
                     self.refuse(failed)
 
-    def _failed(self, what: str) -> MessageRefusedError:
+    def _failed(self, what: str) -> ProtocolError:
         """Log the error that is being handled; return what the client is told."""
         _LOG.exception("The %s of the live session %s failed", what, self.session_id)
-        return MessageRefusedError(f"The {what} failed; the server's log says why.", code="internal")
+        return ProtocolError(f"The {what} failed; the server's log says why.", code="internal")
 
     def _answered_all(self) -> None:
-        self.outbox.put(protocol.SessionDone())
+        self.outbox.put(messages.SessionDone())
         self.end("done")
 
     def _finish(self) -> None:
@@ -455,9 +447,9 @@ class Session:
                 )
         metrics.session_ends()
         self._on_end(self)
-        self.outbox.put(protocol.SessionClosed(reason=self._ending))
+        self.outbox.put(messages.SessionClosed(reason=self._ending))
         self.outbox.close()
 
 
 def _decoded(data: str | None, *, of: str) -> bytes:
-    return protocol.decode_base64(data or "", what=f"The data of {of}")
+    return messages.decode_base64(data or "", what=f"The data of {of}")

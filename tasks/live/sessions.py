@@ -9,14 +9,14 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 from uuid import uuid4
 
-from tasks.live.protocol import MessageRefusedError
+from tasks.live.messages import ProtocolError
 from tasks.live.session import Session
 from tasks.live.setup import check_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.live.protocol import SessionConfig, SessionResume
+    from tasks.live.messages import SessionConfig, SessionResume
     from tasks.live.record.recording import Record
     from tasks.live.setup import LiveSetup
 
@@ -62,15 +62,15 @@ class Sessions:
         """Begin a session; may block.
 
         Raises:
-            MessageRefusedError: There are too many, or the model does not do what the client asks for.
+            ProtocolError: There are too many, or the model does not do what the client asks for.
             TransientError: Its record cannot be begun.
         """
         check_config(config, self.setup)
         with self._lock:
             if self._is_closed.is_set():
-                raise MessageRefusedError("The service is stopping.", code="unavailable", is_fatal=True)
+                raise ProtocolError("The service is stopping.", code="unavailable", is_fatal=True)
             if len(self._sessions) + self._opening >= self._max_sessions:
-                raise MessageRefusedError(
+                raise ProtocolError(
                     f"There are {self._max_sessions} sessions already, which is the limit; try again later.",
                     code="too_many_sessions",
                     is_fatal=True,
@@ -100,7 +100,7 @@ class Sessions:
         """Find the session that a client comes back to.
 
         Raises:
-            MessageRefusedError: There is none, or the token is wrong; which of the two is not told.
+            ProtocolError: There is none, or the token is wrong; which of the two is not told.
         """
         session = self._sessions.get(message.session_id)
         expected = session.token if session else ""
@@ -141,4 +141,4 @@ class Sessions:
 
 
 def _refuse_resumption(message: str) -> NoReturn:
-    raise MessageRefusedError(message, code="resume_refused", is_fatal=True)
+    raise ProtocolError(message, code="resume_refused", is_fatal=True)

@@ -12,7 +12,7 @@ from reelabel.errors import ReelabelError
 from reelabel_engine.errors import PromptTooLongError
 from tasks.live import metrics
 from tasks.live.arrivals import ReadAgain
-from tasks.live.protocol import ErrorEvent, Notice
+from tasks.live.messages import ErrorEvent, Notice
 
 if TYPE_CHECKING:
     from tasks.live.arrivals import Arrivals

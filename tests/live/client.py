@@ -8,7 +8,7 @@ import time
 import numpy as np
 from PIL import Image
 
-from tasks.live.protocol import SessionConfig, parse_message
+from tasks.live.messages import SessionConfig, parse_message
 
 _WAIT_S = 60
 

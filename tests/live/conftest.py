@@ -3,10 +3,11 @@
 import pytest
 
 from infra.errors import DatabaseUnavailableError
+from infra.settings.live import LiveSettings
 from reelabel.pool.decode_pool import DecodePool
 from tasks.live.frames import FrameReader
 from tasks.live.sessions import Sessions
-from tasks.live.setup import LiveLimits, LiveSetup
+from tasks.live.setup import LiveSetup
 from tests.live.scripted_model import INFO, ScriptedModel
 
 
@@ -30,13 +31,13 @@ def begin(pool):
     """Return a function that opens sessions of a model."""
     opened = []
 
-    def begin(model=None, limits=None, max_sessions=4, records=None, info=INFO):
-        reader = FrameReader(pool, info, max_frame_px=200_704, max_native_px=1_000_000)
+    def begin(model=None, settings=None, max_sessions=4, records=None, info=INFO):
+        reader = FrameReader(pool, info, max_frame_px=200_704)
         setup = LiveSetup(
             model=model or ScriptedModel(),
             info=info,
             reader=reader,
-            limits=limits or LiveLimits(),
+            settings=settings or LiveSettings(),
             template="{prompt}\n{choices}",
         )
         open_record = (lambda session, _config: records.setdefault(session, Kept())) if records is not None else None

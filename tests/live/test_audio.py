@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from infra.settings.live import LiveSettings
 from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem, LiveItem
 from tasks.live.arrivals import Arrivals, Audio, ReadAgain
 from tasks.live.items import Spans
+from tasks.live.messages import AudioChunk, ProtocolError, SpeechDelta
 from tasks.live.outbox import Outbox
-from tasks.live.protocol import AudioChunk, MessageRefusedError, SpeechDelta
-from tasks.live.setup import LiveLimits
 from tasks.live.window import Window, WindowRule
 from tests.live.client import ask, frame, send_frames, start
 from tests.live.scripted_model import INFO, SPOKEN, ScriptedModel
@@ -34,9 +34,9 @@ def chunk(seconds, **fields):
 def hear(begin):
     """Return a function that opens a session whose model hears, and the model."""
 
-    def hear(limits=None, **fields):
+    def hear(settings=None, **fields):
         model = ScriptedModel()
-        return start(lambda: begin(model, limits, info=HEARS), **fields), model
+        return start(lambda: begin(model, settings, info=HEARS), **fields), model
 
     return hear
 
@@ -156,7 +156,7 @@ def test_audio_can_be_left_out(hear):
 def test_what_is_no_such_audio_is_refused_in_a_sentence_and_the_session_goes_on(hear, data, words):
     told, _ = hear()
     told.send({"type": "audio.chunk"})
-    with pytest.raises(MessageRefusedError, match=words) as refused:
+    with pytest.raises(ProtocolError, match=words) as refused:
         told.session.receive_data(data)
     assert (refused.value.code, refused.value.is_fatal) == ("audio_refused", False)
     send_frames(told, [0])
@@ -189,17 +189,8 @@ def test_audio_long_after_its_frames_is_refused(hear):
     assert "is too late, since frames up to 100.0 seconds were taken" in told.last("error")["message"]
 
 
-@pytest.mark.parametrize("limits", [{"max_audio_s": 2}, {"max_bytes": 70_000}])
-def test_how_much_audio_a_session_may_send_ends(hear, limits):
-    told, _ = hear(LiveLimits(**limits))
-    told.send(chunk(2.0))
-    with pytest.raises(MessageRefusedError, match="has sent more than") as refused:
-        told.send(chunk(2.0))
-    assert (refused.value.code, refused.value.is_fatal) == ("limit_reached", True)
-
-
 def test_audio_alone_cannot_fill_the_memory(hear):
-    told, _ = hear(LiveLimits(max_window_frames=4), window_s=1e6)
+    told, _ = hear(LiveSettings(max_window_frames=4), window_s=1e6)
     for at in range(6):
         told.send(chunk(2.0, time_s=2.0 * at))
     assert told.last("error")["message"].startswith("A query would see more than 4 frames and spans of audio")

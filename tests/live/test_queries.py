@@ -5,7 +5,7 @@ import json
 import pytest
 
 from reelabel_engine.errors import InferenceError, PromptTooLongError
-from tasks.live.protocol import MessageRefusedError, parse_message
+from tasks.live.messages import ProtocolError, parse_message
 from tests.live.client import Told, ask, config, frame, send_frames, start
 from tests.live.scripted_model import ScriptedModel
 from tests.wait import until
@@ -245,7 +245,7 @@ def test_standing_questions_have_a_limit(begin):
     for number in range(16):
         told.send(query(query_id=str(number), every_s=1))
     told.send(query("another text", query_id="3", every_s=1))  # replaces
-    with pytest.raises(MessageRefusedError, match="16 standing questions already; cancel one first"):
+    with pytest.raises(ProtocolError, match="16 standing questions already; cancel one first"):
         told.send(query(query_id="16", every_s=1))
 
 
@@ -259,5 +259,5 @@ def test_standing_questions_have_a_limit(begin):
     ],
 )
 def test_what_is_no_standing_question_is_named(fields, says):
-    with pytest.raises(MessageRefusedError, match=says):
+    with pytest.raises(ProtocolError, match=says):
         parse_message(json.dumps(query(**fields)))

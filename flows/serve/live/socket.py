@@ -12,17 +12,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from reelabel.errors import ReelabelError
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.live import protocol
+from tasks.live import messages
 from tasks.live.frames import FrameReader
-from tasks.live.protocol import MessageRefusedError, parse_message
+from tasks.live.messages import ProtocolError, parse_message
 from tasks.live.sessions import Sessions
-from tasks.live.setup import LiveLimits, LiveSetup
+from tasks.live.setup import LiveSetup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from infra.settings import Settings
-    from infra.settings.live import LiveSettings
     from reelabel.pool.decode_pool import DecodePool
     from tasks.live.model import LiveInfo, LiveModel
     from tasks.live.record.recording import Record
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("reelabel")
 PATH = "/v1/video/chat/stream"
-# Of one message; a picture in base64 is a third longer.
-MAX_MESSAGE_BYTES = 16 * 1024**2
-_MIB, _MEGA = 1024**2, 1_000_000
 # After so long a client that does not read what it is sent counts as lost.
 _SEND_S = 30.0
 _NORMAL, _LOST, _REFUSED, _FAILED, _RESTARTS, _REPLACED = 1000, 1006, 1008, 1011, 1012, 4001
@@ -45,7 +41,7 @@ def open_sessions(
     model: LiveModel,
     info: LiveInfo,
     pool: DecodePool,
-    open_record: Callable[[str, protocol.SessionConfig], Record | None] = lambda _session, _config: None,
+    open_record: Callable[[str, messages.SessionConfig], Record | None] = lambda _session, _config: None,
 ) -> Iterator[Sessions]:
     """Yield the sessions of a service, and end them.
 
@@ -57,12 +53,12 @@ def open_sessions(
         open_record: Begins the record of a session.
     """
     live = settings.live
-    reader = FrameReader(pool, info, max_frame_px=live.max_seen_pixels, max_native_px=live.max_frame_megapixels * _MEGA)
+    reader = FrameReader(pool, info, max_frame_px=live.max_seen_pixels)
     setup = LiveSetup(
         model=model,
         info=info,
         reader=reader,
-        limits=_limits(live),
+        settings=live,
         template=settings.model.template or DEFAULT_TEMPLATE,
     )
     sessions = Sessions(setup, max_sessions=live.max_sessions, open_record=open_record)
@@ -70,22 +66,6 @@ def open_sessions(
         yield sessions
     finally:
         sessions.close()
-
-
-def _limits(live: LiveSettings) -> LiveLimits:
-    return LiveLimits(
-        idle_s=live.idle_timeout_s,
-        total_s=live.total_s,
-        resume_s=live.resume_s,
-        max_frames=live.max_frames,
-        max_bytes=live.max_mib * _MIB,
-        max_audio_s=live.max_audio_s,
-        max_pixels=live.max_megapixels * _MEGA,
-        max_frame_bytes=live.max_frame_mib * _MIB,
-        max_native_px=live.max_frame_megapixels * _MEGA,
-        max_window_frames=live.max_window_frames,
-        max_message_bytes=MAX_MESSAGE_BYTES,
-    )
 
 
 def live_router(sessions: Sessions, *, config_timeout_s: float) -> APIRouter:
@@ -108,8 +88,8 @@ def live_router(sessions: Sessions, *, config_timeout_s: float) -> APIRouter:
         with suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
             try:
                 session, last_seq = await _begin(websocket, sessions, timeout_s=config_timeout_s)
-            except MessageRefusedError as refused:
-                event = protocol.ErrorEvent(code=refused.code, message=refused.message, is_fatal=True)
+            except ProtocolError as refused:
+                event = messages.ErrorEvent(code=refused.code, message=refused.message, is_fatal=True)
                 await _send(websocket, event.model_dump_json())
                 await websocket.close(_REFUSED)
                 return
@@ -124,30 +104,28 @@ async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) 
         async with asyncio.timeout(timeout_s):
             received = await _receive(websocket)
     except TimeoutError:
-        raise MessageRefusedError(
-            f"No session.config arrived within {timeout_s:g} seconds.", code="config_timeout"
-        ) from None
+        raise ProtocolError(f"No session.config arrived within {timeout_s:g} seconds.", code="config_timeout") from None
     message = None if isinstance(received, bytes) else parse_message(received)
     match message:
-        case protocol.SessionConfig():
+        case messages.SessionConfig():
             try:
                 return await asyncio.to_thread(sessions.open, message), 0
             except ReelabelError as error:
-                if isinstance(error, MessageRefusedError):
+                if isinstance(error, ProtocolError):
                     raise
-                raise MessageRefusedError(error.message, code="unavailable") from None
+                raise ProtocolError(error.message, code="unavailable") from None
             except Exception:  # noqa: BLE001 - as of any request
                 _LOG.exception("A live session could not be started")
-                raise MessageRefusedError(
+                raise ProtocolError(
                     "The session could not be started; the server's log says why.", code="internal"
                 ) from None
-        case protocol.SessionResume():
+        case messages.SessionResume():
             session = sessions.resume(message)
             session.greet(is_resumed=True)
             return session, message.last_seq
         case _:
             sent = "a binary message" if message is None else message.type
-            raise MessageRefusedError(
+            raise ProtocolError(
                 f"The first message must be session.config or session.resume, not {sent}.", code="unexpected_message"
             )
 

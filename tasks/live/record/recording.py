@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
-from tasks.live.protocol import MessageRefusedError, ResponseDone, Sampling, SessionConfig
+from tasks.live.messages import ProtocolError, ResponseDone, Sampling, SessionConfig
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from tasks.live.arrivals import Asked
     from tasks.live.kept import Seen
+    from tasks.live.messages import SessionStats
     from tasks.live.model import LiveInfo
-    from tasks.live.protocol import SessionStats
     from tasks.live.record.recorder import Recorder, SessionRecord
 
 # Columns of a query's row that are as in the event.
@@ -33,7 +33,7 @@ class Record(Protocol):
     def keep(self, *, number: int, time_s: float, image: npt.NDArray[np.uint8]) -> None:
         """Take a kept frame; never blocks."""
 
-    def answer(self, asked: Asked, seen: Seen, outcome: ResponseDone | MessageRefusedError) -> None:
+    def answer(self, asked: Asked, seen: Seen, outcome: ResponseDone | ProtocolError) -> None:
         """Write the row of a query that has ended.
 
         Raises:
@@ -59,7 +59,7 @@ class Recording:
         """Take a kept frame."""
         self.record.keep(number=number, time_s=time_s, image=image)
 
-    def answer(self, asked: Asked, seen: Seen, outcome: ResponseDone | MessageRefusedError) -> None:
+    def answer(self, asked: Asked, seen: Seen, outcome: ResponseDone | ProtocolError) -> None:
         """Write the row of a query that has ended."""
         row: dict[str, Any] = {
             "query": asked.number,
