@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
@@ -19,12 +19,12 @@ from tasks.live.sessions import Sessions
 from tasks.live.setup import LiveSetup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
     from tasks.live.model import LiveInfo, LiveModel
-    from tasks.live.record.recording import Record
+    from tasks.live.record.recorder import SessionRecord
     from tasks.live.session import Session
 
 _LOG = logging.getLogger("reelabel")
@@ -34,38 +34,31 @@ _SEND_S = 30.0
 _NORMAL, _LOST, _REFUSED, _FAILED, _RESTARTS, _REPLACED = 1000, 1006, 1008, 1011, 1012, 4001
 
 
-@contextmanager
-def open_sessions(
+def make_sessions(
     settings: Settings,
     *,
     model: LiveModel,
     info: LiveInfo,
     pool: DecodePool,
-    open_record: Callable[[str, messages.SessionConfig], Record | None] = lambda _session, _config: None,
-) -> Iterator[Sessions]:
-    """Yield the sessions of a service, and end them.
+    open_record: Callable[[str, messages.SessionConfig], SessionRecord | None] = lambda _session, _config: None,
+) -> Sessions:
+    """Make the sessions of a service.
 
     Args:
-        settings: With the limits.
+        settings: With what bounds them.
         model: What answers.
         info: Its facts.
         pool: Decodes frames.
         open_record: Begins the record of a session.
     """
-    live = settings.live
-    reader = FrameReader(pool, info, max_frame_px=live.max_seen_pixels)
     setup = LiveSetup(
         model=model,
         info=info,
-        reader=reader,
-        settings=live,
+        reader=FrameReader(pool, info, max_frame_px=settings.live.max_seen_pixels),
+        settings=settings.live,
         template=settings.model.template or DEFAULT_TEMPLATE,
     )
-    sessions = Sessions(setup, max_sessions=live.max_sessions, open_record=open_record)
-    try:
-        yield sessions
-    finally:
-        sessions.close()
+    return Sessions(setup, open_record=open_record)
 
 
 def live_router(sessions: Sessions, *, config_timeout_s: float) -> APIRouter:
@@ -93,13 +86,13 @@ def live_router(sessions: Sessions, *, config_timeout_s: float) -> APIRouter:
                 await _send(websocket, event.model_dump_json())
                 await websocket.close(_REFUSED)
                 return
-            await _Connection(websocket, session, last_seq).run()
+            await _connect(websocket, session, last_seq)
 
     return router
 
 
-async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) -> tuple[Session, int]:
-    """Have the first message begin or resume a session; return the last event that the client has."""
+async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) -> tuple[Session, int | None]:
+    """Have the first message begin or resume a session; return the last event that the client has of a resumed one."""
     try:
         async with asyncio.timeout(timeout_s):
             received = await _receive(websocket)
@@ -109,7 +102,7 @@ async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) 
     match message:
         case messages.SessionConfig():
             try:
-                return await asyncio.to_thread(sessions.open, message), 0
+                return await sessions.open(message), None
             except ReelabelError as error:
                 if isinstance(error, ProtocolError):
                     raise
@@ -120,9 +113,7 @@ async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) 
                     "The session could not be started; the server's log says why.", code="internal"
                 ) from None
         case messages.SessionResume():
-            session = sessions.resume(message)
-            session.greet(is_resumed=True)
-            return session, message.last_seq
+            return sessions.resume(message), message.last_seq
         case _:
             sent = "a binary message" if message is None else message.type
             raise ProtocolError(
@@ -150,74 +141,48 @@ class Models(BaseModel):
     data: list[ServedModel]
 
 
-class _Connection:
-    """One connection of a session, which may have had others before."""
+async def _connect(websocket: WebSocket, session: Session, last_seq: int | None) -> None:
+    """Pass messages and events on until the session ends, its client leaves, or another connection resumes it."""
+    replaced = session.connect()
+    if last_seq is not None:
+        session.greet(is_resumed=True)
+    receiving = asyncio.create_task(_receive_all(websocket, session))
+    sending = asyncio.create_task(_send_all(websocket, session, last_seq or 0, replaced))
+    tasks = (receiving, sending, asyncio.create_task(replaced.wait()))
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if _has_left(receiving) and not replaced.is_set():
+            session.end("client_left")
+        session.disconnect(replaced)
+        with suppress(RuntimeError, TimeoutError, WebSocketDisconnect):  # it is closed already
+            async with asyncio.timeout(_SEND_S):
+                await websocket.close(_close_code(session, is_replaced=replaced.is_set()))
 
-    def __init__(self, websocket: WebSocket, session: Session, last_seq: int) -> None:
-        self._websocket, self._session, self._sent = websocket, session, last_seq
-        self._changed, self._has_room = asyncio.Event(), asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._number = session.connect()
 
-    async def run(self) -> None:
-        """Pass messages and events on until the session ends or the client leaves."""
-        session = self._session
-        session.outbox.watch(self._wake)
-        session.on_room(self._make_room)
-        receiving = asyncio.create_task(self._receive_all())
-        sending = asyncio.create_task(self._send_all())
-        try:
-            await asyncio.wait((receiving, sending), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (receiving, sending):
-                task.cancel()
-            await asyncio.gather(receiving, sending, return_exceptions=True)
-            if _has_left(receiving) and session.is_current(self._number):
-                session.end("client_left")
-            session.disconnect(self._number)
-            with suppress(RuntimeError, TimeoutError, WebSocketDisconnect):  # it is closed already
-                async with asyncio.timeout(_SEND_S):
-                    await self._websocket.close(self._close_code())
+def _close_code(session: Session, *, is_replaced: bool) -> int:
+    if session.events.is_closed:
+        return _RESTARTS if session.ending == "server_stopping" else _NORMAL
+    return _REPLACED if is_replaced else _FAILED
 
-    def _close_code(self) -> int:
-        if self._session.outbox.is_closed:
-            return _RESTARTS if self._session.ending == "server_stopping" else _NORMAL
-        return _FAILED if self._session.is_current(self._number) else _REPLACED
 
-    def _wake(self) -> None:
-        if self._changed.is_set():  # and cleared before the events are looked at
-            return
-        with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._changed.set)
+async def _receive_all(websocket: WebSocket, session: Session) -> None:
+    while True:
+        session.handle(await _receive(websocket))
+        await asyncio.sleep(0)  # a client that sends without pause gives the others their turn
+        await session.wait_for_room()
 
-    def _make_room(self) -> None:
-        with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._has_room.set)
 
-    async def _receive_all(self) -> None:
-        session = self._session
-        while session.is_current(self._number):
-            session.handle(await _receive(self._websocket))
-            await asyncio.sleep(0)  # a client that sends without pause gives the others their turn
-            while session.is_full and session.is_current(self._number):
-                self._has_room.clear()
-                if session.is_full:
-                    await self._has_room.wait()
-
-    async def _send_all(self) -> None:
-        session, outbox = self._session, self._session.outbox
-        while session.is_current(self._number):
-            self._changed.clear()
-            is_closed = outbox.is_closed
-            events = outbox.after(self._sent)
-            if events and events[0].seq > self._sent + 1:
-                session.note_lost(events[0].seq - self._sent - 1)
-            for event in events:
-                await _send(self._websocket, event.text, event.data)
-                self._sent = event.seq
-            if is_closed:
-                return
-            await self._changed.wait()
+async def _send_all(websocket: WebSocket, session: Session, sent: int, replaced: asyncio.Event) -> None:
+    while (events := await session.events.wait_after(sent)) and not replaced.is_set():
+        if events[0].seq > sent + 1:
+            session.note_lost(events[0].seq - sent - 1)
+        for event in events:
+            await _send(websocket, event.text, event.data)
+            sent = event.seq
 
 
 def _has_left(receiving: asyncio.Task[None]) -> bool:

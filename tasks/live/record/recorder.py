@@ -8,11 +8,13 @@ session ends is written once the store and Postgres are back.
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import numpy as np
 from sqlalchemy import func, insert, update
@@ -22,16 +24,18 @@ from infra.database.connect import database_errors
 from reelabel.errors import ReelabelError
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.database.temp_table import storable
+from tasks.live.messages import Sampling
 from tasks.live.record.frame_part import KeptFrame, encode_part, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from uuid import UUID
 
     import numpy.typing as npt
     from sqlalchemy import Engine
 
     from tasks.frame_cache.sealed_files import SealedFiles
+    from tasks.live.messages import SessionConfig
+    from tasks.live.model import LiveInfo
 
 _LOGGER = logging.getLogger(__name__)
 # How often waiting frames are written, and sessions are marked as alive.
@@ -72,6 +76,19 @@ class Recorder:
         ]
         for thread in self._threads:
             thread.start()
+
+    def open_session(self, session_id: str, config: SessionConfig, info: LiveInfo) -> SessionRecord:
+        """Write the row of a session that begins.
+
+        Raises:
+            DatabaseUnavailableError: Postgres is unavailable; nothing is recorded.
+        """
+        left_out = {"type", "sampling", "sampling_params_list", "persistent", *(config.model_extra or ())}
+        asked = config.model_dump(mode="json", exclude_none=True, exclude=left_out)
+        sampling = config.answers.model_dump(include={*Sampling.model_fields}, exclude_none=True)
+        asked |= {"sampling": sampling}
+        host = socket.gethostname()
+        return self.open(UUID(session_id), model=info.model, config=asked, versions=info.versions, host=host)
 
     def open(
         self, session_id: UUID, *, model: str, config: Mapping[str, Any], versions: Mapping[str, str], host: str

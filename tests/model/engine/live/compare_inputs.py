@@ -24,8 +24,8 @@ from reelabel_engine.live.positions import merged_positions
 from reelabel_engine.live.renderer import LiveRenderer
 from reelabel_engine.protocol import EngineConfig, LiveRequest, Question
 from reelabel_engine.renderer import HashedMedium, InputRenderer, _features
-from tasks.live.items import Pairs, Spans
 from tasks.live.model import LiveQuery
+from tasks.live.window import Pairs, Spans
 from tests.model.engine.live.streams import clip, pairs_of, whole_video
 from tests.model.families.architectures import make_qwen2_5_omni, save
 

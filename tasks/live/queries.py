@@ -1,36 +1,34 @@
-"""How the queries of a session are answered, recorded, and told."""
+"""The queries of a session: what waits, what is answered, how answers are recorded and sent."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
-import threading
 import time
 from collections import deque
+from contextlib import aclosing
 from dataclasses import replace
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from infra.errors import EngineLostError
 from reelabel.errors import ReelabelError, TransientError
 from reelabel_engine.errors import InferenceError, PromptError, PromptTooLongError
 from tasks.live import messages, metrics
-from tasks.live.arrivals import Asked
+from tasks.live.inbox import PendingQuery
 from tasks.live.messages import ProtocolError
 from tasks.live.model import SPEECH_HZ, Delta, LiveQuery, Speech
 from tasks.live.setup import speaks
 from tasks.live.standing import Standing
+from tasks.live.threads import in_thread, iterate_in_thread
 from tasks.model.prompts.prompt import render_question, require_short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tasks.live.kept import Seen
+    from tasks.live.event_log import EngineStatus, EventLog
+    from tasks.live.frame_window import Visible
     from tasks.live.model import LiveAnswer
-    from tasks.live.outbox import Outbox
-    from tasks.live.record.recording import Record
+    from tasks.live.record.recorder import SessionRecord
     from tasks.live.setup import LiveSetup
-    from tasks.live.warming import EngineWatch
 
 SpeechEvent: TypeAlias = Literal["response.audio", "response.audio.delta", "response.output_audio.delta"]
 
@@ -41,11 +39,14 @@ _MAX_IDS = 4096  # of queries that a client may send again
 _ASKED_AGAIN = 3  # times, if the engine is lost
 _PAUSE_S = 0.5
 _RECORD_AGAIN_S = (0.5, 2.0, 5.0)
+_TOKENS = {"prompt_tokens", "cached_tokens", "output_tokens"}
+# Of a query's row, as in the event.
+_COLUMNS = {"probabilities", "margin", "first_token_ms", "total_ms", *_TOKENS}
 _CANCELLED = ProtocolError("The client cancelled the question.", code="cancelled")
 
 
-class Answerer:
-    """Answers the queries of a session one after the other, in a thread, so that frames go on arriving meanwhile.
+class Queries:
+    """The queries of one session, answered one after the other while frames go on arriving.
 
     Attributes:
         asked: How many queries there were.
@@ -56,78 +57,65 @@ class Answerer:
     def __init__(
         self,
         session_id: str,
-        setup: LiveSetup,
         config: messages.SessionConfig,
-        outbox: Outbox,
-        record: Record | None,
+        setup: LiveSetup,
         *,
-        watch: EngineWatch,
-        on_done: Callable[[], None],
+        events: EventLog,
+        engine: EngineStatus,
+        record: SessionRecord | None,
     ) -> None:
-        """Start with no query.
-
-        Args:
-            session_id: The session.
-            setup: What answers.
-            config: What the client asked for.
-            outbox: Where answers go.
-            record: Where they are recorded.
-            watch: Is told when the engine is lost, and back.
-            on_done: Called after the last query, unless they are given up.
-        """
+        """Start with no query."""
         self.asked = self.answered = 0
         self.ended_s = 0.0
-        self._session_id, self._setup, self._config, self._outbox = session_id, setup, config, outbox
-        self._record, self._watch, self._on_done = record, watch, on_done
-        self._queries: SimpleQueue[tuple[Asked, Seen] | None] = SimpleQueue()
-        self._open: list[Asked] = []  # which wait, or are being answered
-        self._running: Asked | None = None
+        self._session_id, self._setup, self._config = session_id, setup, config
+        self._events, self._engine, self._record = events, engine, record
+        self._waiting: asyncio.Queue[tuple[PendingQuery, Visible] | None] = asyncio.Queue()
+        self._open: list[PendingQuery] = []  # which wait, or are being answered
+        self._running: PendingQuery | None = None
         self._standing: dict[str, Standing] = {}
         self._ids: dict[str, None] = {}  # of queries that have arrived, in order
         by_protocol: SpeechEvent = "response.output_audio.delta" if config.is_newer else "response.audio.delta"
         self._speech_event: SpeechEvent = config.speech_event or by_protocol
         self._turns: deque[tuple[str, str]] = deque(maxlen=config.history)
-        self._is_given_up = threading.Event()
-        self._lock = threading.RLock()
-        self._thread = threading.Thread(target=self._answer_all, name="live-answers", daemon=True)
-        self._thread.start()
 
     @property
     def waiting(self) -> int:
         """How many queries wait, or are being answered."""
         return len(self._open)
 
-    # Called by whoever receives messages
+    @property
+    def standing(self) -> list[Standing]:
+        """The standing questions."""
+        return [*self._standing.values()]
 
-    def admit(self, query: messages.VideoQuery, *, arrived_s: float) -> Asked | Standing | None:
+    def admit(self, query: messages.VideoQuery, *, arrived_s: float) -> PendingQuery | Standing | None:
         """Take a query that has arrived; None if it arrived before, and is sent again.
 
         Raises:
             ProtocolError: Too many wait already.
         """
-        with self._lock:
-            if query.again and query.query_id in self._ids:
-                return None
-            if query.interrupt:
-                self._end_open([*self._open], "cancelled")
-            admitted = self._stand(query) if query.is_standing else self._wait(query, arrived_s)
-            if query.query_id is not None:
-                self._ids[query.query_id] = None
-                if len(self._ids) > _MAX_IDS:
-                    del self._ids[next(iter(self._ids))]
+        if query.again and query.query_id in self._ids:
+            return None
+        if query.interrupt:
+            self._end_open([*self._open], "cancelled")
+        admitted = self._stand(query) if query.is_standing else self._wait(query, arrived_s)
+        if query.query_id is not None:
+            self._ids[query.query_id] = None
+            if len(self._ids) > _MAX_IDS:
+                del self._ids[next(iter(self._ids))]
         return admitted
 
-    def _wait(self, query: messages.VideoQuery, arrived_s: float) -> Asked:
+    def _wait(self, query: messages.VideoQuery, arrived_s: float) -> PendingQuery:
         if len(self._open) >= _MAX_WAITING:
             raise ProtocolError(
                 f"{_MAX_WAITING} queries are already waiting; wait for their answers.", code="too_many_queries"
             )
         return self._opened(query, arrived_s)
 
-    def _opened(self, query: messages.VideoQuery, arrived_s: float, standing: Standing | None = None) -> Asked:
+    def _opened(self, query: messages.VideoQuery, arrived_s: float, standing: Standing | None = None) -> PendingQuery:
         is_quiet = standing is not None and query.on_change
         limit_s = query.deadline_s or self._config.deadline_s
-        asked = Asked(
+        asked = PendingQuery(
             number=None if is_quiet else self._next_number(),
             query=query,
             arrived_s=arrived_s,
@@ -138,9 +126,8 @@ class Answerer:
         return asked
 
     def _next_number(self) -> int:
-        with self._lock:
-            self.asked += 1
-            return self.asked - 1
+        self.asked += 1
+        return self.asked - 1
 
     def _stand(self, query: messages.VideoQuery) -> Standing:
         assert query.query_id is not None
@@ -153,12 +140,11 @@ class Answerer:
 
     def cancel(self, query_id: str | None) -> None:
         """End what is being answered; or what has an id: the queries that wait or are answered, a standing question."""
-        with self._lock:
-            ended = [asked for asked in self._open if query_id in (None, asked.query.query_id)]
-            if query_id is None:
-                ended = ended[:1]
-            was_standing = self._standing.pop(query_id, None) if query_id is not None else None
-            self._end_open(ended, "cancelled")
+        ended = [asked for asked in self._open if query_id in (None, asked.query.query_id)]
+        if query_id is None:
+            ended = ended[:1]
+        was_standing = self._standing.pop(query_id, None) if query_id is not None else None
+        self._end_open(ended, "cancelled")
         if was_standing:
             self._notify("standing_ended", "The standing question has ended.", query_id)
         elif not ended:
@@ -166,83 +152,56 @@ class Answerer:
 
     def check_deadlines(self, now_s: float) -> None:
         """End the queries whose time is over."""
-        with self._lock:
-            late = [asked for asked in self._open if asked.deadline_s is not None and now_s > asked.deadline_s]
-            self._end_open(late, "deadline_exceeded")
+        late = [asked for asked in self._open if asked.deadline_s is not None and now_s > asked.deadline_s]
+        self._end_open(late, "deadline_exceeded")
 
-    def _end_open(self, ended: list[Asked], why: messages.ErrorCode) -> None:
+    def _end_open(self, ended: list[PendingQuery], why: messages.ErrorCode) -> None:
         for asked in ended:
             asked.ended_by = asked.ended_by or why
         if self._running in ended:
             self._setup.model.cancel(self._session_id)
 
     def _notify(self, code: messages.NoticeCode, message: str, query_id: str | None) -> None:
-        self._outbox.put(messages.Notice(code=code, message=message, query_id=query_id))
+        self._events.send(messages.Notice(code=code, message=message, query_id=query_id))
 
-    # Called by whoever takes frames
-
-    @property
-    def standing(self) -> list[Standing]:
-        """The standing questions."""
-        with self._lock:
-            return [*self._standing.values()]
-
-    def ask_again(self, standing: Standing, *, time_s: float, arrived_s: float) -> Asked:
+    def ask_again(self, standing: Standing, *, time_s: float, arrived_s: float) -> PendingQuery:
         """Take a standing question as a query, at a time of the session's clock, and of the monotonic clock."""
-        with self._lock:
-            asked = self._opened(standing.query, arrived_s, standing)
-            standing.begin(time_s)
+        asked = self._opened(standing.query, arrived_s, standing)
+        standing.begin(time_s)
         return asked
 
-    def put(self, asked: Asked, seen: Seen) -> None:
+    def put(self, asked: PendingQuery, seen: Visible) -> None:
         """Have a query answered after those before it."""
-        self._queries.put((asked, seen))
+        self._waiting.put_nowait((asked, seen))
 
-    def fail(self, asked: Asked, refused: ProtocolError) -> None:
+    def fail(self, asked: PendingQuery, refused: ProtocolError) -> None:
         """End a query with an error of this program."""
         self._fail(asked, refused)
-        with self._lock:
-            self._end(self._open.index(asked))
+        self._end(self._open.index(asked))
 
-    def _fail(self, asked: Asked, refused: ProtocolError) -> None:
+    def _fail(self, asked: PendingQuery, refused: ProtocolError) -> None:
         if asked.number is None:
             asked.number = self._next_number()
         self._tell(asked, refused)
 
     def finish(self) -> None:
         """Note that no query follows."""
-        self._queries.put(None)
+        self._waiting.put_nowait(None)
 
-    def give_up(self) -> None:
-        """Answer no more; what is being answered ends soon."""
-        self._is_given_up.set()
-        self.finish()
-
-    def join(self, timeout_s: float) -> None:
-        """Wait until the last query has ended."""
-        self._thread.join(timeout_s)
-
-    # The thread that answers
-
-    def _answer_all(self) -> None:
-        while (query := self._queries.get()) is not None and not self._is_given_up.is_set():
+    async def answer_all(self) -> None:
+        """Answer queries until the last one has ended."""
+        while (query := await self._waiting.get()) is not None:
             asked, seen = query
-            with self._lock:
-                self._running = asked
+            self._running = asked
             try:
-                self._answer(asked, seen)
+                await self._answer(asked, seen)
             except Exception:  # noqa: BLE001 - one query must not end the others
-                if not self._is_given_up.is_set():
-                    _LOG.exception("A query of a live session failed")
-                    text = "The query failed; the server's log says why."
-                    self._fail(asked, ProtocolError(text, code="internal"))
-            with self._lock:
-                self._end(self._open.index(asked))
-        if not self._is_given_up.is_set():
-            self._on_done()
+                _LOG.exception("A query of a live session failed")
+                text = "The query failed; the server's log says why."
+                self._fail(asked, ProtocolError(text, code="internal"))
+            self._end(self._open.index(asked))
 
     def _end(self, position: int) -> None:
-        """End an open query; the lock is held."""
         asked = self._open.pop(position)
         if self._running is asked:
             self._running = None
@@ -250,14 +209,13 @@ class Answerer:
             asked.standing.is_open = False
         self.ended_s = time.monotonic()
 
-    def _answer(self, asked: Asked, seen: Seen) -> None:
+    async def _answer(self, asked: PendingQuery, seen: Visible) -> None:
         self._begin(asked)
         try:
-            done = self._ask_model(asked, seen)
-            is_quiet = asked.number is None and asked.ended_by == "cancelled"
-            if done is None and (asked.ended_by is None or is_quiet):  # given up, or nothing to tell
-                return
+            done = await self._ask_model(asked, seen)
             if done is None:
+                if asked.number is None and asked.ended_by == "cancelled":  # its client has not heard of it
+                    return
                 done = self._ended(asked, seen)
             elif asked.standing and not asked.standing.tells(done):
                 self.answered += 1
@@ -266,15 +224,15 @@ class Answerer:
                 asked.number = self._next_number()
                 done = done.model_copy(update={"query": asked.number})
                 self._begin(asked)
-            self._write(asked, seen, _CANCELLED if done.finish_reason == "cancelled" else done)
+            await self._write(asked, seen, _CANCELLED if done.finish_reason == "cancelled" else done)
         except ProtocolError as refused:
-            self._refuse(asked, seen, refused)
+            await self._refuse(asked, seen, refused)
             return
         if self._config.is_newer:
             consumed = {"query": done.query, "frames": done.frames_used, "last_frame": done.last_frame}
-            self._outbox.put(messages.FramesConsumed.model_validate(consumed))
-        self._outbox.put(done)
-        self._outbox.put(messages.TextDone(query=done.query, text=done.text))
+            self._events.send(messages.FramesConsumed.model_validate(consumed))
+        self._events.send(done)
+        self._events.send(messages.TextDone(query=done.query, text=done.text))
         if done.finish_reason == "cancelled":
             metrics.question_ends("cancelled")
             return
@@ -284,13 +242,13 @@ class Answerer:
         if asked.standing:
             asked.standing.told(done)
         self.answered += 1
-        self._watch.back()
+        self._engine.back()
 
-    def _begin(self, asked: Asked) -> None:
+    def _begin(self, asked: PendingQuery) -> None:
         if asked.number is not None:
-            self._outbox.put(messages.ResponseStart(query=asked.number, query_id=asked.query.query_id))
+            self._events.send(messages.ResponseStart(query=asked.number, query_id=asked.query.query_id))
 
-    def _ended(self, asked: Asked, seen: Seen) -> messages.ResponseDone:
+    def _ended(self, asked: PendingQuery, seen: Visible) -> messages.ResponseDone:
         """Return what a client is told of a query that it has cancelled.
 
         Raises:
@@ -301,7 +259,7 @@ class Answerer:
             raise ProtocolError(f"The question was not answered within {limit_s:g} seconds.", code="deadline_exceeded")
         return _done(asked, seen)
 
-    def _refuse(self, asked: Asked, seen: Seen, refused: ProtocolError) -> None:
+    async def _refuse(self, asked: PendingQuery, seen: Visible, refused: ProtocolError) -> None:
         if asked.standing and not asked.standing.tells_fault(refused.code):
             return
         if asked.number is None:
@@ -309,20 +267,20 @@ class Answerer:
         told = refused
         if refused.code != "unavailable":
             try:
-                self._write(asked, seen, refused)
+                await self._write(asked, seen, refused)
             except ProtocolError as unrecorded:
                 told = ProtocolError(f"{refused.message} {unrecorded.message}", code=refused.code)
         self._tell(asked, told)
 
-    def _tell(self, asked: Asked, refused: ProtocolError) -> None:
+    def _tell(self, asked: PendingQuery, refused: ProtocolError) -> None:
         metrics.question_ends(refused.code)
-        self._outbox.put(messages.ErrorEvent.of(refused, query=asked.number, query_id=asked.query.query_id))
+        self._events.send(messages.ErrorEvent.of(refused, query=asked.number, query_id=asked.query.query_id))
 
-    def _ask_model(self, asked: Asked, seen: Seen) -> messages.ResponseDone | None:
-        """Return the answer; None if the query was cancelled, or given up."""
+    async def _ask_model(self, asked: PendingQuery, seen: Visible) -> messages.ResponseDone | None:
+        """Return the answer; None if the query was ended before."""
         if seen.prefix is None:
             raise ProtocolError(
-                "There is no frame to see: none was kept yet, or audio has pushed out all; send one before a query.",
+                "No frame is in the window yet. Send a frame before the query.",
                 code="no_frames",
             )
         losses = 0
@@ -330,12 +288,15 @@ class Answerer:
         while not asked.ended_by:
             began_s = time.monotonic()
             try:
-                answer, speech_s = self._stream(asked, seen, query)
+                answer, speech_s = await self._stream(asked, seen, query)
             except EngineLostError as error:
                 losses += 1
-                if not self._may_ask_again(error, losses):
-                    return None
-                self._begin(asked)  # what was told of the answer does not count
+                self._engine.lost()
+                if losses > _ASKED_AGAIN:
+                    text = f"{error.message} It was asked {losses} times."
+                    raise ProtocolError(text, code="engine_lost") from None
+                await asyncio.sleep(_PAUSE_S)
+                self._begin(asked)  # the pieces so far do not count
             except PromptTooLongError as error:
                 if not query.turns:
                     raise _refusal_of(error) from None
@@ -348,17 +309,6 @@ class Answerer:
                 done = _done(asked, seen, answer, waited_ms=(began_s - asked.arrived_s) * 1e3, losses=losses)
                 return done.model_copy(update={"speech_s": speech_s, "turns": len(query.turns)})
         return None
-
-    def _may_ask_again(self, error: EngineLostError, losses: int) -> bool:
-        """Wait for an engine that was lost; return whether to ask again.
-
-        Raises:
-            ProtocolError: It was lost too often.
-        """
-        self._watch.lost()
-        if losses > _ASKED_AGAIN:
-            raise ProtocolError(f"{error.message} It was asked {losses} times.", code="engine_lost")
-        return not self._is_given_up.wait(_PAUSE_S)
 
     def _query_of(self, query: messages.VideoQuery) -> LiveQuery:
         if query.choices:
@@ -377,52 +327,52 @@ class Answerer:
             voice=self._config.speaker,
         )
 
-    def _stream(self, asked: Asked, seen: Seen, query: LiveQuery) -> tuple[LiveAnswer | None, float]:
-        """Ask, and pass on the pieces of the answer; return it, None if it was ended, and its seconds in speech."""
+    async def _stream(self, asked: PendingQuery, seen: Visible, query: LiveQuery) -> tuple[LiveAnswer | None, float]:
+        """Ask, and send the pieces of the answer; return it, None if it was ended, and its seconds in speech."""
         assert seen.prefix is not None
         asked.said.clear()
         speech_s = 0.0
-        for event in self._setup.model.ask(seen.prefix, query):
-            if self._is_given_up.is_set() or asked.ended_by:
-                break
-            match event:
-                case Delta():
-                    asked.first_ms = asked.first_ms or (time.monotonic() - asked.arrived_s) * 1e3
-                    asked.said.append(event.text)
-                    if asked.number is not None:
-                        self._outbox.put(messages.TextDelta(query=asked.number, delta=event.text))
-                case Speech():
-                    speech_s += event.seconds
-                    self._say(asked, event)
-                case _:
-                    self._said_all(asked, speech_s)
-                    return event, speech_s
-        else:
-            if not self._is_given_up.is_set() and not asked.ended_by:
-                raise InferenceError("The model has ended its answer early.")
+        async with aclosing(iterate_in_thread(self._setup.model.ask(seen.prefix, query))) as pieces:
+            async for piece in pieces:
+                if asked.ended_by:
+                    break
+                match piece:
+                    case Delta():
+                        asked.first_ms = asked.first_ms or asked.waited_ms
+                        asked.said.append(piece.text)
+                        if asked.number is not None:
+                            self._events.send(messages.TextDelta(query=asked.number, delta=piece.text))
+                    case Speech():
+                        speech_s += piece.seconds
+                        self._say(asked, piece)
+                    case _:
+                        self._said_all(asked, speech_s)
+                        return piece, speech_s
+        if not asked.ended_by:
+            raise InferenceError("The model has ended its answer early.")
         self._said_all(asked, speech_s)
         return None, speech_s
 
-    def _say(self, asked: Asked, speech: Speech) -> None:
+    def _say(self, asked: PendingQuery, speech: Speech) -> None:
         assert asked.number is not None
         kind, is_binary = self._speech_event, self._speech_event == "response.audio"
         encoded = None if is_binary else base64.b64encode(speech.data).decode()
-        self._outbox.put(
+        self._events.send(
             messages.SpeechDelta(
                 type=kind, query=asked.number, bytes=len(speech.data), delta=encoded, sample_rate=SPEECH_HZ
             ),
             speech.data if is_binary else b"",
         )
 
-    def _said_all(self, asked: Asked, speech_s: float) -> None:
+    def _said_all(self, asked: PendingQuery, speech_s: float) -> None:
         if speech_s and asked.number is not None:
             is_newer = self._speech_event == "response.output_audio.delta"
             kind: Literal["response.output_audio.done", "response.audio.done"] = (
                 "response.output_audio.done" if is_newer else "response.audio.done"
             )
-            self._outbox.put(messages.SpeechDone(type=kind, query=asked.number))
+            self._events.send(messages.SpeechDone(type=kind, query=asked.number))
 
-    def _write(self, asked: Asked, seen: Seen, outcome: messages.ResponseDone | ProtocolError) -> None:
+    async def _write(self, asked: PendingQuery, seen: Visible, outcome: messages.ResponseDone | ProtocolError) -> None:
         """Record a query before its client is told of its end.
 
         Raises:
@@ -432,14 +382,33 @@ class Answerer:
             return
         for pause_s in (*_RECORD_AGAIN_S, None):
             try:
-                self._record.answer(asked, seen, outcome)
+                await in_thread(self._record.answer, self._row(asked, seen, outcome))
             except TransientError as error:
-                if pause_s is None or self._is_given_up.wait(pause_s):
+                if pause_s is None:
                     raise ProtocolError(
                         f"The query's end cannot be recorded: {error.message}", code="unavailable"
                     ) from None
+                await asyncio.sleep(pause_s)
             else:
                 return
+
+    def _row(
+        self, asked: PendingQuery, seen: Visible, outcome: messages.ResponseDone | ProtocolError
+    ) -> dict[str, Any]:
+        row = {
+            "query": asked.number,
+            "question": asked.query.text,
+            "choices": asked.query.choices,
+            "asked_s": seen.asked_s,
+            "frames": seen.frames,
+            "last_frame_s": seen.last_frame_s if seen.prefix else None,
+            "audio_s": seen.prefix.audio_s if seen.prefix else 0.0,
+            "model": self._setup.info.model,
+        }
+        if isinstance(outcome, ProtocolError):
+            ended = {"code": outcome.code, "message": outcome.message, "total_ms": asked.waited_ms}
+            return row | dict.fromkeys(_TOKENS, 0) | ended
+        return row | outcome.model_dump(include=_COLUMNS) | {"answer": outcome.text, "choice_index": outcome.choice}
 
 
 def _refusal_of(error: ReelabelError) -> ProtocolError:
@@ -448,7 +417,7 @@ def _refusal_of(error: ReelabelError) -> ProtocolError:
 
 
 def _done(
-    asked: Asked, seen: Seen, answer: LiveAnswer | None = None, *, waited_ms: float = 0.0, losses: int = 0
+    asked: PendingQuery, seen: Visible, answer: LiveAnswer | None = None, *, waited_ms: float = 0.0, losses: int = 0
 ) -> messages.ResponseDone:
     """Return what a client is told at the end of a query; without an answer, one that it has cancelled."""
     assert seen.prefix is not None
