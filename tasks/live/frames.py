@@ -43,13 +43,7 @@ class FrameReader:
     """Decodes pictures at the size that a model takes. Thread-safe."""
 
     def __init__(self, pool: DecodePool, info: LiveInfo, *, max_frame_px: int) -> None:
-        """Prepare.
-
-        Args:
-            pool: Decodes.
-            info: The model, whose sizes frames are scaled to.
-            max_frame_px: Maximum pixels of a frame that the model sees; less if it takes less.
-        """
+        """Prepare; frames are scaled to at most `max_frame_px` pixels, or what the model takes if that is less."""
         self._pool = pool
         self._sampling = Sampling(
             num_frames=1,

@@ -182,7 +182,7 @@ class Queries:
     def _fail(self, asked: PendingQuery, refused: ProtocolError) -> None:
         if asked.number is None:
             asked.number = self._next_number()
-        self._tell(asked, refused)
+        self._send_error(asked, refused)
 
     def finish(self) -> None:
         """Note that no query follows."""
@@ -217,7 +217,7 @@ class Queries:
                 if asked.number is None and asked.ended_by == "cancelled":  # its client has not heard of it
                     return
                 done = self._ended(asked, seen)
-            elif asked.standing and not asked.standing.tells(done):
+            elif asked.standing and not asked.standing.is_news(done):
                 self.answered += 1
                 return
             if asked.number is None:
@@ -240,7 +240,7 @@ class Queries:
         if not asked.query.choices and self._config.history:
             self._turns.append((asked.query.text, done.text))
         if asked.standing:
-            asked.standing.told(done)
+            asked.standing.note_sent(done)
         self.answered += 1
         self._engine.back()
 
@@ -249,7 +249,7 @@ class Queries:
             self._events.send(messages.ResponseStart(query=asked.number, query_id=asked.query.query_id))
 
     def _ended(self, asked: PendingQuery, seen: Visible) -> messages.ResponseDone:
-        """Return what a client is told of a query that it has cancelled.
+        """Return the event of a query that was cancelled.
 
         Raises:
             ProtocolError: Its time is over.
@@ -260,19 +260,19 @@ class Queries:
         return _done(asked, seen)
 
     async def _refuse(self, asked: PendingQuery, seen: Visible, refused: ProtocolError) -> None:
-        if asked.standing and not asked.standing.tells_fault(refused.code):
+        if asked.standing and not asked.standing.is_new_fault(refused.code):
             return
         if asked.number is None:
             asked.number = self._next_number()
-        told = refused
+        sent = refused
         if refused.code != "unavailable":
             try:
                 await self._write(asked, seen, refused)
             except ProtocolError as unrecorded:
-                told = ProtocolError(f"{refused.message} {unrecorded.message}", code=refused.code)
-        self._tell(asked, told)
+                sent = ProtocolError(f"{refused.message} {unrecorded.message}", code=refused.code)
+        self._send_error(asked, sent)
 
-    def _tell(self, asked: PendingQuery, refused: ProtocolError) -> None:
+    def _send_error(self, asked: PendingQuery, refused: ProtocolError) -> None:
         metrics.question_ends(refused.code)
         self._events.send(messages.ErrorEvent.of(refused, query=asked.number, query_id=asked.query.query_id))
 
@@ -373,7 +373,7 @@ class Queries:
             self._events.send(messages.SpeechDone(type=kind, query=asked.number))
 
     async def _write(self, asked: PendingQuery, seen: Visible, outcome: messages.ResponseDone | ProtocolError) -> None:
-        """Record a query before its client is told of its end.
+        """Record the end of a query, before it is sent.
 
         Raises:
             ProtocolError: It cannot be recorded.
@@ -419,7 +419,7 @@ def _refusal_of(error: ReelabelError) -> ProtocolError:
 def _done(
     asked: PendingQuery, seen: Visible, answer: LiveAnswer | None = None, *, waited_ms: float = 0.0, losses: int = 0
 ) -> messages.ResponseDone:
-    """Return what a client is told at the end of a query; without an answer, one that it has cancelled."""
+    """Return the event at the end of a query; without an answer, of one that was cancelled."""
     assert seen.prefix is not None
     return messages.ResponseDone(
         query=asked.number or 0,

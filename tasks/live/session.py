@@ -72,15 +72,7 @@ class Session:
         token: str,
         record: SessionRecord | None = None,
     ) -> None:
-        """Begin; `run` does the work.
-
-        Args:
-            config: What the client asks for.
-            setup: What answers and decodes.
-            session_id: Its id, which no session had before.
-            token: Lets the client resume it.
-            record: Where its frames and answers go.
-        """
+        """Begin, under an id that no session had before; `run` does the work."""
         self.session_id, self.token = session_id, token
         self.events = EventLog()
         self.ending: EndReason | None = None
@@ -321,11 +313,7 @@ class Session:
     # The tasks
 
     async def run(self, on_end: Callable[[], None] = lambda: None) -> None:
-        """Do the work of the session, until it has ended.
-
-        Args:
-            on_end: Called when it is recorded, and before its client is told.
-        """
+        """Do the work of the session until it has ended; call `on_end` before its client learns of it."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for work in (self._ingest, self._prefill, self._answer, self._watch_deadlines):
@@ -334,7 +322,7 @@ class Session:
             pass
         except* Exception:  # noqa: BLE001 - one session must not end the server
             _LOG.exception("The live session %s failed", self.session_id)
-            self._tell("internal", "The session failed; the server's log says why.")
+            self._send_error("internal", "The session failed; the server's log says why.")
             self.end("error")
         await in_thread(self._setup.model.forget, self.session_id)
         await self._record_end()
@@ -384,12 +372,14 @@ class Session:
         if lost_s is not None and now_s - lost_s > settings.resume_s:
             self.end("client_lost")
         elif now_s - self._began_s > settings.total_s:
-            self._tell("limit_reached", f"The session has lasted {settings.total_s:g} seconds, which is the limit.")
+            self._send_error(
+                "limit_reached", f"The session has lasted {settings.total_s:g} seconds, which is the limit."
+            )
             self.end("total_time")
         elif self._inbox.is_full:
             self._heard_s = now_s  # its client may be sending what is not received yet
         elif self._is_idle(now_s):
-            self._tell("idle_timeout", f"Nothing was received for {settings.idle_timeout_s:g} seconds.")
+            self._send_error("idle_timeout", f"Nothing was received for {settings.idle_timeout_s:g} seconds.")
             self.end("idle")
 
     def _is_idle(self, now_s: float) -> bool:
@@ -397,7 +387,7 @@ class Session:
         is_waiting = self._lost_s is None and not self._queries.waiting
         return is_waiting and now_s - since_s > self._setup.settings.idle_timeout_s
 
-    def _tell(self, code: messages.ErrorCode, message: str) -> None:
+    def _send_error(self, code: messages.ErrorCode, message: str) -> None:
         self.events.send(messages.ErrorEvent(code=code, message=message))
 
     async def _answer(self) -> None:
@@ -561,7 +551,7 @@ class Session:
             except PromptTooLongError as error:
                 if not self._is_too_long:  # the next frames will not fit, either
                     self._is_too_long = True
-                    self._tell("prompt_too_long", f"{error.message} Configure a smaller window.")
+                    self._send_error("prompt_too_long", f"{error.message} Configure a smaller window.")
             except Exception:  # noqa: BLE001 - the frames are kept all the same
                 _LOG.exception("The frames of the live session %s could not be prefilled", self.session_id)
 

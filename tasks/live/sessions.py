@@ -37,12 +37,7 @@ class Sessions:
         *,
         open_record: Callable[[str, SessionConfig], SessionRecord | None] = lambda _session, _config: None,
     ) -> None:
-        """Start with none.
-
-        Args:
-            setup: What they share.
-            open_record: Begins the record of a session, given its id; may block.
-        """
+        """Start with none; `open_record` begins the record of a session, given its id, and may block."""
         self.setup = setup
         self._open_record = open_record
         self._sessions: dict[str, Session] = {}

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from flows.cli.console import print_line, print_notice
 from flows.cli.live.client import LiveClient
-from flows.cli.live.ears import SourceAudio
-from flows.cli.live.source import Source
+from flows.cli.live.source import Source, SourceAudio
 from infra.interrupts import EXIT_CODE
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError

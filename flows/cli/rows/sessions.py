@@ -15,7 +15,7 @@ from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.spec import EVERY
 from tasks.frame_cache.sealed_files import SealedFiles
-from tasks.live.record.again import write_jobs
+from tasks.live.record.replay import write_jobs
 from tasks.live.record.stored import find_session
 from tasks.model.backend import backend_of
 from tasks.report.live import load_session, render_session
@@ -29,7 +29,7 @@ def classify_session(session: str, *, overrides: SpecOverrides, dataset: str | N
     """Ask a session's questions again in this process and print the summary; return the exit code.
 
     Raises:
-        ConfigurationError: No such session, none of its questions can be asked again, or the options conflict.
+        ConfigurationError: No such session, none of its questions can be replayed, or the options conflict.
         ModelError: The model cannot be used.
     """
     with ready_to_run() as settings:

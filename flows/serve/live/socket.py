@@ -42,15 +42,7 @@ def make_sessions(
     pool: DecodePool,
     open_record: Callable[[str, messages.SessionConfig], SessionRecord | None] = lambda _session, _config: None,
 ) -> Sessions:
-    """Make the sessions of a service.
-
-    Args:
-        settings: With what bounds them.
-        model: What answers.
-        info: Its facts.
-        pool: Decodes frames.
-        open_record: Begins the record of a session.
-    """
+    """Make the sessions of a service; `open_record` begins the record of each, and may block."""
     setup = LiveSetup(
         model=model,
         info=info,
@@ -62,12 +54,7 @@ def make_sessions(
 
 
 def live_router(sessions: Sessions, *, config_timeout_s: float) -> APIRouter:
-    """Make the route.
-
-    Args:
-        sessions: The sessions.
-        config_timeout_s: Seconds for a connection to begin one.
-    """
+    """Make the routes; a connection has `config_timeout_s` seconds to begin a session."""
     router = APIRouter()
 
     @router.get("/v1/models", summary="List the model that answers live sessions")

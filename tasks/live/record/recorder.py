@@ -1,4 +1,4 @@
-"""What a live session leaves behind: its kept frames in frame files on the store, its queries as rows.
+"""Saves live sessions: frames to the object store, queries to Postgres.
 
 A query's row is committed before its answer is acknowledged. Frames are written in the background, so that no arrival
 waits for the store: a server that is killed loses those of the last seconds at most. What cannot be written when a
@@ -57,13 +57,7 @@ class Recorder:
         *,
         write_every_s: float = WRITE_EVERY_S,
     ) -> None:
-        """Start the threads.
-
-        Args:
-            engine: The database.
-            files: The frame files.
-            write_every_s: Seconds between two writes of waiting frames.
-        """
+        """Start the threads."""
         self.engine, self.files = engine, files
         self._every_s = write_every_s
         self._records: dict[UUID, SessionRecord] = {}
@@ -93,14 +87,7 @@ class Recorder:
     def open(
         self, session_id: UUID, *, model: str, config: Mapping[str, Any], versions: Mapping[str, str], host: str
     ) -> SessionRecord:
-        """Write the row of a session that begins.
-
-        Args:
-            session_id: Its id.
-            model: The model that answers.
-            config: What its client asked for, as JSON values.
-            versions: Versions of what decodes and answers.
-            host: The server's machine.
+        """Write the row of a session that begins; `config` is what its client asked for, as JSON values.
 
         Raises:
             DatabaseUnavailableError: Postgres is unavailable; nothing is recorded.
@@ -217,11 +204,6 @@ class SessionRecord:
 
         Where the store has not responded for so long that the waiting frames would fill the memory, a frame is
         counted as lost instead.
-
-        Args:
-            number: Its number among the session's kept frames, from 0.
-            time_s: Its time, in seconds on the session's clock.
-            image: RGB pixels; shape (H, W, 3), uint8.
         """
         with self._lock:
             self._kept = number + 1
@@ -269,11 +251,7 @@ class SessionRecord:
             self._waiting_bytes = 0
 
     def close(self, *, reason: str, **counts: float) -> None:
-        """Write the remaining frames, and the session's end.
-
-        Args:
-            reason: Why it ends.
-            counts: Columns of `live_session` that count what arrived.
+        """Write the remaining frames, and the session's end; `counts` are columns of `live_session`.
 
         Raises:
             TransientError: The store or Postgres is unavailable; the recorder writes them later.
