@@ -6,7 +6,7 @@ file at `EngineConfig.model` controls loading: without one, it loads immediately
 has opened and closed it; with a regular file, it fails with the file's text as the message; with a link to /dev/full,
 it fails to write there.
 
-With `live_sessions`, it takes live sessions, and does one thing a step: see `StubDesk`.
+With `live_sessions`, it takes live sessions, and does one thing a step: see `StubScheduler`.
 """
 
 import os
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from reelabel_engine.__main__ import Implementation, main
 from reelabel_engine.errors import InferenceError, ModelError, PromptTooLongError
-from reelabel_engine.live.item_store import ItemStore
+from reelabel_engine.live.item_cache import ItemCache
 from reelabel_engine.protocol import EngineInfo, LiveDone, LiveText, Question, QuestionAnswer, QuestionFailure
 from tasks.domain import Answer
 
@@ -102,14 +102,14 @@ def _on_the_wire(answer):
     )
 
 
-class StubDesk:
+class StubScheduler:
     """Answers live questions in words of three: how many frames are shown, since when, and the question.
 
     Tokens are items, cached ones those of the session's last prefixes. Prefixes are read one a step, questions first.
     """
 
     def __init__(self):
-        self.items = ItemStore()
+        self.items = ItemCache()
         self._waiting, self._questions, self._prefixes = [], [], []
         self._read = {}
         self._replies = []
@@ -181,7 +181,7 @@ class StubEngine:
             raise ModelError(model.read_text())
         self._start_ms = (time.perf_counter() - started) * 1e3
         self._pending, self._given_up = [], set()
-        self.live = StubDesk() if config.live_sessions else None
+        self.live = StubScheduler() if config.live_sessions else None
 
     @property
     def is_idle(self):

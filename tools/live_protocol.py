@@ -8,11 +8,11 @@ from typing import get_args
 
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
-from tasks.live import protocol
+from tasks.live import messages
 
 SCHEMA = Path(__file__).parents[1] / "docs/live-protocol.json"
-_CLIENT = get_args(get_args(protocol.ClientMessage)[0])
-_SERVER = get_args(protocol.Event)
+_CLIENT = get_args(get_args(messages.ClientMessage)[0])
+_SERVER = get_args(messages.Event)
 
 
 class _WithoutTitles(GenerateJsonSchema):

@@ -88,7 +88,7 @@ def measure_endurance(
         read = live.read(session, window.current)
         arrivals.append(clocks.stop(read, at_s=item.times_s[1], is_evicting=is_evicting))
         if window.following:
-            live.read(session, window.following, following=True)
+            live.read(session, window.current, window.following)
         if number % _QUESTION_EVERY == 0:
             questions.append(live.ask(session, window.current).first_token_ms)
             on_minute(f"{item.times_s[1] / 60:.0f} of {minutes:g} minutes")

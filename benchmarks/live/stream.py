@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import typer
@@ -15,8 +16,8 @@ from benchmarks.engine.model_folders import MEDIUM, write_architecture
 from reelabel_engine.environment import find_python
 from reelabel_engine.protocol import EngineConfig
 from tasks.demo.actors import SIDE_PX
-from tasks.live.items import Pairs
 from tasks.live.model import LiveAnswer, LiveQuery, Prefix
+from tasks.live.window import Pairs
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel_engine.live.items import Item, LiveItem
-    from tasks.live.model import Warmed
 
 FPS = 2.0
 _COLLECTING = Path(__file__).with_name("collecting_engine.py")
@@ -92,6 +92,14 @@ def system_prompt_of(number: int, rounds: int) -> str:
     return " ".join("a" * (1 + number * _BLOCK_TOKENS // rounds))  # a token each
 
 
+class Read(NamedTuple):
+    """A prefix that was read: its tokens, those of them that were cached before, and how long it took."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    total_ms: float
+
+
 class OpenLive:
     """A loaded engine, and its sessions."""
 
@@ -107,12 +115,16 @@ class OpenLive:
         self.model.open(name)
         return name
 
-    def read(
-        self, session: str, items: Sequence[Item], *, following: bool = False, system_prompt: str | None = None
-    ) -> Warmed:
-        """Have a prefix read, and wait."""
-        prefix = Prefix(session=session, items=tuple(items), system_prompt=system_prompt)
-        return self.model.warm(prefix, following=following).result()
+    def read(self, session: str, *prefixes: Sequence[Item], system_prompt: str | None = None) -> Read:
+        """Have the current prefix read, and the following one if there is one."""
+        began_s = time.perf_counter()
+        goal = [Prefix(session=session, items=tuple(items), system_prompt=system_prompt) for items in prefixes]
+        steps = [*iter(lambda: self.model.prefill(goal), None)]
+        return Read(
+            prompt_tokens=steps[-1].prompt_tokens if steps else 0,
+            cached_tokens=steps[0].cached_tokens if steps else 0,
+            total_ms=(time.perf_counter() - began_s) * 1e3,
+        )
 
     def ask(
         self, session: str, items: Sequence[Item], query: LiveQuery = QUERY, *, system_prompt: str | None = None

@@ -30,10 +30,10 @@ def _find_parts() -> list[tuple[str, type, str]]:
     from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner  # noqa: PLC0415 - that for CPUs is one of it
 
-    from reelabel_engine.live.desk import LiveDesk  # noqa: PLC0415
+    from reelabel_engine.live.scheduler import LiveScheduler  # noqa: PLC0415
 
     return [
-        ("prompt", LiveDesk, "_compose"),
+        ("prompt", LiveScheduler, "_compose"),
         ("vLLM's input", LLMEngine, "add_request"),
         ("scheduler", Scheduler, "schedule"),
         ("positions", GPUModelRunner, "_init_mrope_positions"),

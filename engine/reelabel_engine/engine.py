@@ -13,8 +13,8 @@ from transformers import AutoConfig
 
 from reelabel.text import pluralize
 from reelabel_engine.errors import InferenceError, ModelError
-from reelabel_engine.live.desk import BATCH, LiveDesk
 from reelabel_engine.live.positions import continue_positions
+from reelabel_engine.live.scheduler import BATCH, LiveScheduler
 from reelabel_engine.prompts import score_choices
 from reelabel_engine.protocol import EngineInfo, QuestionAnswer, QuestionFailure
 from reelabel_engine.renderer import table_length, translate_vllm_error
@@ -149,7 +149,7 @@ class Engine:
         return [(question.ticket, _answer(output, question.ready, share_ms)) for question, output in finished]
 
 
-# Whose videos are pairs of frames, encoded each by itself, that can follow each other in a prompt without a break.
+# Their vision encoder handles each frame pair independently, so that a prompt can be extended pair by pair.
 _LIVE_MODELS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen2_5_omni")
 _HEARING_MODELS = ("qwen2_5_omni",)
 
@@ -169,9 +169,9 @@ def _require_pairs(config: EngineConfig) -> str:
     return str(found)
 
 
-def _prepare_live(llm: LLM) -> LiveDesk:
+def _prepare_live(llm: LLM) -> LiveScheduler:
     config = llm.llm_engine.vllm_config
-    return LiveDesk(
+    return LiveScheduler(
         llm.llm_engine,
         max_model_len=int(llm.model_config.max_model_len),
         step_tokens=int(config.scheduler_config.max_num_batched_tokens),

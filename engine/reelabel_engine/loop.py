@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from reelabel_engine.encoder import Encoder
     from reelabel_engine.engine import Engine
-    from reelabel_engine.live.desk import LiveDesk
     from reelabel_engine.live.renderer import RenderedRequest
+    from reelabel_engine.live.scheduler import LiveScheduler
     from reelabel_engine.protocol import Question, QuestionReply
     from reelabel_engine.renderer import EngineRequest
 
@@ -124,7 +124,9 @@ def serve_encoder(connection: Connection, encoder: Encoder) -> None:
 class _Receiver(threading.Thread):
     """Receives batches and has them rendered, independently of the engine."""
 
-    def __init__(self, connection: Connection, render: _Render, *, live: tuple[LiveDesk, _RenderLive] | None) -> None:
+    def __init__(
+        self, connection: Connection, render: _Render, *, live: tuple[LiveScheduler, _RenderLive] | None
+    ) -> None:
         super().__init__(daemon=True)
         self._connection = connection
         self._render = render
@@ -157,19 +159,19 @@ class _Receiver(threading.Thread):
     def _receive_live(self, message: LiveRequest | LiveDrop | LiveGiveUp) -> None:
         if self._live is None:
             raise RuntimeError("This engine was not loaded for live sessions.")
-        desk, render = self._live
+        scheduler, render = self._live
         if isinstance(message, LiveGiveUp):
             self._inbox.put(message)
         elif isinstance(message, LiveDrop):
-            desk.items.drop(message.session, message.hashes)
+            scheduler.items.drop(message.session, message.hashes)
         else:
-            desk.items.expect(message.session, message.items)
-            render(message).add_done_callback(partial(self._collect_live, desk, message))
+            scheduler.items.expect(message.session, message.items)
+            render(message).add_done_callback(partial(self._collect_live, scheduler, message))
 
-    def _collect_live(self, desk: LiveDesk, request: LiveRequest, rendering: Future[bytes]) -> None:
+    def _collect_live(self, scheduler: LiveScheduler, request: LiveRequest, rendering: Future[bytes]) -> None:
         try:
             rendered: RenderedRequest = pickle.loads(rendering.result())  # noqa: S301 - from our own worker
-            desk.items.put(request.session, rendered.items)
+            scheduler.items.put(request.session, rendered.items)
             self._inbox.put(_Live(request, rendered))
         except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise; here it would be lost
             self._inbox.put(error)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from flows.serve.live.page import page_router
-from flows.serve.live.socket import live_router, open_sessions
+from flows.serve.live.socket import live_router, make_sessions
 from flows.serve.requests import analyze, classify
 from flows.serve.requests.analyze import Analyzer, analyze_router
 from flows.serve.requests.classify import Classifier, classify_router
@@ -17,10 +17,9 @@ from reelabel.cores import usable_cores
 from tasks.frame_cache.pool import decode_pool
 from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.live.record.recorder import Recorder
-from tasks.live.record.recording import open_recording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
     from fastapi import APIRouter
@@ -28,7 +27,9 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
+    from tasks.live.messages import SessionConfig
     from tasks.live.model import LiveModel
+    from tasks.live.record.recorder import SessionRecord
     from tasks.live.sessions import Sessions
 
 
@@ -42,7 +43,7 @@ class Answering:
     """
 
     routers: list[APIRouter] = field(default_factory=list)
-    end_sessions: Callable[[], None] | None = None
+    end_sessions: Callable[[], Awaitable[None]] | None = None
 
 
 @contextmanager
@@ -99,6 +100,8 @@ def _open_sessions(settings: Settings, model: LiveModel, pool: DecodePool, datab
     info = model.wait_ready()
     recorder = Recorder(database, SealedFiles.of(settings.store))
     with closing(recorder):
-        begin = partial(open_recording, recorder, info)
-        with open_sessions(settings, model=model, info=info, pool=pool, open_record=begin) as sessions:
-            yield sessions
+
+        def open_record(session_id: str, config: SessionConfig) -> SessionRecord:
+            return recorder.open_session(session_id, config, info)
+
+        yield make_sessions(settings, model=model, info=info, pool=pool, open_record=open_record)

@@ -18,13 +18,13 @@ import uvicorn
 from starlette.responses import JSONResponse
 
 from flows.serve.guard import LOOPBACK
-from flows.serve.live.socket import MAX_MESSAGE_BYTES
 from flows.serve.protocols import HttpProtocol, WebSocketProtocol
 from flows.serve.refusals import refuse
 from reelabel.errors import ConfigurationError
+from tasks.live.messages import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from fastapi import FastAPI
     from starlette.types import Receive, Scope, Send
@@ -135,7 +135,7 @@ def serve(
     settings: ServeSettings,
     *,
     ready: Callable[[], None],
-    end_sessions: Callable[[], None] | None = None,
+    end_sessions: Callable[[], Awaitable[None]] | None = None,
 ) -> int | None:
     """Serve an application until a signal; requests in progress, and live sessions, end first, if they do so in time.
 
@@ -175,7 +175,7 @@ class _Server(uvicorn.Server):
         settings: ServeSettings,
         *,
         ready: Callable[[], None],
-        end_sessions: Callable[[], None] | None = None,
+        end_sessions: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         # uvloop would take the signals from `infra.signals`.
         config = uvicorn.Config(
@@ -212,11 +212,9 @@ class _Server(uvicorn.Server):
             for connection in list(self.server_state.connections):
                 if hasattr(connection, "cycle"):  # it is no WebSocket
                     connection.shutdown()
-            # A thread that nobody waits for: the loop's own would keep the process if a store does not respond.
-            ending = threading.Thread(target=self._end_sessions, name="end-sessions", daemon=True)
-            ending.start()
-            while ending.is_alive() and time.monotonic() - began_s < self._grace_s:  # noqa: ASYNC110 - a thread's end
-                await asyncio.sleep(_POLL_S)
+            ending = asyncio.ensure_future(self._end_sessions())
+            while not ending.done() and time.monotonic() - began_s < self._grace_s:  # Ctrl-C shortens it
+                await asyncio.wait((ending,), timeout=_POLL_S)
         self.config.timeout_graceful_shutdown = max(1, round(self._grace_s - (time.monotonic() - began_s)))
         await super().shutdown(sockets=sockets)
 

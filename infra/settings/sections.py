@@ -468,7 +468,7 @@ class ServeSettings(SettingsSection):
 
 
 class LiveSettings(SettingsSection):
-    """Live sessions of `reelabel serve`: what ends them, and how much they may send."""
+    """Live sessions of `reelabel serve`: what ends them, and how much a query sees."""
 
     max_sessions: int = Field(16, ge=1, le=1024)
     """Maximum sessions at once; further ones are refused with too_many_sessions."""
@@ -480,18 +480,6 @@ class LiveSettings(SettingsSection):
     """Maximum length of a session, in seconds."""
     resume_s: float = Field(30, ge=0, le=3600)
     """Seconds that a session waits for a lost client to come back."""
-    max_frames: int = Field(1_000_000, ge=1)
-    """Maximum frames that a session may send."""
-    max_mib: int = Field(65_536, ge=1)
-    """Maximum MiB of frames and audio that a session may send."""
-    max_audio_s: float = Field(86_400, gt=0, le=31_622_400)
-    """Maximum seconds of audio that a session may send."""
-    max_megapixels: int = Field(1_000_000, ge=1)
-    """Maximum megapixels decoded for a session, in total."""
-    max_frame_mib: int = Field(8, ge=1, le=11)
-    """Largest frame, in MiB."""
-    max_frame_megapixels: int = Field(16, ge=1, le=256)
-    """Maximum megapixels of a frame as sent."""
     max_seen_pixels: int = Field(200_704, ge=3136, le=16_777_216)
     """Frames are scaled down to at most this many pixels."""
     max_window_frames: int = Field(2048, ge=4, le=65_536)
@@ -516,7 +504,7 @@ class NightlySettings(SettingsSection):
     when_running: Literal["queue", "skip"] = "queue"
     """What to do if the previous run is still running: wait for it, or skip this one."""
     may_be_empty: bool = True
-    """Whether a run without a manifest completes, unless it is the third in a row; if false, it fails."""
+    """Whether a run without a manifest completes, with a note; if false, it fails."""
 
 
 class WatchSettings(SettingsSection):

@@ -9,7 +9,7 @@ from reelabel.errors import DecoderTimeoutError, VideoError, VideoTooLargeError
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.video_file import VideoFile
-from tasks.live.protocol import MessageRefusedError
+from tasks.live.messages import ProtocolError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +23,7 @@ _JPEG, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 _KINDS = (_JPEG, b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"BM", b"RIFF")
 _WEBP = slice(8, 12)
 _MIN_PX = 4 * 28 * 28
+MAX_FRAME_BYTES, MAX_FRAME_PX = 8 * 1024**2, 16_000_000
 _MAX_PICTURES = 64  # of a file that is refused if it has more than one
 
 
@@ -41,28 +42,21 @@ class Picture(NamedTuple):
 class FrameReader:
     """Decodes pictures at the size that a model takes. Thread-safe."""
 
-    def __init__(self, pool: DecodePool, info: LiveInfo, *, max_frame_px: int, max_native_px: int) -> None:
-        """Prepare.
-
-        Args:
-            pool: Decodes.
-            info: The model, whose sizes frames are scaled to.
-            max_frame_px: Maximum pixels of a frame that the model sees; less if it takes less.
-            max_native_px: Maximum pixels of a frame as it is sent.
-        """
+    def __init__(self, pool: DecodePool, info: LiveInfo, *, max_frame_px: int) -> None:
+        """Prepare; frames are scaled to at most `max_frame_px` pixels, or what the model takes if that is less."""
         self._pool = pool
         self._sampling = Sampling(
             num_frames=1,
             max_pixels=max(_MIN_PX, min(max_frame_px, info.max_frame_px)),
             size_multiple_px=info.size_multiple_px,
         )
-        self._limits = Limits(max_frame_pixels=max_native_px, max_frames=_MAX_PICTURES)
+        self._limits = Limits(max_frame_pixels=MAX_FRAME_PX, max_frames=_MAX_PICTURES)
 
     def read(self, data: bytes) -> Picture:
         """Decode a frame.
 
         Raises:
-            MessageRefusedError: It is no picture, is cut short, or is too large.
+            ProtocolError: It is no picture, is cut short, or is too large.
             TransientError: Decoding processes keep being killed.
         """
         _require_picture(data)
@@ -72,7 +66,7 @@ class FrameReader:
                 file.write(data)
             frames = self._pool.extract(VideoFile(descriptor, len(data)), sampling=self._sampling, limits=self._limits)
         except VideoTooLargeError as error:
-            raise MessageRefusedError(f"The frame is too large: {error.message}", code="frame_too_large") from None
+            raise ProtocolError(f"The frame is too large: {error.message}", code="frame_too_large") from None
         except DecoderTimeoutError:
             raise _unreadable("took too long to decode") from None
         except VideoError:
@@ -92,5 +86,5 @@ def _require_picture(data: bytes) -> None:
         raise _unreadable("is a JPEG that is cut short; send all of it")
 
 
-def _unreadable(why: str) -> MessageRefusedError:
-    return MessageRefusedError(f"The frame {why}.", code="frame_unreadable")
+def _unreadable(why: str) -> ProtocolError:
+    return ProtocolError(f"The frame {why}.", code="frame_unreadable")

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from reelabel_engine.live.items import AudioItem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from concurrent.futures import Future
+    from collections.abc import Generator, Sequence
 
     from reelabel_engine.live.items import Item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prefix:
-    """What a session has the model read before a question.
+    """The prompt prefix that is prefilled before a query arrives.
 
     Attributes:
         session: As given to `LiveModel.open`.
@@ -72,20 +71,16 @@ class LiveQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Warmed:
-    """A prefix was read by the model, or given up because a newer one of its session came.
+class Prefilled:
+    """The model has read the next part of a prefix.
 
     Attributes:
-        is_dropped: Given up; all that follows is 0.
-        prompt_tokens: Tokens of the prefix.
+        prompt_tokens: Tokens of the prefix up to there.
         cached_tokens: Those that it did not have to compute.
-        total_ms: From `warm` until it was read.
     """
 
-    is_dropped: bool = False
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    total_ms: float = 0.0
+    prompt_tokens: int
+    cached_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,23 +191,25 @@ class LiveModel(Protocol):
         """
         ...
 
-    def warm(self, prefix: Prefix, *, following: bool = False) -> Future[Warmed]:
-        """Have the model read a prefix; return at once.
+    def prefill(self, goal: Sequence[Prefix]) -> Prefilled | None:
+        """Have the model read the next part of what a session's prompts begin with; blocks until it has.
 
-        One prefix of a session is being read, and one waits, which a newer one replaces. Questions go first.
+        Called again, it goes on towards the goal of then. Questions go first.
 
         Args:
-            prefix: Usually the last one with another item.
-            following: It is the one that replaces the current prefix later, and is read when nothing else waits; a
-                session may have one of either kind waiting.
+            goal: Prefixes of one session: the current one, and the one after the next eviction, if that is near.
 
         Returns:
-            A future that is never cancelled. It raises `PromptTooLongError` or `InferenceError` if the model does not
-            take the prefix, and `EngineLostError` if the engine was lost.
+            What was read; None if all of the goal has been, or nothing is read ahead.
+
+        Raises:
+            PromptTooLongError: A prefix has more tokens, or spans more positions, than the model takes.
+            InferenceError: The model rejects a prefix, or the session has ended.
+            EngineLostError: The engine was lost, and with it all that it had read.
         """
         ...
 
-    def ask(self, prefix: Prefix, query: LiveQuery) -> Iterator[Delta | Speech | LiveAnswer]:
+    def ask(self, prefix: Prefix, query: LiveQuery) -> Generator[Delta | Speech | LiveAnswer, None, None]:
         """Ask a question about a prefix, whether or not the model has read it.
 
         Closing the iterator gives the question up.
@@ -228,7 +225,7 @@ class LiveModel(Protocol):
             PromptTooLongError: Prefix and question have more tokens, or span more positions, than the model takes.
             PromptError: The question's text or choices are at fault.
             InferenceError: The model rejects the question.
-            EngineLostError: The engine was lost: warm and ask again.
+            EngineLostError: The engine was lost; ask again.
         """
         ...
 

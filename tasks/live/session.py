@@ -1,171 +1,182 @@
-"""One live session: frames are read as they come, and questions are answered about what has been read.
+"""One live session: a state machine on the event loop.
 
-Two threads serve a session. One takes what has arrived in order: it has frames decoded, compared, acknowledged, and
-read by the model (`intake`, `warming`), places audio among them (`hearing`), and at a query notes what it sees
-(`kept`). The other answers queries one after the other (`answering`). Whoever holds the connection calls `receive` and
-sends what is in the outbox.
+Its connection hands messages to `handle` and sends what is in `events`. What has arrived is taken in order, kept frames
+are prefilled, and queries are answered, each by a task of its own; whatever blocks runs in a thread (`threads`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import threading
 import time
+from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from reelabel.errors import ReelabelError
+from infra.errors import EngineLostError
+from reelabel.errors import ReelabelError, TransientError
+from reelabel.sampling.similar import mean_colours, similarity
 from reelabel.text import pluralize
-from tasks.live import metrics, protocol
-from tasks.live.answering import Answerer
-from tasks.live.arrivals import Arrivals, Asked, Audio, Frame, ReadAgain
-from tasks.live.hearing import Hearing
-from tasks.live.intake import Intake
-from tasks.live.kept import KeptFrames
-from tasks.live.outbox import Outbox
-from tasks.live.protocol import MessageRefusedError
-from tasks.live.setup import differences, limit_reached, speaks
-from tasks.live.standing import Standing
-from tasks.live.warming import EngineWatch, Warming
+from reelabel_engine.errors import PromptTooLongError
+from reelabel_engine.live.items import AUDIO_HZ
+from tasks.live import messages, metrics
+from tasks.live.audio import AudioTrack, read_samples
+from tasks.live.event_log import EngineStatus, EventLog
+from tasks.live.frame_window import FrameWindow
+from tasks.live.frames import MAX_FRAME_BYTES, MAX_FRAME_PX
+from tasks.live.inbox import Audio, Frame, Inbox, PendingQuery
+from tasks.live.messages import ProtocolError
+from tasks.live.queries import Queries
+from tasks.live.setup import differences, speaks, window_full
+from tasks.live.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.live.protocol import EndReason
-    from tasks.live.record.recording import Record
+    import numpy as np
+    import numpy.typing as npt
+
+    from tasks.live.frames import Picture
+    from tasks.live.messages import EndReason, FrameStatus
+    from tasks.live.model import Prefix
+    from tasks.live.record.recorder import SessionRecord
     from tasks.live.setup import LiveSetup
 
 _LOG = logging.getLogger(__name__)
-_PAUSE_S = 0.5
-_END_S = 20.0
+_PAUSE_S = 0.5  # before frames are prefilled again by an engine that was lost
+_CHECK_S = 0.5
 _MAX_IGNORED = 100
+_REASONS: dict[FrameStatus, str] = {"similar": "filtered", "evicted": "late"}  # as published
+
+
+class _SessionEnded(Exception):  # noqa: N818 - no error
+    """Ends the tasks of a session."""
 
 
 class Session:
-    """A live session. Thread-safe; `receive` and `receive_data` do not block.
+    """A live session. All of it runs on one event loop.
 
     Attributes:
         session_id: Its id.
         token: Lets its client resume it.
-        outbox: What its client is told.
+        events: What its client is sent.
+        ending: Why it ends, or has ended; None before.
     """
 
     def __init__(
         self,
-        config: protocol.SessionConfig,
+        config: messages.SessionConfig,
         setup: LiveSetup,
         *,
         session_id: str,
         token: str,
-        record: Record | None = None,
-        on_end: Callable[[Session], None] = lambda _session: None,
+        record: SessionRecord | None = None,
     ) -> None:
-        """Begin.
-
-        Args:
-            config: What the client asks for.
-            setup: What answers and decodes.
-            session_id: Its id, which no session had before.
-            token: Lets the client resume it.
-            record: Where its frames and answers go.
-            on_end: Called when it has ended.
-        """
-        self.session_id, self.token, self.outbox = session_id, token, Outbox()
+        """Begin, under an id that no session had before; `run` does the work."""
+        self.session_id, self.token = session_id, token
+        self.events = EventLog()
+        self.ending: EndReason | None = None
+        self._config, self._setup, self._record = config, setup, record
         self._began_s = self._heard_s = time.monotonic()
         self._lost_s: float | None = None  # when the connection was lost
-        self._config, self._setup, self._record, self._on_end = config, setup, record, on_end
-        self._frames = self._bytes = self._connection = 0
+        self._replaced: asyncio.Event | None = None  # of the connection
+        self._is_alone, self._is_ending, self._has_more = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._is_alone.set()
         self._ignored: set[str] = set()  # unknown fields that the client knows to be ignored
-        self._announced: protocol.VideoFrame | protocol.AudioChunk | None = None
-        self._takes_audio = config.use_audio_in_video
-        self._modalities = ("text", "audio") if speaks(config, setup) else ("text",)
-        self._is_done = False
-        self._alone = threading.Event()  # while nobody is connected
-        self._alone.set()
-        self._ending: EndReason | None = None
-        self._lock = threading.Lock()
-        self._arrivals, self._kept, watch = Arrivals(), KeptFrames(session_id, config), EngineWatch(self.outbox)
-        self._intake = Intake(config, setup, self._kept, self.outbox, record, on_limit=lambda: self.end("limit"))
-        self._hearing = Hearing(setup, self._kept, self.outbox, on_limit=lambda: self.end("limit"))
-        self._warming = Warming(setup.model, self._kept, self._arrivals, self.outbox, watch)
-        self._watch = watch
+        self._announced: messages.VideoFrame | messages.AudioChunk | None = None
+        self._is_done = self._is_too_long = False
+        self._threshold = config.frame_filter_threshold if config.enable_frame_filter else None
+        self._cells: npt.NDArray[np.float64] | None = None  # of the last kept frame
+        self._counts: Counter[str] = Counter()  # of frames, by status
+        self._frames = self._bytes = self._pixels = self._samples = 0
+        self._inbox, self._window = Inbox(), FrameWindow(session_id, config)
+        self._audio, self._engine = AudioTrack(self._window), EngineStatus(self.events)
+        self._queries = Queries(session_id, config, setup, events=self.events, engine=self._engine, record=record)
         setup.model.open(session_id)
         metrics.session_begins()
-        self._answerer = Answerer(
-            session_id, setup, config, self.outbox, record, watch=watch, on_done=self._answered_all
-        )
-        self._thread = threading.Thread(target=self._take_all, name="live-frames", daemon=True)
-        self._thread.start()
+        self.greet()
+        for notice in differences(config, setup):
+            self.events.send(notice)
+        self._note_unknown(config)
 
     # Messages
 
-    def begin(self) -> None:
-        """Tell the client that the session has begun, and where it is otherwise than asked for."""
-        self.greet()
-        for notice in differences(self._config, self._setup):
-            self.outbox.put(notice)
-        self._note_unknown(self._config)
-
-    def _note_unknown(self, message: protocol.ClientMessage) -> None:
-        """Tell the client once of each field that is ignored."""
-        names = [name for name in protocol.unknown_fields(message) if name not in self._ignored]
-        if names and len(self._ignored) < _MAX_IGNORED:
-            self._ignored.update(names)
-            text = f"Unknown fields are ignored: {', '.join(names)}."
-            self.outbox.put(protocol.Notice(code="fields_ignored", message=text))
-
     def greet(self, *, is_resumed: bool = False) -> None:
         """Tell the client that the session has begun, or goes on."""
-        limits, rule = self._setup.limits, self._kept.rule
+        settings, rule = self._setup.settings, self._window.rule
         size = rule.size
-        self.outbox.put(
-            protocol.SessionCreated(
+        self.events.send(
+            messages.SessionCreated(
                 session_id=self.session_id,
                 resume_token=self.token,
-                resume_s=limits.resume_s,
+                resume_s=settings.resume_s,
                 is_resumed=is_resumed,
                 model=self._setup.info.model,
-                modalities=self._modalities,
+                modalities=("text", "audio") if speaks(self._config, self._setup) else ("text",),
                 takes_audio=self._setup.info.takes_audio,
                 window=int(size) if size is not None and rule.unit == "frames" else None,
                 window_s=size if rule.unit == "seconds" else None,
                 sink=rule.sink,
                 num_frames=self._config.num_frames,
                 history=self._config.history,
-                frame_filter_threshold=self._intake.threshold,
-                limits=protocol.SessionLimits(
-                    idle_s=limits.idle_s,
-                    total_s=limits.total_s,
-                    max_frames=limits.max_frames,
-                    max_bytes=limits.max_bytes,
-                    max_audio_s=limits.max_audio_s,
-                    max_pixels=limits.max_pixels,
-                    max_frame_pixels=limits.max_native_px,
-                    max_message_bytes=limits.max_message_bytes,
+                frame_filter_threshold=self._threshold,
+                limits=messages.SessionLimits(
+                    idle_s=settings.idle_timeout_s,
+                    total_s=settings.total_s,
+                    max_frame_pixels=MAX_FRAME_PX,
+                    max_message_bytes=messages.MAX_MESSAGE_BYTES,
                 ),
             )
         )
 
-    def receive(self, message: protocol.ClientMessage) -> None:
+    def _note_unknown(self, message: messages.ClientMessage) -> None:
+        """Tell the client once of each field that is ignored."""
+        names = [name for name in messages.unknown_fields(message) if name not in self._ignored]
+        if names and len(self._ignored) < _MAX_IGNORED:
+            self._ignored.update(names)
+            text = f"Unknown fields are ignored: {', '.join(names)}."
+            self.events.send(messages.Notice(code="fields_ignored", message=text))
+
+    def handle(self, received: str | bytes) -> None:
+        """Take a message as it has arrived, and tell the client if that is not possible."""
+        message = None
+        try:
+            if isinstance(received, bytes):
+                self.receive_data(received)
+            else:
+                message = messages.parse_message(received)
+                self._note_unknown(message)
+                self.receive(message)
+        except ProtocolError as refused:
+            self.refuse(refused, message)
+        except Exception:  # noqa: BLE001 - one message must not end the session
+            self.refuse(self._failed("message"), message)
+
+    async def wait_for_room(self) -> None:
+        """Wait until more messages should be received."""
+        await self._inbox.wait_for_room()
+
+    def receive(self, message: messages.ClientMessage) -> None:
         """Take a message.
 
         Raises:
-            MessageRefusedError: It is refused.
+            ProtocolError: It is refused.
         """
         self._heard_s = time.monotonic()
         match message:
-            case protocol.Ping():
-                self.outbox.put(protocol.Pong())
-            case protocol.StatsRequest():
-                self.outbox.put(self.stats())
-            case protocol.ResponseCancel():
-                self._answerer.cancel(message.query_id)
-            case protocol.SessionConfig() | protocol.SessionResume():
-                raise MessageRefusedError(
+            case messages.Ping():
+                self.events.send(messages.Pong())
+            case messages.StatsRequest():
+                self.events.send(self.stats())
+            case messages.ResponseCancel():
+                self._queries.cancel(message.query_id)
+            case messages.SessionConfig() | messages.SessionResume():
+                raise ProtocolError(
                     f"The session has already begun; {message.type} may only be sent once, and first.",
                     code="unexpected_message",
                 )
-            case protocol.VideoDone() if self._is_done:
-                pass  # said again, as its client cannot know whether it arrived
+            case messages.VideoDone() if self._is_done:
+                pass  # sent again, as its client cannot know whether it arrived
             case _:
                 self._require_open()
                 self._forget_announced()
@@ -175,108 +186,88 @@ class Session:
         """Take a binary message: the frame or the audio that was announced, or a frame at its time of arrival.
 
         Raises:
-            MessageRefusedError: It is refused.
+            ProtocolError: It is refused.
         """
         self._heard_s = time.monotonic()
         self._require_open()
-        announced = self._announced or protocol.VideoFrame(type="video.frame")
+        announced = self._announced or messages.VideoFrame(type="video.frame")
         self._announced = None
-        if isinstance(announced, protocol.AudioChunk):
+        if isinstance(announced, messages.AudioChunk):
             self._take_audio(data, announced.time_s)
         else:
             self._take_frame(data, announced)
 
-    def handle(self, received: str | bytes) -> None:
-        """Take a message as it has arrived, and tell the client if that is not possible."""
-        message = None
-        try:
-            if isinstance(received, bytes):
-                self.receive_data(received)
-            else:
-                message = protocol.parse_message(received)
-                self._note_unknown(message)
-                self.receive(message)
-        except MessageRefusedError as refused:
-            self.refuse(refused, message)
-        except Exception:  # noqa: BLE001 - one message must not end the session
-            self.refuse(self._failed("message"), message)
-
-    def refuse(self, refused: MessageRefusedError, message: protocol.ClientMessage | None = None) -> None:
+    def refuse(self, refused: ProtocolError, message: messages.ClientMessage | None = None) -> None:
         """Tell the client that a message was refused; end the session if it cannot go on."""
-        query_id = message.query_id if isinstance(message, protocol.VideoQuery) else None
-        self.outbox.put(protocol.ErrorEvent.of(refused, query_id=query_id))
+        query_id = message.query_id if isinstance(message, messages.VideoQuery) else None
+        self.events.send(messages.ErrorEvent.of(refused, query_id=query_id))
         if refused.is_fatal:
             self.end("limit")
 
-    def stats(self) -> protocol.SessionStats:
+    def stats(self) -> messages.SessionStats:
         """Return what the session has taken and done so far."""
-        counts, answerer = self._intake.counts, self._answerer
-        return protocol.SessionStats(
+        counts, queries = self._counts, self._queries
+        return messages.SessionStats(
             age_s=time.monotonic() - self._began_s,
             frames=self._frames,
             kept=counts["kept"],
             similar=counts["similar"],
             evicted=counts["evicted"],
             refused=counts["refused"],
-            left_window=self._kept.evicted,
-            in_window=self._kept.in_window,
-            audio_s=self._hearing.seconds,
-            queries=answerer.asked,
-            answered=answerer.answered,
-            waiting=answerer.waiting,
+            left_window=self._window.evicted,
+            in_window=self._window.in_window,
+            audio_s=self._samples / AUDIO_HZ,
+            queries=queries.asked,
+            answered=queries.answered,
+            waiting=queries.waiting,
             bytes=self._bytes,
-            pixels=self._intake.pixels,
-            engine_restarts=self._watch.losses,
+            pixels=self._pixels,
+            engine_restarts=self._engine.losses,
         )
 
     def _require_open(self) -> None:
         if self._is_done:
-            raise MessageRefusedError("No message may follow video.done.", code="unexpected_message")
+            raise ProtocolError("No message may follow video.done.", code="unexpected_message")
 
     def _forget_announced(self) -> None:
         """Tell the client of a frame, or of audio, that it announced and did not send."""
         announced, self._announced = self._announced, None
         if announced is not None:
-            self.outbox.put(
-                protocol.ErrorEvent(
+            self.events.send(
+                messages.ErrorEvent(
                     code="unexpected_message",
                     message=f"{announced.type} without data announces a binary message, which did not follow.",
-                    frame_id=announced.frame_id if isinstance(announced, protocol.VideoFrame) else None,
+                    frame_id=announced.frame_id if isinstance(announced, messages.VideoFrame) else None,
                 )
             )
 
     def _take(
-        self, message: protocol.VideoFrame | protocol.AudioChunk | protocol.VideoQuery | protocol.VideoDone
+        self, message: messages.VideoFrame | messages.AudioChunk | messages.VideoQuery | messages.VideoDone
     ) -> None:
         match message:
-            case protocol.VideoFrame() | protocol.AudioChunk() if message.data is None:
+            case messages.VideoFrame() | messages.AudioChunk() if message.data is None:
                 self._announced = message
-            case protocol.VideoFrame():
+            case messages.VideoFrame():
                 self._take_frame(_decoded(message.data, of="video.frame"), message)
-            case protocol.AudioChunk():
+            case messages.AudioChunk():
                 self._take_audio(_decoded(message.data, of="audio.chunk"), message.time_s)
-            case protocol.VideoQuery():
+            case messages.VideoQuery():
                 if message.audio_data:
                     self._take_audio(_decoded(message.audio_data, of="audio_data"), None)
-                if admitted := self._answerer.admit(message, arrived_s=self._heard_s):
-                    self._arrivals.put(admitted)
-            case protocol.VideoDone():
+                if admitted := self._queries.admit(message, arrived_s=self._heard_s):
+                    self._inbox.put(admitted)
+            case messages.VideoDone():
                 self._is_done = True
-                self._arrivals.put(message)
+                self._inbox.put(message)
 
     def _take_audio(self, data: bytes, time_s: float | None) -> None:
-        samples = self._hearing.check(data)
+        samples = read_samples(data, self._setup.info)
         self._bytes += len(data)
-        self._check_bytes()
-        if self._takes_audio:
-            self._arrivals.put(Audio(samples=samples, time_s=time_s, arrived_s=self._heard_s))
+        self._samples += len(samples)
+        if self._config.use_audio_in_video:
+            self._inbox.put(Audio(samples=samples, time_s=time_s, arrived_s=self._heard_s))
 
-    def _check_bytes(self) -> None:
-        if self._bytes > (most := self._setup.limits.max_bytes):
-            raise limit_reached(f"{most:,} bytes")
-
-    def _take_frame(self, data: bytes, announced: protocol.VideoFrame) -> None:
-        limits = self._setup.limits
+    def _take_frame(self, data: bytes, announced: messages.VideoFrame) -> None:
         frame = Frame(
             number=self._frames,
             data=data,
@@ -286,178 +277,287 @@ class Session:
         )
         self._frames += 1
         self._bytes += len(data)
-        if len(data) > limits.max_frame_bytes:
-            text = f"The frame has {len(data):,} bytes; {limits.max_frame_bytes:,} are allowed."
-            self._intake.refuse(frame, MessageRefusedError(text, code="frame_too_large"))
-            return
-        if self._frames > limits.max_frames:
-            raise limit_reached(f"{limits.max_frames:,} frames")
-        self._check_bytes()
-        self._arrivals.put(frame)
+        if len(data) > MAX_FRAME_BYTES:
+            text = f"The frame has {len(data):,} bytes; {MAX_FRAME_BYTES:,} are allowed."
+            self._refuse_frame(frame, ProtocolError(text, code="frame_too_large"))
+        else:
+            self._inbox.put(frame)
 
-    # The connection, and the end
+    # The connection
 
-    def connect(self) -> int:
-        """Note a new connection, which replaces the one before; return its number."""
-        with self._lock:
-            self._connection += 1
-            self._lost_s, self._heard_s = None, time.monotonic()
-            self._announced = None
-            self._alone.clear()
-            return self._connection
+    def connect(self) -> asyncio.Event:
+        """Note a new connection; return what is set once another one replaces it."""
+        if self._replaced:
+            self._replaced.set()
+        self._replaced = replaced = asyncio.Event()
+        self._lost_s, self._heard_s, self._announced = None, time.monotonic(), None
+        self._is_alone.clear()
+        return replaced
 
-    @property
-    def ending(self) -> EndReason | None:
-        """Why it ends, or has ended; None before."""
-        return self._ending
+    def disconnect(self, replaced: asyncio.Event) -> None:
+        """Note that a connection is lost, by what `connect` returned; the session waits for its client to come back."""
+        if self._replaced is replaced:
+            self._replaced = self._announced = None
+            self._lost_s = time.monotonic()
+            self._is_alone.set()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether so much waits to be taken that the connection should not be read for now."""
-        return self._arrivals.is_full
-
-    def on_room(self, call: Callable[[], None]) -> None:
-        """Have `call` called, from any thread, when it is full no more."""
-        self._arrivals.on_room(call)
-
-    def is_current(self, connection: int) -> bool:
-        """Return whether no later connection has replaced one."""
-        return connection == self._connection
-
-    def disconnect(self, connection: int) -> None:
-        """Note that a connection is lost; the session waits for its client to come back."""
-        with self._lock:
-            if self.is_current(connection):
-                self._lost_s = time.monotonic()
-                self._announced = None
-                self.outbox.watch(None)
-                self._alone.set()
+    async def wait_alone(self) -> None:
+        """Wait until nobody is connected."""
+        await self._is_alone.wait()
 
     def note_lost(self, events: int) -> None:
         """Tell the client that it cannot have some of the events that it missed."""
         text = f"{pluralize(events, 'event')} before these are no longer kept."
-        self.outbox.put(protocol.Notice(code="events_lost", message=text))
+        self.events.send(messages.Notice(code="events_lost", message=text))
 
-    def check_time(self) -> None:
-        """End it if its time is over."""
-        now_s, limits, answerer, lost_s = time.monotonic(), self._setup.limits, self._answerer, self._lost_s
-        if self._ending:
-            return
-        answerer.check_deadlines(now_s)
-        if lost_s is not None and now_s - lost_s > limits.resume_s:
-            self.end("client_lost")
-        elif now_s - self._began_s > limits.total_s:
-            self._tell("limit_reached", f"The session has lasted {limits.total_s:g} seconds, which is the limit.")
-            self.end("total_time")
-        elif self.is_full:
-            self._heard_s = now_s  # its client may be sending what is not received yet
-        elif lost_s is None and not answerer.waiting and now_s - max(self._heard_s, answerer.ended_s) > limits.idle_s:
-            self._tell("idle_timeout", f"Nothing was received for {limits.idle_s:g} seconds.")
-            self.end("idle")
+    # The tasks
+
+    async def run(self, on_end: Callable[[], None] = lambda: None) -> None:
+        """Do the work of the session until it has ended; call `on_end` before its client learns of it."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for work in (self._ingest, self._prefill, self._answer, self._watch_deadlines):
+                    tasks.create_task(work())
+        except* _SessionEnded:
+            pass
+        except* Exception:  # noqa: BLE001 - one session must not end the server
+            _LOG.exception("The live session %s failed", self.session_id)
+            self._send_error("internal", "The session failed; the server's log says why.")
+            self.end("error")
+        await in_thread(self._setup.model.forget, self.session_id)
+        await self._record_end()
+        metrics.session_ends()
+        on_end()
+        self.events.send(messages.SessionClosed(reason=self.ending or "error"))
+        self.events.close()
 
     def end(self, reason: EndReason) -> None:
         """Begin to end; queries that have not been answered are given up."""
-        with self._lock:
-            self._ending = self._ending or reason
-        self._arrivals.close()
-        self._answerer.give_up()
+        self.ending = self.ending or reason
+        self._is_ending.set()
 
-    def wait_ended(self, timeout_s: float) -> None:
-        """Wait until it has ended, and its client, if it is connected, has been told."""
-        deadline_s = time.monotonic() + timeout_s
-        self._thread.join(timeout_s)
-        self._alone.wait(max(0.0, deadline_s - time.monotonic()))
-
-    def _tell(self, code: protocol.ErrorCode, message: str) -> None:
-        self.outbox.put(protocol.ErrorEvent(code=code, message=message))
-
-    # The thread that takes what has arrived
-
-    def _take_all(self) -> None:
+    async def _record_end(self) -> None:
+        assert self.ending
+        if self._record is None:
+            return
+        stats = self.stats()
         try:
-            while (arrived := self._arrivals.next()) is not None:
-                match arrived:
-                    case Frame() | Audio() | Asked():
-                        self._take_alone(arrived)
-                        self._ask_due()
-                    case Standing():
-                        self._ask_due()
-                    case ReadAgain():
-                        self._arrivals.pause(_PAUSE_S)
-                        self._warming.warm_again()
-                    case protocol.VideoDone():
-                        self._answerer.finish()
-        except Exception:  # noqa: BLE001 - one session must not end the server
-            _LOG.exception("The live session %s failed", self.session_id)
-            self._tell("internal", "The session failed; the server's log says why.")
-            self.end("error")
-        self._finish()
+            await in_thread(
+                self._record.close,
+                reason=self.ending,
+                frames_received=stats.frames,
+                frames_similar=stats.similar,
+                frames_evicted=stats.evicted,
+                audio_s=stats.audio_s,
+            )
+        except ReelabelError as error:
+            _LOG.warning("The end of the live session %s will be recorded later: %s", self.session_id, error.message)
+        except Exception:  # noqa: BLE001 - its client is told of its end all the same
+            _LOG.exception("The end of the live session %s cannot be recorded", self.session_id)
 
-    def _take_alone(self, arrived: Frame | Audio | Asked) -> None:
+    async def _watch_deadlines(self) -> None:
+        while not self.ending:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CHECK_S):
+                    await self._is_ending.wait()
+            self.check_time()
+        raise _SessionEnded
+
+    def check_time(self) -> None:
+        """End the session, or queries of it, if their time is over."""
+        now_s, settings, queries, lost_s = time.monotonic(), self._setup.settings, self._queries, self._lost_s
+        if self.ending:
+            return
+        queries.check_deadlines(now_s)
+        if lost_s is not None and now_s - lost_s > settings.resume_s:
+            self.end("client_lost")
+        elif now_s - self._began_s > settings.total_s:
+            self._send_error(
+                "limit_reached", f"The session has lasted {settings.total_s:g} seconds, which is the limit."
+            )
+            self.end("total_time")
+        elif self._inbox.is_full:
+            self._heard_s = now_s  # its client may be sending what is not received yet
+        elif self._is_idle(now_s):
+            self._send_error("idle_timeout", f"Nothing was received for {settings.idle_timeout_s:g} seconds.")
+            self.end("idle")
+
+    def _is_idle(self, now_s: float) -> bool:
+        since_s = max(self._heard_s, self._queries.ended_s)
+        is_waiting = self._lost_s is None and not self._queries.waiting
+        return is_waiting and now_s - since_s > self._setup.settings.idle_timeout_s
+
+    def _send_error(self, code: messages.ErrorCode, message: str) -> None:
+        self.events.send(messages.ErrorEvent(code=code, message=message))
+
+    async def _answer(self) -> None:
+        await self._queries.answer_all()
+        self.events.send(messages.SessionDone())
+        self.end("done")
+
+    async def _ingest(self) -> None:
+        """Take what has arrived, strictly in order; this never waits for the model."""
+        while not isinstance(arrival := await self._inbox.get(), messages.VideoDone):
+            if isinstance(arrival, Frame | Audio | PendingQuery):
+                await self._take_alone(arrival)
+            self._ask_due()
+        self._queries.finish()
+
+    async def _take_alone(self, arrived: Frame | Audio | PendingQuery) -> None:
         """Take what has arrived; tell the client if that fails, and go on."""
-        has_more = False
         try:
             match arrived:
                 case Frame():
-                    has_more = self._intake.take(arrived)
+                    await self._add_frame(arrived)
                 case Audio():
-                    has_more = self._hearing.take(arrived)
-                case Asked():
-                    self._answerer.put(arrived, self._kept.see(arrived))
+                    self._add_audio(arrived)
+                case PendingQuery():
+                    self._queries.put(arrived, self._window.visible(arrived))
         except Exception:  # noqa: BLE001 - one message must not end the session
             match arrived:
                 case Frame():
-                    self._intake.refuse(arrived, self._failed("frame"))
+                    self._refuse_frame(arrived, self._failed("frame"))
                 case Audio():
                     self.refuse(self._failed("audio"))
-                case Asked():
-                    self._answerer.fail(arrived, self._failed("query"))
-        if has_more:
-            self._warming.warm()
+                case PendingQuery():
+                    self._queries.fail(arrived, self._failed("query"))
 
     def _ask_due(self) -> None:
         """Have the standing questions asked whose time has come."""
-        if self._kept.clock is None:
+        if self._window.clock is None:
             return
-        time_s, arrived_s = self._kept.clock
-        for standing in self._answerer.standing:
+        time_s, arrived_s = self._window.clock
+        for standing in self._queries.standing:
             asked = None
             try:
                 if standing.is_due(time_s):
-                    asked = self._answerer.ask_again(standing, time_s=time_s, arrived_s=arrived_s)
-                    self._answerer.put(asked, self._kept.see(asked))
+                    asked = self._queries.ask_again(standing, time_s=time_s, arrived_s=arrived_s)
+                    self._queries.put(asked, self._window.visible(asked))
             except Exception:  # noqa: BLE001 - one question must not end the session
                 failed = self._failed("query")
                 if asked:
-                    self._answerer.fail(asked, failed)
+                    self._queries.fail(asked, failed)
                 else:
                     self.refuse(failed)
 
-    def _failed(self, what: str) -> MessageRefusedError:
+    def _failed(self, what: str) -> ProtocolError:
         """Log the error that is being handled; return what the client is told."""
         _LOG.exception("The %s of the live session %s failed", what, self.session_id)
-        return MessageRefusedError(f"The {what} failed; the server's log says why.", code="internal")
+        return ProtocolError(f"The {what} failed; the server's log says why.", code="internal")
 
-    def _answered_all(self) -> None:
-        self.outbox.put(protocol.SessionDone())
-        self.end("done")
+    # Frames and audio
 
-    def _finish(self) -> None:
-        self._setup.model.forget(self.session_id)  # an answer in progress is given up
-        self._answerer.join(_END_S)
-        assert self._ending
+    async def _add_frame(self, frame: Frame) -> None:
+        """Decode a frame, keep or drop it, and acknowledge it."""
+        time_s = self._window.time_of(frame)
+        if time_s < (self._window.last_s or 0.0):
+            self._acknowledge(frame, "evicted", time_s=time_s)
+            return
+        self._window.clock = time_s, frame.arrived_s
+        try:
+            picture, cells = await in_thread(self._decode, frame)
+        except ProtocolError as refused:
+            self._refuse_frame(frame, refused)
+            return
+        except TransientError as error:
+            self._refuse_frame(frame, ProtocolError(error.message, code="unavailable"))
+            return
+        self._pixels += picture.decoded_px
+        alike = None if self._cells is None else similarity(cells, self._cells)
+        is_similar = alike is not None and self._threshold is not None and alike > self._threshold
+        if is_similar and not self._window.needs_frame:
+            self._acknowledge(frame, "similar", time_s=time_s, alike=alike)
+            return
+        self._cells = cells
+        number = self._window.count
+        has_more, evicted = self._window.add(frame, picture.image, time_s=time_s)
         if self._record:
+            self._record.keep(number=number, time_s=time_s, image=picture.image)
+        self._acknowledge(frame, "kept", time_s=time_s, alike=alike, evicted=evicted)
+        self._note_more(has_more=has_more)
+
+    def _decode(self, frame: Frame) -> tuple[Picture, npt.NDArray[np.float64]]:
+        picture = self._setup.reader.read(frame.data)
+        return picture, mean_colours(picture.image)
+
+    def _add_audio(self, audio: Audio) -> None:
+        try:
+            has_more = self._audio.add(audio)
+        except ProtocolError as refused:
+            self.refuse(refused)
+        else:
+            self._note_more(has_more=has_more)
+
+    def _note_more(self, *, has_more: bool) -> None:
+        """Have the model read what was added, unless the window holds more than it may."""
+        if self._window.held > self._setup.settings.max_window_frames:
+            self.refuse(window_full(self._setup.settings))
+        elif has_more:
+            self._has_more.set()
+
+    def _refuse_frame(self, frame: Frame, refused: ProtocolError) -> None:
+        self._count("refused")
+        self.events.send(messages.ErrorEvent.of(refused, frame=frame.number, frame_id=frame.announced.frame_id))
+
+    def _acknowledge(
+        self,
+        frame: Frame,
+        status: FrameStatus,
+        *,
+        time_s: float | None = None,
+        alike: float | None = None,
+        evicted: int = 0,
+    ) -> None:
+        announced = frame.announced
+        self._count(status)
+        self.events.send(
+            messages.FrameAck(
+                type="frame.ack" if announced.frame_id is None else "video.frame.ack",
+                frame=frame.number,
+                status=status,
+                time_s=time_s,
+                similarity=alike,
+                evicted=evicted,
+                frame_id=announced.frame_id,
+                pts_ms=announced.pts_ms,
+                capture_ts_ms=announced.capture_ts_ms,
+                accepted=status == "kept",
+                buffered_frames=self._window.in_window,
+                reason=_REASONS.get(status),
+                server_receive_ts_ms=frame.received_ms,
+            )
+        )
+
+    def _count(self, status: FrameStatus | str) -> None:
+        self._counts[status] += 1
+        metrics.frame_taken(status)
+
+    # What the model reads before it is asked
+
+    async def _prefill(self) -> None:
+        """Have the model read what is in the window, and last what a later window begins with."""
+        while True:
+            await self._has_more.wait()
+            self._has_more.clear()
+            began_s = time.monotonic()
             try:
-                self._record.close(self._ending, self.stats())
-            except ReelabelError as error:
-                _LOG.warning(
-                    "The end of the live session %s will be recorded later: %s", self.session_id, error.message
-                )
-        metrics.session_ends()
-        self._on_end(self)
-        self.outbox.put(protocol.SessionClosed(reason=self._ending))
-        self.outbox.close()
+                while await in_thread(self._read_on, self._window.goal):
+                    self._engine.back()
+                    metrics.frames_prefilled((time.monotonic() - began_s) * 1e3)
+            except EngineLostError:
+                self._engine.lost()
+                await asyncio.sleep(_PAUSE_S)
+                self._has_more.set()
+            except PromptTooLongError as error:
+                if not self._is_too_long:  # the next frames will not fit, either
+                    self._is_too_long = True
+                    self._send_error("prompt_too_long", f"{error.message} Configure a smaller window.")
+            except Exception:  # noqa: BLE001 - the frames are kept all the same
+                _LOG.exception("The frames of the live session %s could not be prefilled", self.session_id)
+
+    def _read_on(self, goal: list[Prefix]) -> bool:
+        return bool(goal) and self._setup.model.prefill(goal) is not None
 
 
 def _decoded(data: str | None, *, of: str) -> bytes:
-    return protocol.decode_base64(data or "", what=f"The data of {of}")
+    return messages.decode_base64(data or "", what=f"The data of {of}")

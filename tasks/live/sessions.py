@@ -1,31 +1,31 @@
-"""The sessions of one service: who they are, how many there may be, and when their time is over."""
+"""The sessions of one service: who they are, and how many there may be."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
-import threading
-import time
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 from uuid import uuid4
 
-from tasks.live.protocol import MessageRefusedError
+from tasks.live.messages import ProtocolError
 from tasks.live.session import Session
 from tasks.live.setup import check_config
+from tasks.live.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.live.protocol import SessionConfig, SessionResume
-    from tasks.live.record.recording import Record
+    from tasks.live.messages import SessionConfig, SessionResume
+    from tasks.live.record.recorder import SessionRecord
     from tasks.live.setup import LiveSetup
 
-_CHECK_S = 0.5
 _END_S = 20.0
 
 
 class Sessions:
-    """The sessions of one service. Thread-safe.
+    """The sessions of one service, on its event loop.
 
     Attributes:
         setup: What they share.
@@ -35,110 +35,89 @@ class Sessions:
         self,
         setup: LiveSetup,
         *,
-        max_sessions: int,
-        open_record: Callable[[str, SessionConfig], Record | None] = lambda _session, _config: None,
+        open_record: Callable[[str, SessionConfig], SessionRecord | None] = lambda _session, _config: None,
     ) -> None:
-        """Start with none.
-
-        Args:
-            setup: What they share.
-            max_sessions: Maximum sessions at once, those included that wait for their clients to come back.
-            open_record: Begins the record of a session, given its id; may block.
-        """
+        """Start with none; `open_record` begins the record of a session, given its id, and may block."""
         self.setup = setup
-        self._max_sessions, self._open_record = max_sessions, open_record
+        self._open_record = open_record
         self._sessions: dict[str, Session] = {}
         self._opening = 0
-        self._lock = threading.Condition()
-        self._is_closed = threading.Event()
-        self._clock = threading.Thread(target=self._check_time, name="live-clock", daemon=True)
-        self._clock.start()
+        self._tasks: set[asyncio.Task[None]] = set()  # of these, and of those that are being opened
+        self._is_closed = False
 
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self._sessions)
 
-    def open(self, config: SessionConfig) -> Session:
-        """Begin a session; may block.
+    async def open(self, config: SessionConfig) -> Session:
+        """Begin a session.
 
         Raises:
-            MessageRefusedError: There are too many, or the model does not do what the client asks for.
+            ProtocolError: There are too many, or the model does not do what the client asks for.
             TransientError: Its record cannot be begun.
         """
         check_config(config, self.setup)
-        with self._lock:
-            if self._is_closed.is_set():
-                raise MessageRefusedError("The service is stopping.", code="unavailable", is_fatal=True)
-            if len(self._sessions) + self._opening >= self._max_sessions:
-                raise MessageRefusedError(
-                    f"There are {self._max_sessions} sessions already, which is the limit; try again later.",
-                    code="too_many_sessions",
-                    is_fatal=True,
-                )
-            self._opening += 1
-        try:
-            session_id = str(uuid4())
-            record = self._open_record(session_id, config)
-            session = Session(
-                config,
-                self.setup,
-                session_id=session_id,
-                token=secrets.token_urlsafe(24),
-                record=record,
-                on_end=self._forget,
+        if self._is_closed:
+            raise ProtocolError("The service is stopping.", code="unavailable", is_fatal=True)
+        most = self.setup.settings.max_sessions
+        if len(self._sessions) + self._opening >= most:
+            raise ProtocolError(
+                f"There are {most} sessions already, which is the limit; try again later.",
+                code="too_many_sessions",
+                is_fatal=True,
             )
-            with self._lock:
-                self._sessions[session_id] = session
+        opened: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._run(config, opened))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(opened)  # what has begun waits for its client
+
+    async def _run(self, config: SessionConfig, opened: asyncio.Future[Session]) -> None:
+        """Run a session from its record's begin to its client's last event."""
+        session_id = str(uuid4())
+        self._opening += 1
+        try:
+            record = await in_thread(self._open_record, session_id, config)
+            token = secrets.token_urlsafe(24)
+            session = Session(config, self.setup, session_id=session_id, token=token, record=record)
+        except Exception as error:  # noqa: BLE001 - for whoever opens it
+            opened.set_exception(error)
+            return
         finally:
-            with self._lock:
-                self._opening -= 1
-                self._lock.notify_all()
-        session.begin()
-        return session
+            self._opening -= 1
+        self._sessions[session_id] = session
+        opened.set_result(session)
+        if self._is_closed:
+            session.end("server_stopping")
+        await session.run(on_end=partial(self._forget, session_id))
+        await session.wait_alone()
+
+    def _forget(self, session_id: str) -> None:
+        del self._sessions[session_id]
 
     def resume(self, message: SessionResume) -> Session:
         """Find the session that a client comes back to.
 
         Raises:
-            MessageRefusedError: There is none, or the token is wrong; which of the two is not told.
+            ProtocolError: There is none, or the token is wrong; the client does not learn which of the two.
         """
         session = self._sessions.get(message.session_id)
         expected = session.token if session else ""
         is_known = hmac.compare_digest(message.resume_token.encode(), expected.encode())
-        if session is None or not is_known or session.outbox.is_closed:
+        if session is None or not is_known or session.events.is_closed:
             _refuse_resumption("There is no session with this id and token, or it has ended; begin another one.")
-        if message.last_seq > session.outbox.last_seq:
-            _refuse_resumption(f"The session has sent {session.outbox.last_seq} events; correct last_seq.")
+        if message.last_seq > (sent := session.events.last_seq):
+            _refuse_resumption(f"last_seq is {message.last_seq}, but this session has sent only {sent} events.")
         return session
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End all sessions, and wait for them, and until their clients have been told."""
-        deadline_s = time.monotonic() + _END_S
-        with self._lock:
-            self._is_closed.set()
-            sessions = dict.fromkeys(self._sessions.values())
-        for session in sessions:
+        self._is_closed = True
+        for session in self._sessions.values():
             session.end("server_stopping")
-        with self._lock:
-            self._lock.wait_for(lambda: not self._opening, _END_S)
-            late = dict.fromkeys(self._sessions.values())  # and what began meanwhile
-        for session in late:
-            session.end("server_stopping")
-        for session in sessions | late:
-            session.wait_ended(max(0.0, deadline_s - time.monotonic()))
-        self._clock.join()
-
-    def _forget(self, session: Session) -> None:
-        with self._lock:
-            self._sessions.pop(session.session_id, None)
-
-    def _check_time(self) -> None:
-        while not self._is_closed.wait(_CHECK_S):
-            with self._lock:
-                sessions = list(self._sessions.values())
-            for session in sessions:
-                session.check_time()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_END_S)
 
 
 def _refuse_resumption(message: str) -> NoReturn:
-    raise MessageRefusedError(message, code="resume_refused", is_fatal=True)
+    raise ProtocolError(message, code="resume_refused", is_fatal=True)

@@ -6,14 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tasks.live.protocol import ErrorCode, ResponseDone, VideoQuery
+    from tasks.live.messages import ErrorCode, ResponseDone, VideoQuery
 
 _EVERY_S = 1.0  # to notice a change
 _CHANGE_MARGIN = 0.2
 
 
 class Standing:
-    """A standing question: when it is asked again, and which of its answers the client is told.
+    """A standing question: when it is asked, and which of its answers are sent.
 
     Attributes:
         query: What is asked.
@@ -25,7 +25,7 @@ class Standing:
         self.query = query
         self.is_open = False
         self._next_s = -math.inf  # on the session's clock
-        self._label: int | None = None  # that the client knows
+        self._label: int | None = None  # that was sent last
         self._fault: ErrorCode | None = None
 
     def is_due(self, time_s: float) -> bool:
@@ -39,8 +39,8 @@ class Standing:
         is_first = math.isinf(self._next_s)
         self._next_s = time_s + every_s if is_first else max(self._next_s + every_s, time_s + every_s / 2)
 
-    def tells(self, done: ResponseDone) -> bool:
-        """Return whether the client is told an answer: each, or one whose label leads the known one clearly enough."""
+    def is_news(self, done: ResponseDone) -> bool:
+        """Return whether an answer is sent: each, or one whose label leads the one sent last clearly enough."""
         self._fault = None
         if not self.query.on_change or self._label is None:
             return True
@@ -50,11 +50,11 @@ class Standing:
         lead = done.probabilities[done.choice] - done.probabilities[self._label]
         return done.choice != self._label and lead >= margin
 
-    def told(self, done: ResponseDone) -> None:
-        """Note what the client knows."""
+    def note_sent(self, done: ResponseDone) -> None:
+        """Note that an answer was sent."""
         self._label = done.choice
 
-    def tells_fault(self, code: ErrorCode) -> bool:
-        """Return whether the client is told why there is no answer: once, until there is one again."""
+    def is_new_fault(self, code: ErrorCode) -> bool:
+        """Return whether it is sent why there is no answer: once, until there is one again."""
         was, self._fault = self._fault, code
         return was != code

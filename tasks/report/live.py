@@ -46,7 +46,7 @@ def load_session(engine: Engine, session: StoredSession, files: SealedFiles) -> 
         TransientError: A service is unavailable.
     """
     frames = SessionFrames(session, files)
-    again, note, room = _asked_again(engine, session), "", _MAX_FRAMES
+    again, note, room = _replays(engine, session), "", _MAX_FRAMES
     queries = []
     for row in session.queries[:MAX_QUERIES]:
         shown: list[tuple[float, str]] = []
@@ -73,7 +73,7 @@ def load_session(engine: Engine, session: StoredSession, files: SealedFiles) -> 
     }
 
 
-def _asked_again(engine: Engine, session: StoredSession) -> dict[str, list[tuple[str, str, float]]]:
+def _replays(engine: Engine, session: StoredSession) -> dict[str, list[tuple[str, str, float]]]:
     """Return the answers of `reelabel classify --session`: model, label and margin, by job id, the latest first."""
     columns = (RESULT.c.job_id, RESULT.c.model, RESULT.c.label, RESULT.c.margin)
     query = select(*columns).where(RESULT.c.dataset == f"live-{session.row['session_id']}")

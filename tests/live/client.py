@@ -8,7 +8,7 @@ import time
 import numpy as np
 from PIL import Image
 
-from tasks.live.protocol import SessionConfig, parse_message
+from tasks.live.messages import SessionConfig, parse_message
 
 _WAIT_S = 60
 
@@ -32,7 +32,7 @@ def config(**fields):
 
 
 class Told:
-    """The events of an outbox, in order."""
+    """The events of a session, in order."""
 
     def __init__(self, session):
         self.session, self.seq, self.events = session, 0, []
@@ -45,7 +45,7 @@ class Told:
         """Return the events up to the count-th of a kind, of those not returned before."""
         got, deadline = [], time.monotonic() + _WAIT_S
         while time.monotonic() < deadline:
-            for seq, text, _ in self.session.outbox.after(self.seq):
+            for seq, text, _ in self.session.events.after(self.seq):
                 self.seq = seq
                 event = json.loads(text)
                 got.append(event)
@@ -57,7 +57,7 @@ class Told:
 
     def everything(self):
         """Return all events that are still kept."""
-        return [json.loads(each.text) for each in self.session.outbox.after(0)]
+        return [json.loads(each.text) for each in self.session.events.after(0)]
 
     def last(self, kind, count=1, **fields):
         """Return the count-th event of a kind."""

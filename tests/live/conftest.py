@@ -3,10 +3,12 @@
 import pytest
 
 from infra.errors import DatabaseUnavailableError
+from infra.settings import LiveSettings
 from reelabel.pool.decode_pool import DecodePool
 from tasks.live.frames import FrameReader
 from tasks.live.sessions import Sessions
-from tasks.live.setup import LiveLimits, LiveSetup
+from tasks.live.setup import LiveSetup
+from tests.live.event_loop import EventLoop
 from tests.live.scripted_model import INFO, ScriptedModel
 
 
@@ -19,10 +21,10 @@ def pool():
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     """Wait as a test does, not as a service does."""
-    monkeypatch.setattr("tasks.live.answering._PAUSE_S", 0.01)
-    monkeypatch.setattr("tasks.live.answering._RECORD_AGAIN_S", (0.01, 0.01))
+    monkeypatch.setattr("tasks.live.queries._PAUSE_S", 0.01)
+    monkeypatch.setattr("tasks.live.queries._RECORD_AGAIN_S", (0.01, 0.01))
     monkeypatch.setattr("tasks.live.session._PAUSE_S", 0.01)
-    monkeypatch.setattr("tasks.live.sessions._CHECK_S", 0.02)
+    monkeypatch.setattr("tasks.live.session._CHECK_S", 0.02)
 
 
 @pytest.fixture
@@ -30,27 +32,28 @@ def begin(pool):
     """Return a function that opens sessions of a model."""
     opened = []
 
-    def begin(model=None, limits=None, max_sessions=4, records=None, info=INFO):
-        reader = FrameReader(pool, info, max_frame_px=200_704, max_native_px=1_000_000)
+    def begin(model=None, settings=None, max_sessions=4, records=None, info=INFO):
         setup = LiveSetup(
             model=model or ScriptedModel(),
             info=info,
-            reader=reader,
-            limits=limits or LiveLimits(),
+            reader=FrameReader(pool, info, max_frame_px=200_704),
+            settings=(settings or LiveSettings()).model_copy(update={"max_sessions": max_sessions}),
             template="{prompt}\n{choices}",
         )
         open_record = (lambda session, _config: records.setdefault(session, Kept())) if records is not None else None
         more = {"open_record": open_record} if open_record else {}
-        sessions = Sessions(setup, max_sessions=max_sessions, **more)
-        opened.append((setup.model, sessions))
+        loop = EventLoop()
+        sessions = loop.of(Sessions(setup, **more))
+        opened.append((setup.model, sessions, loop))
         return sessions
 
     yield begin
-    for model, sessions in opened:
+    for model, sessions, loop in opened:
         model.may_answer.set()
         model.may_go_on.set()
-        model.read_on()
+        model.may_read.set()
         sessions.close()
+        loop.close()
 
 
 class Kept:
@@ -61,18 +64,17 @@ class Kept:
     """
 
     def __init__(self):
-        self.frames, self.answers, self.seen, self.reason, self.failures = [], [], [], None, 0
+        self.frames, self.rows, self.reason, self.failures = [], [], None, 0
 
     def keep(self, *, number, time_s, image):
         assert number == len(self.frames)
         self.frames.append((time_s, image.shape))
 
-    def answer(self, asked, seen, outcome):
+    def answer(self, row):
         if self.failures:
             self.failures -= 1
             raise DatabaseUnavailableError("Postgres is unavailable.")
-        self.seen.append(seen)
-        self.answers.append((asked.query.text, asked.number, outcome, seen.frames))
+        self.rows.append(row)
 
-    def close(self, reason, stats):
-        self.reason, self.stats = reason, stats
+    def close(self, *, reason, **counts):
+        self.reason, self.counts = reason, counts

@@ -1,10 +1,10 @@
 """A model of live sessions that reads nothing: where the session is tested, and not what answers."""
 
 import threading
-from concurrent.futures import Future
 
 from infra.errors import EngineLostError
-from tasks.live.model import Delta, LiveAnswer, LiveInfo, Speech, Warmed
+from reelabel_engine.errors import InferenceError
+from tasks.live.model import Delta, LiveAnswer, LiveInfo, Prefilled, Speech
 
 SPOKEN = bytes(range(256)) * 15  # 80 ms
 INFO = LiveInfo(
@@ -21,7 +21,7 @@ class ScriptedModel:
     """Answers a question with the times of the frames that it sees.
 
     Attributes:
-        warmed: Prefixes that were read, and whether they follow.
+        prefilled: Prefixes that were read before a question, in order.
         asked: Prefixes and questions.
         losses: How often the engine is lost before it answers; what is read then is lost as well.
         fails_with: Raised instead of an answer.
@@ -33,7 +33,7 @@ class ScriptedModel:
     """
 
     def __init__(self):
-        self.warmed, self.asked, self.known = [], [], set()
+        self.prefilled, self.asked, self.known = [], [], set()
         self.losses = 0
         self.fails_with = self.too_long = None
         self.may_read, self.may_answer = threading.Event(), threading.Event()
@@ -42,8 +42,7 @@ class ScriptedModel:
         self.may_go_on, self.cancelled = threading.Event(), set()
         self.may_go_on.set()
         self.probabilities = []
-        self._waiting = []
-        self._lock = threading.Lock()
+        self._read, self._is_lost = set(), False
 
     def start(self):
         """Start nothing."""
@@ -55,34 +54,29 @@ class ScriptedModel:
         assert session not in self.known
         self.known.add(session)
 
-    def warm(self, prefix, *, following=False):
-        future = Future()
-        if self.too_long and prefix.frames > 4:
-            future.set_exception(self.too_long)
-            return future
-        with self._lock:
-            self.warmed.append((prefix, following))
-            if not self.may_read.is_set():
-                self._waiting.append(future)
-                return future
-        future.set_result(Warmed(prompt_tokens=prefix.frames, total_ms=1.0))
-        return future
-
-    def read_on(self):
-        """Read what waits."""
-        self.may_read.set()
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            future.set_result(Warmed(total_ms=1.0))
+    def prefill(self, goal):
+        for prefix in goal:
+            if self.too_long and prefix.frames > 4:
+                raise self.too_long
+            key = prefix.session, tuple(item.times_s for item in prefix.items)
+            if key not in self._read:
+                break
+        else:
+            return None
+        self.prefilled.append(prefix)
+        while not self.may_read.wait(0.01):
+            if prefix.session not in self.known:
+                raise InferenceError("The session has ended.")
+        if self._is_lost:
+            self._is_lost = False
+            raise EngineLostError("The engine was lost.")
+        self._read.add(key)
+        return Prefilled(prompt_tokens=prefix.frames, cached_tokens=0)
 
     def lose(self):
         """Lose what is being read."""
+        self._is_lost = True
         self.may_read.set()
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            future.set_exception(EngineLostError("The engine was lost."))
 
     def ask(self, prefix, query):
         assert prefix.session in self.known

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tasks.live.protocol import EVENTS, MessageRefusedError, SessionClosed, parse_message, unknown_fields
+from tasks.live.messages import EVENTS, ProtocolError, SessionClosed, parse_message, unknown_fields
 from tools.live_protocol import SCHEMA, schema
 
 
@@ -95,14 +95,14 @@ def test_unknown_fields_are_named():
     ],
 )
 def test_what_is_wrong_with_a_message_is_named(message, says):
-    with pytest.raises(MessageRefusedError) as refused:
+    with pytest.raises(ProtocolError) as refused:
         parse_message(message)
     assert refused.value.code == "invalid_message"
     assert says in refused.value.message
 
 
 def test_long_words_of_a_client_are_not_repeated_in_full():
-    with pytest.raises(MessageRefusedError) as refused:
+    with pytest.raises(ProtocolError) as refused:
         parse_message(json.dumps({"type": "x" * 100_000}))
     assert len(refused.value.message) < 300
 

@@ -1,11 +1,12 @@
 """Conversation, cancelled questions, deadlines and standing questions, with a scripted model."""
 
 import json
+import threading
 
 import pytest
 
 from reelabel_engine.errors import InferenceError, PromptTooLongError
-from tasks.live.protocol import MessageRefusedError, parse_message
+from tasks.live.messages import ProtocolError, parse_message
 from tests.live.client import Told, ask, config, frame, send_frames, start
 from tests.live.scripted_model import ScriptedModel
 from tests.wait import until
@@ -76,8 +77,8 @@ def test_an_answer_that_is_being_written_is_cancelled_with_the_text_so_far(begin
     done = told.exchange({"type": "response.cancel"}, "response.done")
     assert (done["finish_reason"], done["text"], done["query_id"], done["frames_used"]) == ("cancelled", "0 ", "q", 2)
     assert told.last("response.text.done")["text"] == "0 "
-    [(text, number, outcome, frames)] = records[told.session.session_id].answers
-    assert (text, number, outcome.code, frames) == ("a", 0, "cancelled", (0, 1))
+    [row] = records[told.session.session_id].rows
+    assert (row["question"], row["query"], row["code"], row["frames"]) == ("a", 0, "cancelled", (0, 1))
     model.may_go_on.set()
     assert ask(told, "b")["turns"] == 0
 
@@ -131,7 +132,7 @@ def test_a_client_that_leaves_ends_its_answer(begin):
     told.exchange(query(), "response.text.delta")
     told.session.end("client_left")
     assert told.last("session.closed")["reason"] == "client_left"
-    assert not told.session._answerer._thread.is_alive()
+    until(lambda: not [each for each in threading.enumerate() if each.name == "live-answer"])
 
 
 @pytest.mark.parametrize("of", ["query", "session"])
@@ -143,7 +144,7 @@ def test_a_question_that_takes_too_long_ends(begin, of):
     send_frames(told, [0])
     error = told.exchange(query(query_id="q", **limit if of == "query" else {}), "error")
     assert (error["code"], error["query_id"], error["is_fatal"]) == ("deadline_exceeded", "q", False)
-    assert records[told.session.session_id].answers[0][2].code == "deadline_exceeded"
+    assert records[told.session.session_id].rows[0]["code"] == "deadline_exceeded"
     model.may_answer.set()
     assert ask(told, "b", deadline_s=60)["query"] == 1
 
@@ -174,7 +175,7 @@ def test_a_standing_question_is_asked_as_the_frames_time_goes_on(begin):
     assert [(each["query_id"], each["query"], each["last_frame_s"]) for each in done] == [
         ("s", number, 2 * number) for number in range(4)
     ]
-    assert [number for _, number, _, _ in records[told.session.session_id].answers] == [0, 1, 2, 3]
+    assert [row["query"] for row in records[told.session.session_id].rows] == [0, 1, 2, 3]
     notice = told.exchange({"type": "response.cancel", "query_id": "s"}, "session.notice")
     assert (notice["code"], notice["query_id"]) == ("standing_ended", "s")
     send_frames(told, [0] * 3, first_s=7)
@@ -198,7 +199,7 @@ def test_a_standing_question_is_answered_only_when_its_label_changes_clearly(beg
     for at in range(8):
         told.send(frame(0, time_s=at))
         events += told.until("frame.ack")
-        until(lambda seen=at: len(model.asked) == seen + 1 and not told.session._answerer.waiting)
+        until(lambda seen=at: len(model.asked) == seen + 1 and not told.session.stats().waiting)
     assert model.probabilities == []
     told.send({"type": "video.done"})
     events += told.until("session.closed")
@@ -209,7 +210,7 @@ def test_a_standing_question_is_answered_only_when_its_label_changes_clearly(beg
         ("yes", 2, 0),
     ]
     assert [event["type"] for event in events].count("response.start") == 3
-    assert [number for _, number, _, _ in records[told.session.session_id].answers] == [0, 1, 2]
+    assert [row["query"] for row in records[told.session.session_id].rows] == [0, 1, 2]
     assert told.session.stats().queries == 3
 
 
@@ -223,7 +224,7 @@ def test_a_standing_question_that_fails_says_so_once_and_goes_on(begin):
         model.fails_with = InferenceError("No.") if at != 3 else None
         told.send(frame(0, time_s=at))
         events += told.until("frame.ack")
-        until(lambda seen=at: len(model.asked) == seen + 1 and not told.session._answerer.waiting)
+        until(lambda seen=at: len(model.asked) == seen + 1 and not told.session.stats().waiting)
     told.send({"type": "video.done"})
     events += told.until("session.closed")
     ends = [event.get("code", "done") for event in events if event["type"] in {"error", "response.done"}]
@@ -236,7 +237,7 @@ def test_a_slow_model_is_not_asked_a_standing_question_twice_at_once(begin):
     told = start(begin, model)
     told.send(query("a", query_id="s", every_s=1, choices=CHOICES))
     send_frames(told, [0] * 20)
-    assert told.session._answerer.waiting == 1
+    assert told.session.stats().waiting == 1
     model.may_answer.set()
 
 
@@ -245,7 +246,7 @@ def test_standing_questions_have_a_limit(begin):
     for number in range(16):
         told.send(query(query_id=str(number), every_s=1))
     told.send(query("another text", query_id="3", every_s=1))  # replaces
-    with pytest.raises(MessageRefusedError, match="16 standing questions already; cancel one first"):
+    with pytest.raises(ProtocolError, match="16 standing questions already; cancel one first"):
         told.send(query(query_id="16", every_s=1))
 
 
@@ -259,5 +260,5 @@ def test_standing_questions_have_a_limit(begin):
     ],
 )
 def test_what_is_no_standing_question_is_named(fields, says):
-    with pytest.raises(MessageRefusedError, match=says):
+    with pytest.raises(ProtocolError, match=says):
         parse_message(json.dumps(query(**fields)))

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from reelabel.errors import ConfigurationError
 from reelabel_engine.live.items import LiveItem
-from tasks.live.items import Pairs
-from tasks.live.window import Window, WindowRule, spread
+from tasks.live.window import Pairs, Window, WindowRule, spread
 
 PIXELS = np.zeros((2, 2, 2, 3), np.uint8)
 STREAMS = st.lists(

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reelabel import live
-from tasks.live.protocol import EVENTS, SessionCreated
+from tasks.live.messages import EVENTS, SessionCreated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tasks.live.protocol import Event
+    from tasks.live.messages import Event
 
 _CLOSE_S = 10.0
 T = TypeVar("T")

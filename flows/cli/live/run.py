@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING
 
 from flows.cli.console import print_line, print_notice
 from flows.cli.live.client import LiveClient
-from flows.cli.live.ears import SourceAudio
-from flows.cli.live.source import Source
+from flows.cli.live.source import Source, SourceAudio
 from infra.settings import load_settings
 from infra.signals import EXIT_CODE
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize, printable
-from tasks.live.protocol import (
+from tasks.live.messages import (
     ErrorEvent,
     FrameAck,
-    MessageRefusedError,
     Notice,
+    ProtocolError,
     ResponseDone,
     SessionCreated,
     parse_message,
@@ -30,7 +29,7 @@ from tasks.live.protocol import (
 
 if TYPE_CHECKING:
     from infra.settings import Settings
-    from tasks.live.protocol import Event
+    from tasks.live.messages import Event
 
 _EVERY_S = 5.0
 # How long answers are waited for when the source has ended.
@@ -109,7 +108,7 @@ def _check(options: LiveOptions) -> None:
         query = {"type": "video.query", "text": question, "choices": options.choices}
         try:
             parse_message(json.dumps(query))
-        except MessageRefusedError as error:
+        except ProtocolError as error:
             fault = error.message.removeprefix("video.query: ")
             raise ConfigurationError(f"The question or its choices cannot be asked: {fault}") from None
 

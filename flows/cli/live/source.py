@@ -1,4 +1,4 @@
-"""Where frames and audio come from: a file paced as a camera, a stream, or a webcam.
+"""Video sources of `reelabel live`: a file at its own speed, a network stream, or a webcam.
 
 They are decoded in this process, outside of the sandbox: a client shows its own cameras and files.
 """
@@ -22,20 +22,20 @@ import numpy as np
 from av.audio.frame import AudioFrame
 from PIL import Image
 
-from flows.cli.live.ears import Ears
 from reelabel.containers.stream_properties import hdr_transfer, read_crop
 from reelabel.decode.render import Renderer, cut_margins, orientation_of
 from reelabel.errors import ConfigurationError
 from reelabel.limits import Limits
 from reelabel.sources.object_info import redact_uri, scheme_of
+from reelabel_engine.live.items import AUDIO_HZ
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy.typing as npt
     from av.container import InputContainer
     from av.video.frame import VideoFrame
 
-    from flows.cli.live.ears import SourceAudio
 
 # Models see less.
 _LONG_SIDE_PX = 640
@@ -55,6 +55,10 @@ _DEVICES = "/dev/video"
 _CHECK = "check the source"
 _CHECK_DEVICE = "check that it is a webcam, that you may read it, and that no other program uses it"
 
+_PIECE_S = 0.25
+# Times that differ by less are those of one sound.
+_GAP_S = 0.05
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFrame:
@@ -67,6 +71,24 @@ class SourceFrame:
 
     time_s: float
     jpeg: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceAudio:
+    """Audio to be sent.
+
+    Attributes:
+        time_s: When it begins, in seconds since the source's first frame.
+        samples: At `AUDIO_HZ`; shape (N,), int16.
+    """
+
+    time_s: float
+    samples: npt.NDArray[np.int16]
+
+    @property
+    def end_s(self) -> float:
+        """When it ends."""
+        return self.time_s + len(self.samples) / AUDIO_HZ
 
 
 class Source:
@@ -113,10 +135,10 @@ class Source:
             ConfigurationError: The source fails.
         """
         due_s, has_frame = 0.0, False
-        ears = Ears() if hears and self.has_audio else None
-        for time_s, frame in self._paced(ears) if self.is_file else self._newest(ears):
-            if ears and has_frame:  # a frame comes first, as the clock of a session begins with what it is sent first
-                yield from ears.until(time_s if self.is_file else math.inf)
+        audio = AudioInput() if hears and self.has_audio else None
+        for time_s, frame in self._paced(audio) if self.is_file else self._newest(audio):
+            if audio and has_frame:  # a frame comes first, as the clock of a session begins with what it is sent first
+                yield from audio.until(time_s if self.is_file else math.inf)
             if frame is not None and time_s >= due_s:
                 due_s = max(due_s + self._step_s, time_s + self._step_s / 2)
                 has_frame = True
@@ -172,11 +194,11 @@ class Source:
         except (av.error.FFmpegError, OSError) as error:
             raise self._failed("ended with an error", error) from None
 
-    def _paced(self, ears: Ears | None) -> Iterator[tuple[float, VideoFrame | None]]:
+    def _paced(self, audio: AudioInput | None) -> Iterator[tuple[float, VideoFrame | None]]:
         """Yield frames at their own times; None at the end, when all audio is due."""
         started_s, first_s, last_s = time.monotonic(), None, -1.0
         early: list[AudioFrame] = []  # before the first frame, whose time is the origin
-        for frame in self._decoded(hears=ears is not None):
+        for frame in self._decoded(hears=audio is not None):
             if isinstance(frame, AudioFrame):
                 early.append(frame)
             else:
@@ -185,9 +207,9 @@ class Source:
                     first_s = own_s
                 elif own_s - first_s < last_s - _BACK_S:  # the clock begins anew, as where recordings were joined
                     first_s = own_s - last_s - self._step_s
-            if ears and first_s is not None:
+            if audio and first_s is not None:
                 for heard in early:
-                    ears.hear(heard, None if heard.time is None else heard.time - first_s)
+                    audio.add(heard, None if heard.time is None else heard.time - first_s)
                 early.clear()
             if isinstance(frame, AudioFrame) or own_s - (first_s or 0.0) <= last_s:
                 continue
@@ -195,11 +217,11 @@ class Source:
             if self._stopped.wait(max(0.0, started_s + last_s - time.monotonic())):
                 return
             yield last_s, frame
-        if ears:
-            ears.end()
+        if audio:
+            audio.end()
             yield math.inf, None
 
-    def _newest(self, ears: Ears | None) -> Iterator[tuple[float, VideoFrame | None]]:
+    def _newest(self, audio: AudioInput | None) -> Iterator[tuple[float, VideoFrame | None]]:
         """Yield what a thread has decoded last, with its time of arrival; None if only audio may have come."""
         newest: list[tuple[float, VideoFrame]] = []
         arrived, ended, faults = threading.Event(), threading.Event(), []
@@ -207,10 +229,10 @@ class Source:
 
         def decode() -> None:
             try:
-                for frame in self._decoded(hears=ears is not None):
+                for frame in self._decoded(hears=audio is not None):
                     if self._stopped.is_set():
                         break
-                    _note(frame, time.monotonic() - started_s, newest, ears)
+                    _note(frame, time.monotonic() - started_s, newest, audio)
                     arrived.set()
             except ConfigurationError as error:
                 faults.append(error)
@@ -230,8 +252,8 @@ class Source:
                 if ended.is_set() and not newest:
                     break
                 self._stopped.wait(self._step_s / 4)
-            if ears:
-                ears.end()
+            if audio:
+                audio.end()
                 yield math.inf, None
         finally:
             self._stopped.set()
@@ -282,13 +304,13 @@ def _is_device(path: str) -> bool:
 
 
 def _note(
-    frame: VideoFrame | AudioFrame, now_s: float, newest: list[tuple[float, VideoFrame]], ears: Ears | None
+    frame: VideoFrame | AudioFrame, now_s: float, newest: list[tuple[float, VideoFrame]], audio: AudioInput | None
 ) -> None:
     """Note what a stream has brought: the newest frame, and all audio."""
     if not isinstance(frame, AudioFrame):
         newest[:] = [(now_s, frame)]
-    elif ears:
-        ears.hear(frame, now_s - frame.samples / frame.sample_rate)
+    elif audio:
+        audio.add(frame, now_s - frame.samples / frame.sample_rate)
 
 
 def _jpeg(frame: VideoFrame) -> bytes:
@@ -308,3 +330,62 @@ def _jpeg(frame: VideoFrame) -> bytes:
     written = io.BytesIO()
     Image.fromarray(pixels).save(written, "JPEG", quality=_QUALITY)
     return written.getvalue()
+
+
+class AudioInput:
+    """Takes audio as it is decoded, and gives it in pieces. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._resampler: av.AudioResampler | None = None
+        self._format: tuple[str, str, int] | None = None
+        self._piece: list[npt.NDArray[np.int16]] = []
+        self._start_s = self._end_s = 0.0
+        self._whole: list[SourceAudio] = []
+        self._lock = threading.Lock()
+
+    def add(self, frame: AudioFrame, time_s: float | None) -> None:
+        """Take audio.
+
+        Args:
+            frame: As decoded.
+            time_s: When it begins, in seconds since the source's first frame; None goes on where the last one ended.
+        """
+        with self._lock:
+            form = (frame.format.name, frame.layout.name, frame.sample_rate)
+            if form != self._format:
+                self._format = form
+                self._resampler = av.AudioResampler(format="s16", layout="mono", rate=AUDIO_HZ)
+            assert self._resampler
+            # A sound is never before the end of the last one, so that none is refused.
+            if time_s is not None and time_s > self._end_s + _GAP_S:
+                self._cut()
+                self._start_s = self._end_s = time_s
+            self._collect(self._resampler.resample(frame))
+
+    def end(self) -> None:
+        """Take what the resampler still holds: there is no more."""
+        with self._lock:
+            if self._resampler:
+                self._collect(self._resampler.resample(None))
+            self._cut()
+
+    def until(self, time_s: float) -> Iterator[SourceAudio]:
+        """Yield the pieces that have ended by a time, and forget them."""
+        with self._lock:
+            ended = [piece for piece in self._whole if piece.end_s <= time_s]
+            del self._whole[: len(ended)]
+        yield from ended
+
+    def _collect(self, frames: list[AudioFrame]) -> None:
+        for frame in frames:
+            samples = frame.to_ndarray()[0].astype("<i2")
+            self._piece.append(samples)
+            self._end_s += len(samples) / AUDIO_HZ
+            if self._end_s - self._start_s >= _PIECE_S:
+                self._cut()
+
+    def _cut(self) -> None:
+        if self._piece:
+            self._whole.append(SourceAudio(time_s=self._start_s, samples=np.concatenate(self._piece)))
+        self._piece, self._start_s = [], self._end_s

@@ -15,7 +15,7 @@ from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.spec import EVERY
 from tasks.frame_cache.sealed_files import SealedFiles
-from tasks.live.record.again import write_jobs
+from tasks.live.record.replay import write_jobs
 from tasks.live.record.stored import find_session
 from tasks.model.backend import backend_of
 from tasks.report.live import load_session, render_session

@@ -23,12 +23,7 @@ OPEN_PATHS = frozenset({PATH, *(f"{PATH}/{name}" for name in _SCRIPTS)})
 
 
 def page_router(*, needs_token: bool, takes_audio: bool) -> APIRouter:
-    """Return the routes of the page.
-
-    Args:
-        needs_token: Whether it asks for a token.
-        takes_audio: Whether the model hears, so that the page offers to send the microphone.
-    """
+    """Return the routes of the page, which may ask for a token, and offers the microphone if the model takes audio."""
     router = APIRouter(include_in_schema=False)
 
     @router.get(PATH)

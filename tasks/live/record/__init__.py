@@ -1,1 +1,1 @@
-"""What a live session leaves behind: rows and frame files, read and asked again."""
+"""What a live session leaves behind: rows and frame files, read and replayed."""

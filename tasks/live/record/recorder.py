@@ -1,4 +1,4 @@
-"""What a live session leaves behind: its kept frames in frame files on the store, its queries as rows.
+"""Saves live sessions: frames to the object store, queries to Postgres.
 
 A query's row is committed before its answer is acknowledged. Frames are written in the background, so that no arrival
 waits for the store: a server that is killed loses those of the last seconds at most. What cannot be written when a
@@ -8,11 +8,13 @@ session ends is written once the store and Postgres are back.
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import numpy as np
 from sqlalchemy import func, insert, update
@@ -22,16 +24,18 @@ from infra.database.connect import database_errors
 from reelabel.errors import ReelabelError
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.database.temp_table import storable
+from tasks.live.messages import Sampling
 from tasks.live.record.frame_part import KeptFrame, encode_part, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from uuid import UUID
 
     import numpy.typing as npt
     from sqlalchemy import Engine
 
     from tasks.frame_cache.sealed_files import SealedFiles
+    from tasks.live.messages import SessionConfig
+    from tasks.live.model import LiveInfo
 
 _LOGGER = logging.getLogger(__name__)
 # How often waiting frames are written, and sessions are marked as alive.
@@ -53,13 +57,7 @@ class Recorder:
         *,
         write_every_s: float = WRITE_EVERY_S,
     ) -> None:
-        """Start the threads.
-
-        Args:
-            engine: The database.
-            files: The frame files.
-            write_every_s: Seconds between two writes of waiting frames.
-        """
+        """Start the threads."""
         self.engine, self.files = engine, files
         self._every_s = write_every_s
         self._records: dict[UUID, SessionRecord] = {}
@@ -73,17 +71,23 @@ class Recorder:
         for thread in self._threads:
             thread.start()
 
+    def open_session(self, session_id: str, config: SessionConfig, info: LiveInfo) -> SessionRecord:
+        """Write the row of a session that begins.
+
+        Raises:
+            DatabaseUnavailableError: Postgres is unavailable; nothing is recorded.
+        """
+        left_out = {"type", "sampling", "sampling_params_list", "persistent", *(config.model_extra or ())}
+        asked = config.model_dump(mode="json", exclude_none=True, exclude=left_out)
+        sampling = config.answers.model_dump(include={*Sampling.model_fields}, exclude_none=True)
+        asked |= {"sampling": sampling}
+        host = socket.gethostname()
+        return self.open(UUID(session_id), model=info.model, config=asked, versions=info.versions, host=host)
+
     def open(
         self, session_id: UUID, *, model: str, config: Mapping[str, Any], versions: Mapping[str, str], host: str
     ) -> SessionRecord:
-        """Write the row of a session that begins.
-
-        Args:
-            session_id: Its id.
-            model: The model that answers.
-            config: What its client asked for, as JSON values.
-            versions: Versions of what decodes and answers.
-            host: The server's machine.
+        """Write the row of a session that begins; `config` is what its client asked for, as JSON values.
 
         Raises:
             DatabaseUnavailableError: Postgres is unavailable; nothing is recorded.
@@ -200,11 +204,6 @@ class SessionRecord:
 
         Where the store has not responded for so long that the waiting frames would fill the memory, a frame is
         counted as lost instead.
-
-        Args:
-            number: Its number among the session's kept frames, from 0.
-            time_s: Its time, in seconds on the session's clock.
-            image: RGB pixels; shape (H, W, 3), uint8.
         """
         with self._lock:
             self._kept = number + 1
@@ -252,11 +251,7 @@ class SessionRecord:
             self._waiting_bytes = 0
 
     def close(self, *, reason: str, **counts: float) -> None:
-        """Write the remaining frames, and the session's end.
-
-        Args:
-            reason: Why it ends.
-            counts: Columns of `live_session` that count what arrived.
+        """Write the remaining frames, and the session's end; `counts` are columns of `live_session`.
 
         Raises:
             TransientError: The store or Postgres is unavailable; the recorder writes them later.

@@ -12,7 +12,6 @@ import io
 import threading
 import time
 import wave
-from concurrent.futures import Future
 from itertools import chain, cycle
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,7 +19,7 @@ from urllib.parse import urlsplit
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.live.items import AUDIO_HZ, AudioItem
 from reelabel_engine.prompts import choice_tokens
-from tasks.live.model import Delta, LiveAnswer, LiveInfo, Speech, Warmed
+from tasks.live.model import Delta, LiveAnswer, LiveInfo, Speech
 from tasks.model.server.answers import Usage
 from tasks.model.server.backend import refuse_special_tokens
 from tasks.model.server.client import ServerClient
@@ -28,7 +27,7 @@ from tasks.model.server.frame_transport import encode_image
 from tasks.model.server.scoring import logprobs_request, read_logprobs, score
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from infra.settings import ServerSettings
     from reelabel_engine.live.items import Item
@@ -95,13 +94,10 @@ class ServerLiveModel:
                 raise ValueError(f"There is a session {session} already.")
             self._parts[session] = {}
 
-    def warm(self, prefix: Prefix, *, following: bool = False) -> Future[Warmed]:  # noqa: ARG002 - of the interface
+    def prefill(self, goal: Sequence[Prefix]) -> None:
         """Do nothing: a server reads what a question carries."""
-        future = Future[Warmed]()
-        future.set_result(Warmed(is_dropped=True))
-        return future
 
-    def ask(self, prefix: Prefix, query: LiveQuery) -> Iterator[Delta | Speech | LiveAnswer]:
+    def ask(self, prefix: Prefix, query: LiveQuery) -> Generator[Delta | Speech | LiveAnswer, None, None]:
         """Ask a question about a prefix."""
         began_s = time.perf_counter()
         refuse_special_tokens(self._encode, query.text, prefix.system_prompt)

@@ -12,8 +12,8 @@ from infra.settings import ServerSettings
 from reelabel.errors import ConfigurationError
 from reelabel_engine.errors import InferenceError, SpecialTokensError
 from reelabel_engine.live.items import AudioItem
-from tasks.live.items import Pairs, Spans
 from tasks.live.model import Delta, LiveQuery, Prefix, Speech
+from tasks.live.window import Pairs, Spans
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.server.live import ServerLiveModel, _encode
 from tests.stub_server import Spoken, encoder, speech_of
@@ -143,7 +143,7 @@ def test_info_says_what_the_settings_say(make):
     assert [(info.takes_audio, info.speaks) for info in (make().wait_ready(),)] == [(False, False)]
     assert make(hears=True).wait_ready().takes_audio
     assert make(speaks=True).wait_ready().speaks
-    assert make().warm(seen()).result(1).is_dropped
+    assert make().prefill([seen()]) is None
 
 
 def test_audio_is_sent_as_a_wave_file():

@@ -8,7 +8,7 @@ from itertools import islice
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect as connect_socket
 
-from tasks.live.protocol import EVENTS
+from tasks.live.messages import EVENTS
 from tests.live.client import frame, picture
 
 TOKEN = "a-token-of-some-length"

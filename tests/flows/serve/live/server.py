@@ -8,7 +8,7 @@ import uvicorn
 
 from flows.serve.app import make_app
 from flows.serve.live.page import OPEN_PATHS, page_router
-from flows.serve.live.socket import live_router, open_sessions
+from flows.serve.live.socket import live_router, make_sessions
 from flows.serve.requests.handle import open_service
 from infra.settings import Settings
 from reelabel.pool.decode_pool import DecodePool
@@ -36,15 +36,15 @@ class LiveServer:
 
 @contextmanager
 def live_server(**options):
-    """Serve; end at the end. Options are those of `open_sessions`, `settings`, and facts of the model."""
+    """Serve; end at the end. Options are those of `make_sessions`, `settings`, and facts of the model."""
     settings, model = options.pop("settings", None) or Settings(), ScriptedModel()
     info = options.pop("info", INFO)
     with (
         DecodePool(processes=1) as pool,
         open_service(settings) as service,
-        open_sessions(settings, model=model, info=info, pool=pool, **options) as sessions,
         socket.socket() as opened,
     ):
+        sessions = make_sessions(settings, model=model, info=info, pool=pool, **options)
         opened.bind(("127.0.0.1", 0))
         routers = [
             live_router(sessions, config_timeout_s=10),

@@ -90,7 +90,7 @@ def test_its_questions_are_asked_again_offline_and_shown_beside_the_first_answer
     run = run_command(own_environment, "classify", "--session", "last")
 
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "1 question of the session to ask again." in run.stdout
+    assert "1 question of the session to replay." in run.stdout
     [query], [result] = rows(LIVE_QUERY), rows(RESULT)
     assert (result["job_id"], result["dataset"]) == (f"query-{query['query']}", f"live-{query['session_id']}")
     assert (result["prompt_tokens"], result["frames_used"]) == (query["prompt_tokens"], len(query["frames"]))

@@ -50,7 +50,7 @@ def test_offline_the_same_frames_get_the_same_answer(own_environment, own_servic
     run = run_command(own_environment, "classify", "--session", shown[name])
 
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "4 questions of the session to ask again. 4 questions left out: it has no choices." in run.stdout
+    assert "4 questions of the session to replay. 4 questions left out: it has no choices." in run.stdout
     assert "keyframe" not in run.stdout
     engine = connect(own_services.database)
     with engine.connect() as connection:

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from flows.serve.app import make_app
-from flows.serve.live.socket import live_router, open_sessions
+from flows.serve.live.socket import live_router, make_sessions
 from flows.serve.requests.handle import open_service
 from flows.serve.server import _Server
 from infra.settings import LiveSettings, ServerSettings, ServeSettings, Settings
@@ -65,7 +65,7 @@ def served(model, info, *, stop_timeout_s=30, **options):
     )
     with ExitStack() as stack:
         pool = stack.enter_context(DecodePool(processes=1, threads=1, timeout_s=20, memory_mib=2048))
-        sessions = stack.enter_context(open_sessions(settings, model=model, info=info, pool=pool, **options))
+        sessions = make_sessions(settings, model=model, info=info, pool=pool, **options)
         service = stack.enter_context(open_service(settings))
         app = make_app(service, [live_router(sessions, config_timeout_s=settings.live.config_timeout_s)])
         opened = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=2048))
@@ -203,7 +203,7 @@ def test_a_client_that_does_not_read_delays_no_other(url):
 
 
 def test_events_that_are_no_longer_kept_are_told_as_lost(url, monkeypatch):
-    monkeypatch.setattr("tasks.live.outbox._MAX_EVENTS", 5)
+    monkeypatch.setattr("tasks.live.event_log._MAX_EVENTS", 5)
     client = Client(url, {})
     for _ in range(20):
         client.send({"type": "ping"})
@@ -323,7 +323,7 @@ def test_a_session_whose_end_cannot_be_written_keeps_the_service_no_longer_than_
         def keep(self, **_frame):
             pass
 
-        def close(self, _reason, _stats):
+        def close(self, **_counts):
             stalled.wait(60)
 
     def await_end(client):

@@ -18,14 +18,14 @@ import torch
 
 from reelabel_engine.engine import _require_pairs
 from reelabel_engine.errors import ModelError
-from reelabel_engine.live.desk import LiveDesk, _Waiting
 from reelabel_engine.live.items import AUDIO_HZ
 from reelabel_engine.live.positions import merged_positions
 from reelabel_engine.live.renderer import LiveRenderer
+from reelabel_engine.live.scheduler import LiveScheduler, _Waiting
 from reelabel_engine.protocol import EngineConfig, LiveRequest, Question
 from reelabel_engine.renderer import HashedMedium, InputRenderer, _features
-from tasks.live.items import Pairs, Spans
 from tasks.live.model import LiveQuery
+from tasks.live.window import Pairs, Spans
 from tests.model.engine.live.streams import clip, pairs_of, whole_video
 from tests.model.families.architectures import make_qwen2_5_omni, save
 
@@ -56,9 +56,9 @@ def compare(renderer, live, frames, fps):
     rendered = live.render(request)
     config = renderer._renderer.model_config.hf_config
     engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
-    desk = LiveDesk(engine, max_model_len=2048, step_tokens=256, positions=renderer._positions.limit)
+    scheduler = LiveScheduler(engine, max_model_len=2048, step_tokens=256, positions=renderer._positions.limit)
     ready = _Waiting(request=request, ends=rendered.ends, items=list(rendered.items.values()))
-    ours = desk._compose(ready)
+    ours = scheduler._compose(ready)
     question = Question(video_id="v", text=TEXT, system_prompt=SYSTEM, choices=CHOICES, scoring="letter")
     whole = renderer.render(renderer.prompt(question, [HashedMedium.of("video", whole_video(frames, fps))]))
 
@@ -96,8 +96,8 @@ def compare_audio(folder):
     request = request_of(items, LiveQuery(text=TEXT), has_audio=True)
     rendered = LiveRenderer(renderer).render(request)
     engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=renderer.hf_config))
-    desk = LiveDesk(engine, max_model_len=4096, step_tokens=256, positions=renderer._positions.limit)
-    ours = desk._compose(_Waiting(request=request, ends=rendered.ends, items=list(rendered.items.values())))
+    scheduler = LiveScheduler(engine, max_model_len=4096, step_tokens=256, positions=renderer._positions.limit)
+    ours = scheduler._compose(_Waiting(request=request, ends=rendered.ends, items=list(rendered.items.values())))
     ids = list(ours["prompt_token_ids"])
     model = renderer._positions._model
     positions, _ = merged_positions(model, model.get_mrope_input_positions, ids, _features(ours))

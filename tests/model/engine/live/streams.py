@@ -4,7 +4,7 @@ import numpy as np
 
 from benchmarks.engine.frame_files import frame_file_of
 from tasks.demo.shapes import draw_shape, render_frames
-from tasks.live.items import Pairs
+from tasks.live.window import Pairs
 
 FPS = 2.0
 

@@ -50,8 +50,12 @@ def prefix(session, items):
     return Prefix(session=session, items=tuple(items))
 
 
-def read(model, session, items, **how):
-    return model.warm(prefix(session, items), **how).result(20)
+def read(model, session, items, *following):
+    """Have prefixes read; return what each step has read."""
+    goal, steps = [prefix(session, each) for each in (items, *following)], []
+    while step := model.prefill(goal):
+        steps.append(step)
+    return steps
 
 
 def ask(model, session, items, text="What?", **how):
@@ -63,11 +67,11 @@ def test_a_prefix_that_grows_is_read_from_where_it_was_read(model):
     model.open("one")
     items = stream(3)
 
-    first, second = read(model, "one", items[:2]), read(model, "one", items)
+    [first], [second] = read(model, "one", items[:2]), read(model, "one", items)
 
     assert (first.prompt_tokens, first.cached_tokens) == (2, 0)
     assert (second.prompt_tokens, second.cached_tokens) == (3, 2)
-    assert not second.is_dropped
+    assert read(model, "one", items) == []
 
 
 def test_an_answer_in_free_text_comes_in_pieces_and_one_with_choices_at_once(model):
@@ -95,39 +99,37 @@ def test_a_question_about_a_prefix_that_was_never_read_is_answered(model):
     assert (answer.text, answer.cached_tokens) == ("4 0 What?", 0)
 
 
-def test_the_newest_prefix_replaces_one_that_waits_and_no_other(model):
+def test_a_long_prefix_is_read_in_steps_and_the_next_one_goes_on_towards_the_goal_of_then(model):
     model.open("one")
     items = stream(30)
-    model.wait_ready()
 
-    warming = [model.warm(prefix("one", items[:n])) for n in range(1, 31)]
-    done = [each.result(20) for each in warming]
+    first = model.prefill([prefix("one", items[:20])])
+    rest = read(model, "one", items)
 
-    assert not done[-1].is_dropped
-    assert done[-1].prompt_tokens == 30
-    assert sum(each.is_dropped for each in done) >= 20
+    assert first.prompt_tokens == 8
+    assert [(each.cached_tokens, each.prompt_tokens) for each in rest] == [(8, 16), (16, 24), (24, 30)]
 
 
 def test_a_question_goes_before_the_rest_of_a_long_prefix(model):
     model.open("one")
     model.open("other")
     model.wait_ready()
-    warming = model.warm(prefix("one", stream(200)))
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(read, model, "one", stream(200))
 
-    _, answer = ask(model, "other", stream(1))
+        _, answer = ask(model, "other", stream(1))
 
-    assert not warming.done()
-    assert answer.cached_tokens == 0
-    assert warming.result(20).prompt_tokens == 200
+        assert not reading.done()
+        assert answer.cached_tokens == 0
+        assert reading.result(20)[-1].prompt_tokens == 200
 
 
-def test_the_following_prefix_is_read_beside_the_current_one_and_takes_over(model):
+def test_the_following_prefix_is_read_after_the_current_one_and_takes_over(model):
     model.open("one")
     items = stream(10)
-    current, following = model.warm(prefix("one", items[:9])), model.warm(prefix("one", items[5:9]), following=True)
-    current.result(20), following.result(20)
+    read(model, "one", items[:9], items[5:9])
 
-    taken_over = read(model, "one", items[5:])
+    [taken_over] = read(model, "one", items[5:])
 
     assert (taken_over.prompt_tokens, taken_over.cached_tokens) == (5, 4)
 
@@ -179,13 +181,14 @@ def test_sessions_have_salts_of_their_own(model):
 
 def test_batches_are_answered_beside_live_sessions(engine, model):
     model.open("one")
-    warming = model.warm(prefix("one", stream(100)))
     one = question()
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(read, model, "one", stream(100))
 
-    [answer] = engine.answer(batch_about(one))
+        [answer] = engine.answer(batch_about(one))
 
-    assert answer == answer_to(one, frame_file(1))
-    assert not warming.result(20).is_dropped
+        assert answer == answer_to(one, frame_file(1))
+        assert reading.result(20)[-1].prompt_tokens == 100
 
 
 def test_a_refused_question_is_told_in_a_sentence_and_the_session_goes_on(model):
@@ -210,14 +213,15 @@ def test_a_lost_engine_is_told_and_everything_is_read_and_asked_again(make_engin
     else:
         model.open("other")
         os.kill(engine.pid, signal.SIGSTOP)  # else it might answer first
-        warming = [model.warm(prefix("one", stream(count))) for count in (400, 300)]
-        warming += [model.warm(prefix("one", stream(200)), following=True), model.warm(prefix("other", stream(100)))]
-        os.kill(engine.pid, signal.SIGKILL)
-        for each in warming:  # those that wait, too
-            with pytest.raises(EngineLostError, match="its process died"):
-                each.result(20)
+        with ThreadPoolExecutor(2) as threads:
+            reading = [threads.submit(read, model, name, stream(400)) for name in ("one", "other")]
+            until(lambda: all(each.open for each in model._of["one"]._sessions.values()))
+            os.kill(engine.pid, signal.SIGKILL)
+            for each in reading:
+                with pytest.raises(EngineLostError, match="its process died"):
+                    each.result(20)
 
-    again = read(model, "one", items)
+    [again] = read(model, "one", items)
     _, answer = ask(model, "one", items)
 
     assert (again.cached_tokens, again.prompt_tokens) == (0, 3)
@@ -225,15 +229,18 @@ def test_a_lost_engine_is_told_and_everything_is_read_and_asked_again(make_engin
     assert engine.starts == 2
 
 
-def test_a_session_that_ended_is_refused_and_what_waited_is_dropped(model):
+def test_a_session_that_ended_is_refused_and_is_read_no_further(model):
     model.open("one")
     items = stream(100)
-    warming = [model.warm(prefix("one", items)), model.warm(prefix("one", items[:50]))]
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(read, model, "one", items)
+        until(lambda: model._of["one"]._sessions["one"].open)
 
-    model.forget("one")
-    model.forget("one")
+        model.forget("one")
+        model.forget("one")
 
-    assert all(each.result(20).is_dropped for each in warming)
+        with pytest.raises(InferenceError, match="has ended"):
+            reading.result(20)
     with pytest.raises(InferenceError, match="has ended"):
         read(model, "one", items)
     with pytest.raises(InferenceError, match="has ended"):
@@ -249,7 +256,7 @@ def test_a_question_that_is_open_when_its_session_ends_is_refused_at_once(engine
     try:
         with ThreadPoolExecutor(1) as threads:
             asking = threads.submit(ask, model, "one", stream(1))
-            until(lambda: model._of["one"]._sessions["one"].asking)
+            until(lambda: model._of["one"]._sessions["one"].open)
             model.forget("one")
             with pytest.raises(InferenceError, match="has ended"):
                 asking.result(60)
@@ -279,7 +286,7 @@ def test_many_sessions_at_once_get_their_own_answers(model):
         name, items = f"session {number}", stream(number + 3, value=number, start_s=number)
         model.open(name)
         for n in range(1, len(items) + 1):
-            model.warm(prefix(name, items[:n]))
+            read(model, name, items[:n])
         answers[number] = ask(model, name, items, text=f"{number}?")[1].text
         model.forget(name)
 

@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from infra.errors import EngineLostError
+from infra.settings import LiveSettings
 from reelabel.pool.decode_pool import DecodePool
 from reelabel_engine.errors import PromptTooLongError
 from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem
@@ -19,18 +20,19 @@ from reelabel_engine.protocol import Batch, EngineConfig, Question
 from tasks.demo.shapes import QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.live.frames import FrameReader
-from tasks.live.items import Pairs, Spans
 from tasks.live.model import Delta, LiveAnswer, LiveQuery, Prefix
 from tasks.live.sessions import Sessions
-from tasks.live.setup import LiveLimits, LiveSetup
-from tasks.live.window import Window, WindowRule
+from tasks.live.setup import LiveSetup
+from tasks.live.window import Pairs, Spans, Window, WindowRule
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.prompt import render_question
 from tests.live.client import ask, frame, start
+from tests.live.event_loop import EventLoop
 from tests.model.engine.live.streams import FPS, clip, pairs_of, whole_video
 from tests.model.families.saved import saved
+from tests.wait import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("live-vllm")]
 
@@ -54,8 +56,13 @@ class Live:
         self.model.open(f"session {self._sessions}")
         return f"session {self._sessions}"
 
-    def read(self, session, items, **how):
-        return self.model.warm(prefix_of(session, items), **how).result(120)
+    def read(self, session, *prefixes):
+        """Have prefixes read; return the tokens up to the last step, and those that were cached before the first."""
+        goal = [prefix_of(session, items) for items in prefixes]
+        first = last = self.model.prefill(goal)
+        while step := self.model.prefill(goal):
+            last = step
+        return first and replace(last, cached_tokens=first.cached_tokens)
 
     def ask(self, session, items, task="colour", text=None, **how):
         prompt, choices = QUESTIONS[task]
@@ -207,7 +214,7 @@ def test_the_window_moves_without_a_prefix_read_again(live):
         warmed = live.read(session, window.current)
         costs.append(warmed.prompt_tokens - warmed.cached_tokens)
         if window.following:
-            live.read(session, window.following, following=True)
+            live.read(session, window.current, window.following)
 
     assert evictions >= 3
     tokens = sorted({later - earlier for earlier, later in pairwise(costs)})
@@ -271,8 +278,9 @@ def test_frames_are_read_while_an_answer_is_written(qwen3):
     answer = qwen3.model.ask(prefix_of(session, items[:2]), LiveQuery(text="Tell me.", max_tokens=200))
     next(answer)
 
-    read = qwen3.model.warm(prefix_of(session, items))
-    was_read = [read.done() for _ in answer]
+    with ThreadPoolExecutor(1) as threads:
+        read = threads.submit(qwen3.read, session, items)
+        was_read = [read.done() for _ in answer]
 
     assert any(was_read[:-1]), "a pair at a time, between the tokens of the answer"
     assert qwen3.ask(session, items).cached_tokens > qwen3.ask(qwen3.open(), items).prompt_tokens / 2
@@ -316,12 +324,11 @@ def test_a_killed_engine_is_loaded_again_and_answers_the_same(qwen25):
     session = qwen25.open()
     qwen25.read(session, items)
     before = qwen25.ask(session, items)
+    life = qwen25.engine.living()
     os.kill(qwen25.engine.pid, signal.SIGKILL)
+    until(lambda: life.lost)
 
-    try:
-        warmed = qwen25.read(session, items)  # if the loss is noticed first, it is loaded again at once
-    except EngineLostError:
-        warmed = qwen25.read(session, items)
+    warmed = qwen25.read(session, items)
     after = qwen25.ask(session, items)
 
     assert warmed.cached_tokens == 0
@@ -383,7 +390,7 @@ def test_the_window_moves_with_its_audio_and_without_a_prefix_read_again(omni):
         warmed = omni.read(session, window.current)
         costs.append(warmed.prompt_tokens - warmed.cached_tokens)
         if window.following:
-            omni.read(session, window.following, following=True)
+            omni.read(session, window.current, window.following)
 
     assert evictions >= 2
     assert max(costs[4:]) <= 32 + 144 + 50  # what a block lacks, and an item or two
@@ -395,9 +402,12 @@ def test_a_session_that_hears_is_answered_as_its_items_at_once(omni, monkeypatch
     monkeypatch.setattr(omni.model, "ask", lambda prefix, query: asked.append((prefix, query)) or real(prefix, query))
     info = omni.model.wait_ready()
     with DecodePool(processes=1) as pool:
-        reader = FrameReader(pool, info, max_frame_px=56 * 56, max_native_px=10**6)
-        setup = LiveSetup(model=omni.model, info=info, reader=reader, limits=LiveLimits(), template=DEFAULT_TEMPLATE)
-        sessions = Sessions(setup, max_sessions=1)
+        reader = FrameReader(pool, info, max_frame_px=56 * 56)
+        setup = LiveSetup(
+            model=omni.model, info=info, reader=reader, settings=LiveSettings(), template=DEFAULT_TEMPLATE
+        )
+        loop = EventLoop()
+        sessions = loop.of(Sessions(setup))
         told = start(lambda: sessions, enable_frame_filter=False)
         for at in range(12):
             told.exchange(frame(20 * at, time_s=at / 2), "frame.ack")
@@ -406,6 +416,7 @@ def test_a_session_that_hears_is_answered_as_its_items_at_once(omni, monkeypatch
         while not (done := ask(told, "Which?", choices=["red", "green", "blue"]))["cached_tokens"]:
             pass
         sessions.close()
+        loop.close()
 
     prefix, query = asked[-1]
     assert (done["frames_used"], done["audio_s"], done["last_audio_s"]) == (12, 6, 6)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reelabel_engine.live.items import FRAMES_PER_ITEM, SPAN_S, AudioItem, LiveItem
-from tasks.live.items import Pairs, Spans, pair_up
 from tasks.live.model import Prefix
 from tasks.live.setup import window_rule
-from tasks.live.window import Window, spread
+from tasks.live.window import Pairs, Spans, Window, pair_up, spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,15 +18,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel_engine.live.items import Item
-    from tasks.live.arrivals import Asked, Audio, Frame
-    from tasks.live.protocol import SessionConfig
+    from tasks.live.inbox import Audio, Frame, PendingQuery
+    from tasks.live.messages import SessionConfig
     from tasks.live.window import WindowRule
 
 _MS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Visible:
     """What a query sees.
 
     Attributes:
@@ -53,7 +52,7 @@ class Seen:
     frames: tuple[int, ...] = ()
 
 
-class KeptFrames:
+class FrameWindow:
     """The kept frames of one session that questions still see, and its audio; times are seconds since it began.
 
     It begins with its first kept frame or audio. Two seconds of audio follow the pairs that begin within them, as in
@@ -107,17 +106,12 @@ class KeptFrames:
         return self._window.needs_frame
 
     @property
-    def current(self) -> Prefix | None:
-        """What the model should have read by now, but for a frame without a partner; None if there is nothing.
+    def goal(self) -> list[Prefix]:
+        """What the model should have read by now, but for a frame without a partner, and at the next eviction.
 
-        Neither is there if a question sees only some of the frames: which these are changes with each frame.
+        Not what a question sees only some frames of: which these are changes with each frame.
         """
-        return self._readable(self._window.current)
-
-    @property
-    def following(self) -> Prefix | None:
-        """What takes the place of `current` at the next eviction; None if none is near."""
-        return self._readable(self._window.following)
+        return [prefix for prefix in map(self._readable, (self._window.current, self._window.following)) if prefix]
 
     def time_of(self, frame: Frame) -> float:
         """Return the time of a frame that has arrived, in whole milliseconds.
@@ -188,7 +182,7 @@ class KeptFrames:
             self._last_of_sink = self._last if pair.frames == FRAMES_PER_ITEM else before
         return sum(each.frames for each in gone)
 
-    def hear(self, audio: Audio, samples: npt.NDArray[np.int16], start_s: float) -> bool:
+    def add_audio(self, audio: Audio, samples: npt.NDArray[np.int16], start_s: float) -> bool:
         """Keep audio.
 
         Args:
@@ -206,7 +200,7 @@ class KeptFrames:
             self._window.add(span)
         return bool(complete)
 
-    def see(self, asked: Asked) -> Seen:
+    def visible(self, asked: PendingQuery) -> Visible:
         """Note what a query sees."""
         sink = self._window.sink
         recent = self._shown(self._items[len(sink) :])
@@ -221,7 +215,7 @@ class KeptFrames:
         if not after_sink and has_last:
             after_sink = [item.times_s[0] for item in sink if item.frames][-1:]
         time_s, arrived_s = self.clock or (0.0, asked.arrived_s)
-        return Seen(
+        return Visible(
             prefix=self._prefix(items) if ends else None,
             asked_s=time_s + max(0.0, asked.arrived_s - arrived_s),
             sink_frames=_frames(sink),

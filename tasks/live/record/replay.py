@@ -1,4 +1,4 @@
-"""A session's queries as jobs, to be asked again offline: each shows exactly the frames that its query saw.
+"""Replay of a session: its queries as jobs, each of which shows exactly the frames that the query saw.
 
 The frames become a lossless video on the store, so that everything that reads videos reads them, on any machine:
 FFV1 in Matroska, every frame a keyframe, at its true time to the millisecond. Queries with the same frames share one.
@@ -48,9 +48,9 @@ class SessionJobs:
     left_out: Mapping[str, int]
 
     def __str__(self) -> str:
-        """Say what is to be asked again."""
+        """Say what is replayed, and what is not."""
         reasons = "".join(f" {pluralize(count, 'question')} left out: {why}." for why, count in self.left_out.items())
-        return f"{pluralize(self.jobs, 'question')} of the session to ask again.{reasons}"
+        return f"{pluralize(self.jobs, 'question')} of the session to replay.{reasons}"
 
 
 def write_jobs(
@@ -65,7 +65,7 @@ def write_jobs(
         max_video_pixels: The same of the pixels of all frames of a query.
 
     Raises:
-        ConfigurationError: No query can be asked again, or a frame file is gone or altered.
+        ConfigurationError: No query can be replayed, or a frame file is gone or altered.
         StoreUnavailableError: The store does not respond.
     """
     objects, folder = files.objects, files.uri_of(f"live/{session.row['session_id']}")
@@ -93,7 +93,7 @@ def write_jobs(
         )
     if not rows:
         reasons = "; ".join(f"{pluralize(count, 'question')}: {why}" for why, count in left_out.items())
-        raise ConfigurationError(f"No question of the session can be asked again: {reasons or 'it has none'}.")
+        raise ConfigurationError(f"No question of the session can be replayed: {reasons or 'it has none'}.")
     manifest = io.BytesIO()
     pl.DataFrame(rows, schema=REQUIRED | {"task": pl.String()}).write_parquet(manifest)
     objects.replace(f"{folder}/queries.parquet", manifest.getvalue())

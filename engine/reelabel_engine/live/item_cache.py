@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from reelabel_engine.protocol import QuestionFailure
 
 
-class ItemStore:
+class ItemCache:
     """The rendered items of each session; thread-safe."""
 
     def __init__(self) -> None:

@@ -9,8 +9,8 @@ from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_local
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
-from tasks.live.record.again import encode_footage, write_jobs
 from tasks.live.record.frame_part import KeptFrame
+from tasks.live.record.replay import encode_footage, write_jobs
 from tasks.live.record.stored import SessionFrames, find_session
 from tests.live.record.recorded import SIZE_PX, TIMES_S, answered, image, record_session
 
@@ -28,7 +28,7 @@ def test_a_query_asked_again_shows_exactly_the_frames_that_it_saw(recorder, db, 
     first, third, failed = jobs_of(objects, written.manifest_uri)
     assert failed["video_uri"] == third["video_uri"]  # a question without an answer may get one now
     assert (first["job_id"], first["prompt"], first["choices"]) == ("query-0", "Is it dark?", ["yes", "no"])
-    assert str(written) == ("3 questions of the session to ask again. 1 question left out: it has no choices.")
+    assert str(written) == ("3 questions of the session to replay. 1 question left out: it has no choices.")
     seen = {"query-0": [0, 40, 80], "query-2": [0, 160, 200]}
     times_s = {"query-0": [0.04, 0.5, 1.371], "query-2": [0.04, 2.5, 9.0]}
     for job in (first, third):
@@ -110,7 +110,7 @@ def test_a_session_without_questions_to_ask_again_is_refused(recorder, db):
     with db.begin() as connection:
         connection.execute(text("DELETE FROM reelabel.live_query WHERE choices IS NOT NULL"))
 
-    with pytest.raises(ConfigurationError, match=r"No question .* can be asked again: 1 question: it has no choices\."):
+    with pytest.raises(ConfigurationError, match=r"No question .* can be replayed: 1 question: it has no choices\."):
         write_jobs(find_session(db, str(session_id)), recorder.files)
 
 

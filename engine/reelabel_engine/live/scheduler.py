@@ -11,7 +11,7 @@ import numpy as np
 
 from reelabel.errors import JobError
 from reelabel_engine.errors import InferenceError, PromptTooLongError
-from reelabel_engine.live.item_store import ItemStore
+from reelabel_engine.live.item_cache import ItemCache
 from reelabel_engine.live.positions import positions_per_s, time_indexes
 from reelabel_engine.live.renderer import RenderedItem
 from reelabel_engine.prompts import ChoiceTokens, score_choices
@@ -55,7 +55,7 @@ class _Waiting:
     items: list[RenderedItem] = field(default_factory=list, repr=False)
 
 
-class LiveDesk:
+class LiveScheduler:
     """Feeds live requests to the engine: questions at once; prefixes while no question waits for its first token.
 
     Of prefixes, a step's worth is admitted, and beside an answer that is being written, one.
@@ -70,7 +70,7 @@ class LiveDesk:
             step_tokens: Maximum tokens of a step.
             positions: Number of positions that the model has; None if tokens are all there is to count.
         """
-        self.items = ItemStore()
+        self.items = ItemCache()
         self._engine = engine
         self._max_model_len, self._step_tokens, self._positions = max_model_len, step_tokens, positions
         self._per_s = positions_per_s(engine.model_config.hf_config)

@@ -1,25 +1,21 @@
-"""What the client of a session has sent and nobody has taken yet, in order of arrival."""
+"""What the client of a session has sent and has not been taken yet, in order of arrival."""
 
 from __future__ import annotations
 
-import threading
+import asyncio
 import time
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from reelabel_engine.live.items import AUDIO_HZ
-from tasks.live.protocol import VideoDone
+from tasks.live.messages import VideoDone
 from tasks.live.standing import Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     import numpy.typing as npt
 
-    from tasks.live.protocol import ErrorCode, VideoFrame, VideoQuery
-
+    from tasks.live.messages import ErrorCode, VideoFrame, VideoQuery
 
 # Beyond it, the connection is not read: its client is slowed by TCP, and nothing is dropped.
 _FULL_BYTES = 32 * 1024**2
@@ -65,11 +61,11 @@ class Audio:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Asked:
+class PendingQuery:
     """A query that has arrived, or a standing question that is asked again.
 
     Attributes:
-        number: Its number in the session, from 0; None as long as its client may never be told of it.
+        number: Its number in the session, from 0; None as long as its client may never learn of it.
         query: What is asked.
         arrived_s: When it arrived, by the monotonic clock.
         deadline_s: When its time is over, by the monotonic clock; None if it has no end.
@@ -94,69 +90,42 @@ class Asked:
         return (time.monotonic() - self.arrived_s) * 1e3
 
 
-@dataclass(frozen=True, slots=True)
-class ReadAgain:
-    """The engine was lost, and with it what it had read."""
+Arrival: TypeAlias = Frame | Audio | PendingQuery | Standing | VideoDone
 
 
-Arrival: TypeAlias = Frame | Audio | Asked | Standing | VideoDone | ReadAgain
-
-
-class Arrivals:
-    """What waits to be taken, in order. Thread-safe; only `next` and `pause` block."""
+class Inbox:
+    """What waits to be taken. It takes whatever it is given: who receives waits for room before the next message."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
-        self._waiting: deque[tuple[Arrival, int]] = deque()  # and how many bytes each has
-        self._bytes = 0  # that wait
-        self._on_room: Callable[[], None] = lambda: None
-        self._changed = threading.Condition()
-        self._is_closed = False
+        """Start empty."""
+        self._waiting: asyncio.Queue[Arrival] = asyncio.Queue()
+        self._bytes = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits that no more should be received for now."""
-        return self._bytes > _FULL_BYTES and not self._is_closed
-
-    def on_room(self, call: Callable[[], None]) -> None:
-        """Have `call` called when there is room again, or nothing more is taken; from any thread, and only the last."""
-        self._on_room = call
+        """Whether no more should be received for now."""
+        return not self._has_room.is_set()
 
     def put(self, arrival: Arrival) -> None:
-        """Add what has arrived; what was read before a loss is read again first."""
-        size_bytes = _size_of(arrival)
-        with self._changed:
-            if isinstance(arrival, ReadAgain):
-                self._waiting.appendleft((arrival, size_bytes))
-            else:
-                self._waiting.append((arrival, size_bytes))
-            self._bytes += size_bytes
-            self._changed.notify_all()
+        """Add what has arrived."""
+        self._waiting.put_nowait(arrival)
+        self._count(_size_of(arrival))
 
-    def next(self) -> Arrival | None:
-        """Wait for what comes next, and take it; None if no more is to be taken."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._is_closed)
-            if self._is_closed:
-                return None
-            was_full = self.is_full
-            taken, size_bytes = self._waiting.popleft()
-            self._bytes -= size_bytes
-        if was_full and not self.is_full:
-            self._on_room()
-        return taken
+    async def get(self) -> Arrival:
+        """Wait for what comes next, and take it."""
+        arrival = await self._waiting.get()
+        self._count(-_size_of(arrival))
+        return arrival
 
-    def pause(self, seconds: float) -> None:
-        """Wait, unless no more is to be taken."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_closed, seconds)
+    async def wait_for_room(self) -> None:
+        """Wait until more should be received."""
+        await self._has_room.wait()
 
-    def close(self) -> None:
-        """Have nothing more taken."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
-        self._on_room()
+    def _count(self, size_bytes: int) -> None:
+        self._bytes += size_bytes
+        (self._has_room.clear if self._bytes > _FULL_BYTES else self._has_room.set)()
 
 
 def _size_of(arrival: Arrival) -> int:

@@ -1,0 +1,104 @@
+"""The events of a session, numbered and in order; the last ones are kept for a client that comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from tasks.live.messages import Notice
+
+if TYPE_CHECKING:
+    from tasks.live.messages import Event
+
+_MAX_EVENTS = 4096
+_MAX_BYTES = 8 * 1024**2
+
+
+class SentEvent(NamedTuple):
+    """An event as it is sent.
+
+    Attributes:
+        seq: Its number.
+        text: The event as JSON.
+        data: The binary message that follows, if the event announces one.
+    """
+
+    seq: int
+    text: str
+    data: bytes = b""
+
+
+class EventLog:
+    """Events of one session.
+
+    Attributes:
+        last_seq: Number of the last event; 0 if there is none.
+        is_closed: Whether no event follows.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.last_seq = 0
+        self.is_closed = False
+        self._events: deque[SentEvent] = deque()
+        self._bytes = 0
+        self._changed = asyncio.Event()
+
+    def send(self, event: Event, data: bytes = b"") -> None:
+        """Number an event, and the binary message that follows it; after `close`, do nothing."""
+        if self.is_closed:
+            return
+        self.last_seq += 1
+        text = event.model_copy(update={"seq": self.last_seq}).model_dump_json()
+        self._events.append(SentEvent(self.last_seq, text, data))
+        self._bytes += len(text) + len(data)
+        while len(self._events) > _MAX_EVENTS or self._bytes > _MAX_BYTES:
+            dropped = self._events.popleft()
+            self._bytes -= len(dropped.text) + len(dropped.data)
+        self._changed.set()
+
+    def after(self, seq: int) -> list[SentEvent]:
+        """Return the events after a number that are still kept."""
+        first = self.last_seq - len(self._events)
+        start = max(0, seq - first)
+        return [self._events[position] for position in range(start, len(self._events))]
+
+    async def wait_after(self, seq: int) -> list[SentEvent]:
+        """Wait for events after a number, and return them; empty once no event follows."""
+        while self.last_seq <= seq and not self.is_closed:
+            self._changed.clear()
+            await self._changed.wait()
+        return self.after(seq)
+
+    def close(self) -> None:
+        """No event follows."""
+        self.is_closed = True
+        self._changed.set()
+
+
+class EngineStatus:
+    """Tells the client of one session when the engine is lost, and when it answers again.
+
+    Attributes:
+        losses: How often it was lost.
+    """
+
+    def __init__(self, events: EventLog) -> None:
+        """Start with an engine that answers."""
+        self.losses = 0
+        self._events, self._is_lost = events, False
+
+    def lost(self) -> None:
+        """Note that it is lost."""
+        if not self._is_lost:
+            self._is_lost = True
+            self.losses += 1
+            text = "The engine crashed and is restarting. Frames are being prefilled again; queries wait."
+            self._events.send(Notice(code="engine_lost", message=text))
+
+    def back(self) -> None:
+        """Note that it has answered."""
+        if self._is_lost:
+            self._is_lost = False
+            self._events.send(Notice(code="engine_back", message="The engine answers again."))

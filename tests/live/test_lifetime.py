@@ -1,0 +1,233 @@
+"""The life of sessions, with a scripted model: limits, lost clients, records, and ends."""
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from infra.settings import LiveSettings
+from reelabel_engine.errors import InferenceError
+from tasks.live.messages import ProtocolError, SessionResume
+from tests.live.client import Told, ask, config, frame, send_frames, start
+from tests.live.scripted_model import ScriptedModel
+
+pytestmark = pytest.mark.xdist_group("live_sessions")
+
+
+SHADES = [0, 60, 120, 180, 240] * 20
+
+
+def test_a_session_is_done_when_all_is_answered(begin):
+    model = ScriptedModel()
+    model.may_answer.clear()
+    sessions = begin(model)
+    told = Told(sessions.open(config()))
+    send_frames(told, [0])
+    told.send({"type": "video.query", "text": "?"})
+    told.send({"type": "video.done"})
+    with pytest.raises(ProtocolError, match="No message may follow"):
+        told.send({"type": "video.query", "text": "?"})
+    told.send({"type": "video.done"})  # said again
+    model.may_answer.set()
+    events = told.until("session.closed")
+    kinds = [event["type"] for event in events if event["type"] != "response.text.delta"]
+    assert kinds == ["response.start", "response.done", "response.text.done", "session.done", "session.closed"]
+    assert events[-1]["reason"] == "done"
+    assert len(sessions) == 0
+    assert not model.known
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason", "code"),
+    [
+        ({"idle_timeout_s": 0.2}, "idle", "idle_timeout"),
+        ({"total_s": 0.2}, "total_time", "limit_reached"),
+    ],
+)
+def test_the_time_of_a_session_ends(begin, limits, reason, code):
+    told = start(begin, None, LiveSettings(**limits))
+    events = told.until("session.closed")
+    assert [events[-2]["code"], events[-1]["reason"]] == [code, reason]
+
+
+def test_a_session_whose_query_is_in_work_is_not_idle(begin):
+    model = ScriptedModel()
+    model.may_answer.clear()
+    told = start(begin, model)
+    send_frames(told, [0])
+    told.send({"type": "video.query", "text": "?"})
+    told.session._heard_s -= 3600
+    told.session.check_time()
+    model.may_answer.set()
+    told.until("response.done")
+    told.session.check_time()
+    assert ask(told)["query"] == 1
+
+
+def test_a_window_in_seconds_cannot_fill_the_memory(begin):
+    told = start(begin, None, LiveSettings(max_window_frames=4), window_s=1e6, enable_frame_filter=False)
+    for at in range(5):
+        told.send(frame(SHADES[at], time_s=at))
+        told.last("frame.ack")
+    assert told.last("error")["code"] == "limit_reached"
+    assert told.last("session.closed")["reason"] == "limit"
+
+
+def test_more_sessions_than_allowed_are_refused_until_one_ends(begin):
+    sessions = begin(None, None, 2)
+    first = Told(sessions.open(config()))
+    sessions.open(config())
+    with pytest.raises(ProtocolError) as refused:
+        sessions.open(config())
+    assert refused.value.code == "too_many_sessions"
+    first.send({"type": "video.done"})
+    first.until("session.closed")
+    assert sessions.open(config())
+
+
+def test_a_session_that_is_being_opened_counts_as_one(begin):
+    class Records(dict):
+        def setdefault(self, session, record):
+            with pytest.raises(ProtocolError, match="There are 1 sessions already"):
+                sessions.open(config())
+            return super().setdefault(session, record)
+
+    records = Records()
+    sessions = begin(None, None, 1, records)
+    assert sessions.open(config()).session_id in records
+
+
+def test_a_lost_client_has_time_to_come_back(begin):
+    sessions = begin(None, LiveSettings(resume_s=3600))
+    session = sessions.open(config())
+    session.disconnect(session.connect())
+    session._heard_s -= 3600
+    session.check_time()
+    resume = SessionResume(type="session.resume", session_id=session.session_id, resume_token=session.token, last_seq=0)
+    assert sessions.resume(resume).session_id == session.session_id
+    session._lost_s -= 3601
+    told = Told(session)
+    assert told.last("session.closed")["reason"] == "client_lost"
+    with pytest.raises(ProtocolError) as refused:
+        sessions.resume(resume)
+    assert refused.value.code == "resume_refused"
+
+
+def test_the_end_of_a_connection_that_was_replaced_loses_no_client(begin):
+    told = start(begin, None, LiveSettings(resume_s=0))
+    replaced, connection = told.session.connect(), told.session.connect()
+    told.session.disconnect(replaced)
+    told.session.check_time()
+    assert told.exchange(frame(0), "frame.ack")["status"] == "kept"
+    told.session.disconnect(connection)
+
+
+def test_events_that_a_client_missed_are_still_there(begin):
+    told = start(begin)
+    send_frames(told, [0])
+    missed_from = told.seq
+    told.session.disconnect(told.session.connect())
+    told.send({"type": "video.query", "text": "?"})
+    told.until("response.text.done")
+    again = [json.loads(text) for _, text, _ in told.session.events.after(missed_from)]
+    assert [event["seq"] for event in again] == list(range(missed_from + 1, told.seq + 1))
+    assert again[-1]["text"] == "0"
+
+
+@pytest.mark.parametrize("change", [{"resume_token": "wrong"}, {"session_id": "other"}, {"last_seq": 99}])
+def test_only_who_knows_the_token_resumes_a_session(begin, change):
+    sessions = begin()
+    session = sessions.open(config())
+    fields = {"session_id": session.session_id, "resume_token": session.token, "last_seq": 0} | change
+    with pytest.raises(ProtocolError) as refused:
+        sessions.resume(SessionResume(type="session.resume", **fields))
+    assert refused.value.code == "resume_refused"
+
+
+def test_what_is_told_is_recorded_first(begin):
+    records = {}
+    sessions = begin(None, None, 4, records)
+    told = Told(sessions.open(config()))
+    record = records[told.session.session_id]
+    send_frames(told, [0, 0, 60])
+    record.failures = 1
+    assert ask(told, "first")["query"] == 0
+    assert [(row["question"], row["query"]) for row in record.rows] == [("first", 0)]
+    assert [time_s for time_s, _ in record.frames] == [0, 2]
+    told.send({"type": "video.done"})
+    told.until("session.closed")
+    assert (record.reason, record.counts["frames_received"], record.counts["frames_similar"]) == ("done", 3, 1)
+
+
+def test_an_answer_that_cannot_be_recorded_is_not_given(begin):
+    records = {}
+    sessions = begin(None, None, 4, records)
+    told = Told(sessions.open(config()))
+    send_frames(told, [0])
+    records[told.session.session_id].failures = 99
+    told.send({"type": "video.query", "text": "?"})
+    events = told.until("error")
+    assert events[-1]["code"] == "unavailable"
+    assert "response.done" not in [event["type"] for event in events]
+
+
+def test_a_query_that_fails_and_cannot_be_recorded_either_is_told_both(begin):
+    records, model = {}, ScriptedModel()
+    model.fails_with = InferenceError("No answer.")
+    told = Told(begin(model, None, 4, records).open(config()))
+    send_frames(told, [0])
+    records[told.session.session_id].failures = 99
+    error = told.exchange({"type": "video.query", "text": "?"}, "error")
+    assert error["code"] == "query_failed"
+    assert error["message"].startswith("No answer. The query's end cannot be recorded: ")
+
+
+def test_sessions_at_once_see_nothing_of_each_other(begin):
+    sessions = begin(None, None, 8)
+
+    def talk(number):
+        told = Told(sessions.open(config()))
+        for turn in range(4):
+            send_frames(told, SHADES[turn : turn + 1], first_s=100 * number + turn)
+            assert ask(told)["text"] == " ".join(map(str, range(turn + 1)))
+        told.send({"type": "video.done"})
+        assert told.last("session.closed")["reason"] == "done"
+
+    with ThreadPoolExecutor(8) as threads:
+        for done in [threads.submit(talk, number) for number in range(8)]:
+            done.result()
+
+
+def test_a_session_that_begins_while_the_service_ends_is_ended_as_well(begin):
+    is_begun, may_begin = threading.Event(), threading.Event()
+
+    class SlowRecords(dict):
+        def setdefault(self, session, record):
+            is_begun.set()
+            assert may_begin.wait(20)
+            return super().setdefault(session, record)
+
+    records = SlowRecords()
+    sessions = begin(None, None, 4, records)
+    opening = threading.Thread(target=sessions.open, args=(config(),))
+    opening.start()
+    assert is_begun.wait(20)
+    closing = threading.Thread(target=sessions.close)
+    closing.start()
+    closing.join(0.1)
+    may_begin.set()
+    opening.join()
+    closing.join()
+
+    [record] = records.values()
+    assert record.reason == "server_stopping"
+
+
+def test_the_services_end_ends_its_sessions(begin):
+    sessions = begin()
+    told = Told(sessions.open(config()))
+    sessions.close()
+    assert told.last("session.closed")["reason"] == "server_stopping"
+    with pytest.raises(ProtocolError):
+        sessions.open(config())
