@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.description.embeddings import Cuts
-    from tasks.description.scenes.change import EmbeddedChunk
+    from tasks.description.scenes.change import Average, EmbeddedChunk
 
 # The methods, with their thresholds: of 255 for cuts in pixels, 1 minus a cosine for embeddings.
 THRESHOLDS = {"auto": cut_finder.THRESHOLD, "ema": ema.THRESHOLD, "published": ema.THRESHOLD}
@@ -59,6 +59,7 @@ def detect_scenes(
     *,
     threshold: float | None = None,
     cuts: Cuts | None = None,
+    average: Average | None = None,
 ) -> SceneChanges:
     """Find the changes of scene of one video.
 
@@ -67,6 +68,7 @@ def detect_scenes(
         chunks: The embeddings of its frames, chunk by chunk, in order of time.
         threshold: Its threshold; None takes the method's own.
         cuts: The cuts of the video, for `auto`; without them, the embeddings alone decide.
+        average: Of the part before, from which `ema` and `published` go on; None at the beginning.
 
     Raises:
         ConfigurationError: There is no such method.
@@ -74,11 +76,13 @@ def detect_scenes(
     default = threshold_of(method)
     least = default if threshold is None else threshold
     if method == "published":
-        return SceneChanges(changes=tuple(detect_published(chunks, least)), method=method)
+        changes, average = detect_published(chunks, least, average)
+        return SceneChanges(changes=tuple(changes), method=method, average=average)
     note = cuts.note if cuts and method == "auto" else ""
     if method == "ema" or cuts is None or cuts.candidates is None:
         least = least if method == "ema" else ema.THRESHOLD
-        return SceneChanges(changes=tuple(detect_ema(chunks, least)), method="ema", note=note)
+        changes, average = detect_ema(chunks, least, average)
+        return SceneChanges(changes=tuple(changes), method="ema", note=note, average=average)
     exact = cut_finder.cuts_above(cuts, least)
     changes = sorted([*exact, *find_gradual(exact, chunks)], key=lambda change: change.pts_ms)
     return SceneChanges(changes=tuple(changes), method="index and ema", note=note)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.description.scenes.change import SceneChange
+from tasks.description.scenes.change import Average, SceneChange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,20 +17,6 @@ if TYPE_CHECKING:
 
 ALPHA = 0.9
 THRESHOLD = 0.15
-
-
-class Average(NamedTuple):
-    """What is carried from chunk to chunk.
-
-    Attributes:
-        vector: The normalised average; shape (D,), float32.
-        last_ms: Time of the last frame that went into it.
-        was_change: Whether that frame was a change: what follows at once is the rest of the same transition.
-    """
-
-    vector: npt.NDArray[np.float32]
-    last_ms: int
-    was_change: bool = False
 
 
 def detect_chunk(
@@ -71,11 +57,12 @@ def _blend(average: npt.NDArray[np.float32], vector: npt.NDArray[np.float32]) ->
     return vector if length == 0 else (blended / length).astype(np.float32)
 
 
-def detect_ema(chunks: Sequence[EmbeddedChunk], threshold: float = THRESHOLD) -> list[SceneChange]:
-    """Find the changes of a video by its chunks, in order of time."""
+def detect_ema(
+    chunks: Sequence[EmbeddedChunk], threshold: float = THRESHOLD, average: Average | None = None
+) -> tuple[list[SceneChange], Average | None]:
+    """Find the changes of a video by its chunks, in order of time; go on from an average, and return the last one."""
     changes: list[SceneChange] = []
-    average: Average | None = None
     for chunk in chunks:
         found, average = detect_chunk(chunk, average, threshold)
         changes += found
-    return changes
+    return changes, average

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tasks.description.embeddings import normalize
-from tasks.description.scenes.change import SceneChange
+from tasks.description.scenes.change import Average, SceneChange
 from tasks.description.scenes.ema import ALPHA, THRESHOLD
 
 if TYPE_CHECKING:
@@ -41,11 +41,13 @@ def detect_published_chunk(
     return changes, average
 
 
-def detect_published(chunks: Sequence[EmbeddedChunk], threshold: float = THRESHOLD) -> list[SceneChange]:
-    """Find the changes of a video by its chunks, in order of time."""
+def detect_published(
+    chunks: Sequence[EmbeddedChunk], threshold: float = THRESHOLD, average: Average | None = None
+) -> tuple[list[SceneChange], Average | None]:
+    """Find the changes of a video by its chunks, in order of time; go on from an average, and return the last one."""
     changes: list[SceneChange] = []
-    average: npt.NDArray[np.float32] | None = None
+    vector = average.vector if average else None
     for chunk in chunks:
-        found, average = detect_published_chunk(chunk, average, threshold)
+        found, vector = detect_published_chunk(chunk, vector, threshold)
         changes += found
-    return changes
+    return changes, None if vector is None else Average(vector, 0)
