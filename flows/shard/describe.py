@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 from prefect import task
 
 from flows.shard.metrics import record_descriptions, shard_in_progress
-from flows.shard.queue import shard_logged
 from flows.shard.report import ShardReport
 from flows.shard.retry import await_recovery, retry_faults
 from flows.shard.tasks import SHARD_TASK, log_failures
 from infra.database.connect import require_writes
-from infra.errors import EngineLostError, LeaseLostError
+from infra.errors import EngineLostError
 from infra.log_context import in_context
 from reelabel.errors import InternalError, JobError, StoreUnavailableError
 from reelabel.sources.object_info import redact_uri
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from typing import TypeVar
 
-    from flows.shard.queue import LeasedShard
     from reelabel.errors import TransientError
     from reelabel.sources.object_store import ObjectInfo
     from tasks.description.described import DescribedVideo
@@ -75,55 +73,16 @@ class DescriptionContext:
         return self.ledger.lap()
 
 
-@dataclass(frozen=True, slots=True)
-class ShardGroup:
-    """Shards that one task describes, one after another.
-
-    Attributes:
-        shards: The shards.
-        ended: What came of those that have ended, by the token of their lease.
-    """
-
-    shards: tuple[LeasedShard, ...]
-    ended: dict[int, ShardReport | LeaseLostError] = field(default_factory=dict, repr=False)
-
-    @property
-    def name(self) -> str:
-        """Their indexes."""
-        return ", ".join(str(each.lease.shard_index) for each in self.shards)
-
-    def begun(self) -> tuple[LeasedShard, ...]:
-        """Return the shards that have ended, and the one at which the task has failed."""
-        return self.shards[: len(self.ended) + 1]
-
-    def not_begun(self) -> tuple[LeasedShard, ...]:
-        """Return the shards after the one at which the task has failed."""
-        return self.shards[len(self.ended) + 1 :]
-
-
-@task(task_run_name="describe-shard-{name}", **SHARD_TASK)
-def describe_shards(
-    name: str,  # noqa: ARG001
-    group: ShardGroup,
+@task(task_run_name="describe-shard-{index}", **SHARD_TASK)
+def describe_shard(
+    index: int,  # noqa: ARG001
+    shard: Shard,
+    lease: Lease,
     context: DescriptionContext,
-) -> None:
-    """Describe shards, and write the rows of the jobs and the end of each in one transaction.
+) -> ShardReport:
+    """Describe a shard, and write the rows of its jobs and its end in one transaction.
 
-    A bad video fails its own jobs, not the shard. Safe to run again: shards that have ended are skipped, and videos
-    that are embedded are not embedded again.
-    """
-    for leased in group.shards:
-        if leased.lease.token in group.ended:
-            continue
-        with shard_logged(leased, None):
-            try:
-                group.ended[leased.lease.token] = describe_shard(leased.shard, leased.lease, context)
-            except LeaseLostError as error:
-                group.ended[leased.lease.token] = error
-
-
-def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> ShardReport:
-    """Describe a shard.
+    A bad video fails its own jobs, not the shard. Safe to run again: videos that are embedded are not embedded again.
 
     Raises:
         LeaseLostError: Another worker has the shard; nothing was written.

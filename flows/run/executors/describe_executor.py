@@ -6,7 +6,7 @@ import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -18,10 +18,9 @@ from flows.run.artifacts import ProgressArtifact
 from flows.run.describing import description_spec, open_describer
 from flows.run.executors.local_executor import forget_results, work_ahead
 from flows.run.executors.termination import ends_soon
-from flows.shard.describe import DescriptionContext, ShardGroup, describe_shards
+from flows.shard.describe import DescriptionContext, describe_shard
 from flows.shard.queue import ShardQueue, make_lease_keeper, shard_logged
 from flows.shard.retry import retry_outage
-from infra.errors import LeaseLostError
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase
 from tasks.frame_cache.pool import decode_pool, video_store
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from tasks.plans.plan import Plan
 
 _SHOW_EVERY_S = 1.0
-# A group should take about as long; with more shards, others that work on the plan would find none left.
-_GROUP_S, _MOST_IN_A_GROUP = 2.0, 16
 
 
 def describe_locally(
@@ -155,70 +152,22 @@ def _describe_shards(
     shards: Iterable[LeasedShard | None], source: ShardQueue, context: DescriptionContext, *, max_concurrent: int
 ) -> Iterator[ShardReport]:
     """Describe shards, several at once, so that the encoder has work while rows are written."""
-    grouping = _Grouping()
 
-    def submit(group: ShardGroup) -> tuple[PrefectFuture[None], float]:
-        arguments = (quote(group), quote(context))
-        future: PrefectFuture[None] = describe_shards.submit(group.name, *arguments)  # type: ignore[call-overload]
-        return future, time.monotonic()
-
-    def settle(group: ShardGroup, submitted: tuple[PrefectFuture[None], float]) -> Iterator[ShardReport]:
+    def submit(leased: LeasedShard) -> PrefectFuture[ShardReport]:
         forget_results()
-        future, began_s = submitted
-        future.wait()
-        grouping.learn(len(group.shards), time.monotonic() - began_s)
-        for leased in group.not_begun():  # the shard before them has failed, and is released with its reason
-            retry_outage(partial(source.keeper.release, leased.lease, message=""))
-        for leased in group.begun():
-            report = source.run_or_release(leased, partial(_report_of, group, leased, future))
-            if report:
-                source.keeper.forget(leased.lease)
-                with shard_logged(leased, None):
-                    get_run_logger().info("%s", report)
-                yield report
+        with shard_logged(leased, None):
+            arguments = (quote(leased.shard), quote(leased.lease), quote(context))
+            future: PrefectFuture[ShardReport] = describe_shard.submit(  # type: ignore[call-overload]
+                leased.lease.shard_index, *arguments
+            )
+            return future
 
-    return work_ahead(grouping.groups(shards), submit, settle, max_concurrent=max_concurrent)
+    def settle(leased: LeasedShard, future: PrefectFuture[ShardReport]) -> Iterator[ShardReport]:
+        report = source.run_or_release(leased, future.result)
+        if report:
+            source.keeper.forget(leased.lease)
+            with shard_logged(leased, None):
+                get_run_logger().info("%s", report)
+            yield report
 
-
-def _report_of(group: ShardGroup, leased: LeasedShard, future: PrefectFuture[None]) -> ShardReport:
-    """Return what came of a shard.
-
-    Raises:
-        LeaseLostError: Another worker has it.
-        TransientError: A service was unavailable.
-    """
-    if leased.lease.token not in group.ended:
-        future.result()  # raises
-    ended = group.ended[leased.lease.token]
-    if isinstance(ended, LeaseLostError):
-        raise ended
-    return ended
-
-
-@dataclass(slots=True)
-class _Grouping:
-    """How many shards a task describes: one, unless shards end faster than Prefect keeps account of tasks.
-
-    Attributes:
-        size: Of the next group.
-    """
-
-    size: int = 1
-
-    def groups(self, shards: Iterable[LeasedShard | None]) -> Iterator[ShardGroup | None]:
-        """Yield groups of shards, and None whenever there is nothing to lease at the moment."""
-        waiting: list[LeasedShard] = []
-        for leased in shards:
-            if leased is not None:
-                waiting.append(leased)
-            if waiting and (leased is None or len(waiting) >= self.size):
-                yield ShardGroup(tuple(waiting))
-                waiting = []
-            if leased is None:
-                yield None
-        if waiting:
-            yield ShardGroup(tuple(waiting))
-
-    def learn(self, shards: int, took_s: float) -> None:
-        """Adapt the size to how long some shards took."""
-        self.size = min(_MOST_IN_A_GROUP, 2 * self.size, max(1, round(_GROUP_S * shards / max(took_s, 1e-3))))
+    return work_ahead(shards, submit, settle, max_concurrent=max_concurrent)
