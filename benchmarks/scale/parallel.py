@@ -16,7 +16,7 @@ from tasks.description.chunks import cut_chunks
 from tasks.description.described import DescribedVideo
 from tasks.description.pooling import ChunkDescription, Description, ScoredText
 from tasks.description.scenes.change import SceneChange, SceneChanges
-from tasks.description.scenes.merge import Scene
+from tasks.description.scenes.detect import Scene
 from tasks.domain import Answer, Failure, Job, JobResult, Stage
 from tasks.plans.lease import Work, claim
 from tasks.results.write import ShardWriter

@@ -10,7 +10,7 @@ import numpy as np
 from tasks.description.chunks import assign_frames, cut_chunks
 from tasks.description.cost import DescriptionCost
 from tasks.description.scenes.change import EmbeddedChunk
-from tasks.description.scenes.merge import merge_shots
+from tasks.description.scenes.detect import merge_shots
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tasks.description.embeddings import Embeddings
     from tasks.description.pooling import Description
     from tasks.description.scenes.change import SceneChange, SceneChanges
-    from tasks.description.scenes.merge import Scene
+    from tasks.description.scenes.detect import Scene
     from tasks.domain import DescribeSpec, Job
 
 _MS = 1000

@@ -18,7 +18,7 @@ from tasks.description.cost import DescriptionCost
 from tasks.description.described import DescribedVideo
 from tasks.description.pooling import ChunkDescription, Description, ScoredText
 from tasks.description.scenes.change import SceneChange, SceneChanges
-from tasks.description.scenes.merge import Scene
+from tasks.description.scenes.detect import Scene
 from tasks.domain import DescribeSpec, ModelIdentity
 from tasks.plans.lease import Work, claim
 from tasks.plans.plan import Plan, open_plan

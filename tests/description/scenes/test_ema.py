@@ -3,9 +3,7 @@ import pytest
 
 from reelabel.errors import ConfigurationError
 from tasks.description.scenes.change import EmbeddedChunk, SceneChange
-from tasks.description.scenes.detect import detect_scenes
-from tasks.description.scenes.ema import detect_chunk
-from tasks.description.scenes.merge import Scene, merge_shots
+from tasks.description.scenes.detect import Scene, detect_chunk, detect_scenes, merge_shots
 
 
 def unit(rows):
