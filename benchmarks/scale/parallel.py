@@ -144,7 +144,7 @@ def _described(job: Job, shard: int) -> DescribedVideo:
         frames=48,
         description=Description(tags=tags, caption=caption, chunks=parts),
         changes=SceneChanges(changes=(cut,), method="index and ema"),
-        scenes=(Scene(0, 14_040, 1), Scene(14_040, 30_000, 1)),
+        scenes=(Scene(0, 14.04, 1), Scene(14.04, 30, 1)),
         was_cached=True,
     )
 

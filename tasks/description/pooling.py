@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from tasks.description.chunks import assign_frames
 from tasks.description.embeddings import normalize
@@ -65,16 +66,11 @@ class EmbeddedBank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredText:
-    """A text of a bank, and how well it fits.
+    """A text of a bank, and how well it fits; the same in the rows and in the service's answers."""
 
-    Attributes:
-        score: Mean cosine.
-        probability: By the model's scale and bias; None without them.
-    """
-
-    text: str
-    score: float
-    probability: float | None = None
+    text: Annotated[str, Field(description="The text, as in the bank.")]
+    score: Annotated[float, Field(description="Cosine with the frames, averaged.")]
+    probability: Annotated[float | None, Field(description="From the model's sigmoid, if it has one.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,8 @@ from infra.settings.describe import DescribeOptions
 from infra.text_bounds import Id  # noqa: TC001 - pydantic reads it
 from reelabel.errors import ConfigurationError, VideoError
 from tasks.description.banks import bank_of_texts
-from tasks.description.pooling import EmbeddedBank
-from tasks.description.scenes.detect import threshold_of
+from tasks.description.pooling import EmbeddedBank, ScoredText
+from tasks.description.scenes.detect import Scene, threshold_of
 from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.encoder import open_encoder
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from reelabel_engine.protocol import EncoderInfo
     from tasks.description.described import DescribedVideo
     from tasks.description.describer import VideoDescriber
-    from tasks.description.pooling import ScoredText
     from tasks.description.scenes.change import Average
     from tasks.domain import DescribeSpec, Job
     from tasks.embedding.encoder import Encoder
@@ -93,14 +92,6 @@ Seconds: TypeAlias = Annotated[
 ]
 
 
-class Fitting(ResponseModel):
-    """A text that fits."""
-
-    text: Annotated[str, Field(description="The text, as in the bank.")]
-    score: Annotated[float, Field(description="Cosine with the frames, averaged.")]
-    probability: Annotated[float | None, Field(description="From the model's sigmoid, if it has one.")]
-
-
 class AnalyzedChunk(ResponseModel):
     """What a chunk shows."""
 
@@ -108,21 +99,9 @@ class AnalyzedChunk(ResponseModel):
     start_s: Seconds
     end_s: Seconds
     frames_used: FramesUsed
-    tags: Annotated[list[Fitting] | None, Field(description="Texts that fit best, the best first.")] = None
-    caption: Annotated[Fitting | None, Field(description="The caption that fits best.")] = None
+    tags: Annotated[list[ScoredText] | None, Field(description="Texts that fit best, the best first.")] = None
+    caption: Annotated[ScoredText | None, Field(description="The caption that fits best.")] = None
     changes: Annotated[list[float] | None, Field(description="Seconds at which scenes change.")] = None
-
-
-class Scene(ResponseModel):
-    """A scene."""
-
-    start_s: Seconds
-    end_s: Seconds
-    shots: Annotated[int, Field(description="Consecutive shots that show the same.")]
-    begins: Annotated[
-        Literal["cut", "gradual", "sampled"] | None,
-        Field(description="Its first change: a cut, exact to the frame; gradual, or sampled, to half a second."),
-    ] = None
 
 
 class Change(ResponseModel):
@@ -139,8 +118,8 @@ class AnalyzeAnswer(ResponseModel):
     """What a video shows; its fields are columns of `reelabel.description`."""
 
     duration_s: Annotated[float, Field(description="Length of the video, or of its segment, in seconds.")]
-    tags: Annotated[list[Fitting] | None, Field(description="Texts that fit best, the best first.")] = None
-    caption: Annotated[Fitting | None, Field(description="The caption that fits best.")] = None
+    tags: Annotated[list[ScoredText] | None, Field(description="Texts that fit best, the best first.")] = None
+    caption: Annotated[ScoredText | None, Field(description="The caption that fits best.")] = None
     scenes: Annotated[list[Scene] | None, Field(description="Scenes in the order of time.")] = None
     scene_changes: Annotated[int | None, Field(description="How often the scene changes.")] = None
     changes: Annotated[list[Change] | None, Field(description="The changes, in the order of time.")] = None
@@ -357,15 +336,7 @@ def _to_answer(
     shift_s = before.start_s - (found.job.start_s or 0.0) if asked.stream_id else 0.0
     changes = _changes(found, before, shift_s)
     of_scenes = {
-        "scenes": [
-            Scene(
-                start_s=each.start_ms / _MS + shift_s,
-                end_s=each.end_ms / _MS + shift_s,
-                shots=each.shots,
-                begins=each.begins,
-            )
-            for each in found.scenes
-        ],
+        "scenes": [replace(each, start_s=each.start_s + shift_s, end_s=each.end_s + shift_s) for each in found.scenes],
         "scene_changes": len(found.changes.changes),
         "scene_method": found.changes.method,
         "scene_note": found.changes.note,
@@ -373,8 +344,8 @@ def _to_answer(
     }
     return AnalyzeAnswer(
         duration_s=found.duration_s,
-        tags=_fitting(described.tags) if asked.tags else None,
-        caption=_caption(described.caption) if asked.caption else None,
+        tags=list(described.tags) if asked.tags else None,
+        caption=described.caption if asked.caption else None,
         **(of_scenes if asked.scenes else {}),
         chunks=[
             AnalyzedChunk(
@@ -382,8 +353,8 @@ def _to_answer(
                 start_s=each.chunk.start_s + shift_s,
                 end_s=each.chunk.end_s + shift_s,
                 frames_used=each.frames,
-                tags=_fitting(each.tags) if asked.tags else None,
-                caption=_caption(each.caption) if asked.caption else None,
+                tags=list(each.tags) if asked.tags else None,
+                caption=each.caption if asked.caption else None,
                 changes=[change.time_s for change in changes if change.chunk == before.chunk + each.chunk.index]
                 if asked.scenes
                 else None,
@@ -418,11 +389,3 @@ def _changes(found: DescribedVideo, before: StreamPosition, shift_s: float) -> l
             )
         first += part.frames
     return changes
-
-
-def _fitting(texts: tuple[ScoredText, ...]) -> list[Fitting]:
-    return [Fitting(text=each.text, score=each.score, probability=each.probability) for each in texts]
-
-
-def _caption(caption: ScoredText | None) -> Fitting | None:
-    return _fitting((caption,))[0] if caption else None

@@ -7,17 +7,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field
 
 from reelabel.errors import ConfigurationError
 from tasks.description.embeddings import normalize
 from tasks.description.scenes import cuts as cut_finder
-from tasks.description.scenes.change import Average, SceneChange, SceneChanges
+from tasks.description.scenes.change import Average, ChangeKind, SceneChange, SceneChanges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +27,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.description.embeddings import Cuts
-    from tasks.description.scenes.change import ChangeKind, EmbeddedChunk
+    from tasks.description.scenes.change import EmbeddedChunk
 
 ALPHA = 0.9
 EMA_THRESHOLD = 0.15
 _LEAST_SIMILARITY = 0.85
+_MS = 1000
 # The methods, with their thresholds: of 255 for cuts in pixels, 1 minus a cosine for embeddings.
 THRESHOLDS = {"auto": cut_finder.THRESHOLD, "ema": EMA_THRESHOLD, "published": EMA_THRESHOLD}
 
@@ -217,20 +220,17 @@ def detect_published(
     return changes, None if vector is None else Average(vector, 0)
 
 
-class Scene(NamedTuple):
-    """A scene.
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A scene; the same in the rows and in the service's answers. The next one starts where it ends."""
 
-    Attributes:
-        start_ms: Where it starts.
-        end_ms: Where the next one starts.
-        shots: How many shots it has.
-        begins: The kind of change that it begins with; None for the first one.
-    """
-
-    start_ms: int
-    end_ms: int
-    shots: int
-    begins: ChangeKind | None = None
+    start_s: Annotated[float, Field(description="Its start, in seconds since the video's first frame.")]
+    end_s: Annotated[float, Field(description="Its end, in seconds since the video's first frame.")]
+    shots: Annotated[int, Field(description="Consecutive shots that show the same.")]
+    begins: Annotated[
+        ChangeKind | None,
+        Field(description="Its first change: a cut, exact to the frame; gradual, or sampled, to half a second."),
+    ] = None
 
 
 def merge_shots(
@@ -254,7 +254,7 @@ def merge_shots(
     if end_ms <= start_ms:
         return ()
     if len(borders) == 2:  # noqa: PLR2004 - of one shot, as most short videos have
-        return (Scene(start_ms, end_ms, 1),)
+        return (Scene(start_ms / _MS, end_ms / _MS, 1),)
     vectors, times = join_chunks(chunks)
     scenes: list[Scene] = []
     total: npt.NDArray[np.float64] | None = None
@@ -262,10 +262,10 @@ def merge_shots(
         inside = vectors[(times >= start) & (times < end)]
         shot = inside.sum(axis=0, dtype=np.float64) if len(inside) else None
         if scenes and (shot is None or total is None or _cosine(total, shot) >= _LEAST_SIMILARITY):
-            scenes[-1] = scenes[-1]._replace(end_ms=end, shots=scenes[-1].shots + 1)
+            scenes[-1] = replace(scenes[-1], end_s=end / _MS, shots=scenes[-1].shots + 1)
             total = shot if total is None else total if shot is None else total + shot
         else:
-            scenes.append(Scene(start, end, 1, kinds[start] if scenes else None))
+            scenes.append(Scene(start / _MS, end / _MS, 1, kinds[start] if scenes else None))
             total = shot
     return tuple(scenes)
 
