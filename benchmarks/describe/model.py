@@ -33,7 +33,7 @@ def make_model(folder: Path, *, seed: int = 0, layers: int = LAYERS) -> Path:
     Args:
         folder: Folder that keeps models.
         seed: Models of different seeds have different weights, and so different embeddings.
-        layers: Of each tower; SigLIP base has BASE_LAYERS.
+        layers: Of each encoder; SigLIP base has BASE_LAYERS.
     """
     model = folder / "with-weights" / f"{NAME}-{layers}-{seed}"
     if not (model / "model.safetensors").exists():

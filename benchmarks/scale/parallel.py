@@ -16,7 +16,7 @@ from tasks.description.chunks import cut_chunks
 from tasks.description.described import DescribedVideo
 from tasks.description.pooling import ChunkDescription, Description, ScoredText
 from tasks.description.scenes.change import SceneChange, SceneChanges
-from tasks.description.scenes.merge import Scene
+from tasks.description.scenes.detect import Scene
 from tasks.domain import Answer, Failure, Job, JobResult, Stage
 from tasks.plans.lease import Work, claim
 from tasks.results.write import ShardWriter
@@ -144,7 +144,7 @@ def _described(job: Job, shard: int) -> DescribedVideo:
         frames=48,
         description=Description(tags=tags, caption=caption, chunks=parts),
         changes=SceneChanges(changes=(cut,), method="index and ema"),
-        scenes=(Scene(0, 14_040, 1), Scene(14_040, 30_000, 1)),
+        scenes=(Scene(0, 14.04, 1), Scene(14.04, 30, 1)),
         was_cached=True,
     )
 

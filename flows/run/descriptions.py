@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from flows.run.artifacts import ProgressArtifact
 from flows.run.describing import open_describer, resolve_description
 from flows.run.pipeline import cancel_on_exit, forget_results, work_ahead
 from flows.run.request import Prepared
-from flows.shard.describe import DescriptionContext, describe_shards
+from flows.shard.describe import DescriptionContext, describe_shard
 from flows.shard.queue import ShardQueue, make_lease_keeper, shard_logged
 from flows.shard.retry import retry_outage
 from reelabel.errors import ConfigurationError
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from flows.run.progress import Progress
     from flows.run.request import Run, RunRequest
-    from flows.shard.describe import Described
     from flows.shard.queue import LeasedShard
     from flows.shard.report import ShardReport
     from infra.settings import Settings
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
     from tasks.plans.plan import Plan
 
 _SHOW_EVERY_S = 1.0
-# A task should take about as long; with more shards, others that work on the plan would find none left.
-_TASK_S, _MAX_SHARDS = 2.0, 16
 
 
 @contextmanager
@@ -206,56 +203,19 @@ def _describe_shards(
     shards: Iterable[LeasedShard | None], queue: ShardQueue, context: DescriptionContext, *, max_concurrent: int
 ) -> Iterator[ShardReport]:
     """Describe shards, several at once, so that the encoder has work while rows are written."""
-    grouping = Grouping()
 
-    def submit(group: tuple[LeasedShard, ...]) -> tuple[PrefectFuture[list[Described]], float]:
-        name = ", ".join(str(leased.lease.shard_index) for leased in group)
-        future: PrefectFuture[list[Described]] = describe_shards.submit(name, quote(group), quote(context))  # type: ignore[call-overload]
-        return future, time.monotonic()
+    def submit(leased: LeasedShard) -> PrefectFuture[ShardReport]:
+        with shard_logged(leased, None):
+            arguments = (quote(leased.shard), quote(leased.lease), quote(context))
+            future: PrefectFuture[ShardReport] = describe_shard.submit(leased.lease.shard_index, *arguments)  # type: ignore[call-overload]
+            return future
 
-    def settle(
-        group: tuple[LeasedShard, ...], submitted: tuple[PrefectFuture[list[Described]], float]
-    ) -> Iterator[ShardReport]:
+    def settle(leased: LeasedShard, future: PrefectFuture[ShardReport]) -> Iterator[ShardReport]:
         forget_results()
-        future, began_s = submitted
-        ended = future.result()
-        grouping.learn(len(group), time.monotonic() - began_s)
-        for leased, outcome in zip(group, ended, strict=True):
-            if report := queue.run_or_release(leased, partial(_report_of, outcome)):
-                queue.keeper.forget(leased.lease)
-                with shard_logged(leased, None):
-                    get_run_logger().info("%s", report)
-                yield report
+        if report := queue.run_or_release(leased, future.result):
+            queue.keeper.forget(leased.lease)
+            with shard_logged(leased, None):
+                get_run_logger().info("%s", report)
+            yield report
 
-    return work_ahead(grouping.groups(shards), submit, settle, max_concurrent=max_concurrent)
-
-
-def _report_of(outcome: Described) -> ShardReport:
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
-
-
-@dataclass(slots=True)
-class Grouping:
-    """How many shards a task describes: one, unless shards end faster than Prefect keeps account of tasks."""
-
-    size: int = 1
-
-    def groups(self, shards: Iterable[LeasedShard | None]) -> Iterator[tuple[LeasedShard, ...] | None]:
-        """Yield groups of shards, and None whenever there is nothing to lease at the moment."""
-        waiting: list[LeasedShard] = []
-        for leased in shards:
-            if leased is not None:
-                waiting.append(leased)
-            if waiting and (leased is None or len(waiting) >= self.size):
-                yield tuple(waiting)
-                waiting = []
-            if leased is None:
-                yield None
-        if waiting:
-            yield tuple(waiting)
-
-    def learn(self, shards: int, took_s: float) -> None:
-        """Adapt the size to how long some shards took."""
-        self.size = min(_MAX_SHARDS, 2 * self.size, max(1, round(_TASK_S * shards / max(took_s, 1e-3))))
+    return work_ahead(shards, submit, settle, max_concurrent=max_concurrent)

@@ -238,7 +238,9 @@ class Decoder:
             self._uploads = Uploads(folder, max_bytes=settings.serve.max_upload_mib * _MIB)
             pool = stack.enter_context(decode_pool(settings, processes=settings.extract.processes or 1, ahead=True))
             if encoder:
-                self._analyzer = stack.enter_context(Analyzer(settings, pool=pool, encoder=RemoteEncoder(encoder)))
+                self._analyzer = stack.enter_context(
+                    Analyzer(settings, pool=pool, encoder=RemoteEncoder(encoder), has_streams=False)
+                )
                 self._analyzer.wait_ready()
             if engine:
                 database = stack.enter_context(connected(settings.database))

@@ -15,11 +15,10 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from flows.shard.metrics import record_descriptions, shard_in_progress
-from flows.shard.queue import shard_logged
 from flows.shard.report import ShardReport, log_failures
 from flows.shard.retry import retry_faults
 from infra.database.connect import require_writes
-from infra.errors import EngineLostError, LeaseLostError
+from infra.errors import EngineLostError
 from infra.logs import in_context
 from reelabel.errors import InternalError, JobError, StoreUnavailableError, TransientError
 from reelabel.sources.object_info import redact_uri
@@ -29,9 +28,8 @@ from tasks.domain import Failure, RunPhase, WallClockProfile
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
-    from typing import TypeAlias, TypeVar
+    from typing import TypeVar
 
-    from flows.shard.queue import LeasedShard
     from reelabel.sources.object_store import ObjectInfo
     from tasks.description.described import DescribedVideo
     from tasks.description.describer import VideoDescriber
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from tasks.plans.lease import Lease
     from tasks.results.write import ShardWriter
 
-    Described: TypeAlias = ShardReport | LeaseLostError | TransientError
     Video = TypeVar("Video", bound=DescribedVideo | None)
 
 _LOG = logging.getLogger("reelabel")
@@ -75,39 +72,29 @@ class DescriptionContext:
         return self.profile.lap()
 
 
-@task(task_run_name="describe-shard-{name}", cache_policy=NO_CACHE, persist_result=False)
-def describe_shards(
-    name: str,  # noqa: ARG001
-    shards: Sequence[LeasedShard],
+@task(task_run_name="describe-shard-{index}", cache_policy=NO_CACHE, persist_result=False)
+def describe_shard(
+    index: int,  # noqa: ARG001
+    shard: Shard,
+    lease: Lease,
     context: DescriptionContext,
-) -> list[Described]:
-    """Describe shards one after another; return the report of each, or why it has none.
+) -> ShardReport:
+    """Describe a shard, and write the rows of its jobs and its end in one transaction.
 
-    A bad video fails its own jobs alone. The rows of a shard's jobs and its end are written in one transaction.
-    """
-    return [_describe_leased(leased, context) for leased in shards]
-
-
-def _describe_leased(leased: LeasedShard, context: DescriptionContext) -> Described:
-    check_stores = partial(context.describer.embedder.extractor.check_stores, leased.shard.video_uris)
-    services: dict[type[TransientError], Callable[[], object]] = {
-        StoreUnavailableError: check_stores,
-        EngineLostError: context.encoder.info,
-    }
-    with shard_logged(leased, None):
-        try:
-            return retry_faults(partial(describe_shard, leased.shard, leased.lease, context), services)
-        except (LeaseLostError, TransientError) as error:
-            return error
-
-
-def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> ShardReport:
-    """Describe a shard.
+    A bad video fails its own jobs, not the shard. Safe to run again: videos that are embedded are not embedded again.
 
     Raises:
         LeaseLostError: Another worker has the shard; nothing was written.
         TransientError: A service is unavailable; nothing was written.
     """
+    services: dict[type[TransientError], Callable[[], object]] = {
+        StoreUnavailableError: partial(context.describer.embedder.extractor.check_stores, shard.video_uris),
+        EngineLostError: context.encoder.info,
+    }
+    return retry_faults(partial(_describe, shard, lease, context), services)
+
+
+def _describe(shard: Shard, lease: Lease, context: DescriptionContext) -> ShardReport:
     extractor = context.describer.embedder.extractor
     with shard_in_progress("infer"):
         began_s = time.time()

@@ -81,6 +81,15 @@ def read_bank(path: Path) -> Bank:
         raise ConfigurationError(str(error)) from None
     except (OSError, csv.Error, pa.ArrowException) as error:
         raise ConfigurationError(f"Cannot read the bank {path}: {why_unreadable(error)}.") from None
+    return _checked(path, found)
+
+
+def bank_of_texts(name: str, texts: Sequence[str]) -> Bank:
+    """Return a bank of given texts, whose lines are their numbers from 1; raises as `read_bank`."""
+    return _checked(Path(name), [(number, text.strip()) for number, text in enumerate(texts, 1)])
+
+
+def _checked(path: Path, found: list[tuple[int, str]]) -> Bank:
     if not found:
         raise ConfigurationError(f"The bank {path} has no texts; write one per line.")
     if len(found) > _MAX_TEXTS:

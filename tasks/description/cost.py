@@ -19,13 +19,13 @@ class DescriptionCost:
 
     Attributes:
         frames_decoded: Frames output by decoders, to be embedded or to check changes of scene.
-        frames_embedded: Frames given to the image tower.
+        frames_embedded: Frames given to the image encoder.
         bytes_fetched: Bytes of the video read.
         fetch_ms: Waiting for the store.
         decode_ms: Decoding, without `fetch_ms`.
         cache_write_ms: Encoding and writing frame files and embedding files.
         cache_read_ms: Looking up and reading them.
-        embed_ms: The image tower's time, of requests that videos share their part.
+        embed_ms: The image encoder's time, of requests that videos share their part.
         scenes_ms: Finding changes of scene.
         describe_ms: Comparing with the banks.
     """

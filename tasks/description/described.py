@@ -10,14 +10,16 @@ import numpy as np
 from tasks.description.chunks import assign_frames, cut_chunks
 from tasks.description.cost import DescriptionCost
 from tasks.description.scenes.change import EmbeddedChunk
-from tasks.description.scenes.merge import merge_shots
+from tasks.description.scenes.detect import merge_shots
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from tasks.description.chunks import Chunk
     from tasks.description.embeddings import Embeddings
     from tasks.description.pooling import Description
     from tasks.description.scenes.change import SceneChange, SceneChanges
-    from tasks.description.scenes.merge import Scene
+    from tasks.description.scenes.detect import Scene
     from tasks.domain import DescribeSpec, Job
 
 _MS = 1000
@@ -36,6 +38,7 @@ class DescribedVideo:
         frames: Frames that it is described by.
         description: Tags and captions.
         changes: Changes of scene.
+        pts_ms: Times of the frames in milliseconds; shape (frames,), int64.
         scenes: The scenes, without gaps from the start to the end.
         was_cached: Whether the frames were embedded before.
         remade: Which cached files must not be used and were made again, and why; empty if there were none.
@@ -55,6 +58,7 @@ class DescribedVideo:
     description: Description = field(repr=False)
     changes: SceneChanges = field(repr=False)
     scenes: tuple[Scene, ...] = field(repr=False)
+    pts_ms: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
     was_cached: bool = False
     remade: str = ""
     frame_pixels: int = 0

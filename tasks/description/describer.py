@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectInfo
     from tasks.description.pooling import EmbeddedBank
+    from tasks.description.scenes.change import Average
     from tasks.domain import DescribeSpec, Job
     from tasks.embedding.vector_file import ShardVectors
     from tasks.embedding.video import VideoEmbedder
@@ -89,7 +90,12 @@ class VideoDescriber:
         return self._describe(job, shard_index, video, cuts=video.embeddings.cuts)
 
     def describe(
-        self, job: Job, shard_index: int, info: ObjectInfo | None = None, shard: ShardVectors | None = None
+        self,
+        job: Job,
+        shard_index: int,
+        info: ObjectInfo | None = None,
+        shard: ShardVectors | None = None,
+        average: Average | None = None,
     ) -> DescribedVideo:
         """Describe a job's video.
 
@@ -98,6 +104,7 @@ class VideoDescriber:
             shard_index: Its shard.
             info: Size and fingerprint of the video, if known.
             shard: The vectors of the videos of its shard; what they lack is added.
+            average: Of the part of a stream before this one; see `detect_scenes`.
 
         Raises:
             VideoError: The video cannot be used; see its code.
@@ -117,7 +124,7 @@ class VideoDescriber:
                 video = replace(video, embeddings=replace(video.embeddings, cuts=cuts))
         if shard:
             shard.put(video.identity.key, video.embeddings)
-        return self._describe(job, shard_index, replace(video, cost=cost), cuts=cuts)
+        return self._describe(job, shard_index, replace(video, cost=cost), cuts=cuts, average=average)
 
     @property
     def _needs_cuts(self) -> bool:
@@ -154,12 +161,20 @@ class VideoDescriber:
             return cuts, DescriptionCost()
         return cuts, DescriptionCost(frames_decoded=footage.frames_decoded, bytes_fetched=footage.bytes_read)
 
-    def _describe(self, job: Job, shard_index: int, video: EmbeddedVideo, *, cuts: Cuts | None) -> DescribedVideo:
+    def _describe(
+        self,
+        job: Job,
+        shard_index: int,
+        video: EmbeddedVideo,
+        *,
+        cuts: Cuts | None,
+        average: Average | None = None,
+    ) -> DescribedVideo:
         """Compute what a video's vectors and cuts say; reads no video and no model."""
         started, spec, embeddings = time.perf_counter(), self.spec, video.embeddings
         chunks = chunks_of(job, embeddings.duration_s, spec)
         by_chunk = embedded_chunks(embeddings, chunks)
-        changes = detect_scenes(spec.scene_method, by_chunk, threshold=spec.scene_threshold, cuts=cuts)
+        changes = detect_scenes(spec.scene_method, by_chunk, threshold=spec.scene_threshold, cuts=cuts, average=average)
         scenes = scenes_of(changes, by_chunk)
         detected = time.perf_counter()
         described = describe_pooled(
@@ -184,6 +199,7 @@ class VideoDescriber:
             frame_pixels=self.embedder.frame_pixels,
             description=described,
             changes=changes,
+            pts_ms=embeddings.pts_ms,
             scenes=scenes,
             was_cached=video.was_cached,
             remade=video.remade,

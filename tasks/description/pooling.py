@@ -1,21 +1,22 @@
 """Tags and captions of a video's chunks, and of the video.
 
 A chunk's vector is the mean of its frames' vectors, normalised again. Its scores are the cosines with a bank. A
-video's scores are the means over all its chunks, weighted by their lengths; `tasks.description.published` has the
-method that this one corrects.
+video's scores are the means over all its chunks, weighted by their lengths; the method `published` is the one that this
+one corrects.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from tasks.description.chunks import assign_frames
 from tasks.description.embeddings import normalize
-from tasks.description.published import describe_published
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,16 +66,11 @@ class EmbeddedBank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredText:
-    """A text of a bank, and how well it fits.
+    """A text of a bank, and how well it fits; the same in the rows and in the service's answers."""
 
-    Attributes:
-        score: Mean cosine.
-        probability: By the model's scale and bias; None without them.
-    """
-
-    text: str
-    score: float
-    probability: float | None = None
+    text: Annotated[str, Field(description="The text, as in the bank.")]
+    score: Annotated[float, Field(description="Cosine with the frames, averaged.")]
+    probability: Annotated[float | None, Field(description="From the model's sigmoid, if it has one.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +172,10 @@ def describe_pooled(
     described = _describe_chunks(chunks, pooled.counts, found)
     if method == "published":
         parts = [vectors[row : row + 1] for row in range(len(filled))]
-        published = describe_published(parts, tags=tags.vectors, captions=captions.vectors, top_k=top_k)
+        best_tags, best_caption = _published(parts, tags=tags.vectors, captions=captions.vectors, top_k=top_k)
         return Description(
-            tags=tuple(pick.scored(tags, index, score) for index, score in published.tags),
-            caption=pick.scored(captions, *published.caption) if published.caption else None,
+            tags=tuple(pick.scored(tags, index, score) for index, score in best_tags),
+            caption=pick.scored(captions, *best_caption) if best_caption else None,
             chunks=described,
         )
     if len(filled) == 1:
@@ -191,6 +187,32 @@ def describe_pooled(
         caption=pick.first(captions, mean_scores(caption_scores, weights)),
         chunks=described,
     )
+
+
+def _published(
+    vectors: Sequence[npt.NDArray[np.float32]],
+    *,
+    tags: npt.NDArray[np.float32],
+    captions: npt.NDArray[np.float32],
+    top_k: int = 5,
+) -> tuple[list[tuple[int, float]], tuple[int, float] | None]:
+    """Return index and score of the best tags, and of the best caption, exactly as the published method finds them.
+
+    Source: Anyscale's tutorial of video analysis on Ray Serve. A tag's score is the mean over only those chunks in
+    whose best ones it is, which favours rare tags; the caption is the best one of any chunk.
+    """
+    by_tag: defaultdict[int, list[float]] = defaultdict(list)
+    best: tuple[int, float] | None = None
+    for frames in vectors:
+        pooled = normalize(frames.mean(axis=0))
+        scores = tags @ pooled
+        for index in np.argsort(-scores, kind="stable")[:top_k].tolist():
+            by_tag[index].append(float(scores[index]))
+        fits = captions @ pooled
+        if fits.size and (best is None or fits.max() > best[1]):
+            best = int(fits.argmax()), float(fits.max())
+    means = sorted(((index, float(np.mean(scores))) for index, scores in by_tag.items()), key=lambda tag: -tag[1])
+    return means[:top_k], best
 
 
 def pool(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

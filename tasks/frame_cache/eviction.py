@@ -18,9 +18,8 @@ KINDS = {
     "arrow": "frame file",
     "index": "index file",
     "vectors": "embedding file",
-    "pack": "pack",
-    "outlines": "file of outlines",
-    "scenes": "file of scene changes",
+    "pack": "embedding file of a shard",
+    "scenes": "file of cuts",
 }
 _CACHE_FILE = re.compile(rf"/v\d+/[0-9a-f]{{2}}/[0-9a-f]{{32}}\.({'|'.join(KINDS)})$")
 

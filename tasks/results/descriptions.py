@@ -57,7 +57,7 @@ def _row(video: DescribedVideo) -> tuple[Any, ...]:
     """Return the values of `_COLUMNS` after the fence."""
     described = video.description
     scenes = [
-        {"start_s": each.start_ms / _MS, "end_s": each.end_ms / _MS, "shots": each.shots, "begins": each.begins}
+        {"start_s": each.start_s, "end_s": each.end_s, "shots": each.shots, "begins": each.begins}
         for each in video.scenes
     ]
     return (

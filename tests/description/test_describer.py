@@ -101,7 +101,8 @@ def test_a_film_is_tagged_chunk_by_chunk_and_its_cut_is_found(describer_of, tmp_
     assert found.description.caption.text == "red"
     [change] = found.changes.changes
     assert change.since_ms < 4000 <= change.pts_ms
-    assert [(scene.start_ms, scene.end_ms) for scene in found.scenes] == [(0, change.pts_ms), (change.pts_ms, 9000)]
+    at_s = change.pts_ms / 1000
+    assert [(scene.start_s, scene.end_s) for scene in found.scenes] == [(0, at_s), (at_s, 9)]
     assert [len(found.changes_in(part.chunk)) for part in parts] == [0, 0, 1, 0, 0]
     assert (found.duration_s, found.frames, found.shard_index, found.was_cached) == (9, 20, 3, False)
 
@@ -131,7 +132,7 @@ def test_a_frame_after_the_stated_end_is_within_the_video(describer_of, tmp_path
 
     found = describer_of().describe(job(clip), 0)
 
-    assert found.duration_s >= found.scenes[-1].end_ms / 1000 > 3
+    assert found.duration_s >= found.scenes[-1].end_s > 3
     assert found.description.chunks[-1].chunk.end_s == found.duration_s
 
 
@@ -146,10 +147,8 @@ def test_a_segment_is_described_alone_and_its_times_are_those_of_the_video(descr
     ]
     [change] = found.changes.changes
     assert change.since_ms < 4500 <= change.pts_ms
-    assert [(scene.start_ms, scene.end_ms) for scene in found.scenes] == [
-        (3000, change.pts_ms),
-        (change.pts_ms, 5500),
-    ]
+    at_s = change.pts_ms / 1000
+    assert [(scene.start_s, scene.end_s) for scene in found.scenes] == [(3, at_s), (at_s, 5.5)]
 
 
 @pytest.mark.parametrize(

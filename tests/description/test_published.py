@@ -7,7 +7,7 @@ from tasks.description.chunks import cut_chunks
 from tasks.description.embeddings import Embeddings, normalize
 from tasks.description.pooling import EmbeddedBank
 from tasks.description.scenes.change import EmbeddedChunk
-from tasks.description.scenes.published import detect_published_chunk
+from tasks.description.scenes.detect import detect_published_chunk
 from tests.description.colours import describe
 
 FRAMES, CHUNK_S, BEST = 16, 10.0, 5

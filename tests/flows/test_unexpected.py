@@ -235,7 +235,7 @@ def test_a_run_that_describes_loses_one_video(folder, make_describer, mark, tria
             context = DescriptionContext(
                 describer=make_describer(), encoder=ColourEncoder(), writer=rows, workers=workers
             )
-            describe_shard(shard, LEASE, context)
+            describe_shard.fn(0, shard, LEASE, context)
         return rows
 
     for calls, rows in raised(run, trials=trials, **OPTIONS):

@@ -18,7 +18,7 @@ from tasks.description.cost import DescriptionCost
 from tasks.description.described import DescribedVideo
 from tasks.description.pooling import ChunkDescription, Description, ScoredText
 from tasks.description.scenes.change import SceneChange, SceneChanges
-from tasks.description.scenes.merge import Scene
+from tasks.description.scenes.detect import Scene
 from tasks.domain import DescribeSpec, ModelIdentity
 from tasks.plans.lease import Work, claim
 from tasks.plans.plan import Plan, open_plan
@@ -66,7 +66,7 @@ def described(of, **changed):
         changes=SceneChanges(
             changes=(SceneChange(pts_ms=12_500, score=0.5, since_ms=12_400),), method="index and ema", note="fixed\0"
         ),
-        scenes=(Scene(0, 12_500, 1), Scene(12_500, 25_000, 2, "cut")),
+        scenes=(Scene(0, 12.5, 1), Scene(12.5, 25, 2, "cut")),
         decode_method="seek",
         cost=DescriptionCost(frames_decoded=99, frames_embedded=32, embed_ms=1.5),
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import OrderedDict
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self, TypeAlias
 
+import numpy as np
 from pydantic import Field
 
 from flows.run.describing import open_describer, resolve_description
@@ -20,9 +23,13 @@ from flows.serve.requests.handle import (
     request_router,
     with_unattributed,
 )
-from flows.serve.requests.jobs import VideoRequest, job_from, refuse_job
+from flows.serve.requests.jobs import VideoRequest, invalid, job_from, refuse_job
 from infra.settings import DescribeOptions
-from reelabel.errors import VideoError
+from infra.text_bounds import Id  # noqa: TC001 - pydantic reads it
+from reelabel.errors import ConfigurationError, VideoError
+from tasks.description.banks import bank_of_texts
+from tasks.description.pooling import EmbeddedBank, ScoredText
+from tasks.description.scenes.detect import Scene, threshold_of
 from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.encoder import open_encoder
 
@@ -35,12 +42,16 @@ if TYPE_CHECKING:
     from reelabel_engine.protocol import EncoderInfo
     from tasks.description.described import DescribedVideo
     from tasks.description.describer import VideoDescriber
-    from tasks.description.pooling import ChunkDescription, EmbeddedBank, ScoredText
+    from tasks.description.scenes.change import Average
     from tasks.domain import DescribeSpec, Job
     from tasks.embedding.encoder import Encoder
 
 _MS = 1000
 _DESCRIBERS = 64
+# Of the banks of a request: they are embedded while its client waits.
+_MOST_TEXTS = 1_000
+_MOST_STREAMS = 1_024  # those that had a part last
+BankText: TypeAlias = Annotated[str, Field(max_length=2_000)]
 
 
 class AnalyzeRequest(VideoRequest):
@@ -55,17 +66,30 @@ class AnalyzeRequest(VideoRequest):
     chunk_s: Annotated[
         float | None, Field(ge=1, le=3600, description="Seconds of a chunk; defaults to describe.chunk_s.")
     ] = None
+    top_k: Annotated[
+        int | None, Field(ge=1, le=1000, description="Tags per chunk and of the video; defaults to describe.top_k.")
+    ] = None
+    tag_bank: Annotated[
+        tuple[BankText, ...] | None,
+        Field(min_length=1, max_length=_MOST_TEXTS, description="Texts of tags; defaults to the bank describe.tags."),
+    ] = None
+    caption_bank: Annotated[
+        tuple[BankText, ...] | None,
+        Field(min_length=1, max_length=_MOST_TEXTS, description="Captions; defaults to the bank describe.captions."),
+    ] = None
+    stream_id: Annotated[
+        Id | None,
+        Field(
+            min_length=1,
+            description="Makes the video the next part of a stream: chunks and times go on from the part before, and "
+            "changes are found by a moving average of embeddings, also between two parts.",
+        ),
+    ] = None
 
 
-Seconds: TypeAlias = Annotated[float, Field(description="Seconds since the video's first frame.")]
-
-
-class Fitting(ResponseModel):
-    """A text that fits."""
-
-    text: Annotated[str, Field(description="The text, as in the bank.")]
-    score: Annotated[float, Field(description="Cosine with the frames, averaged.")]
-    probability: Annotated[float | None, Field(description="From the model's sigmoid, if it has one.")]
+Seconds: TypeAlias = Annotated[
+    float, Field(description="Seconds since the video's first frame, or since the beginning of the stream.")
+]
 
 
 class AnalyzedChunk(ResponseModel):
@@ -75,31 +99,30 @@ class AnalyzedChunk(ResponseModel):
     start_s: Seconds
     end_s: Seconds
     frames_used: FramesUsed
-    tags: Annotated[list[Fitting] | None, Field(description="Texts that fit best, the best first.")] = None
-    caption: Annotated[Fitting | None, Field(description="The caption that fits best.")] = None
+    tags: Annotated[list[ScoredText] | None, Field(description="Texts that fit best, the best first.")] = None
+    caption: Annotated[ScoredText | None, Field(description="The caption that fits best.")] = None
     changes: Annotated[list[float] | None, Field(description="Seconds at which scenes change.")] = None
 
 
-class Scene(ResponseModel):
-    """A scene."""
+class Change(ResponseModel):
+    """A change of scene."""
 
-    start_s: Seconds
-    end_s: Seconds
-    shots: Annotated[int, Field(description="Consecutive shots that show the same.")]
-    begins: Annotated[
-        Literal["cut", "gradual", "sampled"] | None,
-        Field(description="Its first change: a cut, exact to the frame; gradual, or sampled, to half a second."),
-    ] = None
+    time_s: Seconds
+    score: Annotated[float, Field(description="How sure it is; what it measures depends on the method.")]
+    chunk: Annotated[int, Field(description="Number of its chunk.")]
+    frame: Annotated[int, Field(description="Number of the first sampled frame of the new scene, within the chunk.")]
+    kind: Annotated[Literal["cut", "gradual", "sampled"], Field(description="As `begins` of a scene.")]
 
 
 class AnalyzeAnswer(ResponseModel):
     """What a video shows; its fields are columns of `reelabel.description`."""
 
     duration_s: Annotated[float, Field(description="Length of the video, or of its segment, in seconds.")]
-    tags: Annotated[list[Fitting] | None, Field(description="Texts that fit best, the best first.")] = None
-    caption: Annotated[Fitting | None, Field(description="The caption that fits best.")] = None
+    tags: Annotated[list[ScoredText] | None, Field(description="Texts that fit best, the best first.")] = None
+    caption: Annotated[ScoredText | None, Field(description="The caption that fits best.")] = None
     scenes: Annotated[list[Scene] | None, Field(description="Scenes in the order of time.")] = None
     scene_changes: Annotated[int | None, Field(description="How often the scene changes.")] = None
+    changes: Annotated[list[Change] | None, Field(description="The changes, in the order of time.")] = None
     scene_method: Annotated[str | None, Field(description="How changes were found.")] = None
     scene_note: Annotated[str | None, Field(description="What limits the scenes; empty if nothing does.")] = None
     chunks: Annotated[list[AnalyzedChunk], Field(description="The video's chunks, at least one.")]
@@ -109,22 +132,56 @@ class AnalyzeAnswer(ResponseModel):
     was_cached: Annotated[bool, Field(description="Whether the frames had been embedded before.")]
     decode_method: DecodeMethod
     decode_note: DecodeNote
+    stream_id: Annotated[str | None, Field(description="As in the request.")] = None
     stage_ms: Annotated[
         dict[str, float], Field(description="Milliseconds by stage; `other` is the rest, such as waiting for turns.")
     ]
     total_ms: Annotated[float, Field(description="Milliseconds from the whole request to its answer.")]
 
 
+class StreamPosition(NamedTuple):
+    """Where the next part of a stream begins.
+
+    Attributes:
+        chunk: Number of its first chunk.
+        start_s: Seconds since the beginning of the stream.
+        average: The moving average of the embeddings so far, whose last frame is timed against the end of its part.
+    """
+
+    chunk: int = 0
+    start_s: float = 0.0
+    average: Average | None = None
+
+    def average_at(self, start_ms: int) -> Average | None:
+        """Return the average on the clock of a part that begins at a time."""
+        return self.average and self.average._replace(last_ms=self.average.last_ms + start_ms)
+
+    def after(self, part: DescribedVideo) -> StreamPosition:
+        """Return where the part after this one begins."""
+        average, end_s = part.changes.average or self.average, (part.job.start_s or 0.0) + part.duration_s
+        return StreamPosition(
+            self.chunk + len(part.description.chunks),
+            self.start_s + part.duration_s,
+            average and average._replace(last_ms=average.last_ms - round(end_s * _MS)),
+        )
+
+
+BEGINNING = StreamPosition()
+
+
 class Analyzer:
     """Describes single videos; a context manager. Thread-safe."""
 
-    def __init__(self, settings: Settings, *, pool: DecodePool, encoder: Encoder | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, pool: DecodePool, encoder: Encoder | None = None, has_streams: bool = True
+    ) -> None:
         """Read the model's card and the banks; nothing is loaded yet.
 
         Args:
             settings: The model, the banks, and how videos are described unless a request says otherwise.
             pool: Decodes.
             encoder: That of another machine; None loads it on this one.
+            has_streams: Whether all parts of a stream come here.
 
         Raises:
             ModelError: The model cannot be used.
@@ -135,6 +192,9 @@ class Analyzer:
         self._resolved = resolve_description(DescribeOptions(), settings)
         self._encoder = encoder or open_encoder(settings, self._resolved.card)
         self._describer_of = lru_cache(_DESCRIBERS)(self._open)
+        self._bank_of = lru_cache(_DESCRIBERS)(self._embed_bank)
+        self._streams: OrderedDict[str, StreamPosition] | None = OrderedDict() if has_streams else None
+        self._lock = threading.Lock()
         self._stack = ExitStack()
         self._info: EncoderInfo | None = None
         self._banks: tuple[EmbeddedBank, EmbeddedBank] | None = None
@@ -170,30 +230,66 @@ class Analyzer:
         self._banks = tags, captions
         return self._info
 
-    def describe(self, job: Job, *, chunk_s: float | None, num_frames: int | None) -> DescribedVideo:
-        """Describe a job's video.
-
-        Args:
-            job: The job.
-            chunk_s: Seconds of a chunk; None as the settings say.
-            num_frames: Frames of a chunk; None as the settings say.
+    def describe(self, job: Job, request: AnalyzeRequest) -> tuple[DescribedVideo, StreamPosition]:
+        """Describe a job's video; return also where it begins in its stream.
 
         Raises:
             VideoError: The video cannot be used; see its code.
             InferenceError: The encoder dies on its frames.
             TransientError: The store or the encoder is unavailable.
+            RequestRefusedError: A bank of the request cannot be used, or there are no streams.
         """
         spec = self.spec
-        describer = self._describer_of(chunk_s or spec.seconds_per_chunk, num_frames or spec.frames_per_chunk)
-        return describer.describe(job, 0)
+        changed: dict[str, object] = {
+            "seconds_per_chunk": request.chunk_s or spec.seconds_per_chunk,
+            "frames_per_chunk": request.num_frames or spec.frames_per_chunk,
+            "top_k": request.top_k or spec.top_k,
+        }
+        if request.stream_id and spec.scene_method == "auto":
+            changed |= {"scene_method": "ema", "scene_threshold": threshold_of("ema")}
+        try:
+            describer = self._describer_of(spec.model_copy(update=changed), request.tag_bank, request.caption_bank)
+        except ConfigurationError as error:
+            raise invalid(error.message) from None
+        if request.stream_id is None:
+            return describer.describe(job, 0), BEGINNING
+        return self._describe_part(job, describer, request.stream_id)
 
-    def _open(self, chunk_s: float, num_frames: int) -> VideoDescriber:
+    def _describe_part(
+        self, job: Job, describer: VideoDescriber, stream_id: str
+    ) -> tuple[DescribedVideo, StreamPosition]:
+        if self._streams is None:
+            raise invalid("On Ray Serve, parts of a stream may reach different replicas; leave stream_id out.")
+        with self._lock:
+            before = self._streams.get(stream_id, BEGINNING)
+        found = describer.describe(job, 0, average=before.average_at(round((job.start_s or 0.0) * _MS)))
+        with self._lock:
+            self._streams[stream_id] = before.after(found)
+            self._streams.move_to_end(stream_id)
+            if len(self._streams) > _MOST_STREAMS:
+                self._streams.popitem(last=False)
+        return found, before
+
+    def _open(
+        self, spec: DescribeSpec, tag_bank: tuple[str, ...] | None, caption_bank: tuple[str, ...] | None
+    ) -> VideoDescriber:
         assert self._info is not None
         assert self._banks is not None
-        spec = self.spec.model_copy(update={"seconds_per_chunk": chunk_s, "frames_per_chunk": num_frames})
-        describer = open_describer(self._settings, self._pool, self._encoder, self._info, spec=spec, banks=self._banks)
+        tags, captions = self._banks
+        banks = (
+            self._bank_of("tag_bank", tag_bank) if tag_bank else tags,
+            self._bank_of("caption_bank", caption_bank) if caption_bank else captions,
+        )
+        describer = open_describer(self._settings, self._pool, self._encoder, self._info, spec=spec, banks=banks)
         # A video at fault may be another one at the next request, or its server may be back.
         return replace(describer, embedder=describer.embedder.forgetting())
+
+    def _embed_bank(self, name: str, texts: tuple[str, ...]) -> EmbeddedBank:
+        assert self._info is not None
+        bank = bank_of_texts(name, texts)
+        found = self._encoder.embed_texts(bank.texts)
+        bank.check_lengths(found.tokens, self._info.max_tokens)
+        return EmbeddedBank(texts=bank.texts, vectors=found.vectors)
 
 
 def analyze_router(work: Work[AnalyzeRequest, AnalyzeAnswer]) -> APIRouter:
@@ -224,57 +320,72 @@ def answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None) -> Ana
     started = time.perf_counter()
     job = job_from(asked.model_dump(include=set(VideoRequest.model_fields)), upload=upload, questions=False)
     try:
-        found = analyzer.describe(job, chunk_s=asked.chunk_s, num_frames=asked.num_frames)
+        found, before = analyzer.describe(job, asked)
     except VideoError as error:
         raise refuse_job(error.code, error.message, upload) from None
     total_ms = (time.perf_counter() - started) * 1e3
-    return _to_answer(found, asked, model=analyzer.spec.model.name, total_ms=total_ms)
+    return _to_answer(found, before, asked, model=analyzer.spec.model.name, total_ms=total_ms)
 
 
-def _to_answer(found: DescribedVideo, asked: AnalyzeRequest, *, model: str, total_ms: float) -> AnalyzeAnswer:
+def _to_answer(
+    found: DescribedVideo, before: StreamPosition, asked: AnalyzeRequest, *, model: str, total_ms: float
+) -> AnalyzeAnswer:
     described, cost = found.description, found.cost
     steps = ("fetch", "decode", "cache_write", "cache_read", "embed", "scenes", "describe")
+    # Times of a part are since the beginning of its stream; those of any other video are its own.
+    shift_s = before.start_s - (found.job.start_s or 0.0) if asked.stream_id else 0.0
+    changes = _changes(found, before, shift_s)
     of_scenes = {
-        "scenes": [
-            Scene(start_s=each.start_ms / _MS, end_s=each.end_ms / _MS, shots=each.shots, begins=each.begins)
-            for each in found.scenes
-        ],
+        "scenes": [replace(each, start_s=each.start_s + shift_s, end_s=each.end_s + shift_s) for each in found.scenes],
         "scene_changes": len(found.changes.changes),
         "scene_method": found.changes.method,
         "scene_note": found.changes.note,
+        "changes": changes,
     }
     return AnalyzeAnswer(
         duration_s=found.duration_s,
-        tags=_fitting(described.tags) if asked.tags else None,
-        caption=_caption(described.caption) if asked.caption else None,
+        tags=list(described.tags) if asked.tags else None,
+        caption=described.caption if asked.caption else None,
         **(of_scenes if asked.scenes else {}),
-        chunks=[_to_chunk(each, found, asked) for each in described.chunks],
+        chunks=[
+            AnalyzedChunk(
+                chunk=before.chunk + each.chunk.index,
+                start_s=each.chunk.start_s + shift_s,
+                end_s=each.chunk.end_s + shift_s,
+                frames_used=each.frames,
+                tags=list(each.tags) if asked.tags else None,
+                caption=each.caption if asked.caption else None,
+                changes=[change.time_s for change in changes if change.chunk == before.chunk + each.chunk.index]
+                if asked.scenes
+                else None,
+            )
+            for each in described.chunks
+        ],
         frames_used=found.frames,
         model=model,
         source_fingerprint=found.fingerprint,
         was_cached=found.was_cached,
         decode_method=found.decode_method,
         decode_note=found.decode_note,
+        stream_id=asked.stream_id,
         stage_ms=with_unattributed({step.replace("_", " "): getattr(cost, f"{step}_ms") for step in steps}, total_ms),
         total_ms=total_ms,
     )
 
 
-def _to_chunk(each: ChunkDescription, found: DescribedVideo, asked: AnalyzeRequest) -> AnalyzedChunk:
-    return AnalyzedChunk(
-        chunk=each.chunk.index,
-        start_s=each.chunk.start_s,
-        end_s=each.chunk.end_s,
-        frames_used=each.frames,
-        tags=_fitting(each.tags) if asked.tags else None,
-        caption=_caption(each.caption) if asked.caption else None,
-        changes=[change.pts_ms / _MS for change in found.changes_in(each.chunk)] if asked.scenes else None,
-    )
-
-
-def _fitting(texts: tuple[ScoredText, ...]) -> list[Fitting]:
-    return [Fitting(text=each.text, score=each.score, probability=each.probability) for each in texts]
-
-
-def _caption(caption: ScoredText | None) -> Fitting | None:
-    return _fitting((caption,))[0] if caption else None
+def _changes(found: DescribedVideo, before: StreamPosition, shift_s: float) -> list[Change]:
+    changes, first = [], 0
+    for part in found.description.chunks:
+        for change in found.changes_in(part.chunk):
+            frame = int(np.searchsorted(found.pts_ms, change.pts_ms)) - first
+            changes.append(
+                Change(
+                    time_s=change.pts_ms / _MS + shift_s,
+                    score=change.score,
+                    chunk=before.chunk + part.chunk.index,
+                    frame=min(max(0, frame), max(0, part.frames - 1)),
+                    kind=change.kind,
+                )
+            )
+        first += part.frames
+    return changes

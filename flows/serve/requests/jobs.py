@@ -50,11 +50,11 @@ def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = Tr
     uri = values.get("video_uri")
     if (uri is None) == (upload is None):
         why = "Name a video_uri, or upload a video" if uri is None else "Upload a video or name a video_uri, not both"
-        raise _invalid(f"{why}.")
+        raise invalid(f"{why}.")
     row = {name: None for name in JOB_COLUMNS if name != "media"} | values
     row |= {"job_id": JOB_ID, "video_uri": upload or uri, "choices": values.get("choices")}
     if faults := check_row(row, questions=questions):
-        raise _invalid(" ".join(faults))
+        raise invalid(" ".join(faults))
     return job_of(row | ({} if questions else QUESTION))
 
 
@@ -66,5 +66,6 @@ def refuse_job(code: str, message: str, upload: str | None) -> RequestRefusedErr
     return RequestRefusedError(text, code=code, status=status)
 
 
-def _invalid(message: str) -> RequestRefusedError:
+def invalid(message: str) -> RequestRefusedError:
+    """Return the refusal of a request that breaks a rule, which the message names."""
     return RequestRefusedError(message, code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY)

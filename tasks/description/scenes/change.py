@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -38,6 +38,20 @@ class SceneChange:
     kind: ChangeKind = "sampled"
 
 
+class Average(NamedTuple):
+    """The moving average of a video's embeddings, as it is carried from chunk to chunk.
+
+    Attributes:
+        vector: The normalised average; shape (D,), float32.
+        last_ms: Time of the last frame that went into it.
+        was_change: Whether that frame was a change: what follows at once is the rest of the same transition.
+    """
+
+    vector: npt.NDArray[np.float32]
+    last_ms: int
+    was_change: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneChanges:
     """What a detector says of one video.
@@ -46,11 +60,13 @@ class SceneChanges:
         changes: The changes, in order of time.
         method: The method that found them; for `auto`, the one that it chose.
         note: What limits them in this video, in a sentence; empty if nothing does.
+        average: The moving average after the last frame, from which the next part of a stream goes on; None without.
     """
 
     changes: tuple[SceneChange, ...]
     method: str
     note: str = ""
+    average: Average | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""The methods that find changes of scene.
+"""The methods that find changes of scene, and shots merged to scenes by what they show.
 
 - `auto`: cuts by the list of packets, checked in the pixels; gradual changes, which it does not show, by embeddings.
 - `ema`: the distance of embeddings to their moving average, which restarts at a change.
@@ -7,20 +7,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field
 
 from reelabel.errors import ConfigurationError
+from tasks.description.embeddings import normalize
 from tasks.description.scenes import cuts as cut_finder
-from tasks.description.scenes import ema
-from tasks.description.scenes.change import SceneChange, SceneChanges
-from tasks.description.scenes.ema import detect_ema
-from tasks.description.scenes.merge import join_chunks
-from tasks.description.scenes.published import detect_published
+from tasks.description.scenes.change import Average, ChangeKind, SceneChange, SceneChanges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +29,12 @@ if TYPE_CHECKING:
     from tasks.description.embeddings import Cuts
     from tasks.description.scenes.change import EmbeddedChunk
 
+ALPHA = 0.9
+EMA_THRESHOLD = 0.15
+_LEAST_SIMILARITY = 0.85
+_MS = 1000
 # The methods, with their thresholds: of 255 for cuts in pixels, 1 minus a cosine for embeddings.
-THRESHOLDS = {"auto": cut_finder.THRESHOLD, "ema": ema.THRESHOLD, "published": ema.THRESHOLD}
+THRESHOLDS = {"auto": cut_finder.THRESHOLD, "ema": EMA_THRESHOLD, "published": EMA_THRESHOLD}
 
 _NEARBY = 6  # steps from one frame to the next, on each side of a gradual change
 _LEAST_NEARBY = 2
@@ -59,6 +62,7 @@ def detect_scenes(
     *,
     threshold: float | None = None,
     cuts: Cuts | None = None,
+    average: Average | None = None,
 ) -> SceneChanges:
     """Find the changes of scene of one video.
 
@@ -67,6 +71,7 @@ def detect_scenes(
         chunks: The embeddings of its frames, chunk by chunk, in order of time.
         threshold: Its threshold; None takes the method's own.
         cuts: The cuts of the video, for `auto`; without them, the embeddings alone decide.
+        average: Of the part before, from which `ema` and `published` go on; None at the beginning.
 
     Raises:
         ConfigurationError: There is no such method.
@@ -74,11 +79,13 @@ def detect_scenes(
     default = threshold_of(method)
     least = default if threshold is None else threshold
     if method == "published":
-        return SceneChanges(changes=tuple(detect_published(chunks, least)), method=method)
+        changes, average = detect_published(chunks, least, average)
+        return SceneChanges(changes=tuple(changes), method=method, average=average)
     note = cuts.note if cuts and method == "auto" else ""
     if method == "ema" or cuts is None or cuts.candidates is None:
-        least = least if method == "ema" else ema.THRESHOLD
-        return SceneChanges(changes=tuple(detect_ema(chunks, least)), method="ema", note=note)
+        least = least if method == "ema" else EMA_THRESHOLD
+        changes, average = detect_ema(chunks, least, average)
+        return SceneChanges(changes=tuple(changes), method="ema", note=note, average=average)
     exact = cut_finder.cuts_above(cuts, least)
     changes = sorted([*exact, *find_gradual(exact, chunks)], key=lambda change: change.pts_ms)
     return SceneChanges(changes=tuple(changes), method="index and ema", note=note)
@@ -126,3 +133,150 @@ def _runs(large: Sequence[int], times_ms: npt.NDArray[np.int64]) -> list[tuple[i
         else:
             runs.append((at - 1, at))
     return runs
+
+
+def detect_chunk(
+    chunk: EmbeddedChunk, average: Average | None, threshold: float = EMA_THRESHOLD
+) -> tuple[list[SceneChange], Average | None]:
+    """Find the changes of one chunk.
+
+    A frame at which the score, 1 minus the cosine to the average, reaches the threshold is a change, and the average
+    starts anew from it. A frame right after a change, as different again, is the end of the same transition, such as of
+    a dissolve: the two are one change.
+
+    Args:
+        chunk: The embeddings.
+        average: The state that the chunk before it has left; None for the first one.
+        threshold: The least score of a change.
+
+    Returns:
+        The changes, and the state for the next chunk.
+    """
+    changes: list[SceneChange] = []
+    for vector, pts_ms in zip(chunk.vectors, chunk.pts_ms.tolist(), strict=True):
+        if average is None:
+            average = Average(vector, pts_ms)
+            continue
+        score = max(0.0, 1.0 - float(vector @ average.vector))
+        if score < threshold:
+            average = Average(_blend(average.vector, vector), pts_ms)
+            continue
+        if not average.was_change:
+            changes.append(SceneChange(pts_ms=pts_ms, score=score, since_ms=average.last_ms))
+        average = Average(vector, pts_ms, was_change=not average.was_change)
+    return changes, average
+
+
+def _blend(average: npt.NDArray[np.float32], vector: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    blended = ALPHA * average + (1 - ALPHA) * vector
+    length = float(np.linalg.norm(blended))
+    return vector if length == 0 else (blended / length).astype(np.float32)
+
+
+def detect_ema(
+    chunks: Sequence[EmbeddedChunk], threshold: float = EMA_THRESHOLD, average: Average | None = None
+) -> tuple[list[SceneChange], Average | None]:
+    """Find the changes of a video by its chunks, in order of time; go on from an average, and return the last one."""
+    changes: list[SceneChange] = []
+    for chunk in chunks:
+        found, average = detect_chunk(chunk, average, threshold)
+        changes += found
+    return changes, average
+
+
+def detect_published_chunk(
+    chunk: EmbeddedChunk, average: npt.NDArray[np.float32] | None, threshold: float = EMA_THRESHOLD
+) -> tuple[list[SceneChange], npt.NDArray[np.float32] | None]:
+    """Find the changes of one chunk exactly as the published pipeline does.
+
+    The average is not reset, so that one cut is reported for several frames in a row. The time of frame i of T is
+    taken to be start + i / max(1, T - 1) x duration.
+
+    Returns:
+        The changes, and the average for the next chunk; shape (D,), float32.
+    """
+    changes = []
+    gap_ms = chunk.duration_ms / max(1, len(chunk.vectors) - 1)
+    for number, vector in enumerate(chunk.vectors):
+        if average is None:
+            average = vector
+        score = max(0.0, 1.0 - float(vector @ average))
+        if score >= threshold:
+            at_ms = chunk.start_ms + number * gap_ms
+            changes.append(SceneChange(pts_ms=round(at_ms), score=score, since_ms=round(at_ms - gap_ms)))
+        average = normalize(ALPHA * average + (1 - ALPHA) * vector)
+    return changes, average
+
+
+def detect_published(
+    chunks: Sequence[EmbeddedChunk], threshold: float = EMA_THRESHOLD, average: Average | None = None
+) -> tuple[list[SceneChange], Average | None]:
+    """Find the changes of a video by its chunks, in order of time; go on from an average, and return the last one."""
+    changes: list[SceneChange] = []
+    vector = average.vector if average else None
+    for chunk in chunks:
+        found, vector = detect_published_chunk(chunk, vector, threshold)
+        changes += found
+    return changes, None if vector is None else Average(vector, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A scene; the same in the rows and in the service's answers. The next one starts where it ends."""
+
+    start_s: Annotated[float, Field(description="Its start, in seconds since the video's first frame.")]
+    end_s: Annotated[float, Field(description="Its end, in seconds since the video's first frame.")]
+    shots: Annotated[int, Field(description="Consecutive shots that show the same.")]
+    begins: Annotated[
+        ChangeKind | None,
+        Field(description="Its first change: a cut, exact to the frame; gradual, or sampled, to half a second."),
+    ] = None
+
+
+def merge_shots(
+    changes: Sequence[SceneChange], chunks: Sequence[EmbeddedChunk], *, start_ms: int, end_ms: int
+) -> tuple[Scene, ...]:
+    """Merge each shot with the scene before it if they show the same.
+
+    A shot is compared with the mean of the scene so far; one without an embedding joins it.
+
+    Args:
+        changes: Where shots begin, in order of time.
+        chunks: The embeddings of the video's frames.
+        start_ms: Start of the video.
+        end_ms: Its end.
+
+    Returns:
+        Scenes without gaps from the start to the end; none if the video has no length.
+    """
+    kinds = {change.pts_ms: change.kind for change in changes}
+    borders = [start_ms, *(at for at in sorted({c.pts_ms for c in changes}) if start_ms < at < end_ms), end_ms]
+    if end_ms <= start_ms:
+        return ()
+    if len(borders) == 2:  # noqa: PLR2004 - of one shot, as most short videos have
+        return (Scene(start_ms / _MS, end_ms / _MS, 1),)
+    vectors, times = join_chunks(chunks)
+    scenes: list[Scene] = []
+    total: npt.NDArray[np.float64] | None = None
+    for start, end in pairwise(borders):
+        inside = vectors[(times >= start) & (times < end)]
+        shot = inside.sum(axis=0, dtype=np.float64) if len(inside) else None
+        if scenes and (shot is None or total is None or _cosine(total, shot) >= _LEAST_SIMILARITY):
+            scenes[-1] = replace(scenes[-1], end_s=end / _MS, shots=scenes[-1].shots + 1)
+            total = shot if total is None else total if shot is None else total + shot
+        else:
+            scenes.append(Scene(start / _MS, end / _MS, 1, kinds[start] if scenes else None))
+            total = shot
+    return tuple(scenes)
+
+
+def join_chunks(chunks: Sequence[EmbeddedChunk]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Return the vectors of consecutive chunks, and their times."""
+    if not chunks:
+        return np.zeros((0, 0), np.float32), np.zeros(0, np.int64)
+    return np.concatenate([chunk.vectors for chunk in chunks]), np.concatenate([chunk.pts_ms for chunk in chunks])
+
+
+def _cosine(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
+    length = float(np.linalg.norm(first) * np.linalg.norm(second))
+    return float(first @ second) / length if length else 0.0

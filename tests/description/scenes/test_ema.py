@@ -3,9 +3,7 @@ import pytest
 
 from reelabel.errors import ConfigurationError
 from tasks.description.scenes.change import EmbeddedChunk, SceneChange
-from tasks.description.scenes.detect import detect_scenes
-from tasks.description.scenes.ema import detect_chunk
-from tasks.description.scenes.merge import Scene, merge_shots
+from tasks.description.scenes.detect import Scene, detect_chunk, detect_scenes, merge_shots
 
 
 def unit(rows):
@@ -145,7 +143,7 @@ def test_shots_that_show_the_same_are_one_scene():
 
     found = merge_shots(changes_at(*at), chunks_of(vectors), start_ms=0, end_ms=15_000)
 
-    assert found == (Scene(0, at[1], 2), Scene(at[1], 15_000, 1, "sampled"))
+    assert found == (Scene(0, at[1] / 1000, 2), Scene(at[1] / 1000, 15, 1, "sampled"))
 
 
 @pytest.mark.parametrize(
@@ -170,5 +168,5 @@ def test_a_shot_is_compared_with_the_scene_so_far(degrees, shots):
 def test_shots_without_an_embedding_join_the_scene_before():
     found = merge_shots(changes_at(100, 200, 99_000, -5), chunks_of(scenes_of([4])), start_ms=0, end_ms=3_000)
 
-    assert found == (Scene(0, 3_000, 3),)
+    assert found == (Scene(0, 3, 3),)
     assert merge_shots(changes_at(10), (), start_ms=0, end_ms=0) == ()

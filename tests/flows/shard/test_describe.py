@@ -47,7 +47,7 @@ def test_every_job_ends_as_a_description_or_a_failure(context, db, tmp_path):
     shard = shard_of(tmp_path, a=[("red", 3)], b=[("blue", 2)], gone=[], odd=[], white=[("white", 1)])
     (tmp_path / "odd.mp4").write_bytes(b"no video")
 
-    report = describe_shard(shard, None, context)
+    report = describe_shard.fn(0, shard, None, context)
 
     assert (report.labels, report.failures, report.videos_extracted, report.videos_cached) == (2, 3, 2, 0)
     assert read_descriptions(db, SCOPE)["job_id"].to_list() == ["a", "b"]
@@ -64,10 +64,10 @@ def test_every_job_ends_as_a_description_or_a_failure(context, db, tmp_path):
 
 def test_a_shard_that_is_described_again_reuses_what_is_there(context, db, tmp_path, encoder):
     shard = shard_of(tmp_path, a=[("red", 3)], b=[("blue", 2)])
-    describe_shard(shard, None, context)
+    describe_shard.fn(0, shard, None, context)
     embedded = encoder.images_embedded
 
-    report = describe_shard(shard, None, context)
+    report = describe_shard.fn(0, shard, None, context)
 
     assert encoder.images_embedded == embedded
     assert (report.videos_extracted, report.videos_cached) == (0, 2)
@@ -79,21 +79,21 @@ def test_a_shard_whose_encoder_are_lost_writes_nothing_and_may_be_tried_again(co
     encoder.is_dead = True
 
     with pytest.raises(EngineLostError) as raised:
-        describe_shard(shard, None, context)
+        describe_shard.fn(0, shard, None, context)
 
     assert isinstance(raised.value, TransientError)
     assert count_outcomes(db, SCOPE) == (0, 0)
     encoder.is_dead = False
-    assert describe_shard(shard, None, context).labels == 1
+    assert describe_shard.fn(0, shard, None, context).labels == 1
 
 
 def test_a_video_whose_cached_file_was_altered_is_logged(context, tmp_path, caplog):
     shard = shard_of(tmp_path, a=[("red", 2)])
-    describe_shard(shard, None, context)
+    describe_shard.fn(0, shard, None, context)
     key = context.describer.embedder.embed(shard.jobs[0]).identity.key
     (tmp_path / "cache" / key).write_bytes(b"altered")
 
-    report = describe_shard(shard, None, context)
+    report = describe_shard.fn(0, shard, None, context)
 
     assert report.videos_remade == 1
     assert "embedding file made again" in caplog.text
@@ -108,7 +108,7 @@ def test_steps_that_a_description_did_not_take_are_no_measurements(context, tmp_
     shard = shard_of(tmp_path, a=[("red", 3)], b=[("blue", 2)], gone=[])
 
     for _ in range(2):
-        describe_shard(shard, None, context)
+        describe_shard.fn(0, shard, None, context)
 
     [of_scope] = reader.get_metrics_data().resource_metrics[0].scope_metrics
     points = {metric.name: metric.data.data_points for metric in of_scope.metrics}

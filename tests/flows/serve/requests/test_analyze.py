@@ -118,9 +118,46 @@ def test_the_same_video_is_embedded_once_also_as_an_upload(client, asked, folder
     assert uploads[1]["tags"] == by_uri["tags"]
 
 
+def test_tags_captions_and_their_number_are_those_of_the_request(client, asked):
+    banks = {"tag_bank": ["green", "blue"], "caption_bank": ["red"]}
+
+    found = client.post("/v1/analyze", json=asked | banks | {"top_k": 1}).json()
+
+    assert [tag["text"] for tag in found["tags"]] == ["blue"]
+    assert {chunk["caption"]["text"] for chunk in found["chunks"]} == {"red"}
+
+
+def test_each_change_has_its_score_chunk_and_frame(client, asked):
+    found = client.post("/v1/analyze", json=asked | {"num_frames": 4}).json()
+
+    [change] = found["changes"]
+    assert change["time_s"] == pytest.approx(4, abs=0.3)
+    assert (change["chunk"], change["frame"], change["kind"]) == (2, 0, "cut")
+    assert change["score"] > 0
+
+
+def test_parts_of_a_stream_go_on_from_the_part_before(client, folder):
+    parts = [folder / "first.mp4", folder / "second.mp4"]
+    film(parts[0], ("red", 4))
+    film(parts[1], ("blue", 5))
+    requests = [{"video_uri": str(part), "stream_id": "film"} for part in parts]
+
+    first, second = (client.post("/v1/analyze", json=request).json() for request in requests)
+    alone = client.post("/v1/analyze", json=requests[1] | {"stream_id": "another"}).json()
+
+    assert (first["scene_changes"], alone["scene_changes"]) == (0, 0)
+    [change] = second["changes"]
+    assert (change["chunk"], change["frame"]) == (2, 0)
+    assert 4 <= change["time_s"] < 4.6
+    assert [chunk["chunk"] for chunk in (*first["chunks"], *second["chunks"])] == [0, 1, 2, 3, 4]
+    assert (second["chunks"][0]["start_s"], second["chunks"][-1]["end_s"]) == (4, 9)
+    assert alone["chunks"][0]["chunk"] == 0
+
+
 @pytest.mark.parametrize(
     ("body", "code", "says"),
     [
+        ({"tag_bank": ["red", ""]}, "invalid_request", "The bank tag_bank cannot be used: line 2 is empty"),
         ({"video_uri": None}, "invalid_request", "Name a video_uri"),
         ({"prompt": "What?"}, "invalid_request", "prompt: unknown field"),
         ({"chunk_s": 0}, "invalid_request", "chunk_s: must be at least 1"),
