@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.look import IndexReader
-from tasks.embedding.backend import towers_card
+from tasks.embedding.backend import BATCH_FRAMES, towers_card
 from tasks.embedding.batches import REQUESTS_PER_TOWERS, FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
 from tasks.embedding.opened import open_towers
@@ -50,7 +50,7 @@ def open_embedder(
         packs=PackFiles.of(settings.store, files),
         frames=FrameBatcher(
             towers=towers,
-            batch_frames=settings.describe.batch_frames,
+            batch_frames=BATCH_FRAMES,
             charge=charge,
             turns=Semaphore(REQUESTS_PER_TOWERS * max(1, info.gpus)),
         ),

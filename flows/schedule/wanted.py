@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from infra.settings import Settings, WatchSettings
     from infra.settings.types import SettingsSection
 
+_DAILY = CronSchedule(cron="30 4 * * *", timezone="UTC")
+_EACH_MINUTE = CronSchedule(cron="* * * * *", timezone="UTC")
 _WHEN_RUNNING = {"queue": "ENQUEUE", "skip": "CANCEL_NEW"}
 
 
@@ -103,7 +105,6 @@ def wanted_deployments(settings: Settings, insisted: Collection[str], pool_types
     """
     prefect = settings.prefect
     common: dict[str, Any] = {"pool": prefect.work_pool, "is_pool_named": "work_pool" in prefect.model_fields_set}
-    cron = _cron("retention", settings.retention.cron, "UTC")
     wanted = [
         Wanted(flow=classify, name="on-demand", **_on_demand(settings, pool_types), **common),
         Wanted(flow=classify, name="nightly", **_nightly(settings.nightly, insisted), **common),
@@ -116,15 +117,14 @@ def wanted_deployments(settings: Settings, insisted: Collection[str], pool_types
         Wanted(
             flow=maintain,
             name="daily",
-            timetable=Timetable(wanted=cron, named=_named(settings.retention, "cron")),
+            timetable=Timetable(wanted=_DAILY, named=frozenset()),
             limit=Limit(runs=1, strategy="ENQUEUE"),
             **common,
         ),
     ]
-    for flow, name, pool in ((extract, "cpu", "cpu_pool"), (infer, "gpu", "gpu_pool")):
-        place = getattr(prefect, pool)
-        if settings.run.executor == "remote" or place in pool_types:
-            wanted.append(Wanted(flow=flow, name=name, pool=place, is_pool_named=pool in prefect.model_fields_set))
+    for flow, pool in ((extract, "cpu"), (infer, "gpu")):
+        if settings.run.executor == "remote" or pool in pool_types:
+            wanted.append(Wanted(flow=flow, name=pool, pool=pool, is_pool_named=False))
     return wanted
 
 
@@ -182,7 +182,7 @@ def _watch(settings: WatchSettings) -> dict[str, Any]:
     return {
         "parameters": parameters,
         "needs": "manifests",
-        "timetable": Timetable(wanted=_cron("watch", settings.cron, "UTC"), named=_named(settings, "cron")),
+        "timetable": Timetable(wanted=_EACH_MINUTE, named=frozenset()),
         "limit": Limit(runs=1, strategy="CANCEL_NEW"),
     }
 

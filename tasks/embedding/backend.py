@@ -66,6 +66,10 @@ class EmbeddingBackend(Protocol):
         ...
 
 
+# Of one request to the image tower.
+BATCH_FRAMES = 128
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TowersOptions:
     """How the towers are run.
@@ -84,7 +88,7 @@ class TowersOptions:
     log_as_json: bool = False
     start_timeout_s: float = 900.0
     answer_timeout_s: float = 600.0
-    batch_frames: int = 128
+    batch_frames: int = BATCH_FRAMES
     devices: tuple[str, ...] = ()
     python: Path | None = None
 

@@ -33,8 +33,6 @@ def open_towers(settings: Settings, card: ModelCard) -> EmbeddingBackend:
                 log_path=settings.home / "logs" / ("towers.log" if len(shares) == 1 else f"towers-{number}.log"),
                 log_as_json=settings.log.format == "json",
                 start_timeout_s=settings.model.start_timeout_s,
-                answer_timeout_s=settings.model.answer_timeout_s,
-                batch_frames=chosen.batch_frames,
                 devices=devices,
                 python=settings.model.python,
             ),

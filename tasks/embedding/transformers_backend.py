@@ -44,7 +44,7 @@ class TransformersBackend(TowersBackend):
 
     def open(self, card: ModelCard, options: TowersOptions) -> EmbeddingBackend:
         """Create the process."""
-        return TowersProcess.of(
+        return TowersProcess(
             TowersConfig(
                 model=card.location,
                 revision=card.revision,

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tasks.plans.plan import Plan
 
 _SHOW_EVERY_S = 1.0
+_CONCURRENT_SHARDS = 3
 # A group should take about as long; with more shards, others that work on the plan would find none left.
 _GROUP_S, _MOST_IN_A_GROUP = 2.0, 16
 
@@ -111,9 +112,7 @@ def describe_locally(
             gpus=lambda: towers.gpus,
         )
         artifact = stack.enter_context(ProgressArtifact(total=plan.jobs))
-        reports = _describe_shards(
-            chain(first, leasing), source, describing, max_concurrent=settings.describe.concurrent_shards
-        )
+        reports = _describe_shards(chain(first, leasing), source, describing, max_concurrent=_CONCURRENT_SHARDS)
         shown_s = -math.inf
 
         def show() -> None:

@@ -226,7 +226,7 @@ def _processes(
     gpus_each = model.tensor_parallel_size * int(str(model.engine_args.get("pipeline_parallel_size", 1)))
     shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=gpus_each)
     return [
-        EngineProcess.of(
+        EngineProcess(
             engine_config(
                 card,
                 settings,
@@ -239,7 +239,6 @@ def _processes(
             log_path=settings.home / "logs" / ("engine.log" if len(shares) == 1 else f"engine-{number}.log"),
             log_as_json=settings.log.format == "json",
             start_timeout_s=model.start_timeout_s,
-            answer_timeout_s=model.answer_timeout_s,
             python=model.python,
         )
         for number, devices in enumerate(shares)
