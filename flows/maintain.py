@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 
 _PAGE = 200
+_FLOW_RUNS_KEPT = timedelta(days=90)
 
 
 def remove_flow_runs(client: SyncPrefectClient, *, ended_before: datetime, dry_run: bool = False) -> int:
@@ -110,11 +111,9 @@ def apply_retention(settings: Settings, *, dry_run: bool) -> Iterator[str]:
     for what, room in _frames(settings, dry_run=dry_run):
         yield f"{verb} {pluralize(room.removed, 'cached file')} of {room.removed_bytes:,} bytes {what}."
     yield f"{verb} {_old_files(settings, dry_run=dry_run)}."
-    if settings.retention.flow_runs_days:
-        before = datetime.now(UTC) - timedelta(days=settings.retention.flow_runs_days)
-        with get_client(sync_client=True) as client:
-            removed = remove_flow_runs(client, ended_before=before, dry_run=dry_run)
-        yield f"{verb} {pluralize(removed, 'flow run')} from Prefect's history."
+    with get_client(sync_client=True) as client:
+        removed = remove_flow_runs(client, ended_before=datetime.now(UTC) - _FLOW_RUNS_KEPT, dry_run=dry_run)
+    yield f"{verb} {pluralize(removed, 'flow run')} from Prefect's history."
 
 
 def _results(engine: Engine, settings: Settings, *, dry_run: bool) -> Iterator[tuple[str, int]]:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import errno
 
-_MEMORY = (
-    "no more memory can be had; raise the limit on it (`ulimit -v`, or the container's), or let other programs end"
-)
-_PROCESSES = (
-    "no further thread or process can be started; raise the limit on them or on memory (`ulimit -u`, `ulimit -v`, or "
-    "the container's)"
-)
+_MEMORY = "out of memory; raise the limit (`ulimit -v` or the container's) or stop other programs"
+_PROCESSES = "cannot start a thread or process; raise the limit (`ulimit -u`, `ulimit -v`)"
 _BY_NUMBER = {
     errno.ENOMEM: _MEMORY,
     errno.EAGAIN: _PROCESSES,
-    errno.EMFILE: "too many files are open; raise the limit on them (`ulimit -n`)",
-    errno.ENFILE: "too many files are open on this machine; raise the limit on them (fs.file-max)",
+    errno.EMFILE: "too many open files; raise the limit (`ulimit -n`)",
+    errno.ENFILE: "too many open files on this machine; raise the limit (fs.file-max)",
 }
 # What Python and the loader of shared libraries say instead of an error number.
 _BY_WORDS = {

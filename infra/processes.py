@@ -141,12 +141,6 @@ def free_port(preferred: int = 0) -> int:
         return int(probe.getsockname()[1])
 
 
-def is_listening(port: int) -> bool:
-    """Tell whether a port of 127.0.0.1 accepts connections."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 def wait_for_end(processes: list[Identity], timeout_s: float) -> None:
     """Wait until all of some processes have ended, or the time is over."""
     deadline_s = time.monotonic() + timeout_s

@@ -11,6 +11,8 @@ from contextlib import suppress
 
 EXIT_CODE = 128 + signal.SIGINT
 GRACE_S = 8.0
+# A flow has GRACE_S seconds from when it has unwound; this is for what does not even do that.
+_TERMINATION_S = 20.0
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -24,7 +26,7 @@ class _Deadline:
 
     def __init__(self) -> None:
         self.message = ""
-        self.grace_s = dict.fromkeys(_NUMBERS, GRACE_S)
+        self.grace_s: dict[int, float] = {}
         self._forcing = threading.Lock()
 
     def start(self, grace_s: float, exit_code: int) -> None:
@@ -61,7 +63,7 @@ class _Deadline:
 _deadline = _Deadline()
 
 
-def install(message: str = "", *, grace_s: float = GRACE_S) -> None:
+def install(message: str = "", *, grace_s: float = GRACE_S, termination_s: float = _TERMINATION_S) -> None:
     """Have the first signal raise KeyboardInterrupt or SystemExit in the main thread, which calls this, and no other.
 
     If the process has not ended some seconds later, or at a second Ctrl-C, it is ended by force. Signals that a shell
@@ -72,9 +74,11 @@ def install(message: str = "", *, grace_s: float = GRACE_S) -> None:
 
     Args:
         message: Printed if the process is ended by force before it has said so itself.
-        grace_s: Seconds from the first signal to the forced end.
+        grace_s: Seconds from Ctrl-C to the forced end.
+        termination_s: Those from SIGTERM, or from when the terminal is closed.
     """
-    _deadline.message, _deadline.grace_s = message, dict.fromkeys(_NUMBERS, grace_s)
+    _deadline.message = message
+    _deadline.grace_s = {signal.SIGINT: grace_s, signal.SIGTERM: termination_s, signal.SIGHUP: termination_s}
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     for number in _NUMBERS:

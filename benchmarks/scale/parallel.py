@@ -158,7 +158,7 @@ def lease_shards(
     number: int, start: Barrier, *, threads: int, plan_id: UUID, settings: DatabaseSettings
 ) -> ProcessResult:
     """Lease shards from several threads until none is left; return the numbers of those leased."""
-    engine = connect(settings.model_copy(update={"pool_size": threads}))
+    engine = connect(settings, pool_size=threads)
 
     def lease_all(thread: int) -> list[int]:
         taken: list[int] = []

@@ -5,10 +5,11 @@ It imports nothing before it hears Ctrl-C: the commands and their options take h
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 
-from infra.garbage import collect_rarely
 from infra.signals import EXIT_CODE
 
 
@@ -17,7 +18,9 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # a shell may have it ignored
         # Not an exception, which an import might catch, or leave half done.
         signal.signal(signal.SIGINT, lambda *_: os._exit(EXIT_CODE))
-    collect_rarely()
+    # What is imported stays, and is traversed for nothing: collect rarely, and not once more at the end.
+    gc.set_threshold(10_000, *gc.get_threshold()[1:])
+    atexit.register(gc.freeze)
     from flows.cli.main import main as run_command  # noqa: PLC0415 - see the module
 
     run_command()

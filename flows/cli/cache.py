@@ -1,16 +1,19 @@
-"""`reelabel cache ls` and `reelabel cache gc`."""
+"""`reelabel cache`."""
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections import Counter
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from json import dumps
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from flows.cli.context import running_services
+from flows.cli.options import example
 from infra.embedded import ServiceName
 from infra.program import command
 from reelabel.errors import ConfigurationError
@@ -25,27 +28,42 @@ _UNITS_S = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _UNITS_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
-def list_cache(*, as_json: bool) -> None:
-    """Print one line per cached file, then their count and total size, in all and by kind."""
+app = typer.Typer()
+group = typer.Typer(help="List cached frame files, and evict old ones.", no_args_is_help=True)
+app.add_typer(group, name="cache")
+
+
+@group.command("ls")
+@example("reelabel cache ls")
+def list_cache(
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per file.")] = False,
+) -> None:
+    """List cached files, one per line, with a total at the end."""
     counts, sizes = Counter[str](), Counter[str]()
     with running_services(ServiceName.S3) as settings:
         assert settings.store.uri is not None
         for info in cached_files(ObjectStore(settings.store, settings.web), settings.store.uri):
             counts[kind_of(info)] += 1
             sizes[kind_of(info)] += info.size_bytes
-            print(_line(info, as_json=as_json))  # noqa: T201 - may be piped
-    if not as_json:
+            print(_line(info, as_json=json))  # noqa: T201 - may be piped
+    if not json:
         print(f"{pluralize(counts.total(), 'file')}, {sizes.total():,} bytes", file=sys.stderr)  # noqa: T201
         for kind, count in counts.most_common():
             print(f"{kind}: {count:,}, {sizes[kind]:,} bytes", file=sys.stderr)  # noqa: T201
 
 
-def collect_cache(*, older_than: str | None, max_bytes: str | None, dry_run: bool) -> None:
-    """Remove cached files by age or total size, and report what was removed.
-
-    Raises:
-        ConfigurationError: Neither limit is given, or one is malformed.
-    """
+@group.command("gc")
+@example("reelabel cache gc --older-than 30d --max-bytes 100G --dry-run")
+def collect_cache(
+    *,
+    older_than: Annotated[str | None, typer.Option(help="Remove files older than this, such as 12h or 30d.")] = None,
+    max_bytes: Annotated[
+        str | None, typer.Option(help="Then remove the oldest files until at most this much is left, such as 100G.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be removed; remove nothing.")] = False,
+) -> None:
+    """Remove cached files by age or total size; they are created again when needed."""
     if older_than is None and max_bytes is None:
         raise ConfigurationError("No limit given; use --older-than 30d, --max-bytes 100G, or both.")
     before = None if older_than is None else _before(older_than)
@@ -66,7 +84,7 @@ def collect_cache(*, older_than: str | None, max_bytes: str | None, dry_run: boo
 def _line(info: ObjectInfo, *, as_json: bool) -> str:
     written = info.modified.isoformat(timespec="seconds") if info.modified else ""
     if as_json:
-        return json.dumps(asdict(info) | {"modified": written, "kind": kind_of(info)})
+        return dumps(asdict(info) | {"modified": written, "kind": kind_of(info)})
     return f"{written}  {info.size_bytes:>12,}  {printable(info.uri)}"
 
 

@@ -145,8 +145,8 @@ class ReelabelGroup(TyperGroup):
                 raise  # Click exits quietly
             _exit_if_set_up_wrongly(error)
             if isinstance(error, ConnectionError):
-                fate = f"A process that this one was connected to has ended ({error.strerror or type(error).__name__})"
-                print_error("connection_lost", f"{fate}; run the same command again.")
+                cause = error.strerror or type(error).__name__
+                print_error("connection_lost", f"Lost connection to a child process ({cause}); run the command again.")
                 sys.exit(1)
             if is_full(error) and (full := full_disk(_written_folders(), error)):
                 print_error(full.code, full.message)

@@ -236,6 +236,5 @@ def require_home(settings: Settings) -> None:
     """
     if not settings.database.is_set and not (settings.home / ServiceName.POSTGRES).exists():
         raise ConfigurationError(
-            f"No run has been started with the home folder {settings.home.absolute()}; `reelabel classify` starts one. "
-            "For the runs of another folder, go there, or set REELABEL_HOME."
+            f"No runs in {settings.home.absolute()}. Run this where you started the run, or set REELABEL_HOME."
         )

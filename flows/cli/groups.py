@@ -1,4 +1,4 @@
-"""The command groups `cache`, `database`, `manifest`, `route` and `worker`."""
+"""The command groups `manifest` and `route`."""
 
 from __future__ import annotations
 
@@ -9,78 +9,6 @@ import typer
 from flows.cli.options import example, with_overrides, with_sampling
 from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
 from infra.settings import SamplingOptions  # noqa: TC001 - defines a command's options
-
-cache_app = typer.Typer(help="List cached frame files, and evict old ones.", no_args_is_help=True)
-
-
-@cache_app.command("ls")
-@example("reelabel cache ls")
-def cache_list(
-    *,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per file.")] = False,
-) -> None:
-    """List cached files, one per line, with a total at the end."""
-    from flows.cli.cache import list_cache  # noqa: PLC0415
-
-    list_cache(as_json=json)
-
-
-@cache_app.command("gc")
-@example("reelabel cache gc --older-than 30d --max-bytes 100G --dry-run")
-def cache_collect(
-    *,
-    older_than: Annotated[str | None, typer.Option(help="Remove files older than this, such as 12h or 30d.")] = None,
-    max_bytes: Annotated[
-        str | None, typer.Option(help="Then remove the oldest files until at most this much is left, such as 100G.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be removed; remove nothing.")] = False,
-) -> None:
-    """Remove cached files by age or total size; they are created again when needed."""
-    from flows.cli.cache import collect_cache  # noqa: PLC0415
-
-    collect_cache(older_than=older_than, max_bytes=max_bytes, dry_run=dry_run)
-
-
-database_app = typer.Typer(
-    help="Create the database's roles, upgrade its schema, back it up and restore it.", no_args_is_help=True
-)
-
-
-@database_app.command("roles")
-@example("reelabel database roles")
-def database_roles() -> None:
-    """Create the owner, writer and reader roles, using database.owner_url; safe to repeat."""
-    from flows.cli.set_up.database import make_roles  # noqa: PLC0415
-
-    make_roles()
-
-
-@database_app.command("upgrade")
-@example("reelabel database upgrade")
-def database_upgrade() -> None:
-    """Upgrade the database to this version's schema, using database.owner_url."""
-    from flows.cli.set_up.database import upgrade_database  # noqa: PLC0415
-
-    upgrade_database()
-
-
-@database_app.command("backup")
-@example("reelabel database backup reelabel.zip")
-def database_backup(file: Annotated[str, typer.Argument(help="File to write; an existing one is replaced.")]) -> None:
-    """Back up every row, using database.owner_url; runs may go on meanwhile."""
-    from flows.cli.set_up.database import back_up  # noqa: PLC0415
-
-    back_up(file)
-
-
-@database_app.command("restore")
-@example("reelabel database restore reelabel.zip")
-def database_restore(file: Annotated[str, typer.Argument(help="File that `reelabel database backup` wrote.")]) -> None:
-    """Restore a backup into a new database, using database.owner_url; one that has rows is refused."""
-    from flows.cli.set_up.database import restore  # noqa: PLC0415
-
-    restore(file)
-
 
 manifest_app = typer.Typer(
     help="Check manifests, look at their videos, and convert other formats to manifests.",
@@ -208,48 +136,6 @@ def route_fit(
     raise typer.Exit(fit_margin(manifest, max_loss / 100, overrides=overrides, dataset=dataset, as_json=json))
 
 
-worker_app = typer.Typer(
-    help="Extract or infer for runs with run.executor = remote.",
-    epilog="Example: reelabel worker infer",
-    no_args_is_help=True,
-)
-Plan = Annotated[str | None, typer.Option(help="Id of the plan to work on. Default: every open plan.")]
-IdleTimeout = Annotated[
-    float | None,
-    typer.Option(
-        "--idle-timeout", min=0, help="Exit after this many seconds without a shard. Default: run.idle_timeout_s."
-    ),
-]
-
-
-@worker_app.command("extract")
-@example("reelabel worker extract")
-def worker_extract(plan: Plan = None, idle_timeout_s: IdleTimeout = None) -> None:
-    """Extract planned shards until none is left or the idle timeout passes."""
-    from flows.cli.worker import run_stage  # noqa: PLC0415
-
-    run_stage("extract", plan=plan, idle_timeout_s=idle_timeout_s)
-
-
-@worker_app.command("infer")
-@example("reelabel worker infer --model Qwen/Qwen2.5-VL-7B-Instruct")
-def worker_infer(
-    plan: Plan = None,
-    model: Annotated[str | None, typer.Option(help="Model folder or Hugging Face name. Default: model.name.")] = None,
-    idle_timeout_s: IdleTimeout = None,
-) -> None:
-    """Load the model once, and answer extracted shards until none is left or the idle timeout passes."""
-    from flows.cli.worker import run_stage  # noqa: PLC0415
-
-    run_stage("infer", plan=plan, model=model, idle_timeout_s=idle_timeout_s)
-
-
 app = typer.Typer()
-for _name, _group in {
-    "cache": cache_app,
-    "database": database_app,
-    "manifest": manifest_app,
-    "route": route_app,
-    "worker": worker_app,
-}.items():
-    app.add_typer(_group, name=_name)
+app.add_typer(manifest_app, name="manifest")
+app.add_typer(route_app, name="route")

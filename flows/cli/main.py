@@ -18,6 +18,8 @@ from typer.main import get_group
 from flows.cli.command_group import ReelabelGroup, add_shared_options, watch_signals
 from infra.program import APPLICATION
 
+_ENGINE = "reelabel-engine"
+
 
 class Command(NamedTuple):
     """A command as `--help` lists it; its module, with a Typer app `app`, is imported when it is used."""
@@ -36,7 +38,7 @@ COMMANDS = (
         "Start here",
         (
             "demo",
-            "set_up.commands",
+            "demo",
             "Run a complete example on generated clips: services, deployment, answers, summary.",
         ),
         (
@@ -52,9 +54,9 @@ COMMANDS = (
         ("search", "rows.commands", "Search described videos by text, image or example."),
         ("results", "rows.commands", "Print the labels or descriptions and the failures of a run."),
         ("report", "rows.commands", "Write a self-contained HTML page about a run."),
-        ("serve", "run_commands", "Answer single requests and live sessions over HTTP until Ctrl-C."),
+        ("serve", "serve", "Answer single requests and live sessions over HTTP until Ctrl-C."),
         ("live", "run_commands", "Ask about a camera, a stream or a file as it plays."),
-        ("doctor", "set_up.commands", "Check the installation and its services, and suggest fixes."),
+        ("doctor", "services", "Check the installation and its services, and suggest fixes."),
     )
     | _panel(
         "Inspect",
@@ -65,7 +67,7 @@ COMMANDS = (
         ("frames", "rows.commands", "Show which frames of a video the model would see."),
         ("replay", "rows.commands", "Write a page that replays what keyframes and uniform sampling show of a video."),
         ("prompt", "rows.commands", "Print the exact prompt of a job, token by token; no weights are loaded."),
-        ("samplers", "rows.commands", "List the frame samplers and their options."),
+        ("samplers", "samplers", "List the frame samplers and their options."),
     )
     | _panel(
         "Evaluate",
@@ -81,20 +83,20 @@ COMMANDS = (
         "Operate",
         ("backfill", "run_commands", "Rerun selected jobs, by id or by outcome."),
         ("reference", "run_commands", "Mark a run as the reference of its manifest: backfills use its spec."),
-        ("deploy", "operations", "Create or update the Prefect deployments."),
-        ("catch-up", "run_commands", "Run missed scheduled runs of classify/nightly, oldest first."),
-        ("worker", "groups", "Extract or infer for runs with run.executor = remote."),
-        ("maintain", "operations", "Apply the retention settings and close the rows of lost runs."),
-        ("cache", "groups", "List cached frame files, and evict old ones."),
-        ("database", "groups", "Create the database's roles, upgrade its schema, back it up and restore it."),
+        ("deploy", "schedule", "Create or update the Prefect deployments."),
+        ("catch-up", "schedule", "Run missed scheduled runs of classify/nightly, oldest first."),
+        ("worker", "worker", "Extract or infer for runs with run.executor = remote."),
+        ("maintain", "schedule", "Apply the retention settings and close the rows of lost runs."),
+        ("cache", "cache", "List cached frame files, and evict old ones."),
+        ("database", "database", "Create the database's roles, upgrade its schema, back it up and restore it."),
     )
     | _panel(
         "Set up",
         ("manifest", "groups", "Check manifests, look at their videos, and convert other formats to manifests."),
-        ("up", "set_up.commands", "Start the embedded services and leave them running."),
-        ("down", "set_up.commands", "Stop the embedded services; their data is kept."),
-        ("prepare", "set_up.commands", "Upgrade the database's schema and create the store's bucket."),
-        ("config", "set_up.commands", "Print every setting with its value and meaning; secrets are masked."),
+        ("up", "services", "Start the embedded services and leave them running."),
+        ("down", "services", "Stop the embedded services; their data is kept."),
+        ("prepare", "services", "Upgrade the database's schema and create the store's bucket."),
+        ("config", "services", "Print every setting with its value and meaning; secrets are masked."),
     )
 )
 
@@ -149,7 +151,7 @@ def main() -> None:
 
 def _print_version(*, wanted: bool) -> None:
     if wanted:
-        typer.echo(f"reelabel {version(APPLICATION)} (library {version('reelabel')})")
+        typer.echo(f"reelabel {version(APPLICATION)} (library {version('reelabel')}, engine {version(_ENGINE)})")
         raise typer.Exit
 
 

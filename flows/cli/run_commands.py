@@ -1,4 +1,4 @@
-"""The commands that run: classify, describe, backfill, serve, live and the like."""
+"""The commands that run: classify, describe, backfill, live and the like."""
 
 from __future__ import annotations
 
@@ -170,46 +170,6 @@ def reference(
     from flows.cli.runs.backfill import mark  # noqa: PLC0415
 
     mark(run, is_reference=not remove)
-
-
-@app.command("catch-up")
-@example("reelabel catch-up --since 2026-11-01 --dry-run")
-def catch_up(
-    *,
-    since: Annotated[str, typer.Option(help="First day, in the schedule's time zone, such as 2026-11-01.")],
-    until: Annotated[str | None, typer.Option(help="Last day. Default: today.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the scheduled runs; start none. Exit 1 if one is certain to fail.")
-    ] = False,
-) -> None:
-    """Run missed scheduled runs of classify/nightly, oldest first.
-
-    Exits with 1 if one fails.
-    """
-    from flows.cli.schedule import catch_up as run  # noqa: PLC0415
-
-    raise typer.Exit(run(since=since, until=until, dry_run=dry_run))
-
-
-@app.command()
-@example("reelabel serve --port 8020")
-def serve(
-    *,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: serve.host, 127.0.0.1.")] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one. Default: serve.port.")
-    ] = None,
-    without_token: Annotated[
-        bool | None,
-        typer.Option(
-            "--without-token", help="Accept requests from anyone who reaches the address. Default: serve.without_token."
-        ),
-    ] = None,
-) -> None:
-    """Answer single requests and live sessions over HTTP until Ctrl-C."""
-    from flows.cli.serve import run_server  # noqa: PLC0415
-
-    raise typer.Exit(run_server(host=host, port=port, without_token=without_token))
 
 
 @app.command()

@@ -1,27 +1,36 @@
-"""The table of the frame samplers."""
+"""`reelabel samplers`."""
 
 from __future__ import annotations
 
-import json
+from json import dumps
+from typing import Annotated
 
+import typer
 from rich.table import Table
 
 from flows.cli.console import OUT, cell
-from reelabel.sampling.registry import samplers
+from flows.cli.options import example
+from reelabel.sampling.registry import samplers as registered
+
+app = typer.Typer()
 
 
-def print_samplers(*, as_json: bool) -> None:
-    """Print each sampler with what it shows, the options that it takes and the model families trained with it."""
+@app.command()
+@example("reelabel samplers")
+def samplers(
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sampler.")] = False,
+) -> None:
+    """List the frame samplers and their options."""
     table = Table("sampler", "shows", "options", box=None, pad_edge=False)
-    for spec in samplers().values():
-        options = ["num_frames"] * spec.takes_num_frames + sorted(
-            spec.options - {"times_ms"}
-        )  # set by `relevant` itself
-        if as_json:
+    for spec in registered().values():
+        options = ["num_frames"] * spec.takes_num_frames
+        options += sorted(spec.options - {"times_ms"})  # which `relevant` sets itself
+        if json:
             facts = {"sampler": spec.name, "aliases": spec.aliases, "shows": spec.summary, "options": options}
-            print(json.dumps(facts | {"models": sorted(spec.model_types)}))  # noqa: T201
+            print(dumps(facts | {"models": sorted(spec.model_types)}))  # noqa: T201
         names = ", ".join((spec.name, *spec.aliases))
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
         table.add_row(*map(cell, (names, spec.summary, flags)))
-    if not as_json:
+    if not json:
         OUT.print(table)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from pydantic import ValidationError
 from rich.table import Table
 
 from flows.cli.console import OUT, cell, print_line
 from flows.cli.context import prefect_ready, running_services
+from flows.cli.options import example
 from flows.cli.repeat import settings_inline
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, missing_services
@@ -35,12 +37,70 @@ _FIRST_YEAR = 1970
 _READ = ("nightly", "watch", "describe", "notify", "prefect", "retention", "run")
 
 
-def deploy_all(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None:
-    """Create or update the deployments on the user's Prefect server, or on the embedded one, and print what changes.
+app = typer.Typer()
 
-    `nightly` has fields that override those of the settings section. Pauses and schedules that were turned off or
-    removed in Prefect stay so without `unpause`.
+
+@app.command()
+@example("reelabel deploy --manifest 's3://bucket/jobs/dt={scheduled_date}/*.parquet' --timezone Europe/Berlin")
+def deploy(
+    *,
+    manifest: Annotated[
+        str | None, typer.Option(help="Manifest of classify/nightly. Default: nightly.manifest, or as deployed.")
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="Dataset of classify/nightly. Default: nightly.dataset, or as deployed, or for a manifest with dates "
+            "one for each: jobs-{scheduled_date} for s3://bucket/jobs/dt={scheduled_date}/*.parquet."
+        ),
+    ] = None,
+    cron: Annotated[
+        str | None, typer.Option(help="Schedule of classify/nightly. Default: nightly.cron, or as deployed.")
+    ] = None,
+    timezone: Annotated[
+        str | None, typer.Option(help="Time zone of the schedule. Default: nightly.timezone, or as deployed.")
+    ] = None,
+    when_running: Annotated[
+        str | None,
+        typer.Option(
+            help="If the previous night is still running: queue or skip. Default: nightly.when_running, or as deployed."
+        ),
+    ] = None,
+    may_be_empty: Annotated[
+        bool | None,
+        typer.Option(
+            "--may-be-empty/--no-may-be-empty",
+            help="Complete nights without a manifest, and deploy even if it does not exist yet. "
+            "Default: nightly.may_be_empty, or as deployed.",
+        ),
+    ] = None,
+    unpause: Annotated[
+        bool,
+        typer.Option(
+            "--unpause", help="Also undo pauses, and turn on schedules that were turned off or removed in Prefect."
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change; change nothing.")] = False,
+) -> None:
+    """Create or update the Prefect deployments.
+
+    For each, print what changes and when it runs next. What neither an option nor a setting names stays as deployed,
+    as do pauses and schedules set in Prefect.
     """
+    asked = {
+        "manifest": manifest,
+        "dataset": dataset,
+        "cron": cron,
+        "timezone": timezone,
+        "when_running": when_running,
+        "may_be_empty": may_be_empty,
+    }
+    named = {name: value for name, value in asked.items() if value is not None}
+    _deploy(named, unpause=unpause, dry_run=dry_run)
+
+
+def _deploy(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None:
+    """Deploy, with fields that override those of the section `nightly`; `unpause` replaces what was set in Prefect."""
     inline = settings_inline(*_READ)
     given = load_settings()
     own_worker = ServiceName.PREFECT in missing_services(given, frozenset({ServiceName.PREFECT}))
@@ -93,8 +153,24 @@ def with_nightly(settings: Settings, nightly: dict[str, Any]) -> Settings:
     return settings.model_copy(update={"nightly": section})
 
 
-def catch_up(*, since: str, until: str | None, dry_run: bool) -> int:
-    """Run the missed nightly schedules, one after another, or list them; return the exit code, or the one to expect."""
+@app.command("catch-up")
+@example("reelabel catch-up --since 2026-11-01 --dry-run")
+def catch_up(
+    *,
+    since: Annotated[str, typer.Option(help="First day, in the schedule's time zone, such as 2026-11-01.")],
+    until: Annotated[str | None, typer.Option(help="Last day. Default: today.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the scheduled runs; start none. Exit 1 if one is certain to fail.")
+    ] = False,
+) -> None:
+    """Run missed scheduled runs of classify/nightly, oldest first.
+
+    Exits with 1 if one fails.
+    """
+    raise typer.Exit(_catch_up(since=since, until=until, dry_run=dry_run))
+
+
+def _catch_up(*, since: str, until: str | None, dry_run: bool) -> int:
     first, last = _day("--since", since), _day("--until", until) if until else None
     with running_services(*ServiceName) as settings, prefect_ready(settings):
         from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
@@ -158,8 +234,13 @@ def _day(option: str, text: str) -> date:
     return day
 
 
-def maintain(*, dry_run: bool) -> None:
-    """Apply the retention settings in this process, and print what was removed."""
+@app.command()
+@example("reelabel maintain --dry-run")
+def maintain(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be removed; remove nothing.")] = False,
+) -> None:
+    """Apply the retention settings and close the rows of lost runs."""
     with (
         running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
         prefect_ready(settings),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from flows.cli.console import ERRORS, OUT, print_notice
 from flows.cli.context import running_services, startup_errors
+from flows.cli.options import example
 from infra import signals
 from infra.checks import probe_store
 from infra.embedded import ServiceName
@@ -21,8 +24,29 @@ if TYPE_CHECKING:
 _PATHS = {"classify": "/v1/classify", "analyze": "/v1/analyze", "live": "/v1/video/chat/stream"}
 
 
-def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
-    """Serve until a signal; return the exit code."""
+app = typer.Typer()
+
+
+@app.command()
+@example("reelabel serve --port 8020")
+def serve(
+    *,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: serve.host, 127.0.0.1.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one. Default: serve.port.")
+    ] = None,
+    without_token: Annotated[
+        bool | None,
+        typer.Option(
+            "--without-token", help="Accept requests from anyone who reaches the address. Default: serve.without_token."
+        ),
+    ] = None,
+) -> None:
+    """Answer single requests and live sessions over HTTP until Ctrl-C."""
+    raise typer.Exit(_serve(host=host, port=port, without_token=without_token))
+
+
+def _serve(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
     with running_services(ServiceName.POSTGRES, ServiceName.S3) as started:
         settings = _with_options(started, options)
         with startup_errors():
@@ -32,7 +56,8 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
         from flows.serve.engines import open_engines  # noqa: PLC0415
         from flows.serve.live import page  # noqa: PLC0415
         from flows.serve.requests.handle import open_service  # noqa: PLC0415
-        from flows.serve.server import answering_loading, reserve, serve, url_of  # noqa: PLC0415
+        from flows.serve.server import answering_loading, reserve, url_of  # noqa: PLC0415
+        from flows.serve.server import serve as serve_until_signal  # noqa: PLC0415
 
         with ExitStack() as stack:
             opened = stack.enter_context(reserve(settings.serve))
@@ -41,7 +66,7 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
             loading = ERRORS.status(f"Loading the models of {' and '.join(settings.serve.load)}")
             with loading, answering_loading(opened, settings.serve):
                 answering = stack.enter_context(open_engines(settings, uploads=service.uploads.folder))
-            app = make_app(service, answering.routers, open_paths=page.OPEN_PATHS)
+            service_app = make_app(service, answering.routers, open_paths=page.OPEN_PATHS)
             answers = ", ".join(_PATHS[name] for name in settings.serve.load)
 
             def say_where() -> None:
@@ -50,7 +75,9 @@ def run_server(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
                     print_notice(f"Camera page: {url_of(opened)}{page.PATH}", console=OUT)
 
             signals.allow(settings.serve.stop_timeout_s + signals.GRACE_S)
-            ended_by = serve(app, opened, settings.serve, ready=say_where, end_sessions=answering.end_sessions)
+            ended_by = serve_until_signal(
+                service_app, opened, settings.serve, ready=say_where, end_sessions=answering.end_sessions
+            )
     print_notice("Stopped.", console=OUT)
     return signals.EXIT_CODE if ended_by == signal.SIGINT else 0
 

@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from flows.cli.console import OUT, print_notice
 from flows.cli.context import prefect_ready, running_services
+from flows.cli.options import example
 from infra.embedded import ServiceName
 
+app = typer.Typer()
+group = typer.Typer(
+    help="Extract or infer for runs with run.executor = remote.",
+    epilog="Example: reelabel worker infer",
+    no_args_is_help=True,
+)
+app.add_typer(group, name="worker")
+Plan = Annotated[str | None, typer.Option(help="Id of the plan to work on. Default: every open plan.")]
+IdleTimeout = Annotated[
+    float | None,
+    typer.Option(
+        "--idle-timeout", min=0, help="Exit after this many seconds without a shard. Default: run.idle_timeout_s."
+    ),
+]
 
-def run_stage(stage: str, **parameters: Any) -> None:  # noqa: ANN401 - the flow's own
+
+@group.command("extract")
+@example("reelabel worker extract")
+def extract_shards(plan: Plan = None, idle_timeout_s: IdleTimeout = None) -> None:
+    """Extract planned shards until none is left or the idle timeout passes."""
+    _run_stage("extract", plan=plan, idle_timeout_s=idle_timeout_s)
+
+
+@group.command("infer")
+@example("reelabel worker infer --model Qwen/Qwen2.5-VL-7B-Instruct")
+def infer_shards(
+    plan: Plan = None,
+    model: Annotated[str | None, typer.Option(help="Model folder or Hugging Face name. Default: model.name.")] = None,
+    idle_timeout_s: IdleTimeout = None,
+) -> None:
+    """Load the model once, and answer extracted shards until none is left or the idle timeout passes."""
+    _run_stage("infer", plan=plan, model=model, idle_timeout_s=idle_timeout_s)
+
+
+def _run_stage(stage: str, **parameters: Any) -> None:  # noqa: ANN401 - the flow's own
     """Run the flow of a stage in this process, and print its result."""
     with (
         running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,

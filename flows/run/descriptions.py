@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from tasks.plans.plan import Plan
 
 _SHOW_EVERY_S = 1.0
+_CONCURRENT_SHARDS = 3
 
 
 @contextmanager
@@ -168,9 +169,7 @@ def _execute_here(
             retry_outage(update_run, database, key.run_id, versions=key.versions, **progress.columns())
             artifact.update(progress.jobs_ended)
 
-        for report in _describe_shards(
-            chain(first, leasing), queue, context, max_concurrent=settings.describe.concurrent_shards
-        ):
+        for report in _describe_shards(chain(first, leasing), queue, context, max_concurrent=_CONCURRENT_SHARDS):
             _note_load(encoder, progress)
             progress.add(report)
             if time.monotonic() - shown_s > _SHOW_EVERY_S:

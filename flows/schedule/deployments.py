@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from infra.settings import Settings, WatchSettings
     from infra.settings.types import SettingsSection
 
+_DAILY = CronSchedule(cron="30 4 * * *", timezone="UTC")
+_EACH_MINUTE = CronSchedule(cron="* * * * *", timezone="UTC")
 _WHEN_RUNNING = {"queue": "ENQUEUE", "skip": "CANCEL_NEW"}
 _ENVIRONMENT = {
     "PYTHONSAFEPATH": "1",  # a tasks.py in the working folder must not shadow our package
@@ -101,30 +103,27 @@ def desired_deployments(settings: Settings, pool_types: dict[str, str]) -> list[
     Raises:
         ConfigurationError: A schedule or a placeholder is malformed.
     """
-    prefect, retention = settings.prefect, settings.retention
+    prefect = settings.prefect
     on_demand, is_limit_named = _on_demand_limit(settings, pool_types)
 
-    def on(flow: Any, name: str, *named: str, pool: str = "work_pool", **asked: Any) -> Deployment:  # noqa: ANN401
-        of_pool = {"pool"} if pool in prefect.model_fields_set else set[str]()
-        return Deployment(
-            flow=flow, name=name, pool=getattr(prefect, pool), named=frozenset({*named, *of_pool}), **asked
-        )
+    def on(flow: Any, name: str, *named: str, **asked: Any) -> Deployment:  # noqa: ANN401
+        of_pool = {"pool"} if "work_pool" in prefect.model_fields_set else set[str]()
+        return Deployment(flow=flow, name=name, pool=prefect.work_pool, named=frozenset({*named, *of_pool}), **asked)
 
-    daily = _cron("retention", retention.cron, "UTC")
     found = [
         on(classify, "on-demand", *is_limit_named, limit=on_demand),
         on(classify, "nightly", *_named(settings.nightly), **_nightly(settings.nightly)),
         on(describe, "on-demand", *is_limit_named, limit=on_demand),
         on(describe, "nightly", *_named(_nightly_descriptions(settings)), **_nightly(_nightly_descriptions(settings))),
-        on(watch, "manifests", "limit", *_named(settings.watch), **_watch(settings.watch)),
+        on(watch, "manifests", "limit", **_watch(settings.watch)),
         on(backfill, "by-ids", "limit"),
         on(evaluate, "labelled", "limit"),
         on(survey, "manifest", "limit"),
-        on(maintain, "daily", "limit", *_named(retention), schedule=daily, limit=Limit(1, "ENQUEUE")),
+        on(maintain, "daily", "limit", schedule=_DAILY, limit=Limit(1, "ENQUEUE")),
     ]
-    for flow, name, pool in ((extract, "cpu", "cpu_pool"), (infer, "gpu", "gpu_pool")):
-        if settings.run.executor == "remote" or getattr(prefect, pool) in pool_types:
-            found.append(on(flow, name, "limit", pool=pool))
+    for flow, pool in ((extract, "cpu"), (infer, "gpu")):
+        if settings.run.executor == "remote" or pool in pool_types:
+            found.append(Deployment(flow=flow, name=pool, pool=pool, named=frozenset({"limit"})))
     return found
 
 
@@ -174,8 +173,7 @@ def _watch(settings: WatchSettings) -> dict[str, Any]:
         parameters["manifests"] = absolute_uri(settings.manifests)
     if settings.dataset:
         parameters["dataset"] = settings.dataset
-    schedule = _cron("watch", settings.cron, "UTC")
-    return {"parameters": parameters, "needs": "manifests", "schedule": schedule, "limit": Limit(1, "CANCEL_NEW")}
+    return {"parameters": parameters, "needs": "manifests", "schedule": _EACH_MINUTE, "limit": Limit(1, "CANCEL_NEW")}
 
 
 def _cron(section: str, cron: str, timezone: str) -> CronSchedule:

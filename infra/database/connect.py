@@ -1,4 +1,4 @@
-"""Connections to Postgres."""
+"""Connections to Postgres, and what is wrong with one."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 _DRIVER = "postgresql+psycopg"
 # If the host disappears, no packet ends the connection, and the system's default timeouts are far too long.
 _KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
-_REFUSALS = {
-    "28000": "rejects the user",
-    "28P01": "rejects the password",
-    "3D000": "has no such database",
-    "42501": "denies the user the required privileges",
-}
+_POOL_SIZE = 4  # planning uses two, the heartbeat a third
+_TIMEOUT_S = 10
+# Of libpq, unless the URL has others.
+_DEFAULTS = {"connect_timeout": _TIMEOUT_S} | _KEEPALIVE
+# Classes and codes of SQLSTATE, and signs in what libpq says of a connection, which has no code.
+_REFUSED = ("28", "3D", "42501")
+_SIGNS = re.compile(
+    r"authentication|password|certificate|private key|does not support SSL|does not match host name|"
+    r"does not exist|permission denied|pg_hba|alert unknown ca"
+)
 # The server has ended a session, in the last two cases for its own limits of time; or it is read-only, and has failed
 # over, or is about to.
 _PASSING = (
@@ -43,23 +47,6 @@ _READ_ONLY = (
 )
 # Guesses about the cause that libpq appends; our message gives its own advice.
 _GUESSES = (" Is the server running", " This probably means the server terminated")
-_SIGNS = {  # regular expressions
-    "password authentication failed": _REFUSALS["28P01"],
-    "no password supplied": _REFUSALS["28P01"],
-    "no pg_hba.conf entry": _REFUSALS["28000"],
-    'role "[^"]*" does not exist': _REFUSALS["28000"],
-    'database "[^"]*" does not exist': _REFUSALS["3D000"],
-    "permission denied for database": _REFUSALS["42501"],
-    "certificate verify failed": "presents a certificate that database.ca_file did not sign",
-    "does not match host name": "presents a certificate for a host name other than the one in database.url",
-    "server does not support SSL": "does not support encryption, which database.ca_file or the URL's sslmode requires",
-    "requires a valid client certificate": "requires a client certificate (database.certificate_file)",
-    "alert certificate required": "requires a client certificate (database.certificate_file)",
-    "alert unknown ca": "rejects the certificate in database.certificate_file",
-    "root certificate file": "needs the file of its CA (database.ca_file)",
-    "could not read certificate file": "cannot be reached with database.certificate_file",
-    "private key file": "cannot be reached with database.key_file",
-}
 
 
 class Login(StrEnum):
@@ -70,7 +57,18 @@ class Login(StrEnum):
     OWNER = "owner_url"
 
 
-def connect(settings: DatabaseSettings, login: Login = Login.WRITER) -> sqlalchemy.Engine:
+# The purpose of a login, the role to grant, and the privilege to check: one row, NULL before the tables exist.
+_PURPOSES = {
+    Login.WRITER: ("write rows", "reelabel_writer", "has_table_privilege(oid, 'INSERT')"),
+    Login.READER: ("read rows", "reelabel_reader", "has_table_privilege(oid, 'SELECT')"),
+    Login.OWNER: ("change the tables", "reelabel_owner", "pg_has_role(relowner, 'MEMBER')"),
+}
+_QUERY = "SELECT (SELECT {privilege} FROM pg_class WHERE oid = to_regclass('reelabel.run'))"
+
+
+def connect(
+    settings: DatabaseSettings, login: Login = Login.WRITER, *, pool_size: int = _POOL_SIZE
+) -> sqlalchemy.Engine:
     """Create a connection pool; connections are opened on first use.
 
     Connections are checked before use, so that a restart of the server causes no errors. Choose the login with the
@@ -82,13 +80,12 @@ def connect(settings: DatabaseSettings, login: Login = Login.WRITER) -> sqlalche
     url = _driver_url(settings, login)
     engine = sqlalchemy.create_engine(
         url,
-        pool_size=settings.pool_size,
+        pool_size=pool_size,
         max_overflow=0,
-        pool_timeout=settings.connect_timeout_s,
+        pool_timeout=_TIMEOUT_S,
         pool_pre_ping=True,
         isolation_level="READ COMMITTED",
-        connect_args={"connect_timeout": settings.connect_timeout_s}
-        | {name: value for name, value in _KEEPALIVE.items() if name not in url.query},
+        connect_args={name: value for name, value in _DEFAULTS.items() if name not in url.query},
     )
     sqlalchemy.event.listen(engine, "connect", _write_dates_alike)
     sqlalchemy.event.listen(engine, "handle_error", _leave_a_standby)
@@ -114,7 +111,7 @@ def _write_dates_alike(connection: psycopg.Connection, _record: object) -> None:
 
 
 def _leave_a_standby(context: sqlalchemy.ExceptionContext) -> None:
-    """Drop the connection if the server has become read-only: after a failover, its name leads to another server."""
+    """Discard connections to a server that has become read-only: after a failover, its name leads to another one."""
     if isinstance(context.original_exception, psycopg.errors.ReadOnlySqlTransaction):
         context.is_disconnect = True
 
@@ -133,6 +130,23 @@ def check_database(engine: sqlalchemy.Engine) -> str:
     """
     with database_errors(), engine.connect() as connection:
         return str(connection.scalar(sqlalchemy.text("SHOW server_version"))).split()[0]
+
+
+def check_login(settings: DatabaseSettings, login: Login) -> str:
+    """Log in, check the privileges of the login, and return a summary.
+
+    Raises:
+        DatabaseUnavailableError: The server does not respond.
+        ConfigurationError: The server rejects the login, or the login lacks privileges.
+    """
+    action, role, privilege = _PURPOSES[login]
+    with connected(settings, login) as engine:
+        version, name = check_database(engine), engine.url.username
+        with database_errors(), engine.connect() as connection:
+            is_allowed = connection.scalar(sqlalchemy.text(_QUERY.format(privilege=privilege)))
+    if is_allowed is False:
+        raise ConfigurationError(f"The login {name} may not {action}; grant it {role}, or fix database.{login}.")
+    return f"Postgres {version}; {name} may {action}" if is_allowed else f"Postgres {version}; no tables yet"
 
 
 def require_writes(engine: sqlalchemy.Engine) -> None:
@@ -158,9 +172,7 @@ def database_errors() -> Iterator[None]:
     try:
         yield
     except PoolTimeoutError as error:
-        raise DatabaseUnavailableError(
-            "All connections to Postgres were in use; raise database.pool_size, or try again."
-        ) from error
+        raise DatabaseUnavailableError("All connections of this process to Postgres were in use; try again.") from error
     except (DBAPIError, psycopg.Error) as error:  # COPY bypasses SQLAlchemy, so it raises psycopg's own errors
         if interruption := _interruption(error, handled):
             raise interruption from None
@@ -203,7 +215,7 @@ def _driver_url(settings: DatabaseSettings, login: Login) -> sqlalchemy.URL:
             f"{name} begins with {url.drivername}://, but only Postgres is supported; write postgresql://."
         )
     # The encoding, since the environment, the login or the database may set another.
-    return url.set(drivername=_DRIVER).update_query_dict({"client_encoding": "utf8"} | _encryption(settings))
+    return url.set(drivername=_DRIVER).update_query_dict({"client_encoding": "utf8"})
 
 
 def is_unverified(settings: DatabaseSettings, login: Login) -> bool:
@@ -212,22 +224,14 @@ def is_unverified(settings: DatabaseSettings, login: Login) -> bool:
     return query.get("sslmode") == "require" and "sslrootcert" not in query
 
 
-def _encryption(settings: DatabaseSettings) -> dict[str, str]:
-    """Return the libpq options for TLS, which override those in the URL."""
-    if settings.ca_file is None:
-        return {}
-    files = {"sslrootcert": settings.ca_file, "sslcert": settings.certificate_file, "sslkey": settings.key_file}
-    return {"sslmode": "verify-full"} | {name: str(file) for name, file in files.items() if file}
-
-
 def _explain(error: BaseException | None) -> ReelabelError | None:
     detail = " ".join(str(error).split())
     for guess in _GUESSES:
         detail = detail.partition(guess)[0]
     detail = detail.rstrip(".")
-    fault = _REFUSALS.get(getattr(error, "sqlstate", None) or "") or _refusal_in(detail)
-    if fault:
-        return ConfigurationError(f"Postgres {fault}: {detail}. Fix the URL of that login in [database].")
+    state = getattr(error, "sqlstate", None) or ""
+    if state.startswith(_REFUSED) or ("connection failed" in detail and _SIGNS.search(detail)):
+        return ConfigurationError(f"Postgres refuses the login: {detail}. Fix its URL in [database].")
     if isinstance(error, psycopg.errors.DiskFull):
         return DiskFullError(
             f"The disk of Postgres is full: {detail}. Free space there, then run the same command again."
@@ -244,9 +248,3 @@ def _explain(error: BaseException | None) -> ReelabelError | None:
             f"Postgres failed: {detail}. Check that it is running and that database.url is correct."
         )
     return None
-
-
-def _refusal_in(detail: str) -> str | None:
-    # An error while connecting has no SQLSTATE, only the server's message.
-    opening = "connection failed" in detail
-    return next((fault for sign, fault in _SIGNS.items() if opening and re.search(sign, detail)), None)

@@ -361,8 +361,8 @@ def _start_supervisor(home: Home) -> None:
 
 def _elsewhere(home: Home) -> ConfigurationError:
     return ConfigurationError(
-        f"The services of {home.path} are running where this process cannot reach them, such as in another container "
-        "or on another machine; stop them there with `reelabel down`, or set REELABEL_HOME to another folder."
+        f"The services of {home.path} are already running in another container or on another machine; stop them there "
+        "with `reelabel down`, or set REELABEL_HOME to another folder."
     )
 
 

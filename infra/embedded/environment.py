@@ -20,16 +20,16 @@ _DEPLOYED = ("nightly", "watch")
 
 
 def export(settings: Settings) -> dict[str, str]:
-    """Return all settings as environment variables, so that a process elsewhere needs no settings file.
+    """Return all settings as environment variables, so that a process elsewhere needs no files.
 
     The values include passwords: pass them in an environment, and never log them.
     """
-    from infra.settings import CONFIG_VARIABLE  # noqa: PLC0415 - the supervisor does without
+    from infra.settings import CONFIG_VARIABLE, SECRETS_VARIABLE  # noqa: PLC0415 - the supervisor does without
 
     variables = {
         _PREFIX + name.upper(): value for section, content in settings for name, value in _flattened(section, content)
     }
-    variables |= {CONFIG_VARIABLE: os.devnull, "PYTHONSAFEPATH": "1"}
+    variables |= {CONFIG_VARIABLE: os.devnull, SECRETS_VARIABLE: "", "PYTHONSAFEPATH": "1"}
     if settings.prefect.api_url:
         variables["PREFECT_API_URL"] = settings.prefect.api_url
     if settings.prefect.auth_string:

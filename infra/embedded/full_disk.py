@@ -100,8 +100,8 @@ def _full_for_s3(home: Path, error: BaseException) -> DiskFullError | None:
     free_mib, needed_mib = _s3_room(home)
     if s3_must_restart(home):
         return DiskFullError(
-            f"The disk of {s3_data(home)} was full, and the embedded S3 server cannot write until it is restarted; run "
-            "`reelabel up`, then the same command again."
+            f"The disk of {s3_data(home)} was full; restart the S3 server with `reelabel up`, then run the same "
+            "command again."
         )
     if free_mib > needed_mib:
         return None

@@ -10,9 +10,11 @@ import json
 import os
 import pwd
 import secrets
+import shutil
 import socket
 import stat
 import struct
+import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -118,6 +120,13 @@ class Home:
         folder = self.path / service
         folder.mkdir(exist_ok=True, mode=0o700)
         return folder
+
+    def prefect_command(self, service: ServiceName, *arguments: str) -> list[str]:
+        """Return a command of Prefect's with a temporary folder of its own, which is emptied."""
+        temporary = self.folder(service) / "temporary"
+        shutil.rmtree(temporary, ignore_errors=True)  # of one that was killed
+        temporary.mkdir(mode=0o700)
+        return [sys.executable, "-P", "-m", "infra.embedded.prefect_main", str(temporary), *arguments]
 
     def marker(self, service: ServiceName) -> str:
         """Return what marks the processes of a service, as the value of `MARKER` in their environment."""

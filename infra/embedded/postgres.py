@@ -22,8 +22,6 @@ from sql.roles import OWNER, READER, ROLES, WRITER, create_roles
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy.engine import URL
-
     from infra.embedded.home import Home
     from infra.settings import DatabaseSettings
 
@@ -58,15 +56,16 @@ class Postgres:
         """Return the URL of the superuser, including the password."""
         return self._url(port, _ADMIN)
 
-    def own_database(self, name: str) -> URL:
-        """Return the URL of another service's database, which is created, with a login of the same name, if needed.
+    def own_database(self, name: str) -> str:
+        """Return login and place of another service's database, which is created, with that login, if needed.
+
+        It is the part of a URL between the scheme and the options, `user:password@host:port/database`.
 
         Raises:
             ConfigurationError: Postgres is not running.
         """
         import psycopg  # noqa: PLC0415 - imported while initdb runs
         from psycopg.sql import SQL, Identifier  # noqa: PLC0415
-        from sqlalchemy.engine import make_url  # noqa: PLC0415
 
         port = self._home.port(self.name)
         role = database = Identifier(name)
@@ -82,7 +81,7 @@ class Postgres:
                 f"Cannot create the database {name} in the embedded Postgres ({error}); "
                 f"see its log {self._home.log(self.name)}."
             ) from error
-        return make_url(self._url(port, name)).set(database=name, query={})
+        return f"{name}:{self._password(name)}@127.0.0.1:{port}/{name}"
 
     def launch(self, port: int) -> Launch:
         """Create the database cluster on the first start."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import os
 import signal
-import sys
 from typing import TYPE_CHECKING
 
 from infra.embedded.home import Home, Launch, ServiceName
@@ -57,24 +56,15 @@ class PrefectServer:
 
     def launch(self, port: int) -> Launch:
         """Create its database on the first start, which requires a running Postgres; keep the UI's files in home."""
-        database = self._postgres.own_database(_DATABASE).set(drivername="postgresql+asyncpg", query={"ssl": "disable"})
+        database = f"postgresql+asyncpg://{self._postgres.own_database(_DATABASE)}?ssl=disable"
         return Launch(
-            command=[
-                sys.executable,
-                "-P",
-                "-m",
-                "infra.prefect_main",
-                "server",
-                "start",
-                "--host",
-                "127.0.0.1",
-                "--port",
-                str(port),
-            ],
+            command=self._home.prefect_command(
+                self.name, "server", "start", "--host", "127.0.0.1", "--port", str(port)
+            ),
             environment={
                 # PG* variables such as PGSSLMODE concern other servers.
                 **{name: value for name, value in prefect_environment(self._home).items() if not name.startswith("PG")},
-                "PREFECT_API_DATABASE_CONNECTION_URL": database.render_as_string(hide_password=False),
+                "PREFECT_API_DATABASE_CONNECTION_URL": database,
                 "PREFECT_UI_STATIC_DIRECTORY": str(self._home.folder(self.name) / "ui"),
                 "PREFECT_UI_API_URL": self.api_url(port),
                 "PREFECT_SERVER_API_AUTH_STRING": self._login(),

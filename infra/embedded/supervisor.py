@@ -254,7 +254,7 @@ class Supervisor:
         await self._end_service(name)
         if may_die and not is_late:
             return False
-        late = f"was not ready within {_START_TIMEOUT_S:.0f} s, which may pass if other work keeps this machine busy"
+        late = f"was not ready within {_START_TIMEOUT_S:.0f} s; the machine may be overloaded"
         raise ConfigurationError(f"The embedded {name} {late if is_late else 'ended during startup'}: {excerpt}")
 
     async def _restart_if_it_ends(self, started: _Running) -> None:

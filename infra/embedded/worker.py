@@ -6,9 +6,7 @@ import hashlib
 import http.client
 import json
 import secrets
-import shutil
 import signal
-import sys
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
@@ -47,13 +45,9 @@ class Worker:
     def launch(self, port: int) -> Launch:  # noqa: ARG002 - it does not listen
         """Create the work pool if it does not exist, and serve it."""
         self._worker = f"embedded-{secrets.token_hex(6)}"
-        temporary = self._home.folder(self.name) / "temporary"
-        shutil.rmtree(temporary, ignore_errors=True)  # of a worker that was killed
-        temporary.mkdir(mode=0o700)
-        prefect = [sys.executable, "-P", "-m", "infra.embedded.worker_main", str(temporary)]
+        options = ("--pool", self._pool, "--type", "process", "--name", self._worker)
         return Launch(
-            command=[*prefect, "worker", "start", "--pool", self._pool, "--type", "process", "--name", self._worker],
-            environment=self._environment,
+            command=self._home.prefect_command(self.name, "worker", "start", *options), environment=self._environment
         )
 
     def is_ready(self, port: int) -> bool:  # noqa: ARG002

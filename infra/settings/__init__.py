@@ -164,7 +164,9 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Order sources by precedence: arguments, environment, files of secrets, settings file."""
-        secrets = NestedSecretsSettingsSource(file_secret_settings, secrets_dir=os.environ.get(SECRETS_VARIABLE))
+        secrets = NestedSecretsSettingsSource(
+            file_secret_settings, secrets_dir=os.environ.get(SECRETS_VARIABLE) or None
+        )
         file = TomlConfigSettingsSource(settings_cls, toml_file=config_file())
         return init_settings, _Environment(settings_cls), secrets, file
 

@@ -39,34 +39,16 @@ class DatabaseSettings(SettingsSection):
     """The Postgres database that holds results."""
 
     url: SecretStr | None = None
-    """postgresql://user:password@host:port/database; if no URL is set, the embedded Postgres is started."""
+    """postgresql://user:password@host:port/database, with libpq's options; if none is set, Postgres is embedded."""
     reader_url: SecretStr | None = None
     """The same database with a read-only login, for queries; defaults to url."""
     owner_url: SecretStr | None = None
     """The same database with the login that owns its tables, for upgrades; defaults to url."""
-    ca_file: AbsolutePath | None = None
-    """CA certificate. If set, connections are encrypted and the server is verified; otherwise the URL decides."""
-    certificate_file: AbsolutePath | None = None
-    """Client certificate, if the server requires one."""
-    key_file: AbsolutePath | None = None
-    """Private key of the client certificate."""
-    connect_timeout_s: int = Field(10, ge=1, le=300)
-    """Seconds to wait for a connection."""
-    pool_size: int = Field(4, ge=3, le=64)
-    """Open connections per process; planning uses two, the heartbeat a third."""
 
     @property
     def is_set(self) -> bool:
         """Whether any URL is set: each names the user's own database, so that no embedded one is used."""
         return (self.url or self.reader_url or self.owner_url) is not None
-
-    @model_validator(mode="after")
-    def _go_together(self) -> Self:
-        if (self.certificate_file is None) != (self.key_file is None):
-            raise ValueError("certificate_file and key_file must be set together")
-        if self.certificate_file and not self.ca_file:
-            raise ValueError("certificate_file requires ca_file")
-        return self
 
 
 @dataclass(frozen=True, kw_only=True, config=SECTION)
@@ -143,10 +125,6 @@ class PrefectSettings(SettingsSection):
     """user:password, if the API requires a login; generated for the embedded server."""
     work_pool: str = Field("reelabel", min_length=1)
     """Work pool of the deployments."""
-    cpu_pool: str = Field("cpu", min_length=1)
-    """Work pool of the deployment extract/cpu."""
-    gpu_pool: str = Field("gpu", min_length=1)
-    """Work pool of the deployment infer/gpu."""
 
 
 class ExtractSettings(SettingsSection):
@@ -155,7 +133,7 @@ class ExtractSettings(SettingsSection):
     processes: int | None = Field(None, ge=1, le=256)
     """Decoding processes; defaults to one per core that the container may use."""
     timeout_s: float = Field(60, gt=0, le=3600)
-    """Maximum seconds for decoding one video."""
+    """Maximum seconds for decoding one video, in twice as many of CPU time."""
     memory_mib: int = Field(4096, ge=256, le=65536)
     """Memory limit of a decoding process, in MiB."""
     max_video_bytes: int = Field(4 * 1024**3, ge=1024)
@@ -166,8 +144,6 @@ class ExtractSettings(SettingsSection):
     """Videos with more frames fail with video_too_large, if they must be counted."""
     max_duration_s: float = Field(86_400, gt=0)
     """Longer videos fail with video_too_large."""
-    max_cpu_s: int = Field(120, ge=1, le=3600)
-    """Maximum CPU seconds for decoding one video."""
     sandbox: Literal["auto", "require", "off"] = "auto"
     """auto uses every protection that the kernel offers, require demands all of them, off only limits resources."""
     videos_per_process: int = Field(1000, ge=1, le=1_000_000)
@@ -311,16 +287,12 @@ class DescribeSettings(DescribeOptions):
     """Hub revision of the model."""
     engines: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = 1
     """Embedding models to run in parallel, each on its own GPU; auto uses all visible GPUs."""
-    batch_frames: int = Field(128, ge=1, le=4096)
-    """Frames per request to the model."""
     nightly_manifest: str | None = None
     """Manifest of describe/nightly; if empty, the deployment is paused."""
     nightly_dataset: str | None = Field(None, max_length=200)
     """Dataset of describe/nightly; the default follows the rule of nightly.dataset."""
     nightly_cron: Cron | None = None
     """Schedule of describe/nightly; defaults to nightly.cron."""
-    concurrent_shards: int = Field(3, ge=1, le=64)
-    """Shards described at the same time."""
 
 
 # Shared by the setting and by the option of a run, which may turn it off.
@@ -381,8 +353,6 @@ class ModelSettings(PromptOptions):
     """Do not compile the model or capture CUDA graphs; by default true on a CPU, false on a GPU."""
     start_timeout_s: float = Field(900, ge=10, le=7200)
     """Maximum seconds for loading the engine."""
-    answer_timeout_s: float = Field(600, ge=1, le=7200)
-    """Seconds without an answer before the engine is restarted."""
     keep_warm_s: float = Field(0, ge=0, le=86400)
     """Seconds for which a run leaves its loaded engine to the next one of the same model and settings."""
     min_choice_mass: float = Field(0.01, ge=0, le=1)
@@ -516,8 +486,6 @@ class WatchSettings(SettingsSection):
     """Dataset of their jobs; defaults to each manifest's file name."""
     starts: Started = "classify"
     """What is started for each manifest: classify, or describe for descriptions."""
-    cron: Cron = "* * * * *"
-    """When to look for new manifests."""
 
 
 class NotifySettings(SettingsSection):
@@ -536,8 +504,6 @@ class NotifySettings(SettingsSection):
 class RetentionSettings(SettingsSection):
     """What the deployment maintain/daily removes; limits left empty remove nothing."""
 
-    cron: Cron = "30 4 * * *"
-    """Schedule of maintain/daily, in UTC."""
     frames_days: float | None = Field(None, gt=0)
     """Days to keep cached frames; they are extracted again if needed."""
     frames_bytes: int | None = Field(None, ge=0)
@@ -556,8 +522,6 @@ class RetentionSettings(SettingsSection):
     """Days to keep reports, on the store and in home; `reelabel report` recreates them."""
     live_days: float | None = Field(None, gt=0)
     """Days to keep live sessions, with their frames and queries, after they were last seen."""
-    flow_runs_days: float | None = Field(90, gt=0)
-    """Days to keep ended flow runs in Prefect's history."""
 
 
 class LogSettings(SettingsSection):

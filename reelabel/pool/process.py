@@ -318,7 +318,7 @@ class _Watch:
         if cpu_left_s <= 0:
             raise DecoderTimeoutError(
                 f"Decoding took more than {self._limits.cpu_s:g} s of CPU time; "
-                "raise extract.max_cpu_s if the video is valid."
+                "raise extract.timeout_s if the video is valid."
             )
         wait_s = max(_SOONEST_S, min(left_s, cpu_left_s / self._cores, _LATEST_S))
         self._looked_s, self._due_s = now_s, now_s + wait_s

@@ -56,7 +56,7 @@ class FrameBatcher:
     """
 
     encoder: Encoder
-    batch_frames: int
+    batch_frames: int = 128
     charge: Callable[[], AbstractContextManager[object]] = nullcontext
     clock_s: Callable[[], float] = time.perf_counter
     _waiting: deque[_Waiting] = field(default_factory=deque, init=False, repr=False)

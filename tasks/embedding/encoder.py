@@ -214,14 +214,11 @@ def open_encoder(settings: Settings, card: ModelCard) -> EncoderProcess | Encode
     chosen, model = settings.describe, settings.model
     shares = assign_gpus(visible_gpus(), engines=chosen.engines, tensor_parallel_size=1)
     members = [
-        EncoderProcess.of(
-            EncoderConfig(
-                model=card.location, revision=card.revision, devices=devices, batch_frames=chosen.batch_frames
-            ),
+        EncoderProcess(
+            EncoderConfig(model=card.location, revision=card.revision, devices=devices),
             log_path=settings.home / "logs" / ("encoder.log" if len(shares) == 1 else f"encoder-{number}.log"),
             log_as_json=settings.log.format == "json",
             start_timeout_s=model.start_timeout_s,
-            answer_timeout_s=model.answer_timeout_s,
             python=model.python,
         )
         for number, devices in enumerate(shares)

@@ -254,7 +254,7 @@ def open_embedder(
         extractor=extractor,
         reader=extractor,
         cache=VectorCache.of(settings.store, files),
-        frames=FrameBatcher(encoder=encoder, batch_frames=settings.describe.batch_frames, charge=charge),
+        frames=FrameBatcher(encoder=encoder, charge=charge),
         spec=spec,
         info=info,
     )

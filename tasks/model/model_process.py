@@ -19,7 +19,6 @@ import threading
 import time
 from abc import abstractmethod
 from concurrent.futures import Future, wait
-from contextvars import ContextVar
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -31,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 from infra.errors import EngineClosedError
 from infra.logs import IS_OUTAGE
 from reelabel.disk import disk_errors, full_disk, temporary_root
-from reelabel.errors import DiskFullError, ReelabelError
+from reelabel.errors import DiskFullError
 from reelabel.waiting import LOOK_S, go_on
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import (
@@ -50,7 +49,7 @@ from tasks.model.engine.log import engine_log
 from tasks.model.lifetime import Lifetime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Self
 
     from reelabel_engine.environment import EnginePython
@@ -64,14 +63,6 @@ class Loadable(Protocol):
     @property
     def model(self) -> str:
         """Folder or hub name."""
-        ...
-
-
-class Startable(Protocol):
-    """What starts one process or several."""
-
-    def start(self) -> None:
-        """Start; return at once."""
         ...
 
 
@@ -449,11 +440,6 @@ class AdoptedProcess:
             os.close(self._descriptor)
 
 
-# Those that were started ahead and that nobody has opened yet, by configuration.
-_AHEAD: dict[object, ModelProcess[Any]] = {}
-_is_ahead: ContextVar[bool] = ContextVar("is_ahead", default=False)
-
-
 class ModelProcess(Lifetime, Generic[Config]):
     """A model in its own process; a context manager that shuts it down.
 
@@ -497,19 +483,6 @@ class ModelProcess(Lifetime, Generic[Config]):
         self._life: Life | None = None
         self._is_closed = False
         self._losses = 0
-
-    @classmethod
-    def of(cls, config: Config, **options: Any) -> Self:  # noqa: ANN401 - those of `__init__`
-        """Return the process of a configuration: the one that was started ahead, if there is one, or a new one."""
-        started = _AHEAD.pop(config, None)
-        if isinstance(started, cls):
-            return started
-        process = cls(config, **options)
-        if _is_ahead.get():
-            _AHEAD[config] = process
-        else:
-            _end_ahead()  # it was started for another model, or for other questions, and takes memory
-        return process
 
     @property
     def pid(self) -> int | None:
@@ -626,33 +599,6 @@ class ModelProcess(Lifetime, Generic[Config]):
             life = self._life
         if life is not None:
             self._end(life, "it was closed")
-
-
-@contextlib.contextmanager
-def started_ahead(open_model: Callable[[], Startable | None]) -> Iterator[None]:
-    """Start a model that the body is going to open: it then gets these processes. What it does not open ends with it.
-
-    Args:
-        open_model: Opens the model as the body will, without starting it; None starts nothing. If it cannot be opened
-            or started, the body will say why.
-    """
-    try:
-        with contextlib.suppress(ReelabelError):
-            token = _is_ahead.set(True)
-            try:
-                opened = open_model()
-            finally:
-                _is_ahead.reset(token)
-            if opened:
-                opened.start()
-        yield
-    finally:
-        _end_ahead()
-
-
-def _end_ahead() -> None:
-    while _AHEAD:
-        _AHEAD.popitem()[1].close()
 
 
 def _temporary_places(folder: Path) -> dict[str, str]:

@@ -22,7 +22,7 @@ def test_a_dry_run_lists_what_maintenance_then_removes(client, own_services, mon
         for tags in (["of this test alone"], [TAG])
     )
     rows = {"results_days": 1e-9, "specs": 1, "plans_days": 1e-9, "live_days": 1e-9}
-    everything = RetentionSettings(frames_days=1e-9, flow_runs_days=1e-9, **rows)
+    everything = RetentionSettings(frames_days=1e-9, **rows)
     settings = own_services.model_copy(update={"retention": everything})
 
     would = list(apply_retention(settings, dry_run=True))

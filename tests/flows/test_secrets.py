@@ -72,7 +72,7 @@ def test_a_whole_run_leaves_no_secret_in_logs_rows_artifacts_or_pages(
 
 
 def _prefect_url(home: Path):
-    return Postgres(Home(home)).own_database("prefect").render_as_string(hide_password=False)
+    return f"postgresql://{Postgres(Home(home)).own_database('prefect')}"
 
 
 def _rows(url, *, schema):

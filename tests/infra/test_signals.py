@@ -10,13 +10,15 @@ from contextlib import suppress
 
 import pytest
 
+from tests.wait import until
+
 _START = """
 import ctypes, signal, subprocess, sys, threading, time
 # Where the tests themselves run in the background, a shell has them ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGUSR1, lambda *_: None)
 from infra import signals
-signals.install("Stopped at once.", grace_s={grace_s})
+signals.install("Stopped at once.", grace_s={grace_s}, termination_s={grace_s})
 nowhere = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 child = subprocess.Popen(["sleep", "600"], start_new_session=True, **nowhere)
 """
@@ -31,7 +33,8 @@ while True:
         pass
 """
 _IN_A_LIBRARY = """
-signal.signal(signal.SIGINT, lambda *_: None)
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda *_: None)
 print(child.pid, flush=True)
 mutex = ctypes.create_string_buffer(64)
 for _ in range(2):
@@ -115,7 +118,7 @@ def test_a_process_ends_and_its_children_with_it(begin, body, said, interrupts):
 
     assert process.wait(timeout=20) == 130
     assert process.stderr.read().strip() == said
-    assert not is_alive(child)
+    until(lambda: not is_alive(child))
     assert time.monotonic() - began_s < 10
 
 
@@ -146,7 +149,7 @@ def test_a_process_that_does_not_end_after_sigterm_is_ended(begin):
     process.terminate()
 
     assert process.wait(timeout=60) == 143
-    assert not is_alive(child)
+    until(lambda: not is_alive(child))
 
 
 @pytest.mark.parametrize("is_under_nohup", [False, True])

@@ -40,7 +40,7 @@ def test_no_refusal_uses_pydantics_wording(model):
     ("variable", "value", "told"),
     [
         ("REELABEL_EXTRACT_PROCESSES", "many", "extract.processes: 'many' must be a whole number"),
-        ("REELABEL_DATABASE_POOL_SIZE", "1", "database.pool_size: '1' must be at least 3"),
+        ("REELABEL_SERVE_MAX_REQUESTS", "0", "serve.max_requests: '0' must be at least 1"),
         ("REELABEL_STORE_ENCODING", "zip", "store.encoding: 'zip' must be 'raw', 'lz4', 'zstd' or 'packets'"),
         ("REELABEL_STORE_URI", "ftp://x", "store.uri: 'ftp://x' has the wrong format"),
     ],

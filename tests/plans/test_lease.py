@@ -30,7 +30,7 @@ def take(db, plan, work=Work.BOTH, lease_s=LONG_S, limit=1):
 
 def test_concurrent_claims_never_get_the_same_shard(database_url, make_plan):
     plan = make_plan(shards=400)
-    db = connect(DatabaseSettings(url=database_url, pool_size=8))
+    db = connect(DatabaseSettings(url=database_url), pool_size=8)
 
     def take_until_none_is_left(_):
         taken = []

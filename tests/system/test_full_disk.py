@@ -257,7 +257,7 @@ def test_an_s3_server_that_stays_up_stores_again_after_its_disk_was_full(small_d
             with pytest.raises(StoreUnavailableError):
                 write_everywhere(started, objects=1000)
             disk.clear()
-            with pytest.raises(DiskFullError, match="cannot write until it is restarted"), full_disk_named(disk.path):
+            with pytest.raises(DiskFullError, match="was full; restart the S3 server"), full_disk_named(disk.path):
                 write_everywhere(started)
 
         with running(settings, wanted=wanted, keep=True) as started:

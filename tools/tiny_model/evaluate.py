@@ -17,7 +17,7 @@ from rich.table import Table
 
 from flows.cli.command_group import ReelabelGroup
 from flows.cli.console import OUT, print_line
-from flows.cli.set_up.demo import classify_clips
+from flows.cli.demo import classify_clips
 from infra.database.connect import connected
 from tasks.database.scope import Scope
 from tasks.demo.clips import ENCODINGS, MANIFEST_NAME, clip_jobs, draw_clip, write_clip, write_manifest

@@ -250,15 +250,3 @@ def prompt(
     from flows.cli.inspect import show_prompt  # noqa: PLC0415
 
     raise typer.Exit(show_prompt(job_id, overrides, manifest=manifest, as_json=json))
-
-
-@app.command()
-@example("reelabel samplers")
-def samplers(
-    *,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sampler.")] = False,
-) -> None:
-    """List the frame samplers and their options."""
-    from flows.cli.samplers import print_samplers  # noqa: PLC0415
-
-    print_samplers(as_json=json)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from flows.cli.console import print_line
 from flows.cli.context import ready_to_run, running_services
-from flows.cli.runs.ahead import model_ahead
 from flows.cli.runs.run import run_flow_locally
 from flows.cli.runs.summary import print_summary
+from flows.run.named_model import require_model
 from infra.embedded import ServiceName
 from infra.program import command
+from infra.settings import load_settings
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
@@ -92,7 +93,8 @@ def run_classify(options: ClassifyOptions) -> int:
         "force": options.force,
         "keep_going": options.keep_going,
     }
-    with model_ahead("classify", parameters), ready_to_run() as settings:
+    require_model("classify", parameters, load_settings())  # which need not wait for services
+    with ready_to_run() as settings:
         parameters["manifest"] = options.manifest_uri(videos, settings)
         run_id = run_flow_locally("classify", parameters, settings, id_file=options.id_file)
         code = print_summary(settings, run_id)

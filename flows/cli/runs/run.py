@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from flows.cli.console import print_line
 from flows.cli.context import ready_to_run
-from flows.cli.runs.ahead import model_ahead
 from flows.cli.runs.follow import show_progress
 from flows.cli.runs.summary import print_summary
+from flows.run.named_model import require_model
 from flows.run.names import TAG
 from flows.run.result import NOTHING_TO_DO
 from infra.database.connect import connected
 from infra.errors import RunFailedError
+from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_info import absolute_uri
 from reelabel.text import on_one_line
@@ -54,7 +55,8 @@ def run_describe(
 
 def run_locally(kind: str, parameters: dict[str, Any], id_file: str | None = None) -> int:
     """Run a flow in this process with a progress bar, and print its summary; return the exit code."""
-    with model_ahead(kind, parameters), ready_to_run() as settings:
+    require_model(kind, parameters, load_settings())  # which need not wait for services
+    with ready_to_run() as settings:
         run_id = run_flow_locally(kind, parameters, settings, id_file=id_file)
         return print_summary(settings, run_id)
 

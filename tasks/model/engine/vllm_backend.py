@@ -229,7 +229,7 @@ def _processes(
     gpus_each = model.tensor_parallel_size * int(str(model.engine_args.get("pipeline_parallel_size", 1)))
     shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=gpus_each)
     return [
-        EngineProcess.of(
+        EngineProcess(
             engine_config(
                 card,
                 settings,
@@ -242,7 +242,6 @@ def _processes(
             log_path=settings.home / "logs" / ("engine.log" if len(shares) == 1 else f"engine-{number}.log"),
             log_as_json=settings.log.format == "json",
             start_timeout_s=model.start_timeout_s,
-            answer_timeout_s=model.answer_timeout_s,
             python=model.python,
             warm=WarmEngines.of(settings.home, keep_s),
             fingerprint=card.identity.model_dump_json(),

@@ -9,16 +9,13 @@ import sys
 
 import polars as pl
 import pytest
-from annotated_types import Ge
 from sqlalchemy import select
 
-from infra.settings import DatabaseSettings
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import RESULT, RUN
 from tests.command_line import reelabel, reelabel_process
 from tests.flows.runs import count_labels, state_of
 from tests.held_writes import only_first_rows_of
-from tests.killed import folder_of_a_killed_run
 from tests.wait import until
 
 pytestmark = pytest.mark.xdist_group("classify")  # they share a run
@@ -137,16 +134,3 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, 
     ended_before = int(re.search(r"151 \((\d+) already ended\)", again.stdout)[1])
     assert before <= ended_before <= before + 7  # a shard's failures ended with its labels
     assert "Reconciled: 151 jobs = 144 labels + 7 failures." in again.stdout
-
-
-@pytest.mark.system
-def test_the_fewest_connections_that_may_be_set_are_enough(by_server, manifest):
-    (fewest,) = (each.ge for each in DatabaseSettings.model_fields["pool_size"].metadata if isinstance(each, Ge))
-    few = by_server | {"REELABEL_DATABASE_POOL_SIZE": str(fewest), "REELABEL_DATABASE_CONNECT_TIMEOUT_S": "1"}
-    left = folder_of_a_killed_run()
-
-    run, again = (reelabel(few, "classify", manifest, "--dataset", "connections") for _ in range(2))
-
-    for each in (run, again):
-        assert "Reconciled: 151 jobs = 144 labels + 7 failures." in each.stdout, each.stderr
-    assert not left.exists()

@@ -259,7 +259,7 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment, cli
         assert groups["SpecOverrides"]["properties"].keys() == overridden
         sampling, prompts = (groups[kind]["properties"] for kind in ("SamplingOptions", "PromptOptions"))
         assert any(kind.get("maximum") == 2048 for kind in sampling["num_frames"]["anyOf"])
-        assert "Orders in which each question's choices are shown" in prompts["permutations"]["description"]
+        assert "Orders in which a question's choices are shown" in prompts["permutations"]["description"]
         assert {"keyframes", "qwen2_vl"} <= set(sampling["sampler"]["anyOf"][0]["enum"])
         assert "such as 0.95" in sampling["drop_similar"]["description"]
     words = found["backfill/by-ids"].parameter_openapi_schema["definitions"]["Selection"]["properties"]

@@ -154,7 +154,7 @@ def away_for_a_moment(db):
 
 @pytest.fixture
 def busy_engine(database_url):
-    return connect(DatabaseSettings(url=database_url, pool_size=3, connect_timeout_s=1))
+    return connect(DatabaseSettings(url=database_url), pool_size=3)
 
 
 def test_shards_are_taken_on_after_the_database_was_away_for_a_moment(busy_engine, planned, source_of):

@@ -14,7 +14,9 @@ def test_settings_survive_an_export_to_the_environment(tmp_path, monkeypatch):
         model={"max_num_seqs": 3, "template": "{prompt}\n{choices}"},
     )
     (tmp_path / "reelabel.toml").write_text("[extract]\ntimeout_s = 1\n")
+    (tmp_path / "reelabel_server_api_key").write_text("of another machine")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REELABEL_SECRETS_DIR", ".")
 
     for name, value in export(settings).items():
         monkeypatch.setenv(name, value)

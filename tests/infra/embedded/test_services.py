@@ -370,7 +370,7 @@ def test_services_that_run_where_nobody_sees_them_are_not_started_again(settings
     lock = Home(home).open_lock()
     fcntl.flock(lock, fcntl.LOCK_EX)  # as the supervisor on another machine does, whose socket leads nowhere here
 
-    with pytest.raises(ConfigurationError, match=r"services of .* are running where this process cannot reach them"):
+    with pytest.raises(ConfigurationError, match=r"services of .* are already running in another container"):
         start(settings, wanted=POSTGRES)
 
     os.close(lock)
@@ -385,7 +385,7 @@ def test_services_of_another_container_are_not_used(settings, home):
 
     said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stderr
 
-    assert "running where this process cannot reach them, such as in another container" in said
+    assert "already running in another container or on another machine" in said
 
 
 @pytest.mark.system

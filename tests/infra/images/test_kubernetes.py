@@ -94,7 +94,7 @@ def test_decoding_is_separate_from_the_gpus_and_metrics_can_be_scraped(monkeypat
         monkeypatch.setenv(name, value)
     settings = load_settings()
 
-    assert (settings.run.executor, settings.prefect.work_pool, settings.prefect.cpu_pool) == ("remote", "cpu", "cpu")
+    assert (settings.run.executor, settings.prefect.work_pool) == ("remote", "cpu")
     assert settings.metrics.host == "0.0.0.0"
     for pool in ("cpu", "gpu"):
         job = json.loads((FOLDER / f"{pool}-pool.json").read_text())["job_configuration"]["job_manifest"]

@@ -41,7 +41,7 @@ def clean(monkeypatch, tmp_path):
         ("REELABEL_NIGHTLY_CRON", "every night", "nightly.cron: 'every night' is not a cron schedule"),
         ("REELABEL_WATCH_STARTS", "backfill", "watch.starts: 'backfill' must be 'classify' or 'describe'"),
         ("REELABEL_SAMPLING_NUM_FRAMES", "0", "sampling.num_frames: '0' must be at least 1"),
-        ("REELABEL_DATABASE_POOL_SIZE", "2", "database.pool_size: '2' must be at least 3"),
+        ("REELABEL_SERVE_MAX_REQUESTS", "0", "serve.max_requests: '0' must be at least 1"),
         ("REELABEL_STORE_MAC_KEY", "hunter2", "store.mac_key: use at least 32 random characters"),
         ("REELABEL_SERVE_TOKEN", "hunter2", "serve.token: must have at least 16 characters"),
         ("REELABEL_STORE_MAC_KEY", "", "store.mac_key: use at least 32 random characters"),

@@ -105,7 +105,7 @@ def test_frames_wait_for_a_store_that_is_away_and_are_counted_as_lost_once_they_
     monkeypatch.setattr(recorder_module, "_WAITING_BYTES", 3 * image(0).nbytes)
     record = recorder.open(uuid4(), **OPENED)
     db.dispose()
-    away = connect(DatabaseSettings(url="postgresql://u@127.0.0.1:1/none", connect_timeout_s=1))
+    away = connect(DatabaseSettings(url="postgresql://u@127.0.0.1:1/none"))
     recorder.engine = away
     for number in range(5):
         record.keep(number=number, time_s=float(number), image=image(number))
@@ -124,7 +124,7 @@ def test_what_a_session_could_not_write_at_its_end_is_written_once_postgres_is_b
     db, objects, store_settings, monkeypatch
 ):
     monkeypatch.setattr(recorder_module, "_MAX_ENDED", 1)
-    away = connect(DatabaseSettings(url="postgresql://u@127.0.0.1:1/none", connect_timeout_s=1))
+    away = connect(DatabaseSettings(url="postgresql://u@127.0.0.1:1/none"))
     recorder = start(db, objects, store_settings.uri)
     records = [recorder.open(uuid4(), **OPENED) for _ in range(2)]
     recorder.engine = away

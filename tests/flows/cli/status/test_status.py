@@ -110,7 +110,7 @@ def test_results_in_another_folder_than_that_of_the_runs_start_nothing(tmp_path)
     shown = reelabel(environment | {"REELABEL_HOME": str(home)}, "results", "last")
 
     assert shown.returncode == 2
-    assert f"No run has been started with the home folder {home}; `reelabel classify` starts one." in shown.stderr
+    assert f"No runs in {home}. Run this where you started the run, or set REELABEL_HOME." in shown.stderr
     assert not home.exists()
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from flows.cli.console import OUT, print_line
 from flows.cli.context import own_settings, prefect_ready, running_services
+from flows.cli.options import example
 from infra.embedded import STORE_URI, ServiceName, login_path, start, status
 from infra.program import command
 from reelabel.sources.object_info import absolute_uri
@@ -29,8 +32,20 @@ VIDEOS, BANK = "videos.parquet", "shapes.txt"
 _SERVERS = (ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT)
 
 
-def run_demo(*, model: str | None, clips: int, keep: bool) -> int:
-    """Run the whole demo, with its own models unless another one is to answer; return the exit code."""
+app = typer.Typer()
+
+
+@app.command()
+@example("reelabel demo --keep")
+def demo(
+    model: Annotated[
+        str | None, typer.Option(help="Model folder or Hugging Face name. Default: the tiny demo model.")
+    ] = None,
+    clips: Annotated[int, typer.Option(min=24, max=1000, help="Clips to generate, with three jobs each.")] = 32,
+    *,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the services running afterwards.")] = False,
+) -> None:
+    """Run a complete example on generated clips: services, deployment, answers, summary."""
 
     def make(folder: Path, uri_prefix: str) -> pl.DataFrame:
         from tasks.demo.clips import make_demo  # noqa: PLC0415
@@ -44,7 +59,7 @@ def run_demo(*, model: str | None, clips: int, keep: bool) -> int:
     else:
         print_line(f"The login for the Prefect UI is in {login_path(home)}.")
         print_line(f"Search the clips: {command('search', 'a red circle', model=TINY_ENCODER, sheet='found.png')}")
-    return code
+    raise typer.Exit(code)
 
 
 def classify_clips(

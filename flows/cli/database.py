@@ -1,17 +1,18 @@
-"""`reelabel database roles`, `upgrade`, `backup` and `restore`."""
+"""`reelabel database`."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import psycopg
+import typer
 
 from flows.cli.console import ERRORS, cell, print_line, require_parent_folder
 from flows.cli.context import require_home, running_services, startup_errors
-from infra.database.connect import Login, connected, database_errors, place_of
-from infra.database.rights import check_login
+from flows.cli.options import example
+from infra.database.connect import Login, check_login, connected, database_errors, place_of
 from infra.embedded import ServiceName, missing_services
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
@@ -32,12 +33,17 @@ _POSTGRES = frozenset({ServiceName.POSTGRES})
 _MIB = 1024**2
 
 
-def make_roles() -> None:
-    """Create the roles in the user's own Postgres; the embedded one already has them.
+app = typer.Typer()
+group = typer.Typer(
+    help="Create the database's roles, upgrade its schema, back it up and restore it.", no_args_is_help=True
+)
+app.add_typer(group, name="database")
 
-    Raises:
-        ConfigurationError: The login lacks the privilege, or the database is unreachable.
-    """
+
+@group.command("roles")
+@example("reelabel database roles")
+def make_roles() -> None:
+    """Create the owner, writer and reader roles, using database.owner_url; safe to repeat."""
     settings = load_settings()
     if missing_services(settings, _POSTGRES):
         print_line("The embedded Postgres already has its roles.")
@@ -62,26 +68,22 @@ def make_roles() -> None:
     print_line(f"  CREATE ROLE nightly LOGIN PASSWORD '...' IN ROLE {ROLES[1]};")
 
 
+@group.command("upgrade")
+@example("reelabel database upgrade")
 def upgrade_database() -> None:
-    """Upgrade the database to this version's schema.
-
-    Raises:
-        ConfigurationError: The login lacks the privilege, or the database is unreachable or newer.
-    """
+    """Upgrade the database to this version's schema, using database.owner_url."""
     with _opened_by_owner() as (settings, owner):
         upgrade_schema(owner)
         _check_writer(settings)
         print_line(f"{place_of(owner.url)} is at schema {head()}.")
 
 
-def back_up(target: str) -> None:
-    """Back up the database to a file.
-
-    Raises:
-        ConfigurationError: The database is unreachable or has no tables, or the login may not read them all; or there
-            is no embedded one to back up.
-        DiskFullError: The backup does not fit.
-    """
+@group.command("backup")
+@example("reelabel database backup reelabel.zip")
+def back_up(
+    target: Annotated[str, typer.Argument(metavar="FILE", help="File to write; an existing one is replaced.")],
+) -> None:
+    """Back up every row, using database.owner_url; runs may go on meanwhile."""
     require_parent_folder(target)
     require_home(load_settings())
     file = Path(target)
@@ -91,13 +93,12 @@ def back_up(target: str) -> None:
     print_line(f"{place} is backed up to {file}: {pluralize(rows, 'row')}, {file.stat().st_size / _MIB:,.1f} MiB.")
 
 
-def restore(source: str) -> None:
-    """Restore a backup of the database.
-
-    Raises:
-        ConfigurationError: The file is no backup, the database is unreachable or not empty, or the login lacks the
-            privileges.
-    """
+@group.command("restore")
+@example("reelabel database restore reelabel.zip")
+def restore(
+    source: Annotated[str, typer.Argument(metavar="FILE", help="File that `reelabel database backup` wrote.")],
+) -> None:
+    """Restore a backup into a new database, using database.owner_url; one that has rows is refused."""
     file = Path(source)
     if not file.is_file():
         raise ConfigurationError(f"There is no backup at {file}; check the path.")

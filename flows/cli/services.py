@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tomli_w
+import typer
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from flows.cli.console import print_line, print_notice
 from flows.cli.context import running_services, startup_errors
+from flows.cli.options import example
 from infra.checks import probe_store, run_checks
 from infra.embedded import ServiceName, in_use, login_path, status, stop, with_running_services
 from infra.embedded.home import Home
@@ -44,12 +46,15 @@ _LISTED_CHOICES = 8  # of a setting, in the reference; its meaning says where mo
 _PASSWORD = re.compile(r"(://[^/@:]*:)(?:[^@/]*|(?!\d+/).*)@")
 
 
-def start_services() -> None:
-    """Start every service that the user has not configured, leave it running, and upgrade the database.
+app = typer.Typer()
 
-    What killed runs have left in the temporary folder is removed.
 
-    Services stay up where the database cannot be upgraded; what it needs is said.
+@app.command()
+@example("reelabel up")
+def up() -> None:
+    """Start the embedded services and leave them running.
+
+    They are Postgres, an S3 server, a Prefect server and its worker. The database's schema is upgraded.
     """
     remove_stale_folders()
     needed = ""
@@ -67,8 +72,10 @@ def start_services() -> None:
         print_notice(needed)
 
 
-def prepare_storage() -> None:
-    """Upgrade the database to this version's schema, and create the store's bucket or folder."""
+@app.command()
+@example("reelabel prepare")
+def prepare() -> None:
+    """Upgrade the database's schema and create the store's bucket."""
     with running_services(ServiceName.POSTGRES, ServiceName.S3) as settings, startup_errors():
         prepare_database(settings.database)
         print_line(f"The database is at schema {head()}.")
@@ -77,12 +84,14 @@ def prepare_storage() -> None:
         print_line(f"{probe_store(settings.store)}.")
 
 
-def stop_services(settings: Settings, *, force: bool) -> None:
-    """Stop the embedded services.
-
-    Raises:
-        ConfigurationError: Another command is using them, and `force` is not set; or they are another user's.
-    """
+@app.command()
+@example("reelabel down")
+def down(
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Stop them even if another command is using them.")] = False,
+) -> None:
+    """Stop the embedded services; their data is kept."""
+    settings = load_settings()
     Home(settings.home).require_private()
     if not force and in_use(settings.home):
         raise ConfigurationError(
@@ -95,18 +104,43 @@ def stop_services(settings: Settings, *, force: bool) -> None:
     print_line(f"{done} Their data is kept in {settings.home}.")
 
 
-def print_checks(settings: Settings) -> int:
-    """Print every check; return the exit code."""
-    faults = 0
+@app.command()
+@example("reelabel doctor")
+def doctor() -> None:
+    """Check the installation and its services, and suggest fixes.
+
+    Exits with 2 if a check fails.
+    """
+    settings, faults = load_settings(), 0
     for check in (*run_checks(with_running_services(settings)), *backend_of(settings).diagnose(settings)):
         faults += not check.ok
         mark = _FAULT if not check.ok else _WARNING if check.advice else _WELL
         advice = f". {check.advice}" if check.advice else ""
         print_line(mark, f" {check.name}: {check.detail.rstrip('.')}{advice}")
-    return 2 if faults else 0
+    raise typer.Exit(2 if faults else 0)
 
 
-def print_settings(settings: Settings) -> None:
+@app.command()
+@example("reelabel config")
+def config(
+    *,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format", help="toml, the settings in use; or markdown, a reference of all with their defaults."
+        ),
+    ] = "toml",
+) -> None:
+    """Print every setting with its value and meaning; secrets are masked."""
+    if form not in {"toml", "markdown"}:
+        raise ConfigurationError(f"Unknown --format {form}; use toml or markdown.")
+    if form == "markdown":
+        print(settings_page(), end="")  # noqa: T201 - may be saved as a file
+    else:
+        _print_settings(load_settings())
+
+
+def _print_settings(settings: Settings) -> None:
     """Print the effective settings as TOML, with unset fields as comments."""
     values = _without_passwords(settings.model_dump(mode="json"))
     sections = {name: value for name, value in values.items() if isinstance(value, dict)}
