@@ -6,11 +6,13 @@ import operator
 import threading
 from collections.abc import Iterable
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex, TypeAlias, TypeVar, overload
 
 import numpy as np
 
+from reelabel.decode.decoder import LocalDecoder
+from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.errors import (
     FallbackRequired,
     NoIndexError,
@@ -20,9 +22,8 @@ from reelabel.errors import (
     SamplingRefusedError,
     unreadable,
 )
-from reelabel.extract import VideoInOrder, extract_file, extract_ranges
+from reelabel.extract import Progress, Request, extract, extract_remotely
 from reelabel.limits import Limits
-from reelabel.read_index import read_index
 from reelabel.result import Cost, FrameIndex, Frames, VideoInfo
 from reelabel.sampling.choose import Instants, Positions
 from reelabel.sampling.options import Sampling
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from reelabel.decode.decoder import Way
+    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.index import Lists, VideoIndex
     from reelabel.index import VideoInfo as HeaderInfo
     from reelabel.pool.decode_pool import DecodePool
@@ -43,7 +46,6 @@ if TYPE_CHECKING:
     from reelabel.sampling.choose import Wanted
     from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.sparse_file import ByteSource
-    from reelabel.strategies.keyframe_table import SavedIndex
     from reelabel.video_source import OpenedSource, VideoSource
 
     _Images: TypeAlias = npt.NDArray[np.uint8]
@@ -52,6 +54,7 @@ _T = TypeVar("_T")
 _DEFAULT_LIMITS = Limits()
 _AS_THEY_ARE = Sampling(sampler="uniform")  # frames that no sampler chooses, at their own size
 _ONE_KEYFRAME = Sampling(num_frames=1)
+_IN_ORDER: tuple[Way, ...] = ("announced", "decode")
 
 
 def open(  # noqa: A001 - how a video is read
@@ -291,7 +294,7 @@ class Video:
                 wanted = Positions(range(start, start + size), clips=True)
                 try:
                     with self._errors():
-                        got = video.extract(_AS_THEY_ARE, segment, native=self._as_stored, wanted=wanted)
+                        got = video.extract(self._request(_AS_THEY_ARE, segment, wanted))
                 except SamplingRefusedError:
                     if not start:
                         raise
@@ -315,25 +318,21 @@ class Video:
             raise NoSuchFrameError(error.message) from None
 
     def _take(self, sampling: Sampling, *, segment: Segment = WHOLE, wanted: Wanted | None = None) -> Frames:
-        options: dict[str, Any] = {
-            "sampling": sampling,
-            "limits": self._limits,
-            "segment": segment,
-            "native": self._as_stored,
-            "wanted": wanted,
-        }
+        request = self._request(sampling, segment, wanted)
         of_keyframes, before = sampling.sampler == "keyframes", (self._source.bytes_fetched, self._source.fetch_ms)
 
         def by_ranges(ranges: ByteSource) -> SampledFrames:
-            known = self._known[of_keyframes]
-            got, self._known[of_keyframes] = self._decoder.by_ranges(ranges, known=known, **options)
+            got, self._known[of_keyframes] = self._decoder.by_ranges(ranges, request, self._known[of_keyframes])
             return got
 
         with self._errors():
             self._read_header()
-            got = self._of_bytes(by_ranges, lambda file: self._decoder.extract(file, **options))
+            got = self._of_bytes(by_ranges, lambda file: self._decoder.extract(file, request))
         copied = self._source.bytes_fetched - before[0], self._source.fetch_ms - before[1]
         return self._shown(got, sampler="" if wanted else got.sampler, copied=copied)
+
+    def _request(self, sampling: Sampling, segment: Segment, wanted: Wanted | None) -> Request:
+        return Request(sampling=sampling, limits=self._limits, segment=segment, native=self._as_stored, wanted=wanted)
 
     def _read_header(self) -> HeaderInfo:
         if self._header is None:
@@ -385,48 +384,74 @@ class Video:
 
 
 class _Here:
-    """Decodes in this process."""
+    """Decodes in this process. Once a linear decode was needed, everything is decoded in one."""
 
     def __init__(self, threads: int, limits: Limits) -> None:
         self._threads, self._limits = threads, limits
-        self._lock, self._reason = threading.Lock(), ""
-        self._in_order: VideoInOrder | None = None
+        self._lock = threading.Lock()
+        self._linear: tuple[LocalDecoder, Progress] | None = None
 
-    def extract(self, file: VideoFile, **options: Any) -> SampledFrames:  # noqa: ANN401 - what is extracted
-        """Decode what is asked for; once this has taken a linear decode, everything does."""
-        if self._in_order is None:
+    def extract(self, file: VideoFile, request: Request) -> SampledFrames:
+        if self._linear is None:
+            decoder, progress = LocalDecoder(file, self._limits, threads=self._threads), Progress()
             try:
-                return extract_file(file, threads=self._threads, fast_only=True, **options)
-            except FallbackRequired as error:
-                self._reason = str(error)
+                return extract(decoder, request, progress)
+            finally:
+                self._keep(decoder, progress)
         with self._lock:
-            if self._in_order is None:
-                self._in_order = VideoInOrder(file, self._limits)
-            del options["limits"]
-            got = self._in_order.extract(**options)
-        return replace(got, reason="; ".join(filter(None, [self._reason, got.reason])))
+            decoder, progress = self._linear
+            return extract(decoder, request, progress)
 
-    def by_ranges(self, source: ByteSource, **options: Any) -> tuple[SampledFrames, SavedIndex]:  # noqa: ANN401
-        return extract_ranges(source, threads=self._threads, **options)
+    def by_ranges(self, source: ByteSource, request: Request, known: SavedIndex) -> tuple[SampledFrames, SavedIndex]:
+        with closing(self._of_ranges(source, known)) as decoder:
+            return extract_remotely(decoder, request)
 
     def read_index(self, video: VideoFile | ByteSource, limits: Limits, lists: Lists) -> tuple[VideoIndex, SavedIndex]:
-        file = video if isinstance(video, VideoFile) else SparseFile(video)
-        return read_index(file, limits, lists=lists, of_any_size=True)
+        opened = LocalDecoder(video, limits) if isinstance(video, VideoFile) else self._of_ranges(video)
+        with closing(opened) as decoder:
+            return decoder.read_header(lists, of_any_size=True), decoder.known
 
     def count(self, file: VideoFile, limits: Limits, *, length_s: float) -> int:  # noqa: ARG002 - here, nothing ends it
-        with self._lock:
-            if self._in_order is None:
-                self._in_order = VideoInOrder(file, limits)
-            return self._in_order.frames
+        decoder, progress = LocalDecoder(file, limits, threads=self._threads), Progress(ways=("decode",))
+        try:
+            return len(decoder.list_frames("decode", "frames").order)
+        finally:
+            self._keep(decoder, progress)
 
-    def in_order(self, file: VideoFile, limits: Limits, *, length_s: float) -> VideoInOrder:  # noqa: ARG002
-        return VideoInOrder(file, limits, by_packets=True)
+    def in_order(self, file: VideoFile, limits: Limits, *, length_s: float) -> _InOrder:  # noqa: ARG002
+        return _InOrder(file, limits)
 
     def close(self) -> None:
         with self._lock:
-            if self._in_order is not None:
-                self._in_order.close()
-                self._in_order = None
+            if self._linear:
+                self._linear[0].close()
+                self._linear = None
+
+    def _of_ranges(self, source: ByteSource, known: SavedIndex = ()) -> LocalDecoder:
+        table = known if isinstance(known, KeyframeTable) else None
+        file = SparseFile(source, () if isinstance(known, KeyframeTable) else known)
+        return LocalDecoder(file, self._limits, threads=self._threads, table=table)
+
+    def _keep(self, decoder: LocalDecoder, progress: Progress) -> None:
+        """Keep what decodes linearly, unless another thread has one."""
+        with self._lock:
+            if progress.is_linear and self._linear is None:
+                self._linear = decoder, progress
+            else:
+                decoder.close()
+
+
+class _InOrder:
+    """Decodes a video in order in this process."""
+
+    def __init__(self, file: VideoFile, limits: Limits) -> None:
+        self._decoder, self._progress = LocalDecoder(file, limits), Progress(ways=_IN_ORDER)
+
+    def extract(self, request: Request) -> SampledFrames:
+        return extract(self._decoder, request, self._progress)
+
+    def close(self) -> None:
+        self._decoder.close()
 
 
 class _InPool:
@@ -435,11 +460,12 @@ class _InPool:
     def __init__(self, pool: DecodePool) -> None:
         self._pool = pool
 
-    def extract(self, file: VideoFile, **options: Any) -> SampledFrames:  # noqa: ANN401 - what is extracted
-        return self._pool.extract(file, **options)
+    def extract(self, file: VideoFile, request: Request) -> SampledFrames:
+        return self._pool.use(file, request.limits, lambda decoder: extract(decoder, request, Progress()))
 
-    def by_ranges(self, source: ByteSource, **options: Any) -> tuple[SampledFrames, SavedIndex]:  # noqa: ANN401
-        return self._pool.extract_by_ranges(source, **options)
+    def by_ranges(self, source: ByteSource, request: Request, known: SavedIndex) -> tuple[SampledFrames, SavedIndex]:
+        work = partial(extract_remotely, request=request)
+        return self._pool.use(source, request.limits, work, known=known)
 
     def read_index(self, video: VideoFile | ByteSource, limits: Limits, lists: Lists) -> tuple[VideoIndex, SavedIndex]:
         index, known, _ = self._pool.read_index(video, limits=limits, lists=lists, of_any_size=True)
@@ -447,7 +473,7 @@ class _InPool:
 
     def count(self, file: VideoFile, limits: Limits, *, length_s: float) -> int:
         with closing(self.in_order(file, limits, length_s=length_s)) as video:
-            return video.extract(_AS_THEY_ARE, WHOLE, native=True, wanted=Positions((0,))).total_frames or 0
+            return video.count()
 
     def in_order(self, file: VideoFile, limits: Limits, *, length_s: float) -> _InOrderInPool:
         return _InOrderInPool(self._pool, file, limits, length_s=length_s)
@@ -463,10 +489,16 @@ class _InOrderInPool:
         self._file, self._limits = file, limits
         self._held = pool.occupy()
         self._pieces = pool.in_pieces(length_s=length_s)
-        self._pieces.is_in_order = True
+        self._pieces.progress.ways = _IN_ORDER
 
-    def extract(self, sampling: Sampling, segment: Segment, **options: Any) -> SampledFrames:  # noqa: ANN401
-        return self._pieces.extract(self._file, sampling=sampling, limits=self._limits, segment=segment, **options)
+    def extract(self, request: Request) -> SampledFrames:
+        progress = self._pieces.progress
+        return self._pieces.use(self._file, self._limits, lambda decoder: extract(decoder, request, progress))
+
+    def count(self) -> int:
+        return self._pieces.use(
+            self._file, self._limits, lambda decoder: len(decoder.list_frames("decode", "frames").order)
+        )
 
     def close(self) -> None:
         self._pieces.close()

@@ -20,11 +20,11 @@ from reelabel.seal import NO_KEY, embed_seal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.frames.cache_key import FrameIdentity
     from reelabel.frames.frame_file import FrameFile
     from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectStore
-    from reelabel.strategies.keyframe_table import SavedIndex
 
 
 class FrameCache:

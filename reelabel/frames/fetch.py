@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from reelabel.frames.download_cache import Downloads
     from reelabel.frames.packets import StoredPackets
     from reelabel.limits import Limits
-    from reelabel.pool.decode_pool import DecodePool
-    from reelabel.pool.piece_decoder import PieceDecoder
+    from reelabel.pool.decode_pool import DecodePool, PieceDecoder
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment

@@ -12,12 +12,12 @@ import json
 from typing import TYPE_CHECKING
 
 from reelabel import arrow as pa
+from reelabel.decode.keyframe_table import KeyframeTable, describe_table, table_arguments
 from reelabel.errors import FrameFileError
 from reelabel.sources.sparse_file import CachedRange
-from reelabel.strategies.keyframe_table import KeyframeTable, describe_table, table_arguments
 
 if TYPE_CHECKING:
-    from reelabel.strategies.keyframe_table import SavedIndex
+    from reelabel.decode.keyframe_table import SavedIndex
 
 _STREAM_KEY = b"stream"
 _COLUMNS = ("pts", "pos", "size", "frames_before")

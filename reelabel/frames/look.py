@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.errors import RangesIgnoredError, VideoError
 from reelabel.frames.cache_key import index_key
 from reelabel.frames.fetch import (
@@ -19,7 +20,6 @@ from reelabel.index import VideoIndex, VideoInfo
 from reelabel.sources.object_info import INLINE_SCHEME, scheme_of
 from reelabel.sources.sparse_file import CachedRange
 from reelabel.sources.video_file import LocalFile
-from reelabel.strategies.keyframe_table import KeyframeTable
 
 if TYPE_CHECKING:
     from reelabel.sources.archives.members import ArchiveMember
