@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import av
 import numpy as np
 
+from reelabel.containers.demux import check_frame_count
 from reelabel.containers.stream_properties import check_frame_times
 from reelabel.coverage import CoverageThresholds
-from reelabel.decode.decoder import LocalDecoder
-from reelabel.decode.keyframe_table import KeyframeTable
+from reelabel.decode.decoder import open_decoder
 from reelabel.decode.render import View
 from reelabel.decode.run_decoder import MAX_PREROLL_GOPS
 from reelabel.errors import (
@@ -38,7 +38,6 @@ from reelabel.sampling.registry import find_sampler
 from reelabel.sampling.similar import drop_similar
 from reelabel.sampling.spec import EVERY
 from reelabel.segment import WHOLE
-from reelabel.sources.sparse_file import SparseFile
 from reelabel.sources.video_file import open_video_file
 from reelabel.text import pluralize
 
@@ -100,7 +99,8 @@ class Request:
         return View.of(self.sampling, as_stored=self.native, skip_loop_filter=self.roughly)
 
     def choose(self, index: VideoIndex) -> Chosen:
-        """Choose frames; raises as `reelabel.sampling.choose.choose` does."""
+        """Choose frames; raises as `reelabel.sampling.choose.choose` does, and if the index lists too many."""
+        check_frame_count(len(index.order), self.limits)  # a malicious video may have made the index
         with as_video_errors():
             return choose(
                 index, self.sampling, self.segment, every=self.every, windows=self.windows, wanted=self.wanted
@@ -170,7 +170,7 @@ def extract_local(
 
 def extract_file(file: VideoFile, request: Request, *, threads: int = 1) -> SampledFrames:
     """Decode frames of an open video, as `extract_local` does."""
-    with closing(LocalDecoder(file, request.limits, threads=threads)) as decoder:
+    with closing(open_decoder(file, request.limits, threads=threads)) as decoder:
         return extract(decoder, request, Progress())
 
 
@@ -203,10 +203,8 @@ def extract_ranges(
         VideoError: As `extract_local` does.
         Exception: Whatever `source.read` raises.
     """
-    table = known if isinstance(known, KeyframeTable) else None
-    file = SparseFile(source, () if isinstance(known, KeyframeTable) else known)
     request = Request(sampling=sampling, limits=limits, native=native, segment=segment)
-    with closing(LocalDecoder(file, limits, threads=threads, table=table)) as decoder:
+    with closing(open_decoder(source, limits, threads=threads, known=known)) as decoder:
         return extract_remotely(decoder, request)
 
 
@@ -428,7 +426,7 @@ def _check_request(got: SampledFrames, request: Request, *, is_empty: bool) -> S
     notes = [_thinned_note(got, request.sampling)]
     if is_empty:
         what = "keyframe" if request.sampling.sampler == "keyframes" else "frame"
-        notes.append(f"the segment contains no {what}; the last one before it is used")
+        notes.append(f"no {what} in the segment; using the last one before it")
     return _with_notes(got, first=notes)
 
 

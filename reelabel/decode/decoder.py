@@ -13,6 +13,7 @@ from reelabel.containers.formats import missing_bytes, probe_file
 from reelabel.containers.stream_properties import check_frame_size, video_info
 from reelabel.decode.canvas import Canvas, frames_of
 from reelabel.decode.gops import decode_gops, needed_ranges, no_other_index
+from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.decode.keyframes import KeyframeDecoder, decode_by_table
 from reelabel.decode.linear import LinearVideo
 from reelabel.decode.packet_scan import scan_file
@@ -21,6 +22,7 @@ from reelabel.decode.run_decoder import DecodeStats
 from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.segment import WHOLE
 from reelabel.sources.sparse_file import SparseFile
+from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,13 +34,12 @@ if TYPE_CHECKING:
     from reelabel.containers.container_format import OpenVideo
     from reelabel.containers.formats import ProbedFile
     from reelabel.decode.canvas import Decoded
-    from reelabel.decode.keyframe_table import KeyframeTable, SavedIndex
+    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.decode.render import View
     from reelabel.index import Int64s, Lists, VideoIndex
     from reelabel.limits import Limits
     from reelabel.segment import Segment
-    from reelabel.sources.sparse_file import CachedRange
-    from reelabel.sources.video_file import VideoFile
+    from reelabel.sources.sparse_file import ByteSource, CachedRange
 
     Opened = tuple[InputContainer, VideoStream]
 
@@ -312,6 +313,17 @@ class LocalDecoder:
                 cause.linear_only &= failure is None
                 cause.bytes_fetched, cause.frames_decoded = self.bytes_fetched, self.frames_decoded
             raise cause from None
+
+
+def open_decoder(
+    video: VideoFile | ByteSource, limits: Limits, *, threads: int = 1, known: SavedIndex = ()
+) -> LocalDecoder:
+    """Return what decodes an open file, or a video of which ranges are read, of whose index something may be known."""
+    if isinstance(video, VideoFile):
+        return LocalDecoder(video, limits, threads=threads)
+    if isinstance(known, KeyframeTable):
+        return LocalDecoder(SparseFile(video), limits, threads=threads, table=known)
+    return LocalDecoder(SparseFile(video, known), limits, threads=threads)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reelabel.decode.canvas import Decoded
-from reelabel.decode.decoder import LocalDecoder
+from reelabel.decode.decoder import open_decoder
 from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.pool.messages import (
     Listed,
@@ -32,12 +32,13 @@ from reelabel.pool.packing import pack
 from reelabel.pool.warm_up import warm_up
 from reelabel.pool.wire import READ, receive, receive_bytes, send
 from reelabel.sandbox import enter_sandbox
-from reelabel.sources.sparse_file import ByteRange, SparseFile
+from reelabel.sources.sparse_file import ByteRange
 from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from reelabel.decode.decoder import LocalDecoder
     from reelabel.pool.messages import Call, Open, Reply, Setup
 
 _STDIN, _STDERR = 0, 2
@@ -137,15 +138,9 @@ class Opened:
         return Listed(index=result, header_reads=reads)
 
     def _open(self) -> LocalDecoder:
-        opening, table = self._opening, None
-        file: VideoFile | SparseFile
-        if self.descriptor is not None:
-            file = VideoFile(self.descriptor, opening.size_bytes, opening.suffix)
-        elif isinstance(opening.known, KeyframeTable):
-            file, table = SparseFile(self._source), opening.known
-        else:
-            file = SparseFile(self._source, opening.known)
-        return LocalDecoder(file, opening.limits, threads=opening.threads, table=table)
+        opening, video = self._opening, self._source
+        file = None if self.descriptor is None else VideoFile(self.descriptor, opening.size_bytes, opening.suffix)
+        return open_decoder(file or video, opening.limits, threads=opening.threads, known=opening.known)
 
 
 class _PoolSource:

@@ -209,7 +209,7 @@ class DecodingProcesses:
         if process.missing and not self._is_warned:
             self._is_warned = True
             _log.warning(
-                "Decoding processes run without %s, which this machine lacks: a hostile video can do more harm.",
+                "Sandbox incomplete: %s not available on this machine. A malicious video could do more damage.",
                 " and ".join(process.missing),
             )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reelabel.decode.canvas import Decoded
-from reelabel.errors import DecoderCrashedError, DecoderTimeoutError, InvalidReplyError, VideoError
+from reelabel.errors import DecoderCrashedError, DecoderTimeoutError, InvalidReplyError, VideoError, VideoTooLargeError
 from reelabel.index import VideoIndex, VideoInfo
 from reelabel.limits import Limits
 from reelabel.pool import fork_server
@@ -215,6 +215,11 @@ def test_reads_are_confined_to_the_video(bad_pool, make_clip, size_bytes):
 
     assert len(source.reads) < 2000
     assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
+
+
+def test_no_sampler_chooses_among_more_frames_than_are_allowed(bad_pool, video):
+    with pytest.raises(VideoTooLargeError, match=r"more frames than extract\.max_frames"):
+        bad_pool.extract(video("control_characters"), sampling=Sampling(), limits=replace(Limits(), max_frames=1))
 
 
 def test_a_killed_child_fails_only_its_video(bad_pool, video, make_clip):

@@ -188,7 +188,7 @@ def test_a_segment_counts_from_the_leading_pictures_that_are_shown_first(file_of
         path, sampling=Sampling(sampler=sampler, num_frames=1), native=True, segment=Segment(0.07, 0.09)
     )
 
-    assert (numbers_of(got).tolist(), got.reason.count("contains no")) == ([10], 0)
+    assert (numbers_of(got).tolist(), got.reason.count("in the segment")) == ([10], 0)
     assert got.starts_s == pytest.approx(0.4 if sampler == "uniform" else 0.39)
 
 
