@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from reelabel.coverage import KeyframeCoverage
     from reelabel.errors import NoIndexError, NoSuchFrameError, ReelabelError, VideoError
     from reelabel.frames.saved import read_frames, write_frames
-    from reelabel.integrations.ray_data.prepare import PrepareVideo
-    from reelabel.integrations.ray_data.request import PrepareRequest
+    from reelabel.integrations.ray_data.prepare import PrepareRequest, PrepareVideo
     from reelabel.integrations.ray_data.rows import PreparedRow, VideoMeta
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
@@ -40,7 +39,7 @@ _HOME = {
     "NoIndexError": "reelabel.errors",
     "NoSuchFrameError": "reelabel.errors",
     "ObjectStore": "reelabel.sources.object_store",
-    "PrepareRequest": "reelabel.integrations.ray_data.request",
+    "PrepareRequest": "reelabel.integrations.ray_data.prepare",
     "PrepareVideo": "reelabel.integrations.ray_data.prepare",
     "PreparedRow": "reelabel.integrations.ray_data.rows",
     "ReelabelError": "reelabel.errors",

@@ -62,7 +62,7 @@ class Seal:
         if not seal.startswith(self.key_id.encode()):
             raise ForeignSealError("It was sealed with another store.mac_key, or without one.")
         if not hmac.compare_digest(seal, self.make(name, *pieces)):
-            raise SealError("It does not match its seal: it was altered or damaged, or belongs under another name.")
+            raise SealError("Seal mismatch: the file was modified, corrupted or moved.")
 
     def wrap(self, name: str, data: bytes) -> bytes:
         """Return a file's bytes behind their seal."""

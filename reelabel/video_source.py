@@ -14,19 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from reelabel.errors import VideoEmptyError, VideoTooLargeError
-from reelabel.sources.archives.member_uri import split_member
-from reelabel.sources.object_info import INLINE_SCHEME, redact_uri, scheme_of
+from reelabel.sources.object_info import INLINE_SCHEME, redact_uri, scheme_of, split_member
 from reelabel.sources.sparse_file import SMALL_BYTES, ByteRange, ByteSource, read_ranges
-from reelabel.sources.video_file import LocalFile, VideoFile, open_video_file, video_in_memory
+from reelabel.sources.video_file import VideoFile, open_video_file, video_in_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reelabel.frames.fetch import RemoteVideo
     from reelabel.limits import Limits
-    from reelabel.sources.archives.members import ArchiveMember
-    from reelabel.sources.object_info import ObjectInfo
     from reelabel.sources.object_store import ObjectStore
+    from reelabel.sources.source import Source
 
 VideoSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | ByteSource
 
@@ -52,7 +49,7 @@ class OpenedSource:
     bytes_fetched: int = 0
     fetch_ms: float = 0.0
     _file: VideoFile | None = None
-    _remote: tuple[RemoteVideo | ArchiveMember, ObjectInfo] | None = None
+    _remote: Source | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -72,7 +69,7 @@ class OpenedSource:
             if self._file is None:
                 started = time.perf_counter()
                 with self.errors():
-                    self._file = self._copy_object(*self._remote) if self._remote else self._copy_ranges()
+                    self._file = self._copy_object(self._remote) if self._remote else self._copy_ranges()
                 self.bytes_fetched, self.fetch_ms = self._file.size_bytes, (time.perf_counter() - started) * 1e3
             return self._file
 
@@ -82,23 +79,20 @@ class OpenedSource:
         if self.ranges is None and self._remote is None:
             yield
             return
-        from reelabel.frames.fetch import as_video_errors, isolate_refusal  # noqa: PLC0415 - a file needs no store
+        from reelabel.frames.fetch import video_errors  # noqa: PLC0415 - a file needs no store
 
-        with as_video_errors(), isolate_refusal():
+        with video_errors():
             yield
 
     def close(self) -> None:
         """Close the file, and remove a copy."""
         self._stack.close()
 
-    def _copy_object(self, video: RemoteVideo | ArchiveMember, info: ObjectInfo) -> VideoFile:
+    def _copy_object(self, source: Source) -> VideoFile:
         from reelabel.frames.download_cache import DownloadCache  # noqa: PLC0415
-        from reelabel.frames.fetch import isolate_web_outage  # noqa: PLC0415
 
-        copies = DownloadCache(memory_bytes=SMALL_BYTES)
-        with isolate_web_outage(info.uri):
-            copy = self._stack.enter_context(copies.hold(video.objects, info, max_bytes=self.limits.max_video_bytes))
-        return self._stack.enter_context(open_video_file(copy.path))
+        copied = DownloadCache(memory_bytes=SMALL_BYTES).local_copy(source, max_bytes=self.limits.max_video_bytes)
+        return self._stack.enter_context(open_video_file(self._stack.enter_context(copied).path))
 
     def _copy_ranges(self) -> VideoFile:
         assert self.ranges is not None
@@ -157,30 +151,24 @@ def _of_file(name: str, limits: Limits, opened: Any) -> OpenedSource:  # noqa: A
 def _open_uri(uri: str, store: ObjectStore | None, limits: Limits) -> OpenedSource:
     from reelabel.frames.fetch import (  # noqa: PLC0415 - a file needs no store
         RANGES_MIN_BYTES,
-        RemoteVideo,
-        as_video_errors,
         check_size,
-        isolate_refusal,
+        open_video,
         stat_video,
     )
+    from reelabel.sources.local import FileSource  # noqa: PLC0415
     from reelabel.sources.object_store import ObjectStore  # noqa: PLC0415
 
     objects = store or ObjectStore()
     info, name = stat_video(objects, uri), redact_uri(uri)
     check_size(info, limits)
-    with ExitStack() as stack, as_video_errors(), isolate_refusal():
+    with ExitStack() as stack:
+        video = stack.enter_context(open_video(objects, info))
         if scheme_of(uri) == INLINE_SCHEME:
-            data = objects.read(uri, max_bytes=limits.max_video_bytes)
-            return _of_file(name, limits, video_in_memory(data))
-        if objects.local_path(uri) is None:
-            video: RemoteVideo | ArchiveMember = RemoteVideo(objects, info)
-        else:
-            file = stack.enter_context(objects.open_local(uri))
-            if isinstance(file, LocalFile):
-                return OpenedSource(name=name, limits=limits, _file=file.as_video(), _stack=stack.pop_all())
-            video = file
+            return _of_file(name, limits, video_in_memory(b"".join(video.pieces())))
+        if isinstance(video, FileSource):
+            return OpenedSource(name=name, limits=limits, _file=video.as_video(), _stack=stack.pop_all())
         ranges = None if info.size_bytes < RANGES_MIN_BYTES else _Checked(video)
-        return OpenedSource(name=name, limits=limits, ranges=ranges, _remote=(video, info), _stack=stack.pop_all())
+        return OpenedSource(name=name, limits=limits, ranges=ranges, _remote=video, _stack=stack.pop_all())
 
 
 def _open_file_object(source: Any, limits: Limits) -> OpenedSource:  # noqa: ANN401 - whatever has read and seek

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.look import IndexReader
+from reelabel.frames.fetch import VideoReader
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
@@ -48,7 +48,7 @@ def tiny_embedder(pool: DecodePool, folder: Path) -> Iterator[VideoEmbedder]:
                 sampling=Sampling(max_pixels=602_112, size_multiple_px=28),
                 limits=Limits(),
             ),
-            reader=IndexReader(objects=objects, pool=pool, limits=Limits()),
+            reader=VideoReader(objects=objects, pool=pool, limits=Limits()),
             cache=EmbeddingCache(objects=objects, root_uri=root),
             packs=PackFiles(objects=objects, root_uri=root),
             frames=FrameBatcher(towers=towers, batch_frames=options.batch_frames),

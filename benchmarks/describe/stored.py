@@ -112,7 +112,7 @@ def store_outlines(
     def write(uris: Sequence[str]) -> None:
         for uri in uris:
             objects.replace(uri, f"video {_number(uri)}".encode())
-        key, known = pack_key([(uri, WHOLE) for uri in uris], like), objects.stat_many_near(uris)
+        key, known = pack_key([(uri, WHOLE) for uri in uris], like), objects.stat_many(uris)
         kept = files.read(key, method=spec.scene_method, threshold=spec.scene_threshold, dimensions=towers.dimensions)
         for uri in uris:
             identity = identity_of(known.get(uri) or objects.stat(uri), WHOLE, spec=spec, towers=towers)

@@ -25,7 +25,6 @@ from flows.run.purposes.descriptions import Descriptions
 from flows.run.request import RunRequest
 from infra.database.connect import connected
 from infra.embedded import export
-from reelabel.frames.look import IndexReader
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import DESCRIPTION, RUN
 from tasks.domain import DescribeSpec, Job, RunPhase
@@ -174,7 +173,7 @@ def _extract(clips: Sequence[Path], settings: Settings, model: str) -> tuple[lis
         extractor = open_extractor(settings, pool, spec.sampling(max_pixels=frame_pixels(info)), keep_bytes=1 << 28)
         embedder = VideoEmbedder(
             extractor=extractor,
-            reader=IndexReader.beside(extractor),
+            reader=extractor,
             cache=EmbeddingCache.of(settings.store, objects),
             packs=PackFiles.of(settings.store, objects),
             frames=instant,  # type: ignore[arg-type]

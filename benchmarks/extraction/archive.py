@@ -17,10 +17,10 @@ from benchmarks.media.clips import BenchClip
 from reelabel.errors import ReelabelError
 from reelabel.extract import extract_ranges
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
-from reelabel.sources.archives.member_uri import split_member
+from reelabel.sources.object_info import split_member
 from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.source import StoredSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,7 +141,7 @@ def measure_archive(
 def _extract(objects: _CountingStore, uri: str) -> tuple[SampledFrames, Cost]:
     """Extract keyframes as a process does that has read nothing yet."""
     started = time.perf_counter()
-    source = RemoteVideo(objects, objects.stat(uri))
+    source = StoredSource(objects, objects.stat(uri))
     got, _ = extract_ranges(source, sampling=SAMPLING, limits=Limits())
     return got, Cost(len(objects.sizes), sum(objects.sizes), _since(started))
 

@@ -11,8 +11,8 @@ from benchmarks.extraction.loaders import SAMPLING, Limit
 from benchmarks.extraction.locked import Pools, lock_ratio, one_process_pools
 from reelabel.containers.mp4_sample_table import walk_boxes
 from reelabel.extract import extract_local, extract_ranges
-from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
+from reelabel.sources.source import StoredSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,7 +93,7 @@ def _measure(
     pools: Pools,
     rounds: int,
 ) -> FetchRow:
-    source, copy = RemoteVideo(objects, info), path.with_suffix(".download")
+    source, copy = StoredSource(objects, info), path.with_suffix(".download")
     keyframes, index = extract_ranges(source, sampling=SAMPLING, limits=Limits())
     again, _ = extract_ranges(source, sampling=SAMPLING, limits=Limits(), known=index)
 

@@ -16,10 +16,10 @@ from benchmarks.media.clips import bench_clips
 from benchmarks.torchcodec.bare import BareDecode
 from reelabel.cores import usable_cores
 from reelabel.extract import extract_local, extract_ranges
-from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
+from reelabel.sources.source import StoredSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -127,7 +127,7 @@ def _measure(case: Case, path: Path, objects: ObjectStore, info: ObjectInfo, rou
         return extract_local(copy, sampling=_SAMPLING, limits=Limits(), segment=case.segment, threads=decoders)
 
     def by_ranges() -> SampledFrames:
-        source = RemoteVideo(objects, info)
+        source = StoredSource(objects, info)
         return extract_ranges(source, sampling=_SAMPLING, limits=Limits(), segment=case.segment, threads=threads)[0]
 
     whole, got = download(), by_ranges()

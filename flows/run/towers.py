@@ -8,7 +8,6 @@ from threading import Semaphore
 from typing import TYPE_CHECKING
 
 from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.look import IndexReader
 from tasks.embedding.backend import towers_card
 from tasks.embedding.batches import REQUESTS_PER_TOWERS, FrameBatcher
 from tasks.embedding.embedding_file import EmbeddingCache
@@ -45,7 +44,7 @@ def open_embedder(
     """
     return VideoEmbedder(
         extractor=extractor,
-        reader=IndexReader.beside(extractor),
+        reader=extractor,
         cache=EmbeddingCache.of(settings.store, files),
         packs=PackFiles.of(settings.store, files),
         frames=FrameBatcher(

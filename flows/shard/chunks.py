@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from infra.log_context import in_context
 from reelabel.errors import InternalError, JobError
-from reelabel.frames.look import IndexReader
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError
@@ -56,13 +55,12 @@ def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executo
     if not jobs:
         return ChunkedShard(cut_shard(shard, {}))
     known = extractor.stat_many(shard.video_uris)
-    reader = IndexReader.beside(extractor)
 
     def length_of(uri: str) -> tuple[ObjectInfo | None, float | JobError]:
         info = known.get(uri)
         try:
             with failing_alone(f"The look at {redact_uri(uri)}"):
-                seen = reader.look(uri, info)
+                seen = extractor.look(uri, info)
                 info = seen.info
                 length_s = stated_length_s(seen, extractor.limits)
                 for job in jobs[uri]:

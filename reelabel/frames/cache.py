@@ -6,16 +6,19 @@ asked for; any other is treated as missing, and replaced.
 
 from __future__ import annotations
 
+import json
 import threading
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from reelabel import arrow as pa
+from reelabel.decode.keyframe_table import KeyframeTable, describe_table, table_arguments
 from reelabel.errors import FrameFileError, ObjectMissingError, SealError
 from reelabel.frames.cache_key import archive_index_key
 from reelabel.frames.frame_file import decode_sealed
-from reelabel.frames.index_file import decode_index, encode_index
 from reelabel.seal import NO_KEY, embed_seal
+from reelabel.sources.sparse_file import CachedRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
     from reelabel.frames.frame_file import FrameFile
     from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectStore
+
+
+_STREAM_KEY = b"stream"
+_COLUMNS = ("pts", "pos", "size", "frames_before")
 
 
 class FrameCache:
@@ -163,3 +170,39 @@ class _MemoryCache:
     def take(self, key: str) -> FrameFile | None:
         with self._lock:
             return self._files.pop(key, None)
+
+
+def encode_index(index: SavedIndex) -> bytes:
+    """Encode where a remote video's keyframes are, so that other frames of it cost no more than their packets.
+
+    An Arrow file, which the cache seals. For an MP4, it has a row for each keyframe, and the decoder's parameters as
+    JSON in its metadata; for other containers, the ranges of the file that hold its own index.
+    """
+    if isinstance(index, KeyframeTable):
+        columns = {name: pa.array(getattr(index, name)) for name in _COLUMNS}
+        metadata = {_STREAM_KEY: json.dumps(describe_table(index)).encode()}
+    else:
+        columns = {
+            "start": pa.array([extent.start for extent in index], pa.int64()),
+            "data": pa.array([extent.data for extent in index], pa.large_binary()),
+        }
+        metadata = {}
+    table = pa.table(columns).replace_schema_metadata(metadata)
+    return pa.arrow_file(table, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+
+
+def decode_index(data: bytes | memoryview) -> SavedIndex:
+    """Decode an index file whose seal is verified.
+
+    Raises:
+        FrameFileError: The bytes are damaged, or not an index file.
+    """
+    try:
+        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+        metadata = table.schema.metadata or {}
+        if _STREAM_KEY not in metadata:
+            return tuple(map(CachedRange, table["start"].to_pylist(), table["data"].to_pylist()))
+        columns = {name: table[name].to_numpy() for name in _COLUMNS}
+        return KeyframeTable(**columns, **table_arguments(json.loads(metadata[_STREAM_KEY])))
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
+        raise FrameFileError(f"The index file is damaged ({type(error).__name__}).") from None

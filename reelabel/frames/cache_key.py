@@ -11,8 +11,7 @@ import av
 
 from reelabel.digest import json_digest
 from reelabel.segment import WHOLE
-from reelabel.sources.object_info import redact_uri
-from reelabel.sources.signatures import unsigned_uri
+from reelabel.sources.object_info import redact_uri, unsigned_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

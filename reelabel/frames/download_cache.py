@@ -9,7 +9,7 @@ import tempfile
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from reelabel.disk import is_full
 from reelabel.errors import DiskFullError, DiskUnavailableError
@@ -19,14 +19,7 @@ from reelabel.sources.object_info import redact_uri
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reelabel.sources.object_store import ObjectInfo
-
-
-class Downloads(Protocol):
-    """Copies videos: an `ObjectStore`, or a member of an archive that is open."""
-
-    def download(self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None) -> int:
-        """Download an object as `ObjectStore.download` does."""
+    from reelabel.sources.source import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,25 +48,25 @@ class DownloadCache:
     folder: Path | None = None
 
     @contextmanager
-    def hold(self, objects: Downloads, info: ObjectInfo, *, max_bytes: int) -> Iterator[LocalCopy]:
-        """Provide a local copy of one version of a video for the duration of a `with` block.
+    def local_copy(self, source: Source, *, max_bytes: int) -> Iterator[LocalCopy]:
+        """Copy a video for the duration of a `with` block.
 
         Copies in the download cache are reused; concurrent requests for the same one download it once.
 
         Raises:
-            ObjectError: As `ObjectStore.download` does.
+            ObjectError: As `Source.copy_to` does.
             DiskUnavailableError: The copy cannot be written.
         """
-        is_small = info.size_bytes <= self.memory_bytes
+        uri, is_small = source.info.uri, source.size_bytes <= self.memory_bytes
         if self.folder is not None and not is_small:
-            with _disk_errors(info.uri, self.folder):
-                copy = _cached_copy(objects, info, self.folder, max_bytes=max_bytes)
+            with _disk_errors(uri, self.folder):
+                copy = _cached_copy(source, self.folder, max_bytes=max_bytes)
             yield copy
             return
         with ExitStack() as stack:
-            with _disk_errors(info.uri, None, in_memory=is_small):
+            with _disk_errors(uri, None, in_memory=is_small):
                 path = stack.enter_context(_unnamed_file(in_memory=is_small))
-                size_bytes = objects.download(info.uri, path, fingerprint=info.fingerprint, max_bytes=max_bytes)
+                size_bytes = source.copy_to(path, max_bytes=max_bytes)
             yield LocalCopy(path=path, bytes_fetched=size_bytes)
 
 
@@ -104,16 +97,16 @@ def _unnamed_file(*, in_memory: bool) -> Iterator[Path]:
         yield Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
 
 
-def _cached_copy(objects: Downloads, info: ObjectInfo, folder: Path, *, max_bytes: int) -> LocalCopy:
-    key = Path(index_key(source_uri=info.uri, fingerprint=info.fingerprint))
+def _cached_copy(source: Source, folder: Path, *, max_bytes: int) -> LocalCopy:
+    key = Path(index_key(source_uri=source.info.uri, fingerprint=source.info.fingerprint))
     video_folder = folder / key.with_suffix("")
     video_folder.mkdir(parents=True, exist_ok=True)
     path = video_folder / "video"
     with _locked(video_folder):
-        if path.is_file() and path.stat().st_size == info.size_bytes:
+        if path.is_file() and path.stat().st_size == source.size_bytes:
             return LocalCopy(path=path, bytes_fetched=0)
         unfinished = video_folder / f".{secrets.token_hex(8)}.unfinished"
-        size_bytes = objects.download(info.uri, unfinished, fingerprint=info.fingerprint, max_bytes=max_bytes)
+        size_bytes = source.copy_to(unfinished, max_bytes=max_bytes)
         unfinished.replace(path)
         return LocalCopy(path=path, bytes_fetched=size_bytes)
 

@@ -47,28 +47,19 @@ _NO_PACKETS = (
 )
 
 
-class Turns:
-    """Turns at a video: threads that want the same frames wait for the first one, instead of decoding them again.
-
-    Has a lock for each key in use, and the errors of the videos that failed last. Thread-safe.
-    """
+class KeyedLocks:
+    """One lock per key, so that concurrent requests for a video decode it once; remembers recent failures."""
 
     def __init__(self, *, keep_faults: int = 0) -> None:
-        """Start with no key.
-
-        Args:
-            keep_faults: Number of errors kept; who asks for such a video gets the error without another attempt.
-        """
+        """Keep so many errors of videos: who asks for one of these gets its error without another attempt."""
         self._keep_faults = keep_faults
         self._faults: dict[Hashable, VideoError] = {}
         self._locks: dict[Hashable, tuple[threading.Lock, int]] = {}
         self._guard = threading.Lock()
 
     @contextmanager
-    def at(self, key: Hashable, *, among: Hashable = None) -> Iterator[None]:
-        """Wait until no other thread holds the key, and hold it while the body runs.
-
-        With `among`, wait for all keys that were given the same, as their frames may turn out to be the same ones.
+    def hold(self, key: Hashable, *, among: Hashable = None) -> Iterator[None]:
+        """Hold a key's lock; with `among`, that of all keys whose frames may turn out to be the same ones.
 
         Raises:
             VideoError: The body's own, or a kept one.
@@ -137,7 +128,7 @@ class FrameExtractor(VideoReader):
         sampling: Which frames to extract, and at what size.
         pixel_encoding: Pixel encoding of frame files, unless the sampling has a `jpeg_quality`.
         thresholds: The limits of sufficient keyframe coverage.
-        turns: Decides who decodes if several threads prepare one video.
+        locks: Let one thread decode if several prepare one video.
         copies: Where copies of whole videos are stored, for as long as they are decoded.
         pieces: Decodes the one video of which segments are prepared in order of time; None decodes each by itself.
     """
@@ -146,7 +137,7 @@ class FrameExtractor(VideoReader):
     sampling: Sampling
     pixel_encoding: ExactEncoding = "zstd"
     thresholds: CoverageThresholds = DEFAULT_THRESHOLDS
-    turns: Turns = field(default_factory=Turns, repr=False, compare=False)
+    locks: KeyedLocks = field(default_factory=KeyedLocks, repr=False, compare=False)
     copies: DownloadCache = field(default_factory=DownloadCache, repr=False, compare=False)
     pieces: PieceDecoder | None = field(default=None, repr=False, compare=False)
 
@@ -193,7 +184,7 @@ class FrameExtractor(VideoReader):
         # The pass that `auto` chooses by may be any of the others, which is known only once the video is read.
         is_auto = self.sampling.sampler == "auto" and shown != "image"
         among = replace(requested, sampling=first_pass(self.sampling)).key if is_auto else None
-        with self.turns.at((requested.key, shown == "image"), among=among):
+        with self.locks.hold((requested.key, shown == "image"), among=among):
             started = time.perf_counter()
             identity, found = self._find(requested)
             lookup_ms = stat_ms + (time.perf_counter() - started) * 1e3
@@ -229,7 +220,7 @@ class FrameExtractor(VideoReader):
         self, info: ObjectInfo, identity: FrameIdentity, lookup_ms: float, *, shown: FramePass
     ) -> ExtractedVideo:
         sampling = identity.sampling
-        fetcher = FrameFetcher.beside(
+        fetcher = FrameFetcher.of(
             self,
             sampling=sampling,
             keep_packets=self.pixel_encoding == "packets" and not self.sampling.jpeg_quality,

@@ -1,13 +1,14 @@
-"""Fetch a video's frames from wherever it is: by ranges where that reads less, otherwise whole."""
+"""Read a video's index or its frames, wherever it is: by ranges where that reads less, otherwise whole."""
 
 from __future__ import annotations
 
 import os
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.errors import (
     ConfigurationError,
     FallbackRequired,
@@ -15,84 +16,45 @@ from reelabel.errors import (
     MemberMissingError,
     ObjectChangedError,
     ObjectMissingError,
-    ObjectRefusedError,
     ObjectTooLargeError,
     RangesIgnoredError,
     StoreUnavailableError,
     VideoChangedError,
     VideoEmptyError,
+    VideoError,
     VideoMissingError,
     VideoRefusedError,
     VideoTooLargeError,
-    VideoUnavailableError,
 )
 from reelabel.frames.cache_key import index_key
 from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.packets import collect_packets, verify_packets
+from reelabel.index import VideoIndex, VideoInfo
 from reelabel.segment import WHOLE
-from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, path_advice, redact_uri, scheme_of
-from reelabel.sources.video_file import LocalFile
+from reelabel.sources.local import FileSource
+from reelabel.sources.object_info import INLINE_SCHEME, path_advice, redact_uri, scheme_of
+from reelabel.sources.source import faults_of_one_object
+from reelabel.sources.sparse_file import CachedRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from reelabel.frames.cache import FrameCache
-    from reelabel.frames.download_cache import Downloads
     from reelabel.frames.packets import StoredPackets
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool, PieceDecoder
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
-    from reelabel.sources.archives.members import ArchiveMember
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
+    from reelabel.sources.source import Source
     from reelabel.sources.video_file import VideoFile
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteVideo:
-    """One version of an object, as a `reelabel.sources.sparse_file.ByteSource`."""
-
-    objects: ObjectStore
-    info: ObjectInfo
-
-    @property
-    def size_bytes(self) -> int:
-        """Total length in bytes."""
-        return self.info.size_bytes
-
-    @property
-    def max_wait_s(self) -> float:
-        """Seconds that all reads together may take."""
-        return self.objects.max_wait_s(self.info.uri)
-
-    def read(self, start: int, size: int) -> bytes:
-        """Read exactly `size` bytes from `start`.
-
-        Raises:
-            ObjectError: The object is missing or has changed, or its server ignores ranges.
-            StoreUnavailableError: The store is unavailable.
-            VideoRefusedError: Access to the object is denied.
-            VideoUnavailableError: It is on a web server, which is unavailable.
-        """
-        with isolate_web_outage(self.info.uri), isolate_refusal():
-            return self.objects.read_range(self.info.uri, start=start, size=size, fingerprint=self.info.fingerprint)
-
-
-@contextmanager
-def isolate_refusal() -> Iterator[None]:
-    """Make denied access to one video fail that video only, as the store may serve others.
-
-    Raises:
-        VideoRefusedError: Instead of an ObjectRefusedError.
-    """
-    try:
-        yield
-    except ObjectRefusedError as error:
-        raise VideoRefusedError(error.message) from None
-
-
+# Read before a decoding process is asked, so that more videos can be waited for than there are processes. It holds most
+# headers whole; two blocks of a sparse file.
+_HEAD_BYTES = 32 * 1024
 # Below this size, one request for the whole file is faster than several small ones in sequence.
 RANGES_MIN_BYTES = 2 * 1024**2
 
@@ -117,6 +79,23 @@ class FetchedFrames:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeenVideo:
+    """A video whose header and index were read.
+
+    Attributes:
+        info: Its size and fingerprint.
+        index: Its index.
+        is_whole_read: Whether a run reads the whole file, whichever frames it needs.
+        bytes_read: Bytes read to find out.
+    """
+
+    info: ObjectInfo
+    index: VideoIndex
+    is_whole_read: bool
+    bytes_read: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VideoReader:
     """Reads videos, wherever they are. Thread-safe.
 
@@ -136,11 +115,6 @@ class VideoReader:
     ranges_min_bytes: int = RANGES_MIN_BYTES
     allow_roots: tuple[Path, ...] = ()
 
-    @classmethod
-    def beside(cls, other: VideoReader, **more: Any) -> Self:  # noqa: ANN401 - fields of the class
-        """Return what reads the same videos in the same way as another one; `more` are its own fields."""
-        return cls(**{each.name: getattr(other, each.name) for each in fields(VideoReader)}, **more)
-
     def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
         """Look up sizes and fingerprints of many videos in few requests, where possible.
 
@@ -150,7 +124,55 @@ class VideoReader:
         Raises:
             TransientError: The store is unavailable.
         """
-        return self.objects.stat_many_near(uris)
+        return self.objects.stat_many(uris)
+
+    def look(self, uri: str, info: ObjectInfo | None = None) -> SeenVideo:
+        """Read a video's header and index.
+
+        Raises:
+            VideoError: The video cannot be used, as far as these show; see its code.
+            TransientError: The store is unavailable.
+        """
+        info = info or stat_video(self.objects, uri, allow_roots=self.allow_roots)
+        try:
+            return self._look(info)
+        except VideoError as error:
+            error.fingerprint = info.fingerprint
+            raise
+
+    def _look(self, info: ObjectInfo) -> SeenVideo:
+        check_size(info, self.limits)
+        with open_video(self.objects, info, allow_roots=self.allow_roots) as source:
+            if not isinstance(source, FileSource):
+                return self._look_at_ranges(info, source)
+            index, _, _ = self.pool.read_index(source.as_video(), limits=self.limits, lists="keyframes")
+            return SeenVideo(info=info, index=index, is_whole_read=False, bytes_read=0)
+
+    def _look_at_ranges(self, info: ObjectInfo, source: Source) -> SeenVideo:
+        is_small = info.size_bytes < self.ranges_min_bytes or scheme_of(info.uri) == INLINE_SCHEME
+        cache = None if is_small else self.cache
+        key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
+        known = cache.find_index(key) if cache else ()
+        if isinstance(known, KeyframeTable):
+            return SeenVideo(info=info, index=known.index, is_whole_read=False, bytes_read=0)
+        head: tuple[CachedRange, ...] = ()
+        try:
+            if not known:
+                head = (CachedRange(0, source.read(0, min(_HEAD_BYTES, info.size_bytes))),)
+            index, ranges, bytes_read = self.pool.read_index(
+                source, limits=self.limits, lists="keyframes", known=known or head
+            )
+        except RangesIgnoredError as error:
+            nothing = VideoIndex(info=VideoInfo(), kind="container", lists="keyframes", note=error.message)
+            return SeenVideo(info=info, index=nothing, is_whole_read=True, bytes_read=0)
+        if cache and ranges and not known:
+            cache.write_index(key, ranges)
+        return SeenVideo(
+            info=info,
+            index=index,
+            is_whole_read=is_small or not index.is_listed,
+            bytes_read=bytes_read + sum(len(part.data) for part in head),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +197,11 @@ class FrameFetcher(VideoReader):
     segment: Segment = WHOLE
     pieces: PieceDecoder | None = None
 
+    @classmethod
+    def of(cls, reader: VideoReader, **more: Any) -> Self:  # noqa: ANN401 - fields of the class
+        """Return what fetches videos as another reader reads them; `more` are its own fields."""
+        return cls(**{each.name: getattr(reader, each.name) for each in fields(VideoReader)}, **more)
+
     def fetch(self, info: ObjectInfo) -> FetchedFrames:
         """Extract frames of one version of a video.
 
@@ -183,29 +210,25 @@ class FrameFetcher(VideoReader):
             TransientError: The store is unavailable.
         """
         check_size(info, self.limits)
-        with as_video_errors():
-            if self.objects.local_path(info.uri) is None:
-                return self._fetch(info, RemoteVideo(self.objects, info))
-            with isolate_refusal(), self.objects.open_local(info.uri, self.allow_roots) as file:
-                file.info.require(fingerprint=info.fingerprint, max_bytes=None)
-                fetched = self._fetch(info, file)
-                file.require_unchanged()
-                return fetched
+        with open_video(self.objects, info, allow_roots=self.allow_roots) as source:
+            fetched = self._fetch(info, source)
+            source.check_unchanged()
+            return fetched
 
-    def _fetch(self, info: ObjectInfo, video: RemoteVideo | LocalFile | ArchiveMember) -> FetchedFrames:
+    def _fetch(self, info: ObjectInfo, source: Source) -> FetchedFrames:
         wasted_bytes = wasted_frames = 0
-        if self._should_use_ranges(info, is_local=isinstance(video, LocalFile)):
+        if self._should_use_ranges(info, is_local=isinstance(source, FileSource)):
             try:
-                return self._fetch_ranges(info, video)
+                return self._fetch_ranges(info, source)
             except FallbackRequired as error:
                 wasted_bytes, wasted_frames = error.bytes_fetched, error.frames_decoded
             except RangesIgnoredError:
                 pass
-        if isinstance(video, LocalFile):
+        if isinstance(source, FileSource):
             is_read = self.pieces is not None and self.pieces.pieces > 0  # by an earlier piece
-            fetched = self._decode(video.as_video(), bytes_fetched=0 if is_read else info.size_bytes)
+            fetched = self._decode(source.as_video(), bytes_fetched=0 if is_read else info.size_bytes)
         else:
-            fetched = self._fetch_whole(info, video.objects, wasted_bytes)
+            fetched = self._fetch_whole(source, wasted_bytes)
         return _with_wasted_frames(fetched, wasted_frames)
 
     def _should_use_ranges(self, info: ObjectInfo, *, is_local: bool) -> bool:
@@ -216,18 +239,18 @@ class FrameFetcher(VideoReader):
         may_keep = self.keep_packets and self.sampling.sampler in {"keyframes", "auto"}
         return may_keep or (not is_local and info.size_bytes >= self.ranges_min_bytes)
 
-    def _fetch_ranges(self, info: ObjectInfo, video: RemoteVideo | LocalFile | ArchiveMember) -> FetchedFrames:
+    def _fetch_ranges(self, info: ObjectInfo, source: Source) -> FetchedFrames:
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
         known = self.cache.find_index(key) if self.cache else ()
         keyframes, index = self.pool.extract_by_ranges(
-            video, sampling=self.sampling, limits=self.limits, known=known, segment=self.segment
+            source, sampling=self.sampling, limits=self.limits, known=known, segment=self.segment
         )
         refused = self.cache.write_index(key, index) if self.cache and not known else ""
         return FetchedFrames(
             keyframes=keyframes,
             fetch_ms=keyframes.fetch_ms,
             bytes_fetched=keyframes.bytes_fetched,
-            packets=self._verified(keyframes, collect_packets(keyframes, index, video)) if self.keep_packets else None,
+            packets=self._verified(keyframes, collect_packets(keyframes, index, source)),
             refused_index=refused,
         )
 
@@ -237,10 +260,10 @@ class FrameFetcher(VideoReader):
         is_exact = verify_packets(stored, keyframes, self.pool, sampling=self.sampling, limits=self.limits)
         return stored if is_exact else None
 
-    def _fetch_whole(self, info: ObjectInfo, objects: Downloads, wasted_bytes: int) -> FetchedFrames:
+    def _fetch_whole(self, source: Source, wasted_bytes: int) -> FetchedFrames:
         started = time.perf_counter()
-        copied = self.copies.hold(objects, info, max_bytes=self.limits.max_video_bytes)
-        with isolate_web_outage(info.uri), isolate_refusal(), copied as copy:
+        copied = self.copies.local_copy(source, max_bytes=self.limits.max_video_bytes)
+        with copied as copy:
             fetch_ms = (time.perf_counter() - started) * 1e3
             return self._decode(copy.path, fetch_ms=fetch_ms, bytes_fetched=wasted_bytes + copy.bytes_fetched)
 
@@ -282,25 +305,8 @@ def _with_wasted_frames(fetched: FetchedFrames, frames: int) -> FetchedFrames:
 
 
 @contextmanager
-def isolate_web_outage(uri: str) -> Iterator[None]:
-    """Make an unavailable web server fail its own videos only, not the run, unlike the object store.
-
-    The body only reads from that server: an outage of the store that holds the cache is none of the video's.
-
-    Raises:
-        VideoUnavailableError: Instead of a StoreUnavailableError, if `uri` is on the web.
-    """
-    try:
-        yield
-    except StoreUnavailableError as error:
-        if scheme_of(uri) in WEB_SCHEMES:
-            raise VideoUnavailableError(error.message) from None
-        raise
-
-
-@contextmanager
-def as_video_errors() -> Iterator[None]:
-    """Convert ObjectErrors into the matching VideoErrors."""
+def video_errors() -> Iterator[None]:
+    """Convert errors of the object that holds a video into errors of that video alone."""
     try:
         yield
     except ObjectChangedError as error:
@@ -309,6 +315,19 @@ def as_video_errors() -> Iterator[None]:
         raise VideoMissingError(error.message) from None
     except ObjectTooLargeError as error:
         raise VideoTooLargeError(f"{error.message} See extract.max_video_bytes.") from None
+
+
+@contextmanager
+def open_video(objects: ObjectStore, info: ObjectInfo, *, allow_roots: tuple[Path, ...] = ()) -> Iterator[Source]:
+    """Open one version of a video for a `with` block, and convert errors about it, also of the body.
+
+    Raises:
+        VideoError: It cannot be read any more.
+    """
+    with video_errors(), ExitStack() as stack:
+        with faults_of_one_object(info.uri):
+            source = stack.enter_context(objects.open(info.uri, allow_roots, known=info))
+        yield source
 
 
 def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:
@@ -329,11 +348,8 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         LoginRefusedError: The store refuses the login, so that no video can be read there.
     """
     try:
-        if objects.local_path(uri) is not None:
-            with objects.open_local(uri, allow_roots) as file:
-                return file.info
-        with isolate_web_outage(uri):
-            return objects.stat(uri)
+        with objects.open(uri, allow_roots) as source:
+            return source.info
     except MemberMissingError as error:
         raise VideoMissingError(error.message) from None
     except ObjectMissingError:
@@ -346,6 +362,9 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None
     except ObjectChangedError as error:
         raise VideoChangedError(error.message) from None
+    except StoreUnavailableError:
+        with faults_of_one_object(uri):
+            raise
     except LoginRefusedError:
         raise
     except (ConfigurationError, ValueError) as error:

@@ -8,11 +8,10 @@ checksum of the whole file, and its seal.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import fields
 from functools import cached_property
 from importlib.metadata import version
 from math import prod
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from reelabel.coverage import DEFAULT_THRESHOLDS, measure_coverage
 from reelabel.errors import FrameFileError
 from reelabel.frames.cache_key import SCHEMA_VERSION, FrameIdentity
 from reelabel.frames.pixels import Encoding, LosslessEncoding, decode_pixels, encode_pixels, write_options
-from reelabel.sampled_frames import NO_PTS, UNKNOWN_POSITION
+from reelabel.sampled_frames import NO_PTS, UNKNOWN_POSITION, Orientation, SampledFrames
 from reelabel.seal import BLANK, METADATA_KEY, embed_checksum, verify_checksum, verify_seal
 from reelabel.segment import Segment
 
@@ -30,82 +29,69 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel.coverage import CoverageThresholds, KeyframeCoverage
-    from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
     from reelabel.seal import Seal
 
 
 _METADATA_KEY = b"reelabel"
-_READ_LATER = ("segment_s", "starts_s", "keyframe_ms", "first_ms", "first_s")
+# Fields of `SampledFrames` that are columns, that are arrays, and that are found elsewhere in the file or not in it.
+_COLUMNS = ("pts", "time_s", "frame_index", "is_keyframe")
+_ARRAYS = {"picks": np.int64, "deviation_s": np.float64, "keyframe_ms": np.int64}
+_ELSEWHERE = {*_COLUMNS, "images", "segment", "sampler", "orientation", "fetch_ms", "bytes_fetched", "parts"}
+_STORED = tuple(each.name for each in fields(SampledFrames) if each.name not in _ELSEWHERE)
+_QUARTER_TURNS = (90, 270)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class FrameFile:
-    """A frame file whose checksum or seal is verified. Columns are read lazily.
+    """A frame file whose checksum or seal is verified. Its values are those of `SampledFrames`; columns load lazily.
 
     Attributes:
         data: The file's bytes.
+        facts: The complete metadata, as JSON values.
         encoding: How the pixels are stored.
         shape: Shape of `images`: (N, H, W, 3).
-        sampler: The sampler that chose the frames.
-        frames_decoded: Frames output by decoders.
-        picks: Indices into `images` in the order shown to the model; shape (M,), int64.
-        fps: Average frame rate of the source; 0.0 if unknown.
-        duration_s: Duration of the source; 0.0 if unknown.
-        total_frames: Number of frames in the source; None if unknown.
-        keyframes_in_file: Number of keyframes in the source.
         source_uri: URI of the video.
         fingerprint: Version of the video.
-        method: How the frames were located: `index`, `seek` or `linear`.
-        reason: Why a faster method was unavailable, and whether the source is cut short; empty if there is nothing to
-            report.
-        facts: The complete metadata, as JSON values.
     """
 
-    data: bytes = field(repr=False)
     encoding: Encoding
-    shape: tuple[int, int, int, int]
-    sampler: str
-    frames_decoded: int
-    picks: npt.NDArray[np.int64]
-    fps: float
-    duration_s: float
-    total_frames: int | None
-    keyframes_in_file: int
     source_uri: str
     fingerprint: str
+    sampler: str
+    picks: npt.NDArray[np.int64]
+    deviation_s: npt.NDArray[np.float64] | None
+    keyframe_ms: npt.NDArray[np.int64] | None
+    keyframes_in_file: int
+    first_ms: int | None
+    first_s: float | None
+    starts_s: float | None
+    total_frames: int | None
+    fps: float
+    duration_s: float
     method: str
     reason: str
-    facts: dict[str, Any] = field(repr=False)
+    frames_decoded: int
 
-    @property
-    def segment(self) -> Segment:
-        """The part of the source that was sampled."""
-        return Segment(*self.facts["segment_s"])
+    def __init__(self, data: bytes, facts: dict[str, Any]) -> None:
+        """Read the metadata.
 
-    @property
-    def starts_s(self) -> float | None:
-        """Start of the segment on the clock of `time_s`; None for the whole source."""
-        starts_s: float | None = self.facts["starts_s"]
-        return starts_s
-
-    @property
-    def deviation_s(self) -> npt.NDArray[np.float64] | None:
-        """Presentation time of each pick minus the instant for which it was chosen; shape (M,), float64, or None."""
-        deviations = self.facts["deviation_s"]
-        return None if deviations is None else np.array(deviations, np.float64)
-
-    @property
-    def keyframe_ms(self) -> npt.NDArray[np.int64] | None:
-        """Presentation time of each keyframe in the source, in milliseconds; shape (K,), int64; None if unknown."""
-        times_ms = self.facts["keyframe_ms"]
-        return None if times_ms is None else np.array(times_ms, np.int64)
+        Raises:
+            KeyError: A value is missing.
+            ValueError: One has another type.
+        """
+        self.data, self.facts = data, facts
+        vars(self).update({name: facts[name] for name in (*_STORED, "encoding", "source_uri", "fingerprint")})
+        arrays = {name: np.array(facts[name], dtype) for name, dtype in _ARRAYS.items() if facts[name] is not None}
+        vars(self).update(arrays)
+        self.sampler = facts["sampling"]["sampler"]
+        self.segment = Segment(*facts["segment_s"])
+        self.shape = (int(self.picks.max()) + 1, facts["height_px"], facts["width_px"], 3)  # every frame is picked
 
     def coverage(self, thresholds: CoverageThresholds = DEFAULT_THRESHOLDS) -> KeyframeCoverage:
         """Return how well keyframes cover the source, by the container's list, else by a linear decode's."""
         return measure_coverage(
             self.keyframe_ms,
-            first_ms=self.facts["first_ms"],
+            first_ms=self.first_ms,
             keyframes=self.keyframes_in_file,
             duration_s=self.duration_s,
             thresholds=thresholds,
@@ -161,6 +147,21 @@ class FrameFile:
         except _damage_errors() as error:
             raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
 
+    def sampled(self) -> SampledFrames:
+        """Return the frames with their pixels, as they were before they were stored, but for mirroring.
+
+        Raises:
+            FrameFileError: As for `images`.
+        """
+        rotation_deg = self.facts["rotation_deg"]
+        return SampledFrames(
+            images=self.images,
+            segment=self.segment,
+            sampler=self.sampler,
+            orientation=Orientation(is_transposed=rotation_deg in _QUARTER_TURNS, rotation_deg=rotation_deg),
+            **{name: getattr(self, name) for name in (*_COLUMNS, *_STORED)},
+        )
+
     def read_pixels(self) -> pa.Array:
         """Return the pixel column as stored."""
         return self._table["pixels"].chunk(0)
@@ -207,31 +208,15 @@ def encode_frame_file(
         source_uri=source_uri, fingerprint=fingerprint, sampling=sampling, segment=keyframes.segment
     )
     _, height, width, _ = keyframes.images.shape
+    values = {name: getattr(keyframes, name) for name in _STORED}
     metadata = {
         **identity.facts(),
+        **{name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()},
+        "rotation_deg": keyframes.rotation_deg,
         "encoding": encoding,
         "encoding_note": encoding_note,
         "height_px": height,
         "width_px": width,
-        "picks": keyframes.picks.tolist(),
-        "deviation_s": None if keyframes.deviation_s is None else keyframes.deviation_s.tolist(),
-        "fps": keyframes.fps,
-        "duration_s": keyframes.duration_s,
-        "total_frames": keyframes.total_frames,
-        "keyframe_ms": None if keyframes.keyframe_ms is None else keyframes.keyframe_ms.tolist(),
-        "first_ms": keyframes.first_ms,
-        "first_s": keyframes.first_s,
-        "frames_decoded": keyframes.frames_decoded,
-        "keyframes_in_file": keyframes.keyframes_in_file,
-        "pixel_aspect": keyframes.pixel_aspect,
-        "native_width_px": keyframes.native_width_px,
-        "native_height_px": keyframes.native_height_px,
-        "rotation_deg": keyframes.rotation_deg,
-        "method": keyframes.method,
-        "reason": keyframes.reason,
-        "dropped_as_similar": keyframes.dropped_as_similar,
-        "decode_ms": keyframes.decode_ms,
-        "starts_s": keyframes.starts_s,
         "made_by": f"reelabel {version('reelabel')}",
     }
     columns = {
@@ -241,7 +226,7 @@ def encode_frame_file(
         "frame_index": pa.array(keyframes.frame_index, mask=keyframes.frame_index == UNKNOWN_POSITION),
         "is_keyframe": pa.array(keyframes.is_keyframe),
     }
-    return _frame_file(_write(columns, metadata), metadata)
+    return FrameFile(_write(columns, metadata), metadata)
 
 
 def decode_frame_file(data: bytes) -> FrameFile:
@@ -282,31 +267,9 @@ def _decode(data: bytes) -> FrameFile:
         metadata: dict[str, Any] = json.loads((schema.metadata or {})[_METADATA_KEY])
         if metadata["schema"] != SCHEMA_VERSION:
             raise FrameFileError(f"Unsupported frame file: schema {metadata['schema']}, expected {SCHEMA_VERSION}.")
-        itemgetter(*_READ_LATER)(metadata)
-        return _frame_file(data, metadata)
+        return FrameFile(data, metadata)
     except _damage_errors() as error:
         raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
-
-
-def _frame_file(data: bytes, metadata: dict[str, Any]) -> FrameFile:
-    picks = np.array(metadata["picks"], np.int64)
-    return FrameFile(
-        data=data,
-        encoding=metadata["encoding"],
-        shape=(int(picks.max()) + 1, metadata["height_px"], metadata["width_px"], 3),  # every frame is picked
-        sampler=metadata["sampling"]["sampler"],
-        frames_decoded=metadata["frames_decoded"],
-        picks=picks,
-        fps=metadata["fps"],
-        duration_s=metadata["duration_s"],
-        total_frames=metadata["total_frames"],
-        keyframes_in_file=metadata["keyframes_in_file"],
-        source_uri=metadata["source_uri"],
-        fingerprint=metadata["fingerprint"],
-        method=metadata["method"],
-        reason=metadata["reason"],
-        facts=metadata,
-    )
 
 
 def _write(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:

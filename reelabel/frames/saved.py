@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING
 
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.frames.packets import read_frame_file
 from reelabel.result import Cost, Frames, VideoInfo
-from reelabel.sampled_frames import Orientation, SampledFrames
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from reelabel.frames.pixels import LosslessEncoding
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampling.options import Sampling
-
-_QUARTER_TURNS = (90, 270)
 
 
 def write_frames(
@@ -61,36 +58,6 @@ def read_frames(source: Path | str | bytes, *, pool: DecodePool | None = None) -
         OSError: The file cannot be read.
     """
     file = read_frame_file(source, pool=pool)
-    facts = file.facts
-    got = SampledFrames(
-        images=file.images,
-        pts=file.pts,
-        time_s=file.time_s,
-        frame_index=file.frame_index,
-        is_keyframe=file.is_keyframe,
-        picks=file.picks,
-        deviation_s=file.deviation_s,
-        keyframes_in_file=file.keyframes_in_file,
-        keyframe_ms=file.keyframe_ms,
-        first_ms=facts["first_ms"],
-        first_s=facts["first_s"],
-        total_frames=file.total_frames,
-        fps=file.fps,
-        duration_s=file.duration_s,
-        pixel_aspect=facts["pixel_aspect"],
-        native_width_px=facts["native_width_px"],
-        native_height_px=facts["native_height_px"],
-        orientation=Orientation(
-            is_transposed=facts["rotation_deg"] in _QUARTER_TURNS, rotation_deg=facts["rotation_deg"]
-        ),
-        segment=file.segment,
-        starts_s=file.starts_s,
-        method=cast("Literal['index', 'seek', 'linear']", file.method),
-        reason=file.reason,
-        decode_ms=facts["decode_ms"],
-        frames_decoded=file.frames_decoded,
-        sampler=file.sampler,
-        dropped_as_similar=facts["dropped_as_similar"],
-    )
+    got = file.sampled()
     cost = Cost(decode_ms=got.decode_ms, frames_decoded=got.frames_decoded)
     return Frames.of(got, VideoInfo.of(got), sampler=file.sampler, cost=cost)

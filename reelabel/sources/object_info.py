@@ -1,4 +1,10 @@
-"""URIs as messages show them, and the metadata of an object in a store."""
+"""URIs: their parts, and what messages show of them; and the metadata of the object at one.
+
+A URI names a member of an archive (`s3://bucket/shard-000.tar#clips/7.mp4`, `part-0.parquet#column=mp4&row=17`) if a
+`#` follows one of the suffixes below, in any case; the first such `#` divides it. In the part after it, `%XX` stands
+for a byte, so `%` itself is written `%25`; a `#` needs no encoding. A file of its own whose name has such a `#` is
+named with `%23` instead.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +12,10 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
 
 from reelabel.errors import ConfigurationError, ObjectChangedError, ObjectTooLargeError, RangesIgnoredError
-from reelabel.sources.archives.member_uri import split_member
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,6 +38,17 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ONE_SLASH = re.compile(r"(?:^|/)(s3|https?|file):/(?!/)")
 _OF_WINDOWS = re.compile(r"[A-Za-z]:[\\/]")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(data):")
+
+
+SUFFIXES = (".tar", ".zip", ".parquet")
+# Compressed as a whole: nothing can be read by range. Named here so that it is said.
+COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar")
+_SUFFIX = "|".join(re.escape(suffix) for suffix in (*SUFFIXES, *COMPRESSED_SUFFIXES))
+_MEMBER = re.compile(rf"(.+?(?:{_SUFFIX}))#(.*)", re.DOTALL | re.IGNORECASE)
+_WEB_MEMBER = re.compile(rf"(https?://[^?#]+?(?:{_SUFFIX})\?[^#]*)#(.*)", re.DOTALL | re.IGNORECASE)
+_NOT_A_MEMBER = re.compile(rf"({_SUFFIX})%23", re.IGNORECASE)
+_DIVIDED_BY = re.compile(rf"({_SUFFIX})#", re.IGNORECASE)
+_ENCODED = re.compile("[%\x00-\x1f\x7f\udc80-\udcff]")
 
 
 def scheme_of(uri: str) -> str | None:
@@ -98,6 +115,90 @@ def redact_uri(uri: str) -> str:
 def is_web_uri(uri: str) -> bool:
     """Return whether all parsers find the same host in a URI, which messages name."""
     return _WEB_URI.fullmatch(uri) is not None
+
+
+class MemberUri(NamedTuple):
+    """A URI of a member, in its parts.
+
+    Attributes:
+        archive: URI of the archive.
+        fragment: The part after the `#`, as written.
+    """
+
+    archive: str
+    fragment: str
+
+    @property
+    def name(self) -> str:
+        """Name of the member; bytes that are not UTF-8 are surrogates, as in `tarfile`."""
+        return unquote(self.fragment, errors="surrogateescape")
+
+    @property
+    def suffix(self) -> str:
+        """Suffix of the archive, in lower case."""
+        path = self.archive.lower().partition("?")[0]
+        found = [suffix for suffix in (*COMPRESSED_SUFFIXES, *SUFFIXES) if path.endswith(suffix)]
+        return (found or [suffix for suffix in SUFFIXES if self.archive.lower().endswith(suffix)])[0]
+
+
+def split_member(uri: str) -> MemberUri | None:
+    """Split a URI of a member; return None for any other URI."""
+    if "#" not in uri or uri.startswith(f"{INLINE_SCHEME}:"):
+        return None
+    found = _WEB_MEMBER.fullmatch(uri) or _MEMBER.fullmatch(uri)
+    return MemberUri(found[1], found[2]) if found else None
+
+
+def member_uri(archive: str, name: str) -> str:
+    """Return the URI of a member, given the URI of its archive and its name."""
+    return f"{archive}#{_ENCODED.sub(lambda found: f'%{ord(found[0]) & 0xFF:02X}', name)}"
+
+
+def escape_name(uri: str) -> str:
+    """Return the URI by which a file of its own is named, whatever its name."""
+    return _DIVIDED_BY.sub(r"\1%23", uri)
+
+
+def unescape_name(name: str) -> str:
+    """Return the name that a path or key stands for; the reverse of `escape_name`."""
+    return _NOT_A_MEMBER.sub(r"\1#", name)
+
+
+# By the parameters that show that a URL is signed in this way: those that the signature consists of. What selects or
+# changes the content stays, such as `versionId`, `generation`, `snapshot` and `response-content-type`.
+_SIGNATURES = {
+    frozenset(marks.split()): re.compile(parts)
+    for marks, parts in (
+        ("x-amz-signature x-amz-credential", "x-amz-.*|x-id"),  # S3, version 4
+        ("signature awsaccesskeyid", "signature|awsaccesskeyid|expires|x-amz-security-token"),  # S3, version 2
+        ("signature key-pair-id", "signature|key-pair-id|expires|policy|hash-algorithm"),  # CloudFront
+        ("x-goog-signature x-goog-credential", "x-goog-.*"),  # Google, version 4
+        ("signature googleaccessid", "signature|googleaccessid|expires"),  # Google, version 2
+        (
+            "sig sv",  # Azure SAS
+            "sig|sv|ss|srt|sp|s[et]|spr|sip|sr|si|sdd|ses|skoid|sktid|sk[tesv]|skdutid|saoid|suoid|sduoid|scid",
+        ),
+    )
+}
+
+
+def unsigned_uri(uri: str) -> str:
+    """Return a URI without the parameters of its signature; one that is not signed unchanged.
+
+    Two signed URLs that are equal without them name the same object. Whether it is the same version, its fingerprint
+    tells.
+    """
+    if "?" not in uri or (scheme_of(uri) or "").lower() not in WEB_SCHEMES:
+        return uri
+    address, _, rest = uri.partition("?")
+    query, mark, fragment = rest.partition("#")
+    parameters = [(unquote(each.partition("=")[0]).lower(), each) for each in query.split("&")]
+    names = {name for name, _ in parameters}
+    for marks, parts in _SIGNATURES.items():
+        if marks <= names:
+            kept = "&".join(each for name, each in parameters if not parts.fullmatch(name))
+            return f"{address}{'?' if kept else ''}{kept}{mark}{fragment}"
+    return uri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,54 +9,47 @@ import base64
 import binascii
 import hashlib
 import math
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote_to_bytes
 
-from reelabel.errors import ConfigurationError, InternalError, ObjectError, RangesIgnoredError, VideoRefusedError
+from reelabel.errors import (
+    ConfigurationError,
+    InternalError,
+    ObjectError,
+    ObjectMissingError,
+    RangesIgnoredError,
+    VideoRefusedError,
+)
 from reelabel.optional import require
-from reelabel.sources.archives.archives import Archives
-from reelabel.sources.archives.member_uri import split_member
-from reelabel.sources.folder import FileStore, partial_file
-from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, ObjectInfo, redact_uri, scheme_of, too_large
+from reelabel.sources.archives import Archives
+from reelabel.sources.cancel import Cancellation
+from reelabel.sources.local import FileStore
+from reelabel.sources.object_info import (
+    INLINE_SCHEME,
+    WEB_SCHEMES,
+    ObjectInfo,
+    redact_uri,
+    scheme_of,
+    split_member,
+    too_large,
+)
 from reelabel.sources.options import S3Options, WebOptions
-from reelabel.sources.pending import Cancellation
+from reelabel.sources.source import BytesSource, StoredSource
 from reelabel.unexpected import failing_alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from reelabel.sources.archives.members import ArchiveMember, MemberIndex
-    from reelabel.sources.archives.saved_indexes import IndexStore
+    from reelabel.sources.members import IndexStore, MemberIndex
     from reelabel.sources.s3 import S3
-    from reelabel.sources.video_file import LocalFile
+    from reelabel.sources.source import Source
     from reelabel.sources.web import Web
 
 
 __all__ = ["ObjectInfo", "ObjectStore"]
-
-
-class _Readable(Protocol):
-    def stat(self, uri: str) -> ObjectInfo: ...
-    def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes: ...
-    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes: ...
-    def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int: ...
-
-
-class _Store(_Readable, Protocol):
-    @property
-    def max_wait_s(self) -> float: ...
-
-
-class _Writable(_Store, Protocol):
-    def find(self, uri: str) -> bytes | None: ...
-    def write_new(self, uri: str, data: bytes) -> bool: ...
-    def replace(self, uri: str, data: bytes) -> None: ...
-    def list(self, uri: str) -> Iterator[ObjectInfo]: ...
-    def remove(self, uri: str) -> None: ...
-    def ensure_root(self, uri: str) -> None: ...
 
 
 class ObjectStore:
@@ -86,29 +79,28 @@ class ObjectStore:
             archive_indexes: Where indexes of archives are kept for other processes; None keeps them in memory only.
         """
         self._folder = FileStore()
-        self._inline = DataUri()
         self._s3_options = s3 or S3Options()
         self._web_options = web or WebOptions()
         self._buckets = frozenset(buckets)
         self._archives = Archives(self, archive_indexes)
-        self._pending = Cancellation()
+        self._cancellation = Cancellation()
 
     @cached_property
     def _s3(self) -> S3:
         module = require("reelabel.sources.s3", extra="s3", purpose="Reading s3://")
-        return cast("S3", module.S3(self._s3_options, self._buckets, self._pending))
+        return cast("S3", module.S3(self._s3_options, self._buckets, self._cancellation))
 
     @cached_property
     def _web(self) -> Web:
         module = require("reelabel.sources.web", extra="web", purpose="Reading http:// and https://")
-        return cast("Web", module.Web(self._web_options, self._pending))
+        return cast("Web", module.Web(self._web_options, self._cancellation))
 
-    def end_reads(self) -> None:
-        """End all requests to the web and to S3 that are in progress, reads and writes alike.
+    def cancel(self) -> None:
+        """Cancel all requests to the web and to S3, reads and writes alike; called by another thread than theirs.
 
-        They, and whatever is asked later, raise ReadingEndedError. Called by another thread than those that wait.
+        They, and all later ones, raise ReadingEndedError.
         """
-        self._pending.end()
+        self._cancellation.cancel()
 
     def stat(self, uri: str) -> ObjectInfo:
         """Return the metadata of an object.
@@ -116,9 +108,49 @@ class ObjectStore:
         Raises:
             ObjectMissingError: There is no object at `uri`.
         """
-        return self._readable(uri).stat(uri)
+        if remote := self._remote(uri):
+            return remote.stat(uri)
+        with self._at_hand(uri) as source:
+            return source.info
 
-    def stat_many_near(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
+    @contextmanager
+    def open(self, uri: str, roots: Sequence[Path] = (), *, known: ObjectInfo | None = None) -> Iterator[Source]:
+        """Open one version of an object for a `with` block.
+
+        Args:
+            uri: The object.
+            roots: Folders in which a local file or archive must lie, with symlinks resolved; empty allows every folder.
+            known: The version, as an earlier look found it; None opens the current one.
+
+        Raises:
+            VideoRefusedError: It lies in none of the folders.
+            ObjectMissingError: There is nothing at `uri`.
+            ObjectChangedError: It is another version by now.
+        """
+        if self.local_path(uri) is None and not split_member(uri) and scheme_of(uri) != INLINE_SCHEME:
+            yield StoredSource(self, known or self.stat(uri))
+            return
+        with self._at_hand(uri, roots, fingerprint=known.fingerprint if known else None) as source:
+            yield source
+
+    @contextmanager
+    def _at_hand(
+        self, uri: str, roots: Sequence[Path] = (), *, fingerprint: str | None = None, max_bytes: int | None = None
+    ) -> Iterator[Source]:
+        """Open a local file, an object within its URI, or a member of any archive."""
+        place = split_member(uri)
+        with ExitStack() as stack:
+            if scheme_of(uri) == INLINE_SCHEME:
+                source: Source = open_data_uri(uri, max_bytes=max_bytes)
+            elif place and self._remote(place.archive):
+                source = self._archives.open_remote(uri, fingerprint)
+            else:
+                file = stack.enter_context(self._folder.open(place.archive if place else uri, roots))
+                source = self._archives.open(file, uri) if place else file
+            source.info.require(fingerprint=fingerprint, max_bytes=max_bytes)
+            yield source
+
+    def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
         """Return the metadata of many objects with few requests, by listing those that are close together by name.
 
         Returns:
@@ -132,7 +164,7 @@ class ObjectStore:
         files = [uri for uri in on_s3 if not split_member(uri)]
         try:
             with failing_alone("The look at several objects at once"):
-                found = self._s3.stat_many_near(files) if files else {}
+                found = self._s3.stat_many(files) if files else {}
                 return found | self._archives.stat_many(members)
         except (ConfigurationError, InternalError):
             return {}  # caused by a single object, for which `stat` raises it
@@ -164,11 +196,22 @@ class ObjectStore:
             ObjectChangedError: The object does not have that fingerprint, or is replaced while it is read.
             ObjectTooLargeError: The object is larger than `max_bytes`.
         """
-        return self._readable(uri).read(uri, fingerprint=fingerprint, max_bytes=max_bytes)
+        if remote := self._remote(uri):
+            return remote.read(uri, fingerprint=fingerprint, max_bytes=max_bytes)
+        with self._at_hand(uri, fingerprint=fingerprint, max_bytes=max_bytes) as source:
+            data = b"".join(source.pieces())
+            source.check_unchanged()
+            return data
 
     def find(self, uri: str) -> bytes | None:
         """Read a whole object on S3 or in a folder; return None if there is none."""
-        return self._writable(uri).find(uri)
+        store = self._writable(uri)
+        if not isinstance(store, FileStore):
+            return store.find(uri)
+        try:
+            return self.read(uri)
+        except ObjectMissingError:
+            return None
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
         """Read a range of an object.
@@ -184,7 +227,12 @@ class ObjectStore:
             ObjectChangedError: The object does not have that fingerprint.
             RangesIgnoredError: The server does not support ranges; use `download`.
         """
-        return self._readable(uri).read_range(uri, start=start, size=size, fingerprint=fingerprint)
+        if remote := self._remote(uri):
+            return remote.read_range(uri, start=start, size=size, fingerprint=fingerprint)
+        with self._at_hand(uri, fingerprint=fingerprint) as source:
+            data = source.read(start, size)
+            source.check_unchanged()
+            return data
 
     def read_part(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
         """Read a range, as `read_range` does, out of the whole object where the server does not support ranges."""
@@ -196,7 +244,8 @@ class ObjectStore:
     def max_wait_s(self, uri: str) -> float:
         """Return the most seconds that a request can take, including retries, before it fails."""
         place = split_member(uri)
-        return self._store(place.archive if place else uri).max_wait_s
+        remote = self._remote(place.archive if place else uri)
+        return remote.max_wait_s if remote else math.inf
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None) -> int:
         """Download an object to the file `path`, which is removed on failure; return the number of bytes written.
@@ -204,7 +253,10 @@ class ObjectStore:
         Raises:
             ObjectError: As for `read`.
         """
-        return self._readable(uri).download(uri, path, fingerprint=fingerprint, max_bytes=max_bytes)
+        if remote := self._remote(uri):
+            return remote.download(uri, path, fingerprint=fingerprint, max_bytes=max_bytes)
+        with self._at_hand(uri, fingerprint=fingerprint, max_bytes=max_bytes) as source:
+            return source.copy_to(path)
 
     def write_new(self, uri: str, data: bytes) -> bool:
         """Write an object unless it exists; of concurrent calls, exactly one succeeds.
@@ -230,86 +282,53 @@ class ObjectStore:
         """Create the bucket of `uri`, or the folder `uri`, if it does not exist."""
         self._writable(uri).ensure_root(uri)
 
-    @contextmanager
-    def open_local(self, uri: str, roots: Sequence[Path] = ()) -> Iterator[LocalFile | ArchiveMember]:
-        """Open a local file, one for which `local_path` returns a path, or a member of it, for a `with` block.
-
-        It must lie in one of the folders, with symlinks resolved; without any, every folder is allowed.
-
-        Raises:
-            VideoRefusedError: It lies in none of the folders.
-            ObjectMissingError: There is no regular file at `uri`.
-        """
-        place = split_member(uri)
-        with self._folder.open(place.archive if place else uri, roots) as file:
-            yield self._archives.open(file, uri) if place else file
-
     def local_path(self, uri: str) -> Path | None:
         """Return the path of a `file://` URI or plain path, of the archive if it is a member; None for other URIs."""
         place = split_member(uri)
         file = place.archive if place else uri
-        return self._folder.path(file) if self._store(file) is self._folder else None
+        is_local = scheme_of(file) != INLINE_SCHEME and self._remote(file) is None
+        return self._folder.path(file) if is_local else None
 
-    def _readable(self, uri: str) -> _Readable:
-        return self._archives if split_member(uri) else self._store(uri)
-
-    def _store(self, uri: str) -> _Store:
-        self._pending.check()
-        scheme = scheme_of(uri)
-        if scheme in WEB_SCHEMES:
-            return self._web
-        return self._inline if scheme == INLINE_SCHEME else self._writable(uri)
-
-    def _writable(self, uri: str) -> _Writable:
+    def _remote(self, uri: str) -> S3 | Web | None:
+        """Return the store of an object that lies on a server, and in no archive."""
+        self._cancellation.check()
         if split_member(uri):
-            raise ConfigurationError(f"{redact_uri(uri)} is a member of an archive, which is read-only.")
-        scheme = scheme_of(uri)
-        if scheme is None or scheme == "file":
-            return self._folder
-        if scheme == "s3":
-            return self._s3
-        if scheme in {*WEB_SCHEMES, INLINE_SCHEME}:
-            raise ConfigurationError(f"{redact_uri(uri)} is read-only; to write or list, use s3://, file:// or a path.")
+            return None
+        match scheme_of(uri):
+            case "s3":
+                return self._s3
+            case "http" | "https":
+                return self._web
+            case None | "file" | "data":
+                return None
         raise ConfigurationError(
             f"{redact_uri(uri)} has an unknown scheme; use s3://, file://, https://, http://, data: or a path."
         )
+
+    def _writable(self, uri: str) -> FileStore | S3:
+        if split_member(uri):
+            raise ConfigurationError(f"{redact_uri(uri)} is a member of an archive, which is read-only.")
+        if scheme_of(uri) in {*WEB_SCHEMES, INLINE_SCHEME}:
+            raise ConfigurationError(f"{redact_uri(uri)} is read-only; to write or list, use s3://, file:// or a path.")
+        return self._s3 if self._remote(uri) else self._folder
 
 
 _BASE64 = ";base64"
 _CHARACTERS_PER_BYTE = 3  # a percent-encoded byte, such as %41
 
 
-class DataUri:
-    """Reads objects embedded in their URI (RFC 2397), `data:video/mp4;base64,AAAA`, which are immutable."""
+def open_data_uri(uri: str, *, max_bytes: int | None = None) -> BytesSource:
+    """Decode an object within its URI (RFC 2397): `data:video/mp4;base64,AAAA`.
 
-    max_wait_s = math.inf
-
-    def stat(self, uri: str) -> ObjectInfo:
-        """Return the size and fingerprint of the data."""
-        return _describe(uri, _decode(uri))
-
-    def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
-        """Return the data."""
-        if max_bytes is not None and len(uri) > _CHARACTERS_PER_BYTE * max_bytes + len(uri.partition(",")[0]) + 1:
-            raise too_large(uri, max_bytes)  # not even decoded
-        data = _decode(uri)
-        _describe(uri, data).require(fingerprint=fingerprint, max_bytes=max_bytes)
-        return data
-
-    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
-        """Return a range of the data."""
-        return self.read(uri, fingerprint=fingerprint, max_bytes=None)[start : start + size]
-
-    def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
-        """Write the data to `path`."""
-        data = self.read(uri, fingerprint=fingerprint, max_bytes=max_bytes)
-        with partial_file(path) as file:
-            return file.write(data)
-
-
-def _describe(uri: str, data: bytes) -> ObjectInfo:
+    Raises:
+        VideoRefusedError: It cannot be decoded.
+        ObjectTooLargeError: It is obviously larger than `max_bytes`, so it was not even decoded.
+    """
+    if max_bytes is not None and len(uri) > _CHARACTERS_PER_BYTE * max_bytes + len(uri.partition(",")[0]) + 1:
+        raise too_large(uri, max_bytes)
+    data = _decode(uri)
     fingerprint = f"data:{len(data)}:{hashlib.sha256(data).hexdigest()}"
-    return ObjectInfo(uri=uri, size_bytes=len(data), fingerprint=fingerprint)
+    return BytesSource(ObjectInfo(uri=uri, size_bytes=len(data), fingerprint=fingerprint), data)
 
 
 def _decode(uri: str) -> bytes:

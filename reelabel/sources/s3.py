@@ -18,16 +18,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import boto3
 import botocore.session
+from botocore.awsrequest import (
+    AWSHTTPConnection,
+    AWSHTTPConnectionPool,
+    AWSHTTPSConnection,
+    AWSHTTPSConnectionPool,
+)
 from botocore.config import Config
 from botocore.exceptions import ClientError, IncompleteReadError
 from botocore.utils import parse_timestamp
 
 from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefusedError
-from reelabel.sources.archives.member_uri import unescape_name
-from reelabel.sources.folder import partial_file
-from reelabel.sources.object_info import ObjectInfo, changed, part_size
+from reelabel.sources.connections import WatchedConnection
+from reelabel.sources.object_info import ObjectInfo, changed, part_size, unescape_name
 from reelabel.sources.options import S3Options, reveal
-from reelabel.sources.s3_connections import cancellable, make_cancellable
 from reelabel.sources.s3_errors import (
     BOTOCORE_RETRIES,
     BROKEN_OFF,
@@ -37,13 +41,14 @@ from reelabel.sources.s3_errors import (
     s3_errors,
     status_code,
 )
+from reelabel.sources.source import partial_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from reelabel.sources.pending import Cancellation
+    from reelabel.sources.cancel import Cancellation
 
 
 # Fewer objects are requested one by one: a page costs a server more than an object.
@@ -51,7 +56,7 @@ FEWEST = 8
 _LARGEST_PAGE = 1000
 
 
-def list_neighbours(client: Any, bucket: str, keys: Iterable[str]) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+def list_objects(client: Any, bucket: str, keys: Iterable[str]) -> Iterator[dict[str, Any]]:  # noqa: ANN401
     """List objects of a bucket that are close to each other by name, in their folders.
 
     Yields:
@@ -95,11 +100,11 @@ _T = TypeVar("_T")
 class S3:
     """Reads and writes objects."""
 
-    def __init__(self, settings: S3Options, buckets: frozenset[str], pending: Cancellation) -> None:
+    def __init__(self, settings: S3Options, buckets: frozenset[str], cancellation: Cancellation) -> None:
         """Store how S3 is reached; no connection is opened yet."""
         self._settings = settings
         self._buckets = buckets
-        self._pending = pending
+        self._cancellation = cancellation
 
     @property
     def max_wait_s(self) -> float:
@@ -124,7 +129,7 @@ class S3:
                 client.head_bucket(Bucket=bucket)
                 raise ObjectMissingError(f"There is no object at {uri}; check the bucket and the key.") from None
 
-    def stat_many_near(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
+    def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
         """Return the metadata of those objects that can be found by listing."""
         found: dict[str, ObjectInfo] = {}
         places = sorted(_split(uri) for uri in uris)
@@ -133,7 +138,7 @@ class S3:
             if len(keys) < FEWEST or not self._allows(bucket):
                 continue
             with self._errors(f"{_SCHEME}{bucket}/{keys[0]}") as client:
-                for entry in filter(_is_tagged, list_neighbours(client, bucket, keys)):
+                for entry in filter(_is_tagged, list_objects(client, bucket, keys)):
                     uri = f"{_SCHEME}{bucket}/{entry['Key']}"
                     found[uri] = _describe(uri, entry)
         return found
@@ -268,7 +273,7 @@ class S3:
         if not self._allows(bucket):
             raise ObjectRefusedError(f"The bucket {bucket} is not in store.read_buckets; add it to allow it.")
         with (
-            cancellable(self._pending),
+            self._cancellation.watching(),
             s3_errors(uri, self._settings.endpoint_url, lambda: _client(self._settings)) as client,
         ):
             yield client
@@ -354,6 +359,22 @@ def _placement(settings: S3Options) -> dict[str, Any]:
     return {"CreateBucketConfiguration": {"LocationConstraint": settings.region}}
 
 
+class _Connection(WatchedConnection, AWSHTTPConnection):  # type: ignore[misc]
+    pass
+
+
+class _TLSConnection(WatchedConnection, AWSHTTPSConnection):  # type: ignore[misc]
+    pass
+
+
+class _Pool(AWSHTTPConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _Connection
+
+
+class _TLSPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _TLSConnection
+
+
 def _client(settings: S3Options) -> Any:  # noqa: ANN401 - boto3 creates its classes at run time
     # The lock ensures that only one thread creates the client. The process id is part of the key
     # because a fork must not share its parent's connections.
@@ -373,7 +394,8 @@ def _client_of(settings: S3Options, _pid: int) -> Any:  # noqa: ANN401
         verify=_authority(settings),
         config=_config(settings),
     )
-    make_cancellable(client)
+    pools = client._endpoint.http_session._pool_classes_by_scheme  # noqa: SLF001 - no public way; a test notices
+    pools.update(http=_Pool, https=_TLSPool)
     client.meta.events.register_first("needs-retry.s3", Retries(settings))
     return client
 

@@ -35,8 +35,8 @@ from reelabel.errors import (
     StoreUnavailableError,
     TransientError,
 )
+from reelabel.sources.cancel import current_watchdog
 from reelabel.sources.object_info import changed
-from reelabel.sources.s3_connections import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,12 +90,12 @@ def s3_errors(uri: str, endpoint_url: str | None, connect: Callable[[], Any]) ->
         raise _refusal(error, uri, where) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise LoginRefusedError(
-            f"{uri} needs credentials: set store.access_key_id and store.secret_access_key."
+            f"No S3 credentials for {uri}; set store.access_key_id and store.secret_access_key."
         ) from error
     except _NO_LOGIN as error:
         raise LoginRefusedError(
-            f"{uri} needs credentials, which cannot be had: {_first_line(error)}; log in again, or set "
-            "store.access_key_id and store.secret_access_key."
+            f"No S3 credentials for {uri}: {_first_line(error)}. Log in again, or set store.access_key_id and "
+            "store.secret_access_key."
         ) from error
     except SSLError as error:
         raise ConfigurationError(
@@ -202,7 +202,7 @@ class Retries:
         Raises:
             ReadingEndedError: Reads have been ended.
         """
-        pause(0)
+        _pause(0)
         if self._max_attempts == 1:
             return None
         if response is not None and _is_refusal(response[1]):
@@ -216,8 +216,13 @@ class Retries:
             return None
         if is_last:
             return None
-        pause(random.uniform(0, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempts)))  # noqa: S311 - not for secrets
+        _pause(random.uniform(0, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempts)))  # noqa: S311 - not for secrets
         return 0
+
+
+def _pause(seconds: float) -> None:
+    if watchdog := current_watchdog():
+        watchdog.cancellation.pause(seconds)
 
 
 def _is_refusal(answer: dict[str, Any]) -> bool:

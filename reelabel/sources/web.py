@@ -18,10 +18,11 @@ from urllib3.exceptions import InvalidHeader
 from urllib3.util import Retry
 
 from reelabel.errors import RangesIgnoredError, StoreUnavailableError
-from reelabel.sources.folder import partial_file
+from reelabel.sources.cancel import Deadline
 from reelabel.sources.object_info import ObjectInfo, changed, redact_uri, too_large
-from reelabel.sources.web_guard import Deadline, guarded_pools
-from reelabel.sources.web_request import AttemptFailedError, open_response
+from reelabel.sources.source import partial_file
+from reelabel.sources.web_guard import filtered_pools
+from reelabel.sources.web_request import AttemptFailedError, Requests, open_response
 from reelabel.text import pluralize
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
     from urllib3 import BaseHTTPResponse, PoolManager
 
+    from reelabel.sources.cancel import Cancellation
     from reelabel.sources.options import WebOptions
-    from reelabel.sources.pending import Cancellation
     from reelabel.sources.web_request import WebResponse
 
     Ask = Callable[[int | None, int | None], AbstractContextManager[WebResponse]]
@@ -70,7 +71,7 @@ class WebCopy:
         """Write the body of a response.
 
         Raises:
-            TryLaterError: The body is incomplete.
+            AttemptFailedError: The body is incomplete.
             ObjectChangedError: It belongs to another version.
             ObjectTooLargeError: It exceeds the limit, whatever its header states.
         """
@@ -128,10 +129,10 @@ class Web:
     the version of the object, so that a replaced object is detected before its first byte is read.
     """
 
-    def __init__(self, settings: WebOptions, pending: Cancellation) -> None:
-        """Store `settings`, and where requests are noted down; no connection is opened yet."""
+    def __init__(self, settings: WebOptions, cancellation: Cancellation) -> None:
+        """Store `settings`, and what cancels requests; no connection is opened yet."""
         self._settings = settings
-        self._pending = pending
+        self._cancellation = cancellation
 
     @property
     def max_wait_s(self) -> float:
@@ -197,8 +198,7 @@ class Web:
         attempts = refusals = fresh = Retry(total=None, backoff_factor=_BACKOFF_S, backoff_jitter=_BACKOFF_S)
         while True:
             try:
-                with self._pending.reading():
-                    done = work(lambda first, last: self._ask(uri, first, last, until_s=until_s))
+                done = work(lambda first, last: self._ask(uri, first, last, until_s=until_s))
             except AttemptFailedError as error:
                 if progress() > reached:
                     reached, attempts, refusals = progress(), fresh, fresh
@@ -218,7 +218,7 @@ class Web:
                     raise StoreUnavailableError(
                         f"{redact_uri(uri)} could not be read within web.total_timeout_s ({error}); try again later."
                     ) from error
-                self._pending.pause(pause_s)
+                self._cancellation.pause(pause_s)
             else:
                 busy.answers(uri)
                 return done
@@ -226,17 +226,9 @@ class Web:
     @contextmanager
     def _ask(self, uri: str, first: int | None, last: int | None, *, until_s: float) -> Iterator[WebResponse]:
         connections = _connections(self._settings)
-        with (
-            connections.slots,
-            self._pending.requesting() as watch,
-            open_response(
-                connections.pools,
-                uri,
-                first=first,
-                last=last,
-                deadline=Deadline(redact_uri(uri), until_s, watch),
-            ) as answer,
-        ):
+        late = f"{redact_uri(uri)} took longer than web.total_timeout_s; raise it, or try again."
+        requests = Requests(connections.pools, self._cancellation, Deadline(until_s, late))
+        with connections.slots, open_response(requests, uri, first=first, last=last) as answer:
             yield answer
 
 
@@ -281,7 +273,7 @@ def _connections(settings: WebOptions) -> _Connections:
 
 @lru_cache(maxsize=8)
 def _connections_of(settings: WebOptions, _pid: int) -> _Connections:
-    return _Connections(pools=guarded_pools(settings), slots=BoundedSemaphore(settings.max_concurrency))
+    return _Connections(pools=filtered_pools(settings), slots=BoundedSemaphore(settings.max_concurrency))
 
 
 def _take_part(answer: WebResponse, data: bytearray, *, first: int, size: int, fingerprint: str) -> None:

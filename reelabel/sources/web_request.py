@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 import ssl
-import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 from urllib3.exceptions import HTTPError, LocationValueError, SSLError
 
-from reelabel.errors import ObjectMissingError, ReelabelError, StoreUnavailableError, VideoRefusedError
+from reelabel.errors import ObjectMissingError, ReelabelError, VideoRefusedError
 from reelabel.sources.object_info import WEB_SCHEMES, changed, is_web_uri, redact_uri, scheme_of
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from urllib3 import BaseHTTPResponse, PoolManager
 
-    from reelabel.sources.web_guard import Deadline
+    from reelabel.sources.cancel import Cancellation, Deadline
 
 _CHUNK_BYTES = 1 << 18
 _MAX_REDIRECTS = 5  # each one is checked like the first address
@@ -74,33 +73,34 @@ class WebResponse:
     response: BaseHTTPResponse
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the body in chunks.
+        """Yield the body in chunks, which count only if `open_response` raises nothing in the end."""
+        while chunk := self.response.read1(_CHUNK_BYTES, decode_content=False):
+            yield chunk
 
-        Raises:
-            TryLaterError: The connection broke or timed out.
-            StoreUnavailableError: The deadline passed.
-        """
-        with _converted_errors(self.uri):
-            while chunk := self.response.read1(_CHUNK_BYTES, decode_content=False):
-                yield chunk
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """How the requests for one object are sent: over these connections, until they are cancelled or late."""
+
+    pools: PoolManager
+    cancellation: Cancellation
+    deadline: Deadline
 
 
 @contextmanager
-def open_response(
-    pools: PoolManager, uri: str, *, first: int | None, last: int | None, deadline: Deadline
-) -> Iterator[WebResponse]:
+def open_response(requests: Requests, uri: str, *, first: int | None, last: int | None) -> Iterator[WebResponse]:
     """Request an object and yield the response. On exit, an unread rest is discarded without waiting for it.
 
     Args:
-        pools: The connections.
+        requests: How to send them.
         uri: The object.
         first: First byte of a range; None requests the whole object, as does one try if the range is refused.
         last: Last byte of the range; None is the end of the object.
-        deadline: When all must have ended.
 
     Raises:
+        ReadingEndedError: The requests were cancelled.
         StoreUnavailableError: The deadline passed.
-        TryLaterError: Another attempt may succeed.
+        AttemptFailedError: Another attempt may succeed.
         ObjectMissingError: There is no such object, or no such host.
         ObjectChangedError: The object does not match the conditions of the request.
         VideoRefusedError: Access is denied by the settings or the server, or the response is invalid.
@@ -108,12 +108,12 @@ def open_response(
     shown = redact_uri(uri)
     if first is not None:
         span = {"Range": f"bytes={first}-{'' if last is None else last}"}
-        with _followed(pools, uri, span, deadline) as response:
+        with _followed(requests, uri, span) as response:
             if not _refuses_range(response, first):
                 _check_status(response, shown)
                 yield _interpret(response, shown)
                 return
-    with _followed(pools, uri, {}, deadline) as response:
+    with _followed(requests, uri, {}) as response:
         if response.status in _RANGE_REFUSED:
             raise VideoRefusedError(
                 f"The server refuses {shown} with and without a range (HTTP {response.status}); check the address, or "
@@ -132,11 +132,11 @@ def _refuses_range(response: BaseHTTPResponse, first: int) -> bool:
 
 
 @contextmanager
-def _followed(pools: PoolManager, uri: str, headers: dict[str, str], deadline: Deadline) -> Iterator[BaseHTTPResponse]:
+def _followed(requests: Requests, uri: str, headers: dict[str, str]) -> Iterator[BaseHTTPResponse]:
     """Yield the response to which redirects lead."""
     target = uri
     for _ in range(_MAX_REDIRECTS + 1):
-        with _response(pools, target, headers, deadline) as response:
+        with _response(requests, target, headers) as response:
             location = response.get_redirect_location()
             if not location:
                 yield response
@@ -148,9 +148,7 @@ def _followed(pools: PoolManager, uri: str, headers: dict[str, str], deadline: D
 
 
 @contextmanager
-def _response(
-    pools: PoolManager, target: str, headers: dict[str, str], deadline: Deadline
-) -> Iterator[BaseHTTPResponse]:
+def _response(requests: Requests, target: str, headers: dict[str, str]) -> Iterator[BaseHTTPResponse]:
     shown = redact_uri(target)
     if (scheme_of(target) or "").lower() not in WEB_SCHEMES:
         raise VideoRefusedError(f"A redirect leads to {shown}; only http:// and https:// are followed.")
@@ -158,10 +156,9 @@ def _response(
         raise VideoRefusedError(
             f"{shown} is not a valid web address; check that its host is a name in ASCII or an IP address."
         )
-    own = replace(deadline)
-    with _converted_errors(shown), own.holding():
+    with requests.cancellation.watching(requests.deadline) as watchdog, _converted_errors(shown):
         # Redirects and retries are handled here: urllib3 would read the whole body of a redirect, however long.
-        response = pools.request(
+        response = requests.pools.request(
             "GET",
             target,
             headers=_HEADERS | headers,
@@ -170,15 +167,14 @@ def _response(
             preload_content=False,
             decode_content=False,
         )
-    try:
-        yield response
-    finally:
-        # Read a short rest if it arrives at once, so that the connection can be reused.
-        if (response.length_remaining or _CHUNK_BYTES) <= _WORTH_READING_BYTES:
-            own.at_s = min(own.at_s, time.monotonic() + _WORTH_WAITING_S)
-            with suppress(StoreUnavailableError):
+        try:
+            yield response
+        finally:
+            # Read a short rest if it arrives at once, so that the connection can be reused.
+            if (response.length_remaining or _CHUNK_BYTES) <= _WORTH_READING_BYTES:
+                watchdog.hasten(_WORTH_WAITING_S)
                 response.drain_conn()
-        response.close()
+            response.close()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError
 from reelabel.frames.cache_key import decoder_versions
-from reelabel.sources.signatures import unsigned_uri
+from reelabel.sources.object_info import unsigned_uri
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.description.scenes.cuts import CutCandidate, Cuts
 from tasks.frame_cache.sealed_files import SealedFiles

@@ -11,7 +11,7 @@ from reelabel.digest import json_digest
 from reelabel.sampling.passes import choose_pass
 from reelabel.sampling.registry import find_sampler
 from reelabel.segment import WHOLE, Segment
-from reelabel.sources.signatures import unsigned_uri
+from reelabel.sources.object_info import unsigned_uri
 from tasks.domain.media import Medium
 
 if TYPE_CHECKING:

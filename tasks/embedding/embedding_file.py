@@ -22,8 +22,7 @@ from reelabel.frames.cache_key import decoder_versions
 from reelabel.sampling.options import Sampling
 from reelabel.seal import BLANK, METADATA_KEY, NO_KEY, embed_checksum, embed_seal, verify_seal
 from reelabel.segment import WHOLE
-from reelabel.sources.object_info import redact_uri
-from reelabel.sources.signatures import unsigned_uri
+from reelabel.sources.object_info import redact_uri, unsigned_uri
 from tasks.description.embeddings import Embeddings, normalize
 from tasks.domain import ModelIdentity
 from tasks.frame_cache.sealed_files import SealedFiles

@@ -16,7 +16,7 @@ import numpy as np
 from reelabel import arrow as pa
 from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError
-from reelabel.sources.signatures import unsigned_uri
+from reelabel.sources.object_info import unsigned_uri
 from tasks.description.embeddings import Embeddings
 from tasks.description.kept import Kept
 from tasks.embedding.embedding_file import restored

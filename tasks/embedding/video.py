@@ -20,7 +20,7 @@ from reelabel.errors import (
     VideoUnreadableError,
 )
 from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.extractor import Turns
+from reelabel.frames.extractor import KeyedLocks
 from reelabel.frames.fetch import stat_video
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.packets import with_pixels
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
+    from reelabel.frames.fetch import VideoReader
     from reelabel.frames.frame_file import FrameFile
-    from reelabel.frames.look import IndexReader
     from reelabel_engine.protocol import TowersInfo
     from tasks.description.kept import Kept
     from tasks.domain import EmbeddingSpec, Job
@@ -111,17 +111,17 @@ class VideoEmbedder:
         frames: Embeds frames.
         spec: How frames are chosen, and the model.
         info: What the model's towers report.
-        turns: Decides who embeds if several threads want one video.
+        locks: Let one thread embed if several want one video.
     """
 
     extractor: FrameExtractor
-    reader: IndexReader
+    reader: VideoReader
     cache: EmbeddingCache
     packs: PackFiles
     frames: FrameBatcher
     spec: EmbeddingSpec
     info: TowersInfo
-    turns: Turns = field(default_factory=lambda: Turns(keep_faults=_KEPT_FAULTS), repr=False)
+    locks: KeyedLocks = field(default_factory=lambda: KeyedLocks(keep_faults=_KEPT_FAULTS), repr=False)
 
     @property
     def frame_pixels(self) -> int:
@@ -130,7 +130,7 @@ class VideoEmbedder:
 
     def forgetting(self) -> VideoEmbedder:
         """Return one that remembers no video at fault, and so tries each again."""
-        return replace(self, turns=Turns(), extractor=replace(self.extractor, turns=Turns()))
+        return replace(self, locks=KeyedLocks(), extractor=replace(self.extractor, locks=KeyedLocks()))
 
     def pack_key(self, jobs: Sequence[Job]) -> str | None:
         """Return the key of the pack of the videos of some jobs; None if there are too few of them."""
@@ -173,7 +173,7 @@ class VideoEmbedder:
         return video
 
     def _find_or_make(self, info: ObjectInfo, identity: EmbeddingIdentity, *, started: float) -> EmbeddedVideo:
-        with self.turns.at(identity.key):
+        with self.locks.hold(identity.key):
             found = self.cache.find(identity)
             if found is not None:
                 read_ms = (time.perf_counter() - started) * 1e3

@@ -31,7 +31,7 @@ def current_fingerprints(objects: ObjectStore, uris: Sequence[str]) -> list[str 
     Raises:
         TransientError: The store is unavailable.
     """
-    listed = objects.stat_many_near(uris)
+    listed = objects.stat_many(uris)
 
     def look_up(uri: str) -> str | None:
         try:
@@ -72,7 +72,7 @@ def unusable_videos(
     Raises:
         TransientError: The store is unavailable.
     """
-    listed = objects.stat_many_near(uris)
+    listed = objects.stat_many(uris)
     unasked: list[str] = []
 
     def fault_of(uri: str) -> JobError | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.coverage import CoverageThresholds
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor, Turns
+from reelabel.frames.extractor import FrameExtractor, KeyedLocks
 from reelabel.frames.fetch import FrameFetcher
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
@@ -113,7 +113,7 @@ def open_extractor(
         pixel_encoding=settings.store.encoding,
         allow_roots=settings.extract.allow_roots,
         thresholds=coverage_thresholds(settings, sampling),
-        turns=Turns(keep_faults=keep_faults),
+        locks=KeyedLocks(keep_faults=keep_faults),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from reelabel.digest import DIGEST_LENGTH
-from reelabel.sources.signatures import unsigned_uri
+from reelabel.sources.object_info import unsigned_uri
 from tasks.domain import Job, Medium
 from tasks.manifest.schema import JOB_COLUMNS, ROW
 

@@ -15,7 +15,7 @@ from tasks.survey.cost import cost_of
 from tasks.survey.read import SeenClip
 
 if TYPE_CHECKING:
-    from reelabel.frames.look import SeenVideo
+    from reelabel.frames.fetch import SeenVideo
     from reelabel.limits import Limits
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment

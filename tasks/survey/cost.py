@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel.coverage import KeyframeCoverage
-    from reelabel.frames.look import SeenVideo
+    from reelabel.frames.fetch import SeenVideo
     from reelabel.index import VideoIndex
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment

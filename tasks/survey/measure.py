@@ -19,7 +19,7 @@ from tasks.survey.cost import cost_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reelabel.frames.look import IndexReader
+    from reelabel.frames.fetch import VideoReader
     from reelabel.frames.pixels import ExactEncoding
     from reelabel.sampling.options import Sampling
     from tasks.survey.read import SeenClip
@@ -55,7 +55,7 @@ class MachineRates:
 
 def measure_rates(
     clips: Sequence[SeenClip],
-    reader: IndexReader,
+    reader: VideoReader,
     sampling: Sampling,
     *,
     processes: int,
@@ -74,7 +74,7 @@ def measure_rates(
         if each.seen is None or each.seen.info.size_bytes > _MAX_CLIP_BYTES:
             continue
         shown = sampling_of_pass(sampling, "first")
-        fetcher = FrameFetcher.beside(reader, sampling=shown, segment=each.clip.segment)
+        fetcher = FrameFetcher.of(reader, sampling=shown, segment=each.clip.segment)
         try:
             with failing_alone(f"Measuring {redact_uri(each.clip.uri)}"):
                 fetched = fetcher.fetch(each.seen.info)

@@ -16,7 +16,7 @@ from reelabel.unexpected import failing_alone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from reelabel.frames.look import IndexReader, SeenVideo
+    from reelabel.frames.fetch import SeenVideo, VideoReader
     from reelabel.segment import Segment
     from tasks.survey.clips import Clip
 
@@ -45,7 +45,7 @@ class SeenClip:
 
 def read_clips(
     clips: Sequence[Clip],
-    reader: IndexReader,
+    reader: VideoReader,
     *,
     limit_s: float | None = None,
     note: Callable[[int], None] = lambda _done: None,
@@ -83,7 +83,7 @@ def _of(clip: Clip, found: SeenClip) -> SeenClip:
 
 
 def _look_at(
-    uris: Sequence[str], batch: Sequence[Clip], reader: IndexReader, deadline_s: float
+    uris: Sequence[str], batch: Sequence[Clip], reader: VideoReader, deadline_s: float
 ) -> Iterator[tuple[str, SeenClip]]:
     clip_of = {clip.uri: clip for clip in batch}
     infos = reader.stat_many(sorted(uris))

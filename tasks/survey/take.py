@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from infra.errors import ManifestError
 from reelabel.cores import usable_cores
-from reelabel.frames.look import IndexReader
+from reelabel.frames.fetch import VideoReader
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.pool import decode_pool, frame_cache, video_limits, video_store
 from tasks.manifest.table import open_jobs
@@ -116,9 +116,9 @@ def survey_clips(
     return compile_survey(manifest, drawn, seen, sampling, rates=rates, took_s=took_s)
 
 
-def index_reader(settings: Settings, pool: DecodePool) -> IndexReader:
+def index_reader(settings: Settings, pool: DecodePool) -> VideoReader:
     """Return what reads indexes, and keeps them in the frame cache if there is one."""
-    return IndexReader(
+    return VideoReader(
         objects=video_store(settings),
         pool=pool,
         limits=video_limits(settings),

@@ -8,9 +8,9 @@ import numpy as np
 
 from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.errors import ReelabelError
+from reelabel.frames.cache import decode_index, encode_index
 from reelabel.frames.cache_key import index_key
 from reelabel.frames.frame_file import decode_frame_file
-from reelabel.frames.index_file import decode_index, encode_index
 from reelabel.seal import NO_KEY, embed_seal
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.eviction import cached_files, kind_of

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 
 from infra.errors import EngineLostError
-from reelabel.frames.look import IndexReader
 from reelabel_engine.protocol import TowersInfo
 from tasks.description.describer import VideoDescriber
 from tasks.description.embeddings import normalize
@@ -69,7 +68,7 @@ def colour_describer(extractor, root_uri, spec, *, tags, towers=None):
     files = {"objects": extractor.objects, "root_uri": root_uri}
     embedder = VideoEmbedder(
         extractor=replace(extractor, sampling=spec.sampling(max_pixels=2048)),
-        reader=IndexReader.beside(extractor),
+        reader=extractor,
         cache=EmbeddingCache(**files),
         packs=PackFiles(**files),
         frames=FrameBatcher(towers=towers or ColourTowers(), batch_frames=128),

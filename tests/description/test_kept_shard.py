@@ -42,7 +42,7 @@ def shard(describer_of, tmp_path):  # noqa: F811
 
 
 def stat(path):
-    with ObjectStore().open_local(str(path)) as file:
+    with ObjectStore().open(str(path)) as file:
         return file.info
 
 

@@ -26,7 +26,6 @@ from infra.settings.sections import ExtractSettings
 from infra.settings.serve import ServeSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.look import IndexReader
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
@@ -169,7 +168,7 @@ BOUNDARIES = frozenset(
 ASIDE = (
     "flows/shard/arrivals.py:_Arrivals",
     "flows/shard/extract.py:extract_views.<locals>.<lambda>",
-    "reelabel/sources/archives/members.py:RangedFile.",
+    "reelabel/sources/members.py:RangedFile.",
     "reelabel/sources/video_file.py:Seekable.",
     "reelabel/sources/object_info.py:redact_uri",
     "tasks/domain/chunks.py:cut_shard",
@@ -253,7 +252,7 @@ def test_a_survey_loses_one_video(folder, make_extractor, trials):
     drawn = ManifestClips(drawn=clips, clips=3, videos=3, jobs=3, clips_by_tags={Tags(): 3})
 
     def run():
-        reader = IndexReader.beside(make_extractor())
+        reader = make_extractor()
         seen = read_clips(clips, reader)
         rates = measure_rates(seen, reader, SAMPLING, processes=1, encoding="zstd")
         seen = [cut_seen(each, chunk_s=2.0, limits=Limits()) for each in seen]

@@ -7,7 +7,7 @@ import pytest
 
 from reelabel.disk import disk_errors, full_disk, is_full
 from reelabel.errors import DiskFullError, TransientError, VideoMissingError
-from reelabel.sources.folder import FileStore
+from reelabel.sources.local import FileStore
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 

@@ -8,7 +8,7 @@ from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTr
 from reelabel.containers.stream_properties import hdr_transfer
 from reelabel.decode.read_index import read_index
 from reelabel.extract import extract_local, extract_ranges
-from reelabel.frames.index_file import decode_index, encode_index
+from reelabel.frames.cache import decode_index, encode_index
 from reelabel.integrations.ray_data.prepare import PrepareVideo
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool

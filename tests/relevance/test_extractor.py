@@ -10,7 +10,7 @@ from infra.settings import StoreSettings
 from reelabel.errors import SamplingRefusedError, VideoMissingError
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.look import IndexReader
+from reelabel.frames.fetch import VideoReader
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
@@ -52,7 +52,7 @@ def towers():
 def extractor(tmp_path, pool, towers):
     objects = ObjectStore(StoreSettings())
     common = {"objects": objects, "cache": FrameCache(objects, f"file://{tmp_path}"), "pool": pool, "limits": Limits()}
-    reader = IndexReader(objects=objects, pool=pool, limits=Limits())
+    reader = VideoReader(objects=objects, pool=pool, limits=Limits())
     plain = RelevantExtractor(**common, sampling=SAMPLING, embedder=None, texts=None)
     embedder = VideoEmbedder(
         extractor=plain,

@@ -3,8 +3,7 @@
 import pytest
 
 from reelabel.extract import extract_local
-from reelabel.frames.fetch import FrameFetcher
-from reelabel.frames.look import IndexReader
+from reelabel.frames.fetch import FrameFetcher, VideoReader
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -19,7 +18,7 @@ from tasks.survey.read import SeenClip
 @pytest.fixture(scope="module")
 def reader():
     with DecodePool(processes=1, timeout_s=30, memory_mib=2048) as pool:
-        yield IndexReader(objects=ObjectStore(), pool=pool, limits=Limits())
+        yield VideoReader(objects=ObjectStore(), pool=pool, limits=Limits())
 
 
 @pytest.mark.parametrize("segment", [WHOLE, Segment(2.0, 9.0)])

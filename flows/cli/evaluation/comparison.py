@@ -15,7 +15,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.frames.fetch import stat_video
 from reelabel.integrations.vllm.comparison import ask_loaders, compare, reproduces_loader
 from reelabel.sampling.registry import NATIVE, samplers
-from reelabel.sources.archives.member_uri import split_member
+from reelabel.sources.object_info import split_member
 from reelabel.text import pluralize
 from reelabel_engine.environment import engine_environment, find_python
 from tasks.frame_cache.pool import video_limits, video_store

@@ -26,7 +26,7 @@ def ends_soon(*stores: ObjectStore) -> Iterator[None]:
     """
     with signals_noticed(), ExitStack() as stack:
         for store in stores:
-            stack.callback(store.end_reads)  # second: then nothing tries again
+            stack.callback(store.cancel)  # second: then nothing tries again
         stack.enter_context(cancel_waits_at_exit())
         try:
             yield

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from reelabel.errors import SamplingRefusedError, VideoRefusedError
-from reelabel.integrations.ray_data.options import PrepareOptions
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.download_cache import DownloadCache
+from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher, stat_video
+from reelabel.integrations.chat_messages import mark_videos, read_messages
 from reelabel.integrations.ray_data.rows import (
+    MESSAGES,
     VIDEO,
     VIDEO_META,
     OutputFormat,
@@ -22,26 +34,61 @@ from reelabel.integrations.ray_data.rows import (
     to_rows,
     videos_of,
 )
-from reelabel.integrations.ray_data.worker import close_worker, get_worker
 from reelabel.limits import Limits
-from reelabel.options import read_options
+from reelabel.options import check_options, conflict, option, read_options
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.sampling.options import Sampling
+from reelabel.sampling.passes import check_no_job_options
+from reelabel.sampling.registry import find_sampler
+from reelabel.sandbox import SandboxMode  # noqa: TC001 - `check_options` reads the annotations
 from reelabel.sources.object_info import redact_uri
+from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.options import S3Options, WebOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
+    from concurrent.futures import Future
 
     from reelabel.integrations.ray_data.rows import PreparedRow, Video, VideoMeta
-    from reelabel.integrations.ray_data.worker import PrepareWorker
     from reelabel.sampled_frames import SampledFrames
-    from reelabel.sampling.options import Sampling
-    from reelabel.sandbox import SandboxMode
     from reelabel.segment import Segment
 
     _Cell = tuple[Any, VideoMeta]
+    _Key = tuple[Video, Segment]
+
+_FPS = 3.0
+# The size of Qwen's video processing: 768 of its patches.
+_SIZE: dict[str, Any] = {"max_pixels": 602_112, "size_multiple_px": 28}
+_TITLE = "arguments of PrepareVideo"
 
 
+def parse_sampling(given: Sampling | Mapping[str, Any] | None) -> Sampling:
+    """Parse `{"fps": 3}`, `{"num_frames": 8}`, or the options of any sampler together with its `sampler` name.
+
+    Frames have the size of Qwen's video processing, unless it is given.
+    """
+    if isinstance(given, Sampling):
+        return given if given.max_pixels else replace(given, **_SIZE)
+    if not isinstance(given, Mapping | None):
+        raise ValueError(f"must be a dictionary or a Sampling, not {type(given).__name__}")  # noqa: TRY004 - a clause
+    sampler = "num_frames" if "num_frames" in (given or {}) else "fps"
+    options = {"sampler": sampler} | _SIZE | dict(given or {})
+    return read_options(Sampling, {"fps": _FPS} | options if options["sampler"] == "fps" else options)
+
+
+def _or_default(kind: type[Any]) -> Callable[[Any], Any]:
+    return lambda given: kind() if given is None else given
+
+
+def _folders(given: Any) -> Any:  # noqa: ANN401 - whatever a user gave
+    return tuple(map(_absolute, given)) if isinstance(given, list | tuple) else given
+
+
+def _absolute(path: Any) -> Any:  # noqa: ANN401
+    return Path(path).absolute() if isinstance(path, str | Path) else path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareVideo:
     """Adds the sampled frames of each row's videos to a batch.
 
@@ -57,91 +104,75 @@ class PrepareVideo:
 
     Instances can be pickled and hold no resources. Within a process, instances with equal options share one set of
     decoding processes, which end with it.
+
+    Attributes:
+        sampling: `{"fps": 3}`, `{"num_frames": 8}`, or options of `reelabel.Sampling` with their `sampler`, except
+            those that depend on jobs or answers (`escalate_below`, `motion_tasks`, `still_tasks`); None samples
+            3 frames per second.
+        cache_dir: Folder in which downloaded videos are kept; None keeps none.
+        cache_mode: Where a remote video is stored during decoding: `disk`, `memory`, or `auto`, which stores
+            nothing if range requests suffice, else uses memory, or disk for large videos.
+        output_format: `pil`, a list of Pillow's images; or `numpy`, one uint8 array of shape (M, H, W, 3).
+        channels_first: Arrays have shape (M, 3, H, W) instead.
+        timeout_s: Connect and read timeout of requests, in seconds.
+        max_concurrency: Maximum number of videos in progress.
+        retries: How often a failed request is retried.
+        bypass_if_frames_present: Pass through rows whose `video` or `video_frames` already holds frames.
+        sample_frames_present: Sample the frames that a row's `video` or `video_frames` already holds, by a dense
+            sampler, instead of its video; they keep their format.
+        pack_for_model: Give each video as (frames, metadata), so that `video` is vLLM's
+            `multi_modal_data["video"]`, regardless of `output_format`.
+        processes: Number of decoding processes; use one per CPU that Ray reserves by `num_cpus`.
+        videos_per_process: Videos after which a decoding process is replaced; with 1, a hostile video cannot change
+            the frames of others.
+        sandbox: `require` refuses to decode where the kernel cannot confine the processes; `auto` decodes with what
+            protection there is; `off` only limits resources.
+        s3: How S3 is reached: `S3Options`, or their fields; None uses the AWS credential chain.
+        web: Which hosts may be read and how: `WebOptions`, or their fields; None allows every public host.
+        allow_roots: Folders that local videos must be in; if empty, any folder is allowed.
+        read_buckets: S3 buckets that videos may be read from; if empty, any.
+        limits: Limits on one video.
+
+    Raises:
+        ConfigurationError: An option is invalid, or `pil` needs Pillow, which is not installed.
     """
 
-    def __init__(  # noqa: PLR0913 - the names that users of Ray Data's video example know
-        self,
-        *,
-        sampling: Sampling | Mapping[str, Any] | None = None,
-        cache_dir: Path | str | None = None,
-        cache_mode: Literal["auto", "disk", "memory"] = "auto",
-        output_format: Literal["pil", "numpy"] = "pil",
-        channels_first: bool = False,
-        timeout_s: float = 30.0,
-        max_concurrency: int = 8,
-        retries: int = 2,
-        bypass_if_frames_present: bool = False,
-        sample_frames_present: bool = False,
-        pack_for_model: bool = False,
-        processes: int = 1,
-        videos_per_process: int = 1000,
-        sandbox: SandboxMode = "auto",
-        s3: S3Options | Mapping[str, Any] | None = None,
-        web: WebOptions | Mapping[str, Any] | None = None,
-        allow_roots: Sequence[Path | str] = (),
-        read_buckets: Sequence[str] = (),
-        limits: Limits | None = None,
-    ) -> None:
-        """Validate the options. No process is started yet.
+    sampling: Sampling = option(None, convert=parse_sampling, check=check_no_job_options)
+    cache_dir: Path | None = option(None, check=Path.absolute)
+    cache_mode: Literal["auto", "disk", "memory"] = "auto"
+    output_format: Literal["pil", "numpy"] = "pil"
+    channels_first: bool = False
+    timeout_s: float = option(30.0, gt=0, le=300)
+    max_concurrency: int = option(8, ge=1, le=256)
+    retries: int = option(2, ge=0, le=19)
+    bypass_if_frames_present: bool = False
+    sample_frames_present: bool = False
+    pack_for_model: bool = False
+    processes: int = option(1, ge=1, le=256)
+    videos_per_process: int = option(1000, ge=1)
+    sandbox: SandboxMode = "auto"
+    s3: S3Options = option(None, convert=_or_default(S3Options))
+    web: WebOptions = option(None, convert=_or_default(WebOptions))
+    allow_roots: tuple[Path, ...] = option((), convert=_folders)
+    read_buckets: tuple[str, ...] = ()
+    limits: Limits = option(None, convert=_or_default(Limits))
 
-        Args:
-            sampling: `{"fps": 3}`, `{"num_frames": 8}`, or options of `reelabel.Sampling` with their `sampler`, except
-                those that depend on jobs or answers (`escalate_below`, `motion_tasks`, `still_tasks`); None samples
-                3 frames per second.
-            cache_dir: Folder in which downloaded videos are kept; None keeps none.
-            cache_mode: Where a remote video is stored during decoding: `disk`, `memory`, or `auto`, which stores
-                nothing if range requests suffice, else uses memory, or disk for large videos.
-            output_format: `pil`, a list of Pillow's images; or `numpy`, one uint8 array of shape (M, H, W, 3).
-            channels_first: Arrays have shape (M, 3, H, W) instead.
-            timeout_s: Connect and read timeout of requests, in seconds.
-            max_concurrency: Maximum number of videos in progress.
-            retries: How often a failed request is retried.
-            bypass_if_frames_present: Pass through rows whose `video` or `video_frames` already holds frames.
-            sample_frames_present: Sample the frames that a row's `video` or `video_frames` already holds, by a dense
-                sampler, instead of its video; they keep their format.
-            pack_for_model: Give each video as (frames, metadata), so that `video` is vLLM's
-                `multi_modal_data["video"]`, regardless of `output_format`.
-            processes: Number of decoding processes; use one per CPU that Ray reserves by `num_cpus`.
-            videos_per_process: Videos after which a decoding process is replaced; with 1, a hostile video cannot change
-                the frames of others.
-            sandbox: `require` refuses to decode where the kernel cannot confine the processes; `auto` decodes with what
-                protection there is; `off` only limits resources.
-            s3: How S3 is reached: `S3Options`, or their fields; None uses the AWS credential chain.
-            web: Which hosts may be read and how: `WebOptions`, or their fields; None allows every public host.
-            allow_roots: Folders that local videos must be in; if empty, any folder is allowed.
-            read_buckets: S3 buckets that videos may be read from; if empty, any.
-            limits: Limits on one video.
+    def __post_init__(self) -> None:
+        check_options(self, PrepareVideo, _TITLE)
+        if self.sample_frames_present and self.bypass_if_frames_present:
+            raise conflict(
+                self, "sample_frames_present and bypass_if_frames_present exclude each other; leave one out", _TITLE
+            )
+        if self.sample_frames_present and find_sampler(self.sampling.sampler).choose is None:
+            clause = f"the sampler {self.sampling.sampler} chooses from a file, not from frames; use num_frames"
+            raise conflict(self, clause, _TITLE)
+        _ = self._form  # which may need a package
 
-        Raises:
-            ConfigurationError: An option is invalid, or `pil` needs Pillow, which is not installed.
-        """
-        given = {
-            "sampling": sampling,
-            "cache_dir": cache_dir,
-            "cache_mode": cache_mode,
-            "output_format": output_format,
-            "channels_first": channels_first,
-            "timeout_s": timeout_s,
-            "max_concurrency": max_concurrency,
-            "retries": retries,
-            "bypass_if_frames_present": bypass_if_frames_present,
-            "sample_frames_present": sample_frames_present,
-            "pack_for_model": pack_for_model,
-            "processes": processes,
-            "videos_per_process": videos_per_process,
-            "sandbox": sandbox,
-            "s3": S3Options() if s3 is None else s3,
-            "web": WebOptions() if web is None else web,
-            "allow_roots": allow_roots,
-            "read_buckets": read_buckets,
-            "limits": Limits() if limits is None else limits,
-        }
-        self._options = read_options(PrepareOptions, given)
-        self._form = (
-            OutputFormat(kind="packed")
-            if pack_for_model
-            else OutputFormat(kind=output_format, channels_first=channels_first)
-        )
+    @property
+    def _form(self) -> OutputFormat:
+        if self.pack_for_model:
+            return OutputFormat(kind="packed")
+        return OutputFormat(kind=self.output_format, channels_first=self.channels_first)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Prepare the videos of a batch concurrently, each distinct one once.
@@ -155,7 +186,7 @@ class PrepareVideo:
         Raises:
             ConfigurationError: The batch is not a dictionary of columns of equal length.
         """
-        worker = get_worker(self._options)
+        worker = get_worker(self)
         waits = [self._start(row, worker) for row in to_rows(batch)]
         rows = [wait() for wait in waits]
         return {
@@ -174,14 +205,14 @@ class PrepareVideo:
 
     def close(self) -> None:
         """Stop the decoding processes, which otherwise end with this process; another call starts new ones."""
-        close_worker(self._options)
+        close_worker(self)
 
     def _start(self, row: Mapping[str, Any], worker: PrepareWorker) -> Callable[[], PreparedRow]:
         """Start preparing a row; return a function that waits for its cells."""
         holds_frames = bool(held_videos(row))
-        if holds_frames and self._options.sample_frames_present:
+        if holds_frames and self.sample_frames_present:
             return lambda: _row_of([self._sample_again(*held) for held in held_cells(row)])
-        if holds_frames and (self._options.bypass_if_frames_present or not names_video(row)):
+        if holds_frames and (self.bypass_if_frames_present or not names_video(row)):
             return lambda: _row_of(held_cells(row))
         try:
             videos = videos_of(row)
@@ -204,7 +235,7 @@ class PrepareVideo:
         if meta["video_num_frames"] == 0:
             return video, meta
         try:
-            return sample_frames(video, meta, self._options.sampling)
+            return sample_frames(video, meta, self.sampling)
         except SamplingRefusedError as error:
             return self._failed(error, source=meta["source"])
 
@@ -224,3 +255,181 @@ def _row_of(cells: Sequence[_Cell]) -> PreparedRow:
     if not cells:  # Ray merges null with any type, but not an empty list with a list of images
         return {"video": None, "video_meta": None}
     return {"video": [video for video, _ in cells], "video_meta": [meta for _, meta in cells]}
+
+
+# Larger files go to disk, as their bytes are rarely read twice and memory is better used for frames.
+_MEMORY_BYTES = 64 * 1024**2
+_UNLIMITED_BYTES = sys.maxsize
+
+_workers: dict[tuple[PrepareVideo, int], PrepareWorker] = {}
+_workers_lock = Lock()
+
+
+@dataclass(slots=True)
+class _Shared:
+    """A video in progress, and the number of rows that have asked for it."""
+
+    frames: Future[SampledFrames]
+    rows: int = 1
+
+
+class PrepareWorker:
+    """Prepares videos with one set of options. Thread-safe."""
+
+    def __init__(self, options: PrepareVideo) -> None:
+        """Start the decoding processes."""
+        attempts = options.retries + 1
+        self._objects = ObjectStore(
+            replace(
+                options.s3,
+                connect_timeout_s=options.timeout_s,
+                read_timeout_s=options.timeout_s,
+                max_attempts=attempts,
+            ),
+            replace(options.web, timeout_s=options.timeout_s, max_attempts=attempts),
+            buckets=options.read_buckets,
+        )
+        self._allow_roots = options.allow_roots
+        self._pool = DecodePool(
+            processes=options.processes, videos_per_process=options.videos_per_process, sandbox=options.sandbox
+        )
+        self._fetcher = FrameFetcher(
+            objects=self._objects,
+            cache=FrameCache(self._objects, options.cache_dir.as_uri()) if options.cache_dir else None,
+            pool=self._pool,
+            sampling=options.sampling,
+            limits=options.limits,
+            ranges_min_bytes=RANGES_MIN_BYTES if options.cache_mode == "auto" else _UNLIMITED_BYTES,
+            copies=_copies(options),
+            allow_roots=options.allow_roots,
+        )
+        self._threads = ThreadPoolExecutor(options.max_concurrency, thread_name_prefix="prepare-video")
+        self._in_progress: dict[_Key, _Shared] = {}
+        self._lock = Lock()
+
+    def start(self, video: Video, segment: Segment) -> Callable[[], SampledFrames]:
+        """Start preparing a segment of a video, unless this is in progress already.
+
+        Returns:
+            What waits for the frames, and returns pixels that nobody else has.
+        """
+        key = video, segment
+        with self._lock:
+            if shared := self._in_progress.get(key):
+                shared.rows += 1
+                return partial(self._take, key, shared)
+            shared = _Shared(self._threads.submit(self._prepare, video, segment))
+            self._in_progress[key] = shared
+        shared.frames.add_done_callback(lambda _: self._forget(key, shared))
+        return partial(self._take, key, shared)
+
+    def _take(self, key: _Key, shared: _Shared) -> SampledFrames:
+        frames = shared.frames.result()
+        self._forget(key, shared)  # no other row joins now
+        return frames if shared.rows == 1 else replace(frames, images=frames.images.copy())
+
+    def _forget(self, key: _Key, shared: _Shared) -> None:
+        with self._lock:
+            if self._in_progress.get(key) is shared:
+                del self._in_progress[key]
+
+    def close(self) -> None:
+        """Stop threads and decoding processes."""
+        self._pool.close()
+        self._threads.shutdown(cancel_futures=True)
+
+    def _prepare(self, video: Video, segment: Segment) -> SampledFrames:
+        if isinstance(video, bytes):
+            return self._pool.extract(
+                video, sampling=self._fetcher.sampling, limits=self._fetcher.limits, segment=segment
+            )
+        info = stat_video(self._objects, video, allow_roots=self._allow_roots)
+        return replace(self._fetcher, segment=segment).fetch(info).keyframes
+
+
+def _renew_lock() -> None:
+    global _workers_lock  # noqa: PLW0603 - a lock of the parent's threads, which do not exist here
+    _workers_lock = Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def get_worker(options: PrepareVideo) -> PrepareWorker:
+    """Return this process's worker for some options. Equal options share one, also if unpickled separately."""
+    with _workers_lock:
+        key = (options, os.getpid())
+        if key not in _workers:
+            _workers[key] = PrepareWorker(options)
+            atexit.register(close_worker, options)
+        return _workers[key]
+
+
+def close_worker(options: PrepareVideo) -> None:
+    """Stop this process's worker for some options, if there is one."""
+    with _workers_lock:
+        worker = _workers.pop((options, os.getpid()), None)
+    if worker is not None:
+        worker.close()
+
+
+def _copies(options: PrepareVideo) -> DownloadCache:
+    if options.cache_mode == "memory":
+        return DownloadCache(memory_bytes=_UNLIMITED_BYTES)
+    return DownloadCache(memory_bytes=_MEMORY_BYTES if options.cache_mode == "auto" else 0, folder=options.cache_dir)
+
+
+# A row with an error skips the stages of a processor, and its postprocess.
+_ERROR = "__inference_error__"
+
+
+class PrepareRequest:
+    """The `preprocess` of `ray.data.llm.build_processor` for requests about videos.
+
+    A request names its videos in `messages` or in a column, as for `PrepareVideo`. Their frames become its
+    `multimodal_data`, each video part of `messages` becomes the mark `{"type": "video"}`, and `video_meta` is added. If
+    a video fails, so does its request alone: Ray's column `__inference_error__` holds the error.
+
+    >>> build_processor(config, preprocess=PrepareRequest(ask, sampling={"num_frames": 8}))
+
+    Instances can be pickled; tasks of one process share decoding processes.
+    """
+
+    def __init__(
+        self,
+        preprocess: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+        *,
+        has_video: bool = True,
+        **options: Any,  # noqa: ANN401 - those of PrepareVideo
+    ) -> None:
+        """Validate the options. No process is started yet.
+
+        Args:
+            preprocess: Makes a row's request: `messages`, `sampling_params` and others, which are added to the row;
+                None if rows are requests already.
+            has_video: Prepare videos; otherwise `preprocess` alone is called.
+            options: Those of `PrepareVideo`, except `output_format` and `pack_for_model`, which the engine decides.
+
+        Raises:
+            ConfigurationError: An option is invalid.
+        """
+        self._preprocess = preprocess
+        self._prepare = PrepareVideo(**options, pack_for_model=True) if has_video else None
+
+    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is added to a row."""
+        added = {**self._preprocess({**row})} if self._preprocess else {}
+        return added if self._prepare is None else added | self._add_videos({**row, **added}, self._prepare)
+
+    def _add_videos(self, request: Mapping[str, Any], prepare: PrepareVideo) -> dict[str, Any]:
+        prepared = prepare({name: [value] for name, value in request.items()})
+        [videos], [metas] = prepared["video"], prepared["video_meta"]
+        added = {"video_meta": metas}
+        if metas is None:
+            return added
+        if errors := [meta["error"] for meta in metas if meta["failed"]]:
+            return added | {_ERROR: " ".join(errors)}
+        added["multimodal_data"] = {"video": videos}
+        if request.get(MESSAGES) is not None:
+            added[MESSAGES] = mark_videos(read_messages(request[MESSAGES]))
+        return added

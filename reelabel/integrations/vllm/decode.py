@@ -19,7 +19,7 @@ from reelabel.errors import (
 )
 from reelabel.extract import Request, extract_file, extract_ranges
 from reelabel.frames import packets
-from reelabel.frames.fetch import RANGES_MIN_BYTES, RemoteVideo
+from reelabel.frames.fetch import RANGES_MIN_BYTES
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm.media_options import invalid_option, translate_media_options
 from reelabel.limits import Limits
@@ -31,6 +31,7 @@ from reelabel.sampling.passes import check_no_job_options
 from reelabel.sandbox import SandboxMode
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.options import WebOptions
+from reelabel.sources.source import StoredSource
 from reelabel.sources.video_file import video_in_memory
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def decode_url(
             return None
         with as_video_errors():
             extract = pool.extract_by_ranges if pool else extract_ranges
-            frames, _ = extract(RemoteVideo(objects, info), sampling=sampling, limits=Limits())
+            frames, _ = extract(StoredSource(objects, info), sampling=sampling, limits=Limits())
     except (ReelabelError, FallbackRequired):
         return None
     return RemoteFrames(frames, info.fingerprint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from reelabel.integrations.vllm.decode import check_web, decode_url, decode_vide
 from reelabel.integrations.vllm.video_input import drop_repeated_frames, video_input
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from vllm.multimodal.media.base import MediaIO
 
     from reelabel.integrations.vllm.video_input import Video
@@ -26,6 +29,16 @@ if TYPE_CHECKING:
 
 _CONNECTOR = "reelabel"
 _log = logging.getLogger("vllm.reelabel")  # below vLLM's own logger, so that it is seen
+
+
+@contextmanager
+def _vllm_errors() -> Iterator[None]:
+    try:
+        yield
+    except ConfigurationError as error:
+        raise VLLMValidationError(error.message) from None
+    except JobError as error:
+        raise VLLMUnprocessableEntityError(error.message) from None
 
 
 class KeyframeLoader(VideoLoader):  # type: ignore[misc]
@@ -56,12 +69,8 @@ class KeyframeLoader(VideoLoader):  # type: ignore[misc]
         """
         if is_frame_file(data):
             return FrameFileLoader.load_bytes(data, repeat_frames=repeat_frames)
-        try:
+        with _vllm_errors():
             video = video_input(decode_video(data, **options))
-        except ConfigurationError as error:
-            raise VLLMValidationError(error.message) from None
-        except JobError as error:
-            raise VLLMUnprocessableEntityError(error.message) from None
         return video if repeat_frames else drop_repeated_frames(video)
 
 
@@ -79,12 +88,8 @@ class FrameFileLoader(VideoLoader):  # type: ignore[misc]
             VLLMValidationError: PyArrow is not installed.
             VLLMUnprocessableEntityError: The frame file is damaged.
         """
-        try:
+        with _vllm_errors():
             video = video_input(read_frame_file(data))
-        except ConfigurationError as error:
-            raise VLLMValidationError(error.message) from None
-        except JobError as error:
-            raise VLLMUnprocessableEntityError(error.message) from None
         return video if repeat_frames else drop_repeated_frames(video)
 
 
@@ -132,7 +137,7 @@ class RangeConnector(MediaConnector):  # type: ignore[misc]
             return None
         options = {"num_frames": media_io.num_frames, **media_io.kwargs}
         repeats = options.pop("repeat_frames", True)
-        try:
+        with _vllm_errors():
             found = decode_url(
                 url,
                 options,
@@ -140,8 +145,6 @@ class RangeConnector(MediaConnector):  # type: ignore[misc]
                 timeout_s=float(fetch_timeout or envs.VLLM_VIDEO_FETCH_TIMEOUT),
                 max_bytes=media_io.get_max_bytes(),
             )
-        except ConfigurationError as error:
-            raise VLLMValidationError(error.message) from None
         if found is None:
             return None
         video = video_input(found.frames)

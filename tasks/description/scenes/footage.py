@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel.errors import FallbackRequired
-from reelabel.frames.fetch import RemoteVideo, as_video_errors, isolate_refusal
+from reelabel.frames.fetch import open_video
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.spec import EVERY
 from reelabel.segment import WHOLE
-from reelabel.sources.video_file import LocalFile, VideoFile
+from reelabel.sources.local import FileSource
+from reelabel.sources.video_file import VideoFile
 from tasks.description.scenes.change import SceneMethodError, Thumbnails
 
 if TYPE_CHECKING:
@@ -131,11 +132,6 @@ def open_footage(
         VideoError: It cannot be read any more, here or in the body.
         TransientError: The store is unavailable.
     """
-    with as_video_errors(), isolate_refusal():
-        if objects.local_path(info.uri) is None:
-            yield Footage(video=RemoteVideo(objects, info), pool=pool, limits=limits, segment=segment)
-            return
-        with objects.open_local(info.uri, allow_roots) as file:
-            file.info.require(fingerprint=info.fingerprint, max_bytes=None)
-            video = file.as_video() if isinstance(file, LocalFile) else file
-            yield Footage(video=video, pool=pool, limits=limits, segment=segment)
+    with open_video(objects, info, allow_roots=allow_roots) as source:
+        video = source.as_video() if isinstance(source, FileSource) else source
+        yield Footage(video=video, pool=pool, limits=limits, segment=segment)

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
-from reelabel.sources.archives.archives import RemoteArchive
-from reelabel.sources.archives.members import RangedFile
+from reelabel.sources.archives import RemoteArchive
+from reelabel.sources.members import RangedFile
 from reelabel.sources.object_info import redact_uri
 from reelabel.text import pluralize
 from tasks.manifest.layouts.source import require_columns

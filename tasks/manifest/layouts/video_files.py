@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError, ObjectError
-from reelabel.sources.archives.member_uri import escape_name, split_member
-from reelabel.sources.object_info import WEB_SCHEMES, redact_uri, scheme_of
+from reelabel.sources.object_info import WEB_SCHEMES, escape_name, redact_uri, scheme_of, split_member
 from reelabel.text import quoted
 from tasks.manifest.cells import parse_list
 from tasks.manifest.import_csv import require_one_video

@@ -12,15 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reelabel.errors import VideoError
-from reelabel.sources.archives.member_uri import member_uri
-from reelabel.sources.object_info import redact_uri
+from reelabel.sources.object_info import member_uri, redact_uri
 from tasks.manifest.layouts.video_files import VIDEO_SUFFIXES, suffix_of
 from tasks.manifest.rejects import ImportedRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reelabel.sources.archives.members import MemberIndex
+    from reelabel.sources.members import MemberIndex
     from tasks.manifest.layouts.video_files import VideoFiles
 
 _MEMBER = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)", re.DOTALL)

@@ -59,7 +59,7 @@ def test_a_frame_file_of_another_session_or_key_is_not_used(recorder, db):
     uri = f"{recorder.files.root_uri}/{{}}"
     recorder.files.objects.replace(uri.format(mine), recorder.files.objects.read(uri.format(other)))
 
-    with pytest.raises(FrameFileError, match="belongs under another name"):
+    with pytest.raises(FrameFileError, match="corrupted or moved"):
         read_part(recorder.files, mine)
 
 

@@ -32,7 +32,7 @@ from reelabel.frames.fetch import FrameFetcher, stat_video
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.seal import Seal
-from reelabel.sources.archives.archives import RemoteArchive
+from reelabel.sources.archives import RemoteArchive
 from reelabel.sources.object_store import ObjectStore
 from tests.clips import write_clip
 from tests.reelabel.sources.web_server import serving
@@ -171,9 +171,7 @@ def test_the_index_is_read_once_by_all_threads(objects, store_settings, monkeypa
 
     assert len({info.fingerprint for info in infos}) == 50
     assert len(counting.reads) <= 54  # one for each member, and those around them
-    many = ObjectStore(store_settings).stat_many_near(
-        [info.uri for info in infos] + [f"{uri}#none", "s3://none/a.tar#b"]
-    )
+    many = ObjectStore(store_settings).stat_many([info.uri for info in infos] + [f"{uri}#none", "s3://none/a.tar#b"])
     assert sorted(many.values(), key=infos.index) == infos
 
 
@@ -184,7 +182,7 @@ def test_an_index_that_was_tampered_with_is_read_anew(tmp_path, harm):
     cache = FrameCache(objects, f"{tmp_path}/cache", seal=Seal(b"key" * 10))
 
     def stat(seal=cache):
-        with ObjectStore(archive_indexes=seal).open_local(uri) as member:
+        with ObjectStore(archive_indexes=seal).open(uri) as member:
             assert member.read(0, 5) == b"video"
         return [*(tmp_path / "cache").rglob("*.index")]
 
@@ -244,7 +242,7 @@ def test_nothing_is_read_outside_of_a_member(tmp_path):
         return objects.read_range(info.uri, start=start, size=size, fingerprint=info.fingerprint)
 
     assert [read(0, 100), read(3, 100), read(5, 1), read(900, 1)] == [b"video", b"eo", b"", b""]
-    with objects.open_local(info.uri) as member:
+    with objects.open(info.uri) as member:
         assert [member.read(0, 100), member.read(-1, 3)] == [b"video", b""]
 
 

@@ -9,6 +9,7 @@ from infra.settings import StoreSettings, WebSettings
 from reelabel.errors import DiskUnavailableError, ObjectTooLargeError
 from reelabel.frames.download_cache import DownloadCache
 from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.source import StoredSource
 from tests.reelabel.sources.web_server import serving
 
 BODY = bytes(range(256)) * 20
@@ -30,7 +31,7 @@ def test_another_process_can_read_an_unnamed_copy(server, objects, memory_bytes,
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     info = objects.stat(server.add("/video", body=BODY))
 
-    with DownloadCache(memory_bytes=memory_bytes).hold(objects, info, max_bytes=len(BODY)) as copy:
+    with DownloadCache(memory_bytes=memory_bytes).local_copy(StoredSource(objects, info), max_bytes=len(BODY)) as copy:
         assert subprocess.check_output(["/bin/cat", copy.path]) == BODY
         assert copy.bytes_fetched == len(BODY)
         assert not list(tmp_path.iterdir())
@@ -40,7 +41,7 @@ def test_another_process_can_read_an_unnamed_copy(server, objects, memory_bytes,
 def test_an_error_of_the_source_is_raised_unchanged(server, objects):
     info = objects.stat(server.add("/video", body=BODY))
 
-    with pytest.raises(ObjectTooLargeError), DownloadCache().hold(objects, info, max_bytes=100):
+    with pytest.raises(ObjectTooLargeError), DownloadCache().local_copy(StoredSource(objects, info), max_bytes=100):
         pass
 
 
@@ -53,7 +54,7 @@ def test_an_unwritable_folder_is_named(server, objects, tmp_path, monkeypatch, k
 
     with (
         pytest.raises(DiskUnavailableError, match=rf"/video to .*{tmp_path}/file \(Not a directory\)"),
-        copies.hold(objects, info, max_bytes=len(BODY)),
+        copies.local_copy(StoredSource(objects, info), max_bytes=len(BODY)),
     ):
         pass
 
@@ -63,7 +64,7 @@ def test_a_kept_copy_that_many_want_is_made_once(server, objects, tmp_path):
     copies = DownloadCache(folder=tmp_path)
 
     def hold(_):
-        with copies.hold(objects, info, max_bytes=len(BODY)) as copy:
+        with copies.local_copy(StoredSource(objects, info), max_bytes=len(BODY)) as copy:
             return copy.path.read_bytes(), copy.bytes_fetched
 
     with ThreadPoolExecutor(4) as threads:
@@ -77,8 +78,8 @@ def test_a_kept_copy_that_many_want_is_made_once(server, objects, tmp_path):
 def test_a_truncated_copy_is_made_again(server, objects, tmp_path):
     info = objects.stat(server.add("/video", body=BODY))
     copies = DownloadCache(folder=tmp_path)
-    with copies.hold(objects, info, max_bytes=len(BODY)) as copy:
+    with copies.local_copy(StoredSource(objects, info), max_bytes=len(BODY)) as copy:
         copy.path.write_bytes(BODY[:-1])
 
-    with copies.hold(objects, info, max_bytes=len(BODY)) as again:
+    with copies.local_copy(StoredSource(objects, info), max_bytes=len(BODY)) as again:
         assert again.path.read_bytes() == BODY

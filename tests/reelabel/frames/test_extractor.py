@@ -26,7 +26,7 @@ from reelabel.errors import (
 from reelabel.frames import cache_key
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.frames.extractor import FrameExtractor, Turns
+from reelabel.frames.extractor import FrameExtractor, KeyedLocks
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -79,7 +79,7 @@ def test_threads_that_need_the_same_frames_decode_them_once(preparer, make_clip)
         prepared = [*threads.map(preparer.prepare, [uri] * 4)]
 
     assert sorted(each.was_cached for each in prepared) == [False, True, True, True]
-    assert not preparer.turns._locks
+    assert not preparer.locks._locks
 
 
 def test_a_faulty_video_is_decoded_once_if_faults_are_cached(preparer, tmp_path):
@@ -87,7 +87,7 @@ def test_a_faulty_video_is_decoded_once_if_faults_are_cached(preparer, tmp_path)
     for each in broken:
         each.write_text("no video")
     with DecodePool(processes=1) as pool:
-        keeping = replace(preparer, pool=pool, turns=Turns(keep_faults=2))
+        keeping = replace(preparer, pool=pool, locks=KeyedLocks(keep_faults=2))
         first = [fault_of(keeping, each) for each in broken]
 
     # Only the first one is decoded again, for which the pool is closed.

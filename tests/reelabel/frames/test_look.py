@@ -11,8 +11,7 @@ from reelabel.errors import (
 )
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.fetch import FrameFetcher
-from reelabel.frames.look import IndexReader
+from reelabel.frames.fetch import FrameFetcher, VideoReader
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 
@@ -21,7 +20,7 @@ LONG = {"size": (160, 120), "frames": 240, "gop": 24, "b_frames": 2, "qp": "2"}
 
 @pytest.fixture
 def reader(objects, store_settings, pool):
-    return IndexReader(
+    return VideoReader(
         objects=objects,
         pool=pool,
         limits=Limits(),
@@ -85,7 +84,7 @@ def test_the_run_that_follows_reads_no_header_again(reader, put, make_clip, name
 
 def test_a_table_of_an_earlier_run_answers_without_reading(reader, put, make_clip):
     uri = put(make_clip(**LONG))
-    fresh = IndexReader(objects=reader.objects, pool=reader.pool, limits=Limits(), ranges_min_bytes=0).look(uri)
+    fresh = VideoReader(objects=reader.objects, pool=reader.pool, limits=Limits(), ranges_min_bytes=0).look(uri)
     FrameFetcher(
         objects=reader.objects,
         cache=reader.cache,
@@ -122,7 +121,7 @@ def test_a_broken_video_fails_by_its_code(reader, store_settings, objects, conte
 
 
 def test_limits_hold_for_a_look(reader, put, make_clip):
-    small = IndexReader(objects=reader.objects, pool=reader.pool, limits=Limits(max_frame_pixels=1024))
+    small = VideoReader(objects=reader.objects, pool=reader.pool, limits=Limits(max_frame_pixels=1024))
 
     with pytest.raises(VideoTooLargeError):
         small.look(put(make_clip(**LONG)))

@@ -25,7 +25,6 @@ from reelabel.errors import (
     VideoMissingError,
 )
 from reelabel.extract import extract_local
-from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
 from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
@@ -33,6 +32,7 @@ from reelabel.pool.wire import Channel
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import dense_samplers
 from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.source import StoredSource
 from tests.only_child import LOCKS, locks_of, only_child
 from tests.wait import until
 
@@ -49,7 +49,7 @@ def pool():
 
 def remote(path):
     objects = ObjectStore(StoreSettings())
-    return RemoteVideo(objects, objects.stat(str(path)))
+    return StoredSource(objects, objects.stat(str(path)))
 
 
 def open_descriptors():

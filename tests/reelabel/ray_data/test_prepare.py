@@ -19,10 +19,9 @@ from PIL.Image import fromarray
 from reelabel import PrepareVideo
 from reelabel.errors import ConfigurationError, SandboxUnavailableError
 from reelabel.extract import extract_local
-from reelabel.integrations.ray_data import worker
-from reelabel.integrations.ray_data.options import parse_sampling
+from reelabel.integrations.ray_data import prepare as prepare_video
+from reelabel.integrations.ray_data.prepare import get_worker, parse_sampling
 from reelabel.integrations.ray_data.rows import frames_of, object_column
-from reelabel.integrations.ray_data.worker import get_worker
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from tests.clips import blank_packet
@@ -441,7 +440,7 @@ def test_an_unpickled_copy_shares_the_processes_of_the_original(preparing):
 
     copy = pickle.loads(pickle.dumps(prepare))
 
-    assert get_worker(copy._options) is get_worker(prepare._options)
+    assert get_worker(copy) is get_worker(prepare)
 
 
 def prepare_in_locked_process(*, path, refused):
@@ -453,12 +452,12 @@ def prepare_in_locked_process(*, path, refused):
             prepare({"video_uri": [path]})
         except SandboxUnavailableError as error:
             return error.message
-        return locks_of(only_child(get_worker(prepare._options)._pool))
+        return locks_of(only_child(get_worker(prepare)._pool))
 
 
 def test_a_process_that_is_forked_while_a_thread_starts_decoding_does_not_wait_for_that_thread(preparing, make_clip):
     prepare, batch = preparing(), {"video_uri": [str(make_clip())]}
-    with worker._workers_lock, warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+    with prepare_video._workers_lock, warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         told, tell = multiprocessing.Pipe(duplex=False)
         child = multiprocessing.get_context("fork").Process(target=_tell_of, args=(prepare, batch, tell))
         child.start()

@@ -9,8 +9,7 @@ from PIL.Image import Image
 
 from reelabel import PrepareVideo
 from reelabel.extract import extract_local
-from reelabel.integrations.ray_data.options import parse_sampling
-from reelabel.integrations.ray_data.worker import get_worker
+from reelabel.integrations.ray_data.prepare import get_worker, parse_sampling
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from tests.reelabel.ray_data.conftest import WEB, starting_ray
@@ -82,7 +81,7 @@ def test_tasks_yield_images_and_their_decoding_processes_end_with_ray(ray, make_
     prepare = PrepareVideo(**OPTIONS)
 
     def prepare_and_tell(batch):
-        return prepare(batch) | {"child": [max(get_worker(prepare._options)._pool.process_ids)]}
+        return prepare(batch) | {"child": [max(get_worker(prepare)._pool.process_ids)]}
 
     rows = ray.data.from_items([{"video_uri": str(make_clip())}] * 4, override_num_blocks=4)
     got = rows.map_batches(prepare_and_tell, batch_size=1).take_all()

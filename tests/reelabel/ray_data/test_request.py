@@ -8,7 +8,7 @@ import pytest
 
 from reelabel import PrepareRequest
 from reelabel.errors import ConfigurationError
-from reelabel.integrations.ray_data.worker import close_worker
+from reelabel.integrations.ray_data.prepare import close_worker
 from tests.reelabel.ray_data.conftest import WEB
 
 TEXT = {"type": "text", "text": "What happens?"}
@@ -26,7 +26,7 @@ def messages_about(*uris):
 def prepare():
     prepare = PrepareRequest(**OPTIONS)
     yield prepare
-    close_worker(prepare._prepare._options)
+    close_worker(prepare._prepare)
 
 
 @pytest.mark.parametrize("form", [lambda messages: messages, json.dumps, lambda messages: np.array(messages, object)])

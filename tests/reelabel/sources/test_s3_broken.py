@@ -101,5 +101,5 @@ def test_credentials_that_cannot_be_had_are_named(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
 
-    with pytest.raises(LoginRefusedError, match=r"s3://b/a needs credentials, which cannot be had: .*; log in again"):
+    with pytest.raises(LoginRefusedError, match=r"No S3 credentials for s3://b/a: .*\. Log in again"):
         ObjectStore(S3Options(region="eu-north-1")).stat("s3://b/a")

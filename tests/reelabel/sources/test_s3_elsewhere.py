@@ -50,7 +50,7 @@ def test_an_object_without_an_etag_is_identified_by_version_time_and_size(elsewh
 
     assert info.size_bytes == len(DATA)
     assert list(store.list("s3://bucket")) == [store.stat(name) for name in NAMES]
-    near = store.stat_many_near(NAMES)
+    near = store.stat_many(NAMES)
     assert near == {name: store.stat(name) for name in near}
     assert store.read(uri, fingerprint=info.fingerprint) == DATA
     assert store.read_range(uri, start=10, size=20, fingerprint=info.fingerprint) == DATA[10:30]

@@ -4,7 +4,7 @@ from urllib.request import urlopen
 import boto3
 import pytest
 
-from reelabel.sources.s3 import FEWEST, list_neighbours, sign_url
+from reelabel.sources.s3 import FEWEST, list_objects, sign_url
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def test_a_listing_describes_each_object_like_a_single_request(objects, root):
     fill(objects, root, [*names, "nested/below.mp4", "other.mp4"])
     uris = [f"{root}/{name}" for name in names]
 
-    found = objects.stat_many_near(uris)
+    found = objects.stat_many(uris)
 
     assert sorted(found) == uris
     assert all(found[uri].fingerprint == objects.stat(uri).fingerprint for uri in uris)
@@ -33,7 +33,7 @@ def test_a_missing_object_is_omitted_and_its_neighbours_are_listed(objects, root
     names = [f"{number:03}.mp4" for number in range(2 * FEWEST)]
     fill(objects, root, [name for name in names if name != "005.mp4"])
 
-    found = objects.stat_many_near(f"{root}/{name}" for name in names)
+    found = objects.stat_many(f"{root}/{name}" for name in names)
 
     assert sorted(found) == [f"{root}/{name}" for name in names if name != "005.mp4"]
 
@@ -41,11 +41,11 @@ def test_a_missing_object_is_omitted_and_its_neighbours_are_listed(objects, root
 def test_a_few_objects_among_many_are_described_by_single_requests(objects, root):
     fill(objects, root, [f"{number:03}.mp4" for number in range(60)])
 
-    assert objects.stat_many_near(f"{root}/{number:03}.mp4" for number in range(0, 60, 20)) == {}
+    assert objects.stat_many(f"{root}/{number:03}.mp4" for number in range(0, 60, 20)) == {}
 
 
 def test_uris_other_than_s3_are_omitted(objects, tmp_path):
-    assert objects.stat_many_near([str(tmp_path / "a.mp4"), "https://example.org/a.mp4"]) == {}
+    assert objects.stat_many([str(tmp_path / "a.mp4"), "https://example.org/a.mp4"]) == {}
 
 
 def test_pages_are_followed_across_folders_until_all_objects_are_listed(objects, store_settings, root):
@@ -54,7 +54,7 @@ def test_pages_are_followed_across_folders_until_all_objects_are_listed(objects,
     fill(objects, root, [f"{folder}/{number:03}.mp4" for folder in "ab" for number in range(60)])
     pages = Pages(store_settings)
 
-    told = [entry["Key"] for entry in list_neighbours(pages, "frames", [f"{prefix}/{name}" for name in wanted])]
+    told = [entry["Key"] for entry in list_objects(pages, "frames", [f"{prefix}/{name}" for name in wanted])]
 
     assert told == [f"{prefix}/{name}" for name in wanted]
     assert pages.asked < len(wanted) / FEWEST
@@ -80,7 +80,7 @@ class Pages:
 
 
 def test_objects_of_a_bucket_that_cannot_be_listed_are_described_by_single_requests(objects):
-    assert objects.stat_many_near(f"s3://nobody/{number:03}.mp4" for number in range(2 * FEWEST)) == {}
+    assert objects.stat_many(f"s3://nobody/{number:03}.mp4" for number in range(2 * FEWEST)) == {}
 
 
 def test_a_presigned_url_is_read_without_keys(objects, store_settings, root):

@@ -6,7 +6,7 @@ from botocore.config import Config
 
 from reelabel.frames.cache_key import FrameIdentity, archive_index_key, index_key
 from reelabel.sampling.options import Sampling
-from reelabel.sources.signatures import unsigned_uri
+from reelabel.sources.object_info import unsigned_uri
 
 AT = "https://host.example/a%20clip.mp4"
 CHOSEN = "versionId=7&partNumber=2&response-content-type=video%2Fmp4"

@@ -65,7 +65,7 @@ def test_a_link_that_is_swapped_repeatedly_never_leads_outside(folders, what):
     with flipping(link, [folder / "real" / suffix for folder in (inside, outside)]):
         for _ in range(2000):
             try:
-                with store.open_local(str(path), (inside,)) as file:
+                with store.open(str(path), (inside,)) as file:
                     assert file.read(0, 1000) == INSIDE
                     read += 1
             except ReelabelError:
@@ -119,12 +119,12 @@ def test_links_that_stay_inside_are_followed_and_others_are_refused(folders, tmp
         (tmp_path / "root", inside / "real" / "video.mp4"),
         (inside, tmp_path / "root" / "real" / "video.mp4"),
     ):
-        with store.open_local(str(path), (outside / "real" / "none", root)) as file:
+        with store.open(str(path), (outside / "real" / "none", root)) as file:
             assert file.read(0, 1000) == INSIDE
     for path in (inside / "out", outside / "real" / "video.mp4", inside / ".." / "outside" / "real" / "video.mp4"):
         with (
             pytest.raises(VideoRefusedError, match=r"outside extract\.allow_roots"),
-            store.open_local(str(path), (inside,)),
+            store.open(str(path), (inside,)),
         ):
             pass
 
@@ -134,27 +134,27 @@ def test_only_regular_files_are_opened_and_nothing_blocks(tmp_path, roots):
     os.mkfifo(tmp_path / "pipe.mp4")
 
     for path in (tmp_path / "pipe.mp4", tmp_path, "/dev/zero", tmp_path / "missing.mp4"):
-        with pytest.raises(ObjectMissingError), ObjectStore().open_local(str(path), roots):
+        with pytest.raises(ObjectMissingError), ObjectStore().open(str(path), roots):
             pass
 
 
 def test_a_file_modified_during_reading_is_noticed(folders):
     path = folders[0] / "real" / "video.mp4"
 
-    with ObjectStore().open_local(str(path)) as file:
-        file.require_unchanged()
+    with ObjectStore().open(str(path)) as file:
+        file.check_unchanged()
         path.write_bytes(b"other")
         with pytest.raises(ObjectChangedError, match="was replaced while it was being read"):
-            file.require_unchanged()
+            file.check_unchanged()
 
 
 def test_an_open_file_that_is_replaced_keeps_its_content(make_clip):
     path = make_clip(frames=24)
-    with DecodePool(processes=1, timeout_s=30, memory_mib=2048) as pool, ObjectStore().open_local(str(path)) as file:
+    with DecodePool(processes=1, timeout_s=30, memory_mib=2048) as pool, ObjectStore().open(str(path)) as file:
         make_clip("other.mp4", frames=48).replace(path)
 
         got = pool.extract(file.as_video(), sampling=Sampling(), limits=Limits())
 
-        file.require_unchanged()
+        file.check_unchanged()
         assert got.total_frames == 24
         assert np.isfinite(got.time_s).all()

@@ -6,11 +6,12 @@ from functools import cached_property
 from threading import Lock
 
 from reelabel.sources.object_info import ObjectInfo
+from reelabel.sources.source import Source
 
 
 @dataclass
-class HeldArchive:
-    """An `ArchiveSource`; a `max_wait_s` of infinity makes it local."""
+class HeldArchive(Source):
+    """A `Source`; a `max_wait_s` of infinity makes it local."""
 
     data: bytes
     name: str = "s3://b/a.tar"
@@ -24,10 +25,6 @@ class HeldArchive:
         return ObjectInfo(uri=self.name, size_bytes=len(self.data), fingerprint=fingerprint)
 
     @property
-    def size_bytes(self):
-        return len(self.data)
-
-    @property
     def bytes_read(self):
         return sum(size for _, size in self.reads)
 
@@ -36,6 +33,3 @@ class HeldArchive:
         with self._lock:
             self.reads.append((start, min(size, max(0, len(self.data) - start))))
         return self.data[start : start + size]
-
-    def require_unchanged(self):
-        pass

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from reelabel.errors import ArchiveUnreadableError, MemberMissingError
-from reelabel.sources.archives.archives import Archives
+from reelabel.sources.archives import Archives
 from tests.reelabel.sources.archives.held_archive import HeldArchive
 
 BLOCK = 512
@@ -56,7 +56,7 @@ def look(data, kind, member="a.mp4"):
         archive = HeldArchive(data, name=f"s3://b/a.{kind}", max_wait_s=float("inf"))
         try:
             content = Archives(None, store).open(archive, f"{archive.name}#{member}")
-            outcomes.append(b"".join(content.pieces(fingerprint=None, max_bytes=None)))
+            outcomes.append(b"".join(content.pieces()))
         except (ArchiveUnreadableError, MemberMissingError) as error:
             outcomes.append(error.message)
     assert store.saved

@@ -2,8 +2,7 @@
 
 import pytest
 
-from reelabel.sources.archives.member_uri import escape_name, member_uri, split_member
-from reelabel.sources.object_info import absolute_uri, redact_uri
+from reelabel.sources.object_info import absolute_uri, escape_name, member_uri, redact_uri, split_member
 from reelabel.sources.object_store import ObjectStore
 
 SIGNED = "https://host/a.tar?sig=secret#clips/7.mp4"

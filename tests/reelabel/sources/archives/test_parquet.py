@@ -14,9 +14,9 @@ from reelabel.errors import (
     VideoEmptyError,
     VideoRefusedError,
 )
-from reelabel.sources.archives import parquet as parquet_rows
-from reelabel.sources.archives.member_uri import MemberUri
-from reelabel.sources.archives.parquet import ParquetRows
+from reelabel.sources import parquet as parquet_rows
+from reelabel.sources.object_info import MemberUri
+from reelabel.sources.parquet import ParquetRows
 from tests.reelabel.sources.archives.held_archive import HeldArchive
 
 VIDEOS = [random.Random(number).randbytes(40_000 + number) for number in range(20)]

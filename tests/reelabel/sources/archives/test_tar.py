@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from reelabel.errors import ArchiveUnreadableError, MemberMissingError
-from reelabel.sources.archives.tar import read_tar
+from reelabel.sources.tar import read_tar
 from tests.reelabel.sources.archives.held_archive import HeldArchive
 
 BLOCK = 512

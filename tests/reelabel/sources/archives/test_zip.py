@@ -9,8 +9,8 @@ import zlib
 import pytest
 
 from reelabel.errors import ArchiveUnreadableError, ObjectTooLargeError, ReelabelError
-from reelabel.sources.archives.zip import open_zip_member, read_zip
 from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.zip import open_zip_member, read_zip
 from tests.reelabel.sources.archives.held_archive import HeldArchive
 
 STORED = random.Random(1).randbytes(50_000)

@@ -1,50 +1,41 @@
-"""Archives and their members: the archive as a file, the index of its members, and the bytes of one.
-
-The index is read once an archive, and cached beside its frame files.
-"""
+"""Members of archives: the index of an archive, the bytes of one member, and what is kept of either."""
 
 from __future__ import annotations
 
 import io
+from collections import OrderedDict
+from concurrent.futures import Future
+from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from threading import Lock
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from reelabel import arrow as pa
-from reelabel.errors import ArchiveUnreadableError, MemberMissingError, RangesIgnoredError
-from reelabel.sources.folder import partial_file
-from reelabel.sources.object_info import changed, redact_uri
-from reelabel.sources.sparse_file import ByteSource
+from reelabel.errors import ArchiveUnreadableError, MemberMissingError, RangesIgnoredError, ReelabelError
+from reelabel.sources.object_info import ObjectInfo, changed, redact_uri
+from reelabel.sources.source import Source
 from reelabel.sources.video_file import Seekable
 from reelabel.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
-    from reelabel.sources.object_info import ObjectInfo
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
 
+_T = TypeVar("_T")
 _SMALLEST_BLOCK_BYTES = 4 * 1024
 _LARGEST_BLOCK_BYTES = 4 * 1024**2
 # Python's readers trust the sizes that an archive states for its headers.
 _MAX_READ_BYTES = 256 * 1024**2
 
 
-class ArchiveSource(ByteSource, Protocol):
-    """One version of an archive, local or remote. A read returns fewer bytes if it ends before."""
-
-    @property
-    def info(self) -> ObjectInfo:
-        """Its URI, size and fingerprint."""
-
-    def require_unchanged(self) -> None:
-        """Raise ObjectChangedError if it has changed since it was opened."""
+VERSION_MARK = "#"  # between the fingerprint of an archive and what of it a member is
 
 
 class RangedFile(Seekable, io.RawIOBase):
     """A read-only binary file over an archive. It holds one block, which grows while it is read in sequence."""
 
-    def __init__(self, source: ArchiveSource, *, block_bytes: int = _SMALLEST_BLOCK_BYTES) -> None:
+    def __init__(self, source: Source, *, block_bytes: int = _SMALLEST_BLOCK_BYTES) -> None:
         """Start at the beginning; `block_bytes` is the size of blocks after a jump."""
         self.size_bytes = source.size_bytes
         self._source = source
@@ -96,12 +87,9 @@ class RangedFile(Seekable, io.RawIOBase):
         self._block_start, self._block = self._position, known + data
 
 
-_PIECE_BYTES = 8 * 1024**2
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """Place of a member's bytes.
+    """Where a member's bytes are.
 
     Attributes:
         size: Its size, in bytes.
@@ -118,86 +106,42 @@ class Content:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveMember:
-    """A member of an open archive; also a `reelabel.sources.sparse_file.ByteSource`.
+class MemberSource(Source):
+    """A member of an open archive."""
 
-    Attributes:
-        source: The archive.
-        info: The member's URI, size and fingerprint.
-        content: Its bytes.
-    """
-
-    source: ArchiveSource
-    info: ObjectInfo
-    content: Content
-
-    @property
-    def size_bytes(self) -> int:
-        """Total length in bytes."""
-        return self.info.size_bytes
-
-    @property
-    def max_wait_s(self) -> float:
-        """Seconds that a read may take."""
-        return self.source.max_wait_s
-
-    @property
-    def objects(self) -> ArchiveMember:
-        """Itself: it copies from the archive that is open."""
-        return self
+    def __init__(self, archive: Source, uri: str, content: Content) -> None:
+        """Read some of the archive."""
+        found = archive.info
+        fingerprint = f"{found.fingerprint}{VERSION_MARK}{content.version}"
+        info = ObjectInfo(
+            uri=uri, size_bytes=content.size, fingerprint=fingerprint, modified=found.modified, note=content.note
+        )
+        super().__init__(info)
+        self.max_wait_s = archive.max_wait_s
+        self._archive, self._content = archive, content
 
     def read(self, start: int, size: int) -> bytes:
-        """Read `size` bytes from `start`, fewer if it ends before.
+        """Read a range.
 
         Raises:
             RangesIgnoredError: It is compressed; copy it.
         """
-        if self.content.read is None:
+        if self._content.read is None:
             raise RangesIgnoredError(f"{redact_uri(self.info.uri)} is compressed; copy the whole member.")
         size = min(size, self.size_bytes - start)
-        return self.content.read(start, size) if start >= 0 and size > 0 else b""
+        return self._content.read(start, size) if start >= 0 and size > 0 else b""
 
-    def download(self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None) -> int:
-        """Copy it to the file `path`, which is removed on failure; return its size.
+    def pieces(self) -> Iterator[bytes]:
+        """Yield all of it, and check it as far as the archive allows.
 
         Raises:
-            ObjectChangedError: The archive has changed.
-            ObjectTooLargeError: It is larger than `max_bytes`.
             ArchiveUnreadableError: It is damaged.
         """
-        assert uri == self.info.uri
-        with partial_file(path) as file:
-            for piece in self.pieces(fingerprint=fingerprint, max_bytes=max_bytes):
-                file.write(piece)
-            return file.tell()
+        return self._content.copy()
 
-    def pieces(self, *, fingerprint: str | None, max_bytes: int | None) -> Iterator[bytes]:
-        """Yield all of it, after checking what `download` checks."""
-        self.info.require(fingerprint=fingerprint, max_bytes=max_bytes)
-        yield from self.content.copy()
-
-    def require_unchanged(self) -> None:
-        """Check that the archive has not changed since it was opened.
-
-        Raises:
-            ObjectChangedError: It has.
-        """
-        self.source.require_unchanged()
-
-
-def pieces_of(source: ArchiveSource, start: int, size: int) -> Iterator[bytes]:
-    """Yield a range of an archive in pieces.
-
-    Raises:
-        ObjectChangedError: The archive has become shorter.
-    """
-    for at in range(start, start + size, _PIECE_BYTES):
-        wanted = min(_PIECE_BYTES, start + size - at)
-        piece = source.read(at, wanted)
-        if len(piece) != wanted:
-            raise changed(source.info.uri)
-        yield piece
+    def check_unchanged(self) -> None:
+        """Check that the archive is unchanged."""
+        self._archive.check_unchanged()
 
 
 MAX_MEMBERS = 2_000_000
@@ -329,3 +273,86 @@ def plain_name(name: str) -> str:
     while name.startswith(_HERE):
         name = name.removeprefix(_HERE)
     return name
+
+
+class SingleFlightCache(Generic[_T]):
+    """Results by key. Threads that want the same one wait for the first; a failure is not kept. Thread-safe.
+
+    Those who wait share an error of ours; after one that nobody has foreseen, each tries for itself.
+    """
+
+    def __init__(self, keep: int) -> None:
+        """Keep this many results."""
+        self._keep = keep
+        self._results: OrderedDict[Hashable, Future[_T]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """Return the result of `make` for a key.
+
+        Raises:
+            Exception: Whatever `make` raises.
+        """
+        with self._lock:
+            mine: Future[_T] = Future()
+            known = self._results.setdefault(key, mine)
+            self._results.move_to_end(key)
+            if len(self._results) > self._keep:
+                self._results.popitem(last=False)
+        if known is mine:
+            try:
+                mine.set_result(make())
+            except BaseException as error:  # noqa: BLE001 - raised again below; others wait for it
+                with self._lock:
+                    if self._results.get(key) is mine:
+                        del self._results[key]
+                mine.set_exception(error)
+        failure = known.exception()
+        if failure is not None and known is not mine and not isinstance(failure, ReelabelError):
+            return self.get(key, make)
+        if failure is not None:
+            raise copy(failure) from failure  # raised again, it would hold ever more frames of the stack
+        return known.result()
+
+
+class IndexStore(Protocol):
+    """A store of indexes of archives. Thread-safe."""
+
+    def find_archive_index(self, *, uri: str, fingerprint: str, part: str) -> memoryview | None:
+        """Return a saved index of a version of an archive; None if it is missing or must not be used."""
+
+    def write_archive_index(self, data: bytes, *, uri: str, fingerprint: str, part: str) -> None:
+        """Save one."""
+
+
+class SavedIndexes(Generic[_T]):
+    """Indexes of one kind: read once for all threads, kept while among the last ones used, and saved for other runs."""
+
+    def __init__(
+        self,
+        store: IndexStore | None,
+        *,
+        encode: Callable[[_T], bytes],
+        decode: Callable[[memoryview], _T],
+        keep: int,
+    ) -> None:
+        """Keep this many in memory; `decode` raises ValueError."""
+        self._store, self._encode, self._decode = store, encode, decode
+        self._cache = SingleFlightCache[_T](keep)
+
+    def get(self, archive: Source, make: Callable[[], _T], *, part: str = "") -> _T:
+        """Return the index of an archive, or of a part of it; `make` reads it if it is new."""
+        uri, fingerprint, store = archive.info.uri, archive.info.fingerprint, self._store
+
+        def find_or_make() -> _T:
+            if store is None:
+                return make()
+            data = store.find_archive_index(uri=uri, fingerprint=fingerprint, part=part)
+            if data is not None:
+                with suppress(ValueError):
+                    return self._decode(data)
+            index = make()
+            store.write_archive_index(self._encode(index), uri=uri, fingerprint=fingerprint, part=part)
+            return index
+
+        return self._cache.get((uri, fingerprint, part), find_or_make)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import secrets
-import shutil
+import stat
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
@@ -20,26 +20,24 @@ from reelabel.errors import (
     ObjectRefusedError,
     ReelabelError,
     StoreUnavailableError,
+    VideoRefusedError,
 )
-from reelabel.sources.archives.member_uri import unescape_name
-from reelabel.sources.video_file import LocalFile, describe, open_local
+from reelabel.sources.object_info import ObjectInfo, changed, unescape_name
+from reelabel.sources.source import Source
+from reelabel.sources.video_file import OPEN_FLAGS, VideoFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import BinaryIO
-
-    from reelabel.sources.object_info import ObjectInfo
 
 
 _SCHEME = "file://"
 _UNFINISHED = ".unfinished"
+_FOLDER_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOWHERE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO})
 
 
 class FileStore:
-    """Reads and writes files with the guarantees of S3: atomic, write-once if asked, unchanged while read."""
-
-    max_wait_s = math.inf  # the file system has no timeout
+    """Opens and writes files with the guarantees of S3: atomic, write-once if asked."""
 
     @staticmethod
     def path(uri: str) -> Path:
@@ -54,42 +52,6 @@ class FileStore:
         if not path.is_absolute():
             raise ConfigurationError(f"{uri} is not an absolute path; write file:///folder/file, with three slashes.")
         return path
-
-    def stat(self, uri: str) -> ObjectInfo:
-        """Return the size and fingerprint of a file."""
-        with self.open(uri) as file:
-            return file.info
-
-    def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
-        """Read a whole file."""
-        with (
-            self.open(uri) as file,
-            _unchanged(file, fingerprint=fingerprint, max_bytes=max_bytes),
-            open(file.descriptor, "rb", closefd=False) as stream,
-        ):
-            return stream.read()
-
-    def find(self, uri: str) -> bytes | None:
-        """Read a whole file; return None if there is none."""
-        try:
-            return self.read(uri, fingerprint=None, max_bytes=None)
-        except ObjectMissingError:
-            return None
-
-    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
-        """Read a range of a file."""
-        with self.open(uri) as file, _unchanged(file, fingerprint=fingerprint, max_bytes=None):
-            return file.read(start, size)
-
-    def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
-        """Copy a file to `path`."""
-        with self.open(uri) as file, partial_file(path) as copy:
-            with (
-                _unchanged(file, fingerprint=fingerprint, max_bytes=max_bytes),
-                open(file.descriptor, "rb", closefd=False) as stream,
-            ):
-                shutil.copyfileobj(stream, copy, 1 << 20)
-            return copy.tell()
 
     def write_new(self, uri: str, data: bytes) -> bool:
         """Write a file unless it exists; return whether it was written."""
@@ -117,7 +79,7 @@ class FileStore:
                 # Not a Path, whose parts are interned and would never be freed.
                 name = _SCHEME + quote(os.fsencode(file.path)) if is_uri else file.path
                 with contextlib.suppress(FileNotFoundError):  # removed in the meantime
-                    yield describe(name, file.stat())
+                    yield _describe(name, file.stat())
 
     def remove(self, uri: str) -> None:
         """Remove a file."""
@@ -130,10 +92,82 @@ class FileStore:
             self.path(uri).mkdir(parents=True, exist_ok=True)
 
     @contextmanager
-    def open(self, uri: str, roots: Sequence[Path] = ()) -> Iterator[LocalFile]:
-        """Open a file for the duration of a `with` block; see `open_local`."""
-        with _explained(uri), open_local(uri, self.path(uri), roots) as file:
-            yield file
+    def open(self, uri: str, roots: Sequence[Path] = ()) -> Iterator[FileSource]:
+        """Open a file for the duration of a `with` block.
+
+        It must lie in one of the folders, with symlinks resolved; without any, every folder is allowed.
+
+        Raises:
+            VideoRefusedError: It lies in none of the folders.
+            ObjectMissingError: It is not a regular file.
+        """
+        path = self.path(uri)
+        with _explained(uri):
+            descriptor = _open_below(roots, path) if roots else os.open(path, OPEN_FLAGS)
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise ObjectMissingError(f"{uri} is not a regular file; check the path.")
+            yield FileSource(_describe(uri, found), descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class FileSource(Source):
+    """An open regular file, wherever its path leads by now."""
+
+    def __init__(self, info: ObjectInfo, descriptor: int) -> None:
+        """Read by a descriptor, which its opener closes."""
+        super().__init__(info)
+        self.descriptor = descriptor
+
+    def read(self, start: int, size: int) -> bytes:
+        """Read a range."""
+        with _explained(self.info.uri):
+            return os.pread(self.descriptor, size, start)
+
+    def as_video(self) -> VideoFile:
+        """Return it as a file for `av.open`."""
+        return VideoFile(self.descriptor, self.size_bytes, Path(self.info.uri).suffix)
+
+    def check_unchanged(self) -> None:
+        """Check that it has not been written to."""
+        if _describe(self.info.uri, os.fstat(self.descriptor)) != self.info:
+            raise changed(self.info.uri)
+
+
+def _describe(uri: str, found: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(
+        uri=uri,
+        size_bytes=found.st_size,
+        fingerprint=f"file:{found.st_size}:{found.st_mtime_ns}",
+        modified=datetime.fromtimestamp(found.st_mtime, UTC),
+    )
+
+
+def _open_below(roots: Sequence[Path], path: Path) -> int:
+    """Open a file below one of `roots`.
+
+    Links are resolved first, and the resolved path is then opened folder by folder, from the root on, following no
+    link: a folder or link that is replaced meanwhile makes this fail, but never leads outside.
+    """
+    resolved = Path(os.path.realpath(path))
+    for root in map(os.path.realpath, roots):
+        if resolved.is_relative_to(root):
+            return _walk(root, resolved.relative_to(root).parts)
+    raise VideoRefusedError(f"{path} is outside extract.allow_roots; move the video there, or add its folder.")
+
+
+def _walk(root: str, parts: Sequence[str]) -> int:
+    at = os.open(root, _FOLDER_FLAGS)
+    try:
+        for folder in parts[:-1]:
+            below = os.open(folder, _FOLDER_FLAGS, dir_fd=at)
+            os.close(at)
+            at = below
+        return os.open(parts[-1] if parts else ".", OPEN_FLAGS | os.O_NOFOLLOW, dir_fd=at)
+    finally:
+        os.close(at)
 
 
 def _files_below(folder: Path | str, above: tuple[os.stat_result, ...] = ()) -> Iterator[os.DirEntry[str]]:
@@ -153,25 +187,6 @@ def _files_below(folder: Path | str, above: tuple[os.stat_result, ...] = ()) -> 
 
 def _exists(entry: os.DirEntry[str]) -> bool:
     return not entry.is_symlink() or os.path.exists(entry.path)  # noqa: PTH110 - not a Path, as above
-
-
-@contextmanager
-def partial_file(path: Path) -> Iterator[BinaryIO]:
-    """Open `path` for writing, and remove it if writing fails."""
-    try:
-        with path.open("wb") as file:
-            yield file
-    except BaseException:
-        with contextlib.suppress(OSError):  # `path` may be an unnamed file, which cannot be unlinked
-            path.unlink()
-        raise
-
-
-@contextmanager
-def _unchanged(file: LocalFile, *, fingerprint: str | None, max_bytes: int | None) -> Iterator[None]:
-    file.info.require(fingerprint=fingerprint, max_bytes=max_bytes)
-    yield
-    file.require_unchanged()
 
 
 @contextmanager

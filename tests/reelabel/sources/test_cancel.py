@@ -89,7 +89,7 @@ def test_a_read_that_waits_ends_with_its_store(store, stalled):
         read = threads.submit(store.read, uri)
         wait_for_request()
 
-        store.end_reads()
+        store.cancel()
 
         with pytest.raises(ReadingEndedError):
             read.result(_PATIENCE_S)
@@ -110,7 +110,7 @@ def test_a_read_from_s3_that_waits_ends_with_its_store(stalled):
         read = threads.submit(store.read, "s3://bucket/clip.mp4")
         wait_for_request()
 
-        store.end_reads()
+        store.cancel()
 
         with pytest.raises(ReadingEndedError):
             read.result(_PATIENCE_S)
@@ -122,7 +122,7 @@ def test_a_write_to_s3_that_nobody_takes_ends_with_its_store():
         write = threads.submit(store.replace, "s3://bucket/clip.mp4", bytes(1 << 25))
         wait_for_request()
 
-        store.end_reads()
+        store.cancel()
 
         with pytest.raises(ReadingEndedError):
             write.result(_PATIENCE_S)
@@ -132,7 +132,7 @@ def test_other_stores_of_the_same_server_go_on(store_settings):
     ended, going_on = ObjectStore(store_settings), ObjectStore(store_settings)
     going_on.replace(f"{store_settings.uri}/clip.mp4", b"clip")
 
-    ended.end_reads()
+    ended.cancel()
 
     assert going_on.read(f"{store_settings.uri}/clip.mp4") == b"clip"
     with pytest.raises(ReadingEndedError):
@@ -143,7 +143,7 @@ def test_nothing_is_read_afterwards(store, tmp_path):
     (tmp_path / "clip.mp4").write_bytes(b"clip")
     assert store.read(str(tmp_path / "clip.mp4")) == b"clip"
 
-    store.end_reads()
+    store.cancel()
 
     for uri in ("https://example.com/clip.mp4", "s3://bucket/clip.mp4", str(tmp_path / "clip.mp4")):
         with pytest.raises(ReadingEndedError):
@@ -151,7 +151,7 @@ def test_nothing_is_read_afterwards(store, tmp_path):
 
 
 def test_a_copy_elsewhere_is_not_ended(store):
-    store.end_reads()
+    store.cancel()
 
     with page(body=b"clip") as (uri, _):
         assert pickle.loads(pickle.dumps(store)).read(uri) == b"clip"

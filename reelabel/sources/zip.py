@@ -9,22 +9,22 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ArchiveUnreadableError
-from reelabel.sources.archives.members import (
+from reelabel.sources.members import (
     MAX_MEMBERS,
     Content,
     Member,
     MemberIndex,
     RangedFile,
-    pieces_of,
+    SingleFlightCache,
     plain_name,
 )
-from reelabel.sources.archives.saved_indexes import SingleFlightCache
 from reelabel.sources.object_info import redact_uri
+from reelabel.sources.source import pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from reelabel.sources.archives.members import ArchiveSource
+    from reelabel.sources.source import Source
 
 _TAIL_BYTES = 128 * 1024  # the central directory of a thousand members, in one read
 _LOCAL_HEADER = struct.Struct("<4sHHHHHIIIHH")
@@ -37,7 +37,7 @@ _KEPT_STARTS = 4096
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-def read_zip(source: ArchiveSource) -> MemberIndex:
+def read_zip(source: Source) -> MemberIndex:
     """Read the member index of a zip: one or a few reads at its end."""
     file = RangedFile(source, block_bytes=_TAIL_BYTES)
     file.read_at(max(0, file.size_bytes - _TAIL_BYTES), _TAIL_BYTES)
@@ -54,7 +54,7 @@ def read_zip(source: ArchiveSource) -> MemberIndex:
 _starts = SingleFlightCache[int](_KEPT_STARTS)
 
 
-def open_zip_member(source: ArchiveSource, member: Member) -> Content:
+def open_zip_member(source: Source, member: Member) -> Content:
     """Return the bytes of a member: a range of the archive if it is stored, else they must be copied out."""
 
     def begin() -> int:
@@ -104,7 +104,7 @@ def _refusal(entry: zipfile.ZipInfo) -> str:
     return ""
 
 
-def _data_start(source: ArchiveSource, member: Member) -> int:
+def _data_start(source: Source, member: Member) -> int:
     """Return where the bytes of a member begin, from its local header, which must agree with the central directory.
 
     Raises:
@@ -130,7 +130,7 @@ def _data_start(source: ArchiveSource, member: Member) -> int:
     return int(start)
 
 
-def _inflate(source: ArchiveSource, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _inflate(source: Source, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Decompress a member, never to more bytes than it has; check its length and CRC.
 
     Raises:
@@ -146,7 +146,7 @@ def _inflate(source: ArchiveSource, member: Member, pieces: Iterator[bytes]) -> 
         raise _contradiction(source, member, "is damaged")
 
 
-def _inflated(source: ArchiveSource, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _inflated(source: Source, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         for piece in pieces:
@@ -159,7 +159,7 @@ def _inflated(source: ArchiveSource, member: Member, pieces: Iterator[bytes]) ->
         raise _contradiction(source, member, "is damaged") from None
 
 
-def _verified(source: ArchiveSource, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _verified(source: Source, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Pass on the bytes of a stored member, and check their CRC.
 
     Raises:
@@ -173,7 +173,7 @@ def _verified(source: ArchiveSource, member: Member, pieces: Iterator[bytes]) ->
         raise _contradiction(source, member, "is damaged")
 
 
-def _contradiction(source: ArchiveSource, member: Member, what: str) -> ArchiveUnreadableError:
+def _contradiction(source: Source, member: Member, what: str) -> ArchiveUnreadableError:
     return ArchiveUnreadableError(
         f"The member {member.name} of {redact_uri(source.info.uri)} {what}; copy or pack the archive again."
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Self
 
@@ -14,62 +13,49 @@ from reelabel.errors import (
     VideoError,
     VideoRefusedError,
 )
-from reelabel.sources.archives.member_uri import MemberUri, split_member
-from reelabel.sources.archives.members import ArchiveMember, decode_members, encode_members
-from reelabel.sources.archives.parquet import PARQUET_SUFFIX, ParquetRows
-from reelabel.sources.archives.saved_indexes import SavedIndexes, SingleFlightCache
-from reelabel.sources.archives.tar import open_tar_member, read_tar
-from reelabel.sources.archives.zip import open_zip_member, read_zip
-from reelabel.sources.object_info import ObjectInfo, redact_uri
+from reelabel.sources.members import (
+    VERSION_MARK,
+    MemberSource,
+    SavedIndexes,
+    SingleFlightCache,
+    decode_members,
+    encode_members,
+)
+from reelabel.sources.object_info import MemberUri, ObjectInfo, redact_uri, split_member
+from reelabel.sources.parquet import PARQUET_SUFFIX, ParquetRows
+from reelabel.sources.source import StoredSource
+from reelabel.sources.tar import open_tar_member, read_tar
+from reelabel.sources.zip import open_zip_member, read_zip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
-    from reelabel.sources.archives.members import ArchiveSource, Content, MemberIndex
-    from reelabel.sources.archives.saved_indexes import IndexStore
+    from reelabel.sources.members import Content, IndexStore, MemberIndex
     from reelabel.sources.object_store import ObjectStore
+    from reelabel.sources.source import Source
 
 _INDEX_READERS = {".tar": read_tar, ".zip": read_zip}
 _OPENERS = {".tar": open_tar_member, ".zip": open_zip_member}
 _KEPT_INDEXES = 32
 _KEPT_INFOS = 4096
-_MARK = "#"  # between the fingerprint of an archive and what of it a member is
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteArchive:
-    """One version of an archive in a store, as an `ArchiveSource`."""
-
-    objects: ObjectStore
-    info: ObjectInfo
-
-    @property
-    def size_bytes(self) -> int:
-        """Total length in bytes."""
-        return self.info.size_bytes
-
-    @property
-    def max_wait_s(self) -> float:
-        """Seconds that a read may take."""
-        return self.objects.max_wait_s(self.info.uri)
+class RemoteArchive(StoredSource):
+    """An archive on S3 or the web."""
 
     def read(self, start: int, size: int) -> bytes:
-        """Read `size` bytes from `start`, fewer if it ends before.
+        """Read a range.
 
         Raises:
             VideoRefusedError: Its server sends no ranges.
         """
         try:
-            return self.objects.read_range(self.info.uri, start=start, size=size, fingerprint=self.info.fingerprint)
+            return super().read(start, size)
         except RangesIgnoredError:
             raise VideoRefusedError(
                 f"The server of {redact_uri(self.info.uri)} does not send ranges, so no member can be read; "
                 "copy the archive to a folder, or to a store that does."
             ) from None
-
-    def require_unchanged(self) -> None:
-        """Do nothing: each read has checked it."""
 
 
 class Archives:
@@ -87,7 +73,7 @@ class Archives:
         """Pickle what it reads from, but nothing that it has read."""
         return type(self), (self._objects, self._store)
 
-    def open(self, source: ArchiveSource, uri: str) -> ArchiveMember:
+    def open(self, archive: Source, uri: str) -> MemberSource:
         """Find a member of an open archive.
 
         Raises:
@@ -95,24 +81,12 @@ class Archives:
             ArchiveUnreadableError: The archive is damaged, or the member cannot be read.
             VideoRefusedError: The URI does not name a member, or ranges cannot be read.
         """
-        place = _split(uri)
-        content = self._content(source, place)
-        info = ObjectInfo(
-            uri=uri,
-            size_bytes=content.size,
-            fingerprint=f"{source.info.fingerprint}{_MARK}{content.version}",
-            modified=source.info.modified,
-            note=content.note,
-        )
-        return ArchiveMember(source, info, content)
+        return MemberSource(archive, uri, self._content(archive, _split(uri)))
 
-    def max_wait_s(self, uri: str) -> float:
-        """Return the most seconds that a request can take before it fails."""
-        return self._objects.max_wait_s(_split(uri).archive)
-
-    def stat(self, uri: str) -> ObjectInfo:
-        """Return the metadata of a member."""
-        return self._member(uri, None).info
+    def open_remote(self, uri: str, fingerprint: str | None = None) -> MemberSource:
+        """Find a member of an archive on S3 or the web, of the version that its fingerprint names."""
+        version = fingerprint.rpartition(VERSION_MARK)[0] if fingerprint else None
+        return self.open(self._archive(_split(uri).archive, version), uri)
 
     def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
         """Return the metadata of members, with one request an archive; those that fail are left out, as are rows."""
@@ -120,7 +94,7 @@ class Archives:
         places = sorted((_split(uri).archive, uri) for uri in uris if _split(uri).suffix in _OPENERS)
         for archive, members in groupby(places, key=lambda place: place[0]):
             try:
-                source = self._archive(archive, None)
+                source = self._archive(archive)
             except (ObjectError, ConfigurationError):
                 continue
             for _, uri in members:
@@ -132,27 +106,9 @@ class Archives:
 
     def index_of(self, archive: str) -> MemberIndex:
         """Return the members of a tar or zip."""
-        return self._index(self._archive(archive, None), MemberUri(archive, "").suffix)
+        return self._index(self._archive(archive), MemberUri(archive, "").suffix)
 
-    def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
-        """Read a whole member."""
-        return b"".join(self._member(uri, fingerprint).pieces(fingerprint=fingerprint, max_bytes=max_bytes))
-
-    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
-        """Read a range of a member."""
-        member = self._member(uri, fingerprint)
-        member.info.require(fingerprint=fingerprint, max_bytes=None)
-        return member.read(start, size)
-
-    def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
-        """Copy a member to `path`."""
-        return self._member(uri, fingerprint).download(uri, path, fingerprint=fingerprint, max_bytes=max_bytes)
-
-    def _member(self, uri: str, fingerprint: str | None) -> ArchiveMember:
-        version = fingerprint.rpartition(_MARK)[0] if fingerprint else None
-        return self.open(self._archive(_split(uri).archive, version), uri)
-
-    def _archive(self, uri: str, fingerprint: str | None) -> RemoteArchive:
+    def _archive(self, uri: str, fingerprint: str | None = None) -> RemoteArchive:
         """Return an archive, looked up unless this version of it is known."""
 
         def look_up() -> ObjectInfo:
@@ -165,9 +121,9 @@ class Archives:
         info = self._objects.stat(uri)
         return RemoteArchive(self._objects, self._infos.get((uri, info.fingerprint), lambda: info))
 
-    def _content(self, source: ArchiveSource, place: MemberUri) -> Content:
+    def _content(self, archive: Source, place: MemberUri) -> Content:
         if place.suffix == PARQUET_SUFFIX:
-            return self._rows.open(source, place)
+            return self._rows.open(archive, place)
         if place.suffix not in _OPENERS:
             raise ArchiveUnreadableError(
                 f"{redact_uri(place.archive)} is compressed as a whole, so its members cannot be located; "
@@ -175,11 +131,11 @@ class Archives:
             )
         if not place.name:
             raise VideoRefusedError(f"{redact_uri(place.archive)}# does not name a member; write ARCHIVE#MEMBER.")
-        member = self._index(source, place.suffix).find(place.name, place.archive)
-        return _OPENERS[place.suffix](source, member)
+        member = self._index(archive, place.suffix).find(place.name, place.archive)
+        return _OPENERS[place.suffix](archive, member)
 
-    def _index(self, source: ArchiveSource, suffix: str) -> MemberIndex:
-        return self._indexes.get(source, lambda: _INDEX_READERS[suffix](source))
+    def _index(self, archive: Source, suffix: str) -> MemberIndex:
+        return self._indexes.get(archive, lambda: _INDEX_READERS[suffix](archive))
 
 
 def _split(uri: str) -> MemberUri:

@@ -20,8 +20,7 @@ from reelabel import arrow as pa
 from reelabel.disk import disk_errors, temporary_root
 from reelabel.errors import ArchiveUnreadableError, MemberMissingError, VideoEmptyError, VideoRefusedError
 from reelabel.optional import require
-from reelabel.sources.archives.members import Content, RangedFile
-from reelabel.sources.archives.saved_indexes import SavedIndexes, SingleFlightCache
+from reelabel.sources.members import Content, RangedFile, SavedIndexes, SingleFlightCache
 from reelabel.sources.object_info import redact_uri
 
 if TYPE_CHECKING:
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.sources.archives.member_uri import MemberUri
-    from reelabel.sources.archives.members import ArchiveSource
-    from reelabel.sources.archives.saved_indexes import IndexStore
+    from reelabel.sources.members import IndexStore
+    from reelabel.sources.object_info import MemberUri
+    from reelabel.sources.source import Source
 
     Sizes = npt.NDArray[np.int64]
 
@@ -76,7 +75,7 @@ class ParquetRows:
         self._groups = SingleFlightCache[_Values](_KEPT_GROUPS)
         self._sizes = SavedIndexes["Sizes"](store, encode=_encode, decode=_decode, keep=_KEPT_SIZES)
 
-    def open(self, source: ArchiveSource, uri: MemberUri) -> Content:
+    def open(self, source: Source, uri: MemberUri) -> Content:
         """Find a value.
 
         Raises:
@@ -102,13 +101,13 @@ class ParquetRows:
             note=_note(place),
         )
 
-    def _footer(self, source: ArchiveSource) -> Any:  # noqa: ANN401 - pyarrow has no types
+    def _footer(self, source: Source) -> Any:  # noqa: ANN401 - pyarrow has no types
         def read() -> Any:  # noqa: ANN401
             return _open(source).metadata
 
         return self._footers.get((source.info.uri, source.info.fingerprint), read)
 
-    def _values(self, source: ArchiveSource, place: _Place) -> _Values:
+    def _values(self, source: Source, place: _Place) -> _Values:
         key = source.info.uri, source.info.fingerprint, place.path, place.group
 
         def read() -> _Values:
@@ -148,7 +147,7 @@ def _parse(uri: MemberUri) -> tuple[str, int]:
     return values["column"], int(row)
 
 
-def _open(source: ArchiveSource, metadata: Any = None) -> Any:  # noqa: ANN401
+def _open(source: Source, metadata: Any = None) -> Any:  # noqa: ANN401
     parquet = require("pyarrow.parquet", extra="arrow", purpose="A video in a Parquet file")  # slow to import
 
     # Without pre_buffer and with a buffer, pages are read one after another, not a whole column at once.
@@ -156,7 +155,7 @@ def _open(source: ArchiveSource, metadata: Any = None) -> Any:  # noqa: ANN401
     return parquet.ParquetFile(file, metadata=metadata, pre_buffer=False, buffer_size=_BUFFER_BYTES)
 
 
-def _locate(metadata: Any, source: ArchiveSource, column: str, row: int) -> _Place:  # noqa: ANN401
+def _locate(metadata: Any, source: Source, column: str, row: int) -> _Place:  # noqa: ANN401
     leaf = _find_leaf(metadata, source, column)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     ends = list(accumulate(group.num_rows for group in groups))
@@ -178,7 +177,7 @@ def _locate(metadata: Any, source: ArchiveSource, column: str, row: int) -> _Pla
     return _Place(path, number, row - (ends[number] - rows), rows, chunk.total_uncompressed_size)
 
 
-def _find_leaf(metadata: Any, source: ArchiveSource, column: str) -> int:  # noqa: ANN401
+def _find_leaf(metadata: Any, source: Source, column: str) -> int:  # noqa: ANN401
     leaves = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
     found = next((leaves[path] for path in (column, f"{column}.bytes") if path in leaves), None)
     binary = [path for path, number in leaves.items() if _is_binary(metadata.schema.column(number))]
@@ -194,7 +193,7 @@ def _is_binary(column: Any) -> bool:  # noqa: ANN401
     return bool(kind == ("BYTE_ARRAY", "NONE", 0))
 
 
-def _copy_group(source: ArchiveSource, metadata: Any, place: _Place) -> _Values:  # noqa: ANN401
+def _copy_group(source: Source, metadata: Any, place: _Place) -> _Values:  # noqa: ANN401
     file = tempfile.TemporaryFile()  # noqa: SIM115 - kept as long as its values are
     sizes: list[int] = []
     left = MAX_GROUP_BYTES
@@ -239,12 +238,12 @@ def _decode(data: memoryview) -> Sizes:
     return sizes.astype(np.int64)
 
 
-def _damaged(source: ArchiveSource, what: str) -> ArchiveUnreadableError:
+def _damaged(source: Source, what: str) -> ArchiveUnreadableError:
     return ArchiveUnreadableError(f"{redact_uri(source.info.uri)} cannot be read: {what}.")
 
 
 @contextmanager
-def _as_damage(source: ArchiveSource) -> Iterator[None]:
+def _as_damage(source: Source) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:

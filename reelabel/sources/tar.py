@@ -14,12 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from reelabel.sources.archives.members import MAX_MEMBERS, Content, Member, MemberIndex, RangedFile, pieces_of
+from reelabel.sources.members import MAX_MEMBERS, Content, Member, MemberIndex, RangedFile
+from reelabel.sources.source import pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reelabel.sources.archives.members import ArchiveSource
+    from reelabel.sources.source import Source
 
 _BLOCK = tarfile.BLOCKSIZE
 _END = bytes(_BLOCK)
@@ -50,7 +51,7 @@ class _Unit(NamedTuple):
     end: int
 
 
-def read_tar(source: ArchiveSource) -> MemberIndex:
+def read_tar(source: Source) -> MemberIndex:
     """Read the member index of a tar: one small read a member, eight at once if they are many and remote."""
     file = RangedFile(source)
     found: list[Member] = []
@@ -62,7 +63,7 @@ def read_tar(source: ArchiveSource) -> MemberIndex:
     return MemberIndex.of(found, size_bytes=file.size_bytes, damage=damage)
 
 
-def open_tar_member(source: ArchiveSource, member: Member) -> Content:
+def open_tar_member(source: Source, member: Member) -> Content:
     """Return the bytes of a member, which are a range of the archive."""
     return Content(
         size=member.size,
@@ -72,7 +73,7 @@ def open_tar_member(source: ArchiveSource, member: Member) -> Content:
     )
 
 
-def _walk(file: RangedFile, source: ArchiveSource) -> Iterator[Member]:
+def _walk(file: RangedFile, source: Source) -> Iterator[Member]:
     at = count = 0
     known: dict[int, _Unit] = {}
     while True:
@@ -87,7 +88,7 @@ def _walk(file: RangedFile, source: ArchiveSource) -> Iterator[Member]:
             known = _walk_ahead(source, at, distance=at // count)
 
 
-def _walk_ahead(source: ArchiveSource, at: int, *, distance: int) -> dict[int, _Unit]:
+def _walk_ahead(source: Source, at: int, *, distance: int) -> dict[int, _Unit]:
     """Walk from several places beyond `at`; return what was found, by position."""
     left = source.info.size_bytes - at
     if left < _WORTHWHILE * distance:
@@ -98,7 +99,7 @@ def _walk_ahead(source: ArchiveSource, at: int, *, distance: int) -> dict[int, _
         return {at: unit for part in threads.map(walk, places, places[1:]) for at, unit in part.items()}
 
 
-def _walk_part(source: ArchiveSource, start: int, end: int, *, distance: int) -> dict[int, _Unit]:
+def _walk_part(source: Source, start: int, end: int, *, distance: int) -> dict[int, _Unit]:
     file = RangedFile(source)
     found: dict[int, _Unit] = {}
     ahead = RangedFile(source, block_bytes=max(_LEAST_SEARCHED_BYTES, min(distance, _MOST_SEARCHED_BYTES)))

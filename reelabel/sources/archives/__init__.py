@@ -1,1 +1,0 @@
-"""Videos that are members of an archive, or values of a column."""

@@ -1,0 +1,152 @@
+"""One version of an object as a source of bytes, wherever it is."""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from reelabel.errors import ObjectRefusedError, StoreUnavailableError, VideoRefusedError, VideoUnavailableError
+from reelabel.sources.object_info import WEB_SCHEMES, changed, scheme_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from reelabel.sources.object_info import ObjectInfo
+    from reelabel.sources.object_store import ObjectStore
+
+_PIECE_BYTES = 8 * 1024**2
+
+
+class Source:
+    """One version of an object; also a `reelabel.sources.sparse_file.ByteSource`. Thread-safe.
+
+    Attributes:
+        info: Its URI, size and fingerprint.
+        max_wait_s: Seconds that reads may take; infinite if they need no time limit.
+    """
+
+    info: ObjectInfo
+    max_wait_s: float = math.inf
+
+    def __init__(self, info: ObjectInfo) -> None:
+        """Describe the version."""
+        self.info = info
+
+    @property
+    def size_bytes(self) -> int:
+        """Total length in bytes."""
+        return self.info.size_bytes
+
+    def read(self, start: int, size: int) -> bytes:
+        """Read `size` bytes from `start`, fewer if the object ends before.
+
+        Raises:
+            RangesIgnoredError: Only the whole object can be read.
+        """
+        raise NotImplementedError
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the whole object in pieces."""
+        return pieces_of(self, 0, self.size_bytes)
+
+    def copy_to(self, path: Path, *, max_bytes: int | None = None) -> int:
+        """Copy the whole object to a file, which is removed on failure; return its size.
+
+        Raises:
+            ObjectError: It has changed, or is larger than `max_bytes`.
+        """
+        self.info.require(fingerprint=None, max_bytes=max_bytes)
+        with partial_file(path) as file:
+            for piece in self.pieces():
+                file.write(piece)
+            self.check_unchanged()
+            return file.tell()
+
+    def check_unchanged(self) -> None:
+        """Check that it is still the version that was opened, unless each read has checked it.
+
+        Raises:
+            ObjectChangedError: It is not.
+        """
+
+
+class StoredSource(Source):
+    """An object on S3 or the web."""
+
+    def __init__(self, objects: ObjectStore, info: ObjectInfo) -> None:
+        """Read one version of it by its store."""
+        super().__init__(info)
+        self.objects = objects
+        self.max_wait_s = objects.max_wait_s(info.uri)
+
+    def read(self, start: int, size: int) -> bytes:
+        """Read a range; raise as `faults_of_one_object` does."""
+        uri, fingerprint = self.info.uri, self.info.fingerprint
+        with faults_of_one_object(uri):
+            return self.objects.read_range(uri, start=start, size=size, fingerprint=fingerprint)
+
+    def copy_to(self, path: Path, *, max_bytes: int | None = None) -> int:
+        """Download it; raise as `read` does."""
+        uri, fingerprint = self.info.uri, self.info.fingerprint
+        with faults_of_one_object(uri):
+            return self.objects.download(uri, path, fingerprint=fingerprint, max_bytes=max_bytes)
+
+
+@contextmanager
+def faults_of_one_object(uri: str) -> Iterator[None]:
+    """Make what one video's store says about it fail that video alone: others may be served, and so may the cache.
+
+    Raises:
+        VideoRefusedError: Access to the object is denied.
+        VideoUnavailableError: It is on the web, and its server is unavailable; an outage of S3 concerns all.
+    """
+    try:
+        yield
+    except ObjectRefusedError as error:
+        raise VideoRefusedError(error.message) from None
+    except StoreUnavailableError as error:
+        if scheme_of(uri) in WEB_SCHEMES:
+            raise VideoUnavailableError(error.message) from None
+        raise
+
+
+class BytesSource(Source):
+    """An object in memory."""
+
+    def __init__(self, info: ObjectInfo, data: bytes) -> None:
+        """Hold its bytes."""
+        super().__init__(info)
+        self._data = data
+
+    def read(self, start: int, size: int) -> bytes:
+        """Return a range."""
+        return self._data[start : start + size]
+
+
+def pieces_of(source: Source, start: int, size: int) -> Iterator[bytes]:
+    """Yield a range of a source in pieces.
+
+    Raises:
+        ObjectChangedError: The source has become shorter.
+    """
+    for at in range(start, start + size, _PIECE_BYTES):
+        wanted = min(_PIECE_BYTES, start + size - at)
+        piece = source.read(at, wanted)
+        if len(piece) != wanted:
+            raise changed(source.info.uri)
+        yield piece
+
+
+@contextmanager
+def partial_file(path: Path) -> Iterator[BinaryIO]:
+    """Open `path` for writing, and remove it if writing fails."""
+    try:
+        with path.open("wb") as file:
+            yield file
+    except BaseException:
+        with suppress(OSError):  # `path` may be an unnamed file, which cannot be unlinked
+            path.unlink()
+        raise
