@@ -10,48 +10,121 @@ from __future__ import annotations
 import math
 import time
 from contextlib import closing
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import av
 import numpy as np
 
-from reelabel.containers.formats import missing_bytes
+from reelabel.containers.demux import check_frame_count
 from reelabel.containers.stream_properties import check_frame_times
 from reelabel.coverage import CoverageThresholds
-from reelabel.decode.assemble import DecodeStats, ExtractionRequest
-from reelabel.errors import FallbackRequired, SamplingRefusedError, unreadable
+from reelabel.decode.decoder import open_decoder
+from reelabel.decode.render import View
+from reelabel.decode.run_decoder import MAX_PREROLL_GOPS
+from reelabel.errors import (
+    FallbackRequired,
+    NoFramesError,
+    SamplingRefusedError,
+    as_video_errors,
+    unreadable,
+)
 from reelabel.limits import Limits
-from reelabel.read_index import list_keyframes
-from reelabel.sampled_frames import UNKNOWN_POSITION
+from reelabel.sampled_frames import UNKNOWN_POSITION, SampledFrames
+from reelabel.sampling.choose import choose
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import resolve_auto
 from reelabel.sampling.registry import find_sampler
 from reelabel.sampling.similar import drop_similar
 from reelabel.sampling.spec import EVERY
 from reelabel.segment import WHOLE
-from reelabel.sources.sparse_file import SparseFile
 from reelabel.sources.video_file import open_video_file
-from reelabel.strategies.gops import extract_by_frame_index, extract_by_packet_scan
-from reelabel.strategies.keyframe_table import KeyframeTable
-from reelabel.strategies.linear import LinearVideo, extract_linearly
-from reelabel.strategies.packets import extract_by_keyframe_packets, extract_by_table
+from reelabel.text import pluralize
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-    from reelabel.index import VideoIndex
-    from reelabel.sampled_frames import SampledFrames
-    from reelabel.sampling.choose import Wanted
+    from reelabel.decode.canvas import Decoded
+    from reelabel.decode.decoder import Decoder, Way
+    from reelabel.decode.keyframe_table import SavedIndex
+    from reelabel.index import Lists, VideoIndex
+    from reelabel.sampling.choose import Chosen, Wanted
     from reelabel.segment import Segment, Windows
     from reelabel.sources.sparse_file import ByteSource
     from reelabel.sources.video_file import VideoFile
-    from reelabel.strategies.keyframe_table import SavedIndex
+
+Method: TypeAlias = Literal["index", "seek", "linear"]
 
 _COLUMNS = ("images", "pts", "time_s", "frame_index", "is_keyframe")
 _DEFAULT_SAMPLING = Sampling()
 _DEFAULT_LIMITS = Limits()
 _ROUNDED_AWAY = 2  # frames that samplers of a rate lose by taking whole steps, and pairs
+_NAMED = 60  # broken frames in a note
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to extract from a video.
+
+    Attributes:
+        sampling: Which frames to decode, and at what size; `auto` uses keyframes where they cover the video.
+        limits: Limits on the video.
+        segment: The part of the video to sample from.
+        native: Leave frames as they are stored.
+        every: Return every keyframe once, whatever the sampler.
+        windows: The parts of the segment that a dense sampler samples from; empty for all of it.
+        roughly: Leave out the loop filter where frames are decoded out of GOPs: faster, and unsuited for frames that a
+            model sees.
+        wanted: Frames that take the place of those of a dense sampler.
+    """
+
+    sampling: Sampling = _DEFAULT_SAMPLING
+    limits: Limits = _DEFAULT_LIMITS
+    segment: Segment = WHOLE
+    native: bool = False
+    every: bool = False
+    windows: Windows = ()
+    roughly: bool = False
+    wanted: Wanted | None = None
+
+    @property
+    def shows_keyframes(self) -> bool:
+        """Whether only keyframes are shown, which decode by themselves."""
+        return self.sampling.sampler == "keyframes" or self.every
+
+    @property
+    def view(self) -> View:
+        """How frames are drawn."""
+        return View.of(self.sampling, as_stored=self.native, skip_loop_filter=self.roughly)
+
+    def choose(self, index: VideoIndex) -> Chosen:
+        """Choose frames; raises as `reelabel.sampling.choose.choose` does, and if the index lists too many."""
+        check_frame_count(len(index.order), self.limits)  # a malicious video may have made the index
+        with as_video_errors():
+            return choose(
+                index, self.sampling, self.segment, every=self.every, windows=self.windows, wanted=self.wanted
+            )
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How the frames of a video are found, over several extractions from it.
+
+    Attributes:
+        ways: What to try; once a linear decode is needed, nothing else is tried.
+        notes: Why; an ordered set.
+        in_pieces: Whether segments follow each other.
+    """
+
+    ways: tuple[Way, ...] = ("container", "packets", "decode")
+    notes: dict[str, None] = field(default_factory=dict)
+    in_pieces: bool = False
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the video is decoded from its beginning."""
+        return "container" not in self.ways
 
 
 def extract_local(
@@ -64,17 +137,14 @@ def extract_local(
     threads: int = 1,
     segment: Segment = WHOLE,
 ) -> SampledFrames:
-    """Decode sampled frames of a video, in this process: its keyframes, or those of a dense sampler.
-
-    Each frame is byte-identical to the one that a full linear decode outputs at its time. A hostile video can take over
-    the process that decodes it: `DecodePool.extract` decodes in others.
+    """Decode sampled frames of a video, in this process. For untrusted video use a `DecodePool`.
 
     Args:
         video: A local file, or the bytes of a video.
-        sampling: Which frames to decode, and at what size; `auto` uses keyframes where they cover the video.
+        sampling: As of `Request`, like the other options.
         limits: Limits on the video.
-        native: Keep frames unscaled and unrotated, as returned by `to_ndarray(format="rgb24")`.
-        every: Return every keyframe once instead of `sampling.num_frames` picks.
+        native: Leave frames as they are stored.
+        every: Return every keyframe once.
         threads: Threads for frames that can be decoded independently.
         segment: The part of the video to sample from.
 
@@ -90,118 +160,21 @@ def extract_local(
         VideoTooLargeError: The file, a frame or the time that the frames span exceeds the limits.
     """
     segment.check_valid()
+    request = Request(sampling=sampling, limits=limits, native=native, every=every, segment=segment)
     with open_video_file(video) as file:
         try:
-            return extract_file(
-                file, sampling=sampling, limits=limits, native=native, every=every, threads=threads, segment=segment
-            )
+            return extract_file(file, request, threads=threads)
         except av.FFmpegError as error:
             raise unreadable(error) from None
 
 
-def extract_file(  # noqa: PLR0913 - the fields of an extraction request
-    file: VideoFile,
-    *,
-    sampling: Sampling,
-    limits: Limits,
-    native: bool = False,
-    every: bool = False,
-    threads: int = 1,
-    segment: Segment = WHOLE,
-    windows: Windows = (),
-    roughly: bool = False,
-    fast_only: bool = False,
-    wanted: Wanted | None = None,
-) -> SampledFrames:
-    """Decode sampled frames of an open video, as `extract_local` does; a dense sampler, from `windows` alone.
-
-    With `roughly`, the frames need not be exact; see `ExtractionRequest`. With `fast_only`, FallbackRequired is
-    raised instead of decoding the video from its beginning. `wanted` frames take the place of a dense sampler's.
-    """
-    started, stats = time.perf_counter(), DecodeStats()
-    listed = list_keyframes(file, limits) if sampling.sampler == "auto" else None
-    if sampling.sampler == "auto":
-        if listed is None and fast_only:
-            raise FallbackRequired("the keyframes of the file are not listed")
-        sampling = _resolve_auto(sampling, listed or _index_by_decoding(file, limits, stats), segment)
-    request = ExtractionRequest(
-        source=file,
-        sampling=sampling,
-        limits=limits,
-        native=native,
-        every=every,
-        threads=threads,
-        segment=segment,
-        windows=windows,
-        roughly=roughly,
-        fast_only=fast_only,
-        wanted=wanted,
-        stats=stats,
-    )
-    got = _extract(request)
-    if got.method != "index":  # report the same keyframe times for every sampler, as `auto` uses them
-        got = _with_listing(got, listed or list_keyframes(file, limits))
-    return _finish(got, request, missing_bytes(file.reopen(), file.size_bytes), since=started)
+def extract_file(file: VideoFile, request: Request, *, threads: int = 1) -> SampledFrames:
+    """Decode frames of an open video, as `extract_local` does."""
+    with closing(open_decoder(file, request.limits, threads=threads)) as decoder:
+        return extract(decoder, request, Progress())
 
 
-class VideoInOrder:
-    """A video that is decoded from its beginning, in one pass for all segments that are extracted in order of time.
-
-    What is extracted equals what `extract_file` extracts where nothing is faster.
-    """
-
-    def __init__(self, file: VideoFile, limits: Limits, *, by_packets: bool = False) -> None:
-        """List the frames, by decoding all of them.
-
-        With `by_packets`, they are listed by demuxing, if packets announce them all; and by decoding only once a frame
-        turns out to be another than announced.
-
-        Raises:
-            VideoError: As `extract_local` does.
-        """
-        started = time.perf_counter()
-        self._file, self._limits = file, limits
-        self._video = LinearVideo(file, limits, by_packets=by_packets)
-        self._listed = list_keyframes(file, limits)
-        self._counted, self._listed_s = 0, time.perf_counter() - started
-
-    @property
-    def frames(self) -> int:
-        """Number of its frames."""
-        return len(self._video.index.order)
-
-    def close(self) -> None:
-        """Close the video."""
-        self._video.close()
-
-    def extract(
-        self, sampling: Sampling, segment: Segment, *, native: bool = False, wanted: Wanted | None = None
-    ) -> SampledFrames:
-        """Decode sampled frames of a segment, or those that are wanted in their place.
-
-        Raises:
-            VideoError: As `extract_local` does.
-        """
-        started, self._listed_s = time.perf_counter() - self._listed_s, 0.0
-        listed = None if self._video.index.note else self._listed
-        if sampling.sampler == "auto":
-            sampling = _resolve_auto(sampling, listed or self._video.index, segment)
-        request = ExtractionRequest(
-            source=self._file, sampling=sampling, limits=self._limits, native=native, segment=segment, wanted=wanted
-        )
-        try:
-            got = extract_linearly(request, self._video)
-        except FallbackRequired:  # packets announced another frame
-            self._video.close()
-            self._video, self._counted = LinearVideo(self._file, self._limits), 0
-            got = extract_linearly(request, self._video)
-        got = got if self._video.index.note else _with_listing(got, self._listed)
-        request.stats.frames, self._counted = self._video.frames_decoded - self._counted, self._video.frames_decoded
-        missing = missing_bytes(self._file.reopen(), self._file.size_bytes)
-        return _finish(got, request, missing, since=started)
-
-
-def extract_ranges(  # noqa: PLR0913 - the fields of an extraction request
+def extract_ranges(
     source: ByteSource,
     *,
     sampling: Sampling,
@@ -210,23 +183,17 @@ def extract_ranges(  # noqa: PLR0913 - the fields of an extraction request
     threads: int = 1,
     segment: Segment = WHOLE,
     native: bool = False,
-    windows: Windows = (),
-    roughly: bool = False,
-    wanted: Wanted | None = None,
 ) -> tuple[SampledFrames, SavedIndex]:
     """Decode sampled frames of a remote video, fetching little more than the index and what those frames need.
 
     Args:
         source: The video's bytes.
-        sampling: Which frames to decode, and at what size; `auto` uses keyframes where they cover the video.
-        limits: Limits on the video's size.
+        sampling: As of `Request`, like the other options.
+        limits: Limits on the video.
         known: The index that an earlier call returned for the same bytes.
         threads: Threads for decoding.
         segment: The part of the video to sample from.
-        windows: The parts of the segment that a dense sampler samples from; empty for all of it.
-        native: Keep frames unscaled and unrotated.
-        roughly: The frames need not be exact; see `ExtractionRequest`.
-        wanted: Frames that take the place of those of a dense sampler.
+        native: Leave frames as they are stored.
 
     Returns:
         The frames, and the index for later calls.
@@ -236,99 +203,203 @@ def extract_ranges(  # noqa: PLR0913 - the fields of an extraction request
         VideoError: As `extract_local` does.
         Exception: Whatever `source.read` raises.
     """
-    started, stats = time.perf_counter(), DecodeStats()
-    file = SparseFile(source, known if isinstance(known, tuple) else ())
+    request = Request(sampling=sampling, limits=limits, native=native, segment=segment)
+    with closing(open_decoder(source, limits, threads=threads, known=known)) as decoder:
+        return extract_remotely(decoder, request)
+
+
+def extract_remotely(decoder: Decoder, request: Request) -> tuple[SampledFrames, SavedIndex]:
+    """Extract from a remote video by its ranges; return the frames, and the index for later calls.
+
+    Raises:
+        FallbackRequired: Byte ranges do not suffice.
+        VideoError: As `extract_local` does.
+    """
+    got = extract(decoder, request, Progress(ways=("container",)))
+    parts = decoder.parts if got.sampler == "keyframes" else ()
+    return replace(got, fetch_ms=decoder.wait_s * 1e3, bytes_fetched=decoder.bytes_fetched, parts=parts), decoder.known
+
+
+def extract(decoder: Decoder, request: Request, progress: Progress) -> SampledFrames:
+    """Extract frames by the fastest of some ways that is exact.
+
+    Raises:
+        FallbackRequired: None of them is.
+        VideoError: As `extract_local` does.
+    """
+    started, decoded_before = time.perf_counter() - decoder.wait_s, decoder.frames_decoded
+    listed: VideoIndex | None = None
+    if request.sampling.sampler == "auto":
+        listed = _list_keyframes(decoder, progress)
+        is_good = listed.coverage(CoverageThresholds.of(request.sampling), request.segment).is_good
+        request = replace(request, sampling=resolve_auto(request.sampling, is_good=is_good))
+    got, is_empty, missing = _take(decoder, request, progress)
+    if got.method != "index" and not decoder.is_remote:  # report the same keyframe times for every sampler
+        got = _with_listing(got, listed or _try_list_keyframes(decoder))
+    got = _without_similar(_check_request(got, request, is_empty=is_empty), request.sampling)
+    return replace(
+        check_frame_times(_check_truncation(got, missing), request.limits),
+        frames_decoded=decoder.frames_decoded - decoded_before,
+        sampler=request.sampling.sampler,
+        decode_ms=max(0.0, time.perf_counter() - decoder.wait_s - started) * 1e3,
+    )
+
+
+def _list_keyframes(decoder: Decoder, progress: Progress) -> VideoIndex:
+    """List the keyframes by the container, or by decoding: exact where packets may be flagged wrongly."""
     try:
-        if sampling.sampler == "auto":
-            sampling = _resolve_auto(sampling, _keyframes_of_ranges(file, known, limits), segment)
-        request = ExtractionRequest(
-            source=file,
-            sampling=sampling,
-            limits=limits,
-            native=native,
-            threads=threads,
-            segment=segment,
-            windows=windows,
-            roughly=roughly,
-            wanted=wanted,
-            stats=stats,
-        )
-        got, index = _extract_by_ranges(request, file, known)
-        if isinstance(known, KeyframeTable) and got.method == "index":
-            missing = known.missing_bytes
-        else:
-            missing = missing_bytes(file, file.size_bytes)
-        file.settle()
-        _check_reads(file)
-    except Exception as error:  # noqa: BLE001 - whatever the source raised
-        cause = file.failure or error  # FFmpeg may have treated a failed read as the end of the file
-        if isinstance(cause, FallbackRequired):
-            cause.bytes_fetched, cause.frames_decoded = file.bytes_fetched, stats.frames
-        raise cause from None
-    got = _finish(got, request, missing, since=started + file.wait_s)
-    parts = file.extents if sampling.sampler == "keyframes" else ()
-    return replace(got, fetch_ms=file.wait_s * 1e3, bytes_fetched=file.bytes_fetched, parts=parts), index
+        return decoder.list_keyframes()
+    except FallbackRequired as error:
+        if progress.ways[-1] != "decode":
+            raise
+        if progress.in_pieces and not progress.is_linear:
+            progress.ways, progress.notes = ("decode",), {str(error): None}
+    return decoder.list_frames("decode", "frames")
 
 
-def _extract(request: ExtractionRequest) -> SampledFrames:
-    """Extract from a local file, by the fastest method that is exact."""
-    reasons: dict[str, None] = {}  # an ordered set
-    is_contradicted = False
-    by_container = extract_by_keyframe_packets if request.shows_keyframes else extract_by_frame_index
-    for kind in ("container", "packets"):
+def _try_list_keyframes(decoder: Decoder) -> VideoIndex | None:
+    try:
+        return decoder.list_keyframes()
+    except FallbackRequired:
+        return None
+
+
+def _take(decoder: Decoder, request: Request, progress: Progress) -> tuple[SampledFrames, bool, int]:
+    """Return frames, whether none lies in the segment, and how many bytes the file lacks."""
+    ways, notes, is_contradicted = [*progress.ways], dict(progress.notes), False
+    if request.every and not progress.is_linear:  # also those that no index lists
+        ways, notes = ["decode"], {"all keyframes were requested": None}
+    while True:
+        way = ways.pop(0)
+        if way == "decode":
+            progress.ways, progress.notes = ("decode",), notes
         try:
-            got = by_container(request)[0] if kind == "container" else extract_by_packet_scan(request)
+            got, is_empty, missing = _take_in(way, decoder, request, progress)
         except FallbackRequired as error:
+            ways = ["decode"] if error.linear_only and "decode" in ways else ways
+            if not ways or (error.linear_only and "decode" not in ways):
+                raise
             # Reported are the packets' faults where no index lists frames, and a false index where no GOP decodes.
-            is_news = request.shows_keyframes or error.linear_only or kind == "packets"
+            is_news = request.shows_keyframes or error.linear_only or way == "packets"
             if is_news and not (is_contradicted and error.linear_only):
-                reasons[str(error)] = None
+                notes[str(error)] = None
             is_contradicted |= is_news and error.index_is_wrong
-            if error.linear_only:
-                break
         else:
-            got = _with_notes(got, *reasons)
-            return _without_counts(got) if is_contradicted else got
-    if request.fast_only:
-        unavailable = FallbackRequired("; ".join(reasons))
-        unavailable.frames_decoded = request.stats.frames
-        raise unavailable
-    with closing(LinearVideo(request.source, request.limits)) as video:
-        got = extract_linearly(request, video)
-        request.stats.frames += video.frames_decoded
-    return _with_notes(got, *reasons)
+            is_wrong = is_contradicted and got.method != "linear"
+            return _with_notes(_without_counts(got) if is_wrong else got, first=notes), is_empty, missing
 
 
-def _extract_by_ranges(
-    request: ExtractionRequest, file: SparseFile, known: SavedIndex
-) -> tuple[SampledFrames, SavedIndex]:
-    if not request.shows_keyframes:
-        file.allow_whole_if_small()
-        got, index = extract_by_frame_index(request)
-        return got, known if isinstance(known, KeyframeTable) else index
-    if isinstance(known, KeyframeTable):
-        return extract_by_table(request, file, known), known
-    return extract_by_keyframe_packets(request)
+def _take_in(way: Way, decoder: Decoder, request: Request, progress: Progress) -> tuple[SampledFrames, bool, int]:
+    lists: Lists = "keyframes" if request.shows_keyframes and way == "container" else "frames"
+    index = decoder.list_frames(way, lists, request.segment, in_pieces=progress.in_pieces)
+    chosen, note = _choose(decoder, request, way, index)
+    try:
+        decoded = decoder.decode(chosen.unique, request.view)
+    except FallbackRequired as error:
+        if not error.linear_only or index.is_whole:
+            raise
+        # The frames around the segment depend on earlier ones: read the GOPs before them, too.
+        index = decoder.list_frames(way, lists, _widened(request.segment, index))
+        chosen, note = _choose(decoder, request, way, index)
+        decoded = decoder.decode(chosen.unique, request.view)
+    methods: dict[Way, Method] = {"container": "index" if lists == "keyframes" else "seek", "packets": "seek"}
+    with as_video_errors():
+        got = _assemble(request, index, chosen, decoded, methods.get(way, "linear"))
+    return _with_notes(got, note), chosen.is_empty, decoded.missing_bytes
 
 
-def _keyframes_of_ranges(file: SparseFile, known: SavedIndex, limits: Limits) -> VideoIndex:
-    listed = known.index if isinstance(known, KeyframeTable) else list_keyframes(file, limits)
-    if listed is None:
-        raise FallbackRequired("the keyframes of the file are not listed")
-    return listed
+def _choose(decoder: Decoder, request: Request, way: Way, index: VideoIndex) -> tuple[Chosen, str]:
+    """Choose frames; return with them a note on those that do not decode."""
+    if way == "decode" and not request.shows_keyframes and request.wanted is None:
+        try:
+            announced = decoder.list_announced()
+        except FallbackRequired:
+            return request.choose(index), ""
+        recovers = request.sampling.frame_recovery is not False
+        with as_video_errors():
+            return _map_to_decoded(request.choose(announced), announced, index, recovers=recovers)
+    chosen = request.choose(index)
+    if way in {"container", "packets"} and index.lists == "frames":
+        first = index.keyframe_places[:1]
+        if not first.size or chosen.unique[0] < first[0]:  # an edit list hides the keyframe they depend on
+            raise FallbackRequired("frames precede the first presented keyframe")
+    return chosen, ""
 
 
-def _check_reads(file: SparseFile) -> None:
-    """Raise the failure that FFmpeg has treated as the end of the file, if any."""
-    if file.failure:
-        raise file.failure
+def _widened(segment: Segment, index: VideoIndex) -> Segment:
+    """Return a segment with the GOPs before the frames that an index lists around it."""
+    assert index.keyframe_s is not None
+    assert index.first_s is not None
+    first_s = float(index.pts[0] * float(index.info.time_base))
+    earlier = max(0, int(np.searchsorted(index.keyframe_s, first_s)) - MAX_PREROLL_GOPS)
+    return segment._replace(start_s=float(index.keyframe_s[earlier] - index.first_s))
 
 
-def _index_by_decoding(file: VideoFile, limits: Limits, stats: DecodeStats) -> VideoIndex:
-    """List all frames by decoding them: exact in any container, where packets may be flagged wrongly."""
-    with closing(LinearVideo(file, limits)) as video:
-        stats.frames += video.frames_decoded
-        return video.index
+def _assemble(request: Request, index: VideoIndex, chosen: Chosen, decoded: Decoded, method: Method) -> SampledFrames:
+    picks = np.searchsorted(chosen.unique, chosen.places)
+    return SampledFrames(
+        images=decoded.images,
+        pts=decoded.pts,
+        time_s=decoded.time_s,
+        frame_index=decoded.position,
+        is_keyframe=decoded.is_keyframe,
+        picks=picks,
+        deviation_s=None if chosen.instants_s is None else decoded.time_s[picks] - chosen.instants_s,
+        keyframes_in_file=index.keyframes,
+        keyframe_ms=index.keyframe_ms,
+        first_ms=index.first_ms,
+        total_frames=index.total_frames if decoded.is_counted else None,
+        fps=decoded.info.fps,
+        duration_s=index.length_s(decoded.info),
+        pixel_aspect=decoded.info.pixel_aspect,
+        native_width_px=decoded.native_width_px,
+        native_height_px=decoded.native_height_px,
+        orientation=decoded.orientation,
+        segment=request.segment,
+        starts_s=chosen.starts_s,
+        first_s=index.start_s,
+        method=method,
+        reason=decoded.note,
+        decode_ms=0.0,
+    )
+
+
+def _map_to_decoded(
+    chosen: Chosen, announced: VideoIndex, decoded: VideoIndex, *, recovers: bool
+) -> tuple[Chosen, str]:
+    """Map places among the announced frames to places among the decoded ones.
+
+    Returns:
+        The mapped choice, and a note on the frames that are missing from it; empty if there are none.
+
+    Raises:
+        NoFramesError: Neither the chosen frames nor any replacement could be decoded.
+    """
+    unique, pts = chosen.unique, announced.pts[announced.order]
+    targets, ends = pts[unique], np.append(decoded.pts, np.iinfo(np.int64).max)
+    found = np.searchsorted(decoded.pts, targets)
+    limits = np.append(targets[1:], pts[-1] + 1) if recovers else targets + 1
+    is_found = ends[found] < limits
+    if not is_found.any():
+        raise NoFramesError("None of the chosen frames can be decoded; the file is probably damaged.")
+    rows = np.searchsorted(unique, chosen.places)
+    rows, is_shown = rows[is_found[rows]], is_found[rows]
+    instants_s = None if chosen.instants_s is None else chosen.instants_s[is_shown]
+    is_replaced = is_found & (ends[found] != targets)
+    good = np.searchsorted(pts, ends[found[is_replaced]])
+    replaced = [f"{broken} by {next_good}" for broken, next_good in zip(unique[is_replaced], good, strict=True)]
+    notes = [
+        _note("replaced by the next good one", replaced),
+        _note("left out", [str(each) for each in unique[~is_found]]),
+    ]
+    return replace(chosen, places=found[rows], instants_s=instants_s), "; ".join(filter(None, notes))
+
+
+def _note(fate: str, frames: list[str]) -> str:
+    """Name broken frames by their positions among those that the file announces; return an empty note without any."""
+    rest = len(frames) - _NAMED
+    named = ", ".join(frames[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
+    return f"{pluralize(len(frames), 'broken frame')} {fate}: {named}" if frames else ""
 
 
 def _with_listing(got: SampledFrames, listed: VideoIndex | None) -> SampledFrames:
@@ -337,41 +408,17 @@ def _with_listing(got: SampledFrames, listed: VideoIndex | None) -> SampledFrame
     return replace(got, keyframe_ms=listed.keyframe_ms, first_ms=listed.first_ms)
 
 
-def _resolve_auto(sampling: Sampling, index: VideoIndex, segment: Segment) -> Sampling:
-    """Resolve the sampler `auto`, before anything is decoded."""
-    return resolve_auto(sampling, is_good=index.coverage(CoverageThresholds.of(sampling), segment).is_good)
+def _with_notes(got: SampledFrames, *notes: str, first: Iterable[str] = ()) -> SampledFrames:
+    return replace(got, reason="; ".join(filter(None, [*first, got.reason, *notes])))
 
 
-def _finish(got: SampledFrames, request: ExtractionRequest, missing: int, *, since: float) -> SampledFrames:
-    """Return frames, with what was found out and spent since a time, within the limits.
-
-    Args:
-        got: The frames.
-        request: What was asked for.
-        missing: Bytes missing at the end of the file.
-        since: When the extraction began, by `time.perf_counter`, without the time spent waiting for reads.
-    """
-    got = _check_truncation(_without_similar(_check_request(got, request), request.sampling), missing)
-    return replace(
-        check_frame_times(got, request.limits),
-        frames_decoded=request.stats.frames,
-        sampler=request.sampling.sampler,
-        decode_ms=(time.perf_counter() - since) * 1e3,
-    )
-
-
-def _with_notes(got: SampledFrames, *notes: str) -> SampledFrames:
-    return replace(got, reason="; ".join(filter(None, [*notes, got.reason])))
-
-
-def _check_request(got: SampledFrames, request: ExtractionRequest) -> SampledFrames:
+def _check_request(got: SampledFrames, request: Request, *, is_empty: bool) -> SampledFrames:
     """Note in `reason` if no frame lies in the segment, and if `max_frames` does not allow the rate.
 
     Raises:
         SamplingRefusedError: The segment starts after the end of the video.
     """
     start_s, duration_s = request.segment.start_s or 0.0, got.duration_s
-    is_empty = request.stats.is_empty
     if is_empty and 0 < duration_s <= start_s:
         raise SamplingRefusedError(
             f"The segment starts at {start_s:g} s, but the video ends at {duration_s:g} s; correct start_s.",
@@ -379,8 +426,8 @@ def _check_request(got: SampledFrames, request: ExtractionRequest) -> SampledFra
     notes = [_thinned_note(got, request.sampling)]
     if is_empty:
         what = "keyframe" if request.sampling.sampler == "keyframes" else "frame"
-        notes.append(f"the segment contains no {what}; the last one before it is used")
-    return _with_notes(got, *notes)
+        notes.append(f"no {what} in the segment; using the last one before it")
+    return _with_notes(got, first=notes)
 
 
 def _thinned_note(keyframes: SampledFrames, sampling: Sampling) -> str:
@@ -408,7 +455,7 @@ def _check_truncation(keyframes: SampledFrames, missing: int) -> SampledFrames:
         return keyframes
     counted_s = keyframes.total_frames / keyframes.fps if keyframes.total_frames and keyframes.fps else math.inf
     shorter = replace(keyframes, duration_s=min(keyframes.duration_s, counted_s))
-    return _with_notes(shorter, f"the file is cut short: its last {missing:,} bytes are missing")
+    return _with_notes(shorter, first=[f"the file is cut short: its last {missing:,} bytes are missing"])
 
 
 def _without_similar(keyframes: SampledFrames, sampling: Sampling) -> SampledFrames:

@@ -7,19 +7,18 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from reelabel.coverage import measure_coverage
 from reelabel.segment import WHOLE
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from reelabel.coverage import CoverageThresholds, KeyframeCoverage
     from reelabel.segment import Segment
 
-    Int64s: TypeAlias = npt.NDArray[np.int64]
-    Float64s: TypeAlias = npt.NDArray[np.float64]
-    Bools: TypeAlias = npt.NDArray[np.bool_]
+Int64s: TypeAlias = npt.NDArray[np.int64]
+Float64s: TypeAlias = npt.NDArray[np.float64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
 
 Hdr: TypeAlias = Literal["", "PQ", "HLG"]
 Kind: TypeAlias = Literal["container", "packets", "decode"]
@@ -27,6 +26,7 @@ Lists: TypeAlias = Literal["frames", "keyframes"]
 
 # Differences of larger numbers are inexact, and may exceed 64 bits; as seconds, they no longer resolve milliseconds.
 LATEST_MS = 2.0**53
+MOST = 2**31 - 1  # of a count or a side, which a column of a database holds
 
 
 class Crop(NamedTuple):
@@ -80,6 +80,16 @@ class VideoInfo:
     pixel_aspect: float = 1.0
     crop: Crop = NOT_CROPPED
     frames: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check ranges.
+
+        Raises:
+            ValueError: A value is negative, or too large.
+        """
+        sides = self.width_px, self.height_px, *self.crop
+        if not all(0 <= side <= MOST for side in sides) or min(self.fps, self.duration_s, self.frames or 0) < 0:
+            raise ValueError("sides, fps, duration_s and frames must not be negative")
 
     @property
     def shown_size(self) -> tuple[int, int]:
@@ -162,6 +172,8 @@ class VideoIndex:
         for name, times_s in {"time_s": self.time_s, "keyframe_s": self.keyframe_s}.items():
             if times_s is not None and (not np.isfinite(times_s).all() or (np.diff(times_s) < 0).any()):
                 raise ValueError(f"{name} must be finite and never fall")
+        if not 0 <= self.keyframes <= MOST or not 0 <= (self.total_frames or 0) <= MOST:
+            raise ValueError(f"{self.keyframes} keyframes of {self.total_frames} frames")
         if self.keyframe_s is not None and self.keyframe_s.shape != (self.keyframes,):
             raise ValueError(f"{self.keyframes} keyframes, but keyframe_s has shape {self.keyframe_s.shape}")
 

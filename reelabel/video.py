@@ -5,12 +5,13 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Iterable
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex, TypeAlias, TypeVar, overload
 
 import numpy as np
 
+from reelabel.decode.decoder import LocalDecoder, open_decoder
 from reelabel.errors import (
     FallbackRequired,
     NoIndexError,
@@ -20,15 +21,12 @@ from reelabel.errors import (
     SamplingRefusedError,
     unreadable,
 )
-from reelabel.extract import VideoInOrder, extract_file, extract_ranges
+from reelabel.extract import Progress, Request, extract, extract_remotely
 from reelabel.limits import Limits
-from reelabel.read_index import read_index
 from reelabel.result import Cost, FrameIndex, Frames, VideoInfo
 from reelabel.sampling.choose import Instants, Positions
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
-from reelabel.sources.sparse_file import SparseFile
-from reelabel.sources.video_file import VideoFile
 from reelabel.video_source import open_source
 
 if TYPE_CHECKING:
@@ -36,14 +34,15 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.index import Lists, VideoIndex
     from reelabel.index import VideoInfo as HeaderInfo
-    from reelabel.pool.decode_pool import DecodePool
+    from reelabel.pool.decode_pool import DecodePool, PieceDecoder
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.choose import Wanted
     from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.sparse_file import ByteSource
-    from reelabel.strategies.keyframe_table import SavedIndex
+    from reelabel.sources.video_file import VideoFile
     from reelabel.video_source import OpenedSource, VideoSource
 
     _Images: TypeAlias = npt.NDArray[np.uint8]
@@ -80,8 +79,8 @@ def open(  # noqa: A001 - how a video is read
         VideoError: The video is missing, empty or too large, or may not be read.
         StoreUnavailableError: Its store does not respond.
     """
-    decoder = _InPool(pool) if pool else _Here(threads, limits)
-    return Video(open_source(source, store=store, limits=limits), decoder, limits=limits, as_stored=as_stored)
+    opened = open_source(source, store=store, limits=limits)
+    return Video(opened, pool or _Here(threads), limits=limits, as_stored=as_stored)
 
 
 def extract_frames(
@@ -112,9 +111,11 @@ class Video:
     process), TransientError if its store or the pool is, and whatever a user's own source raises.
     """
 
-    def __init__(self, source: OpenedSource, decoder: _Here | _InPool, *, limits: Limits, as_stored: bool) -> None:
+    def __init__(self, source: OpenedSource, decoders: DecodePool | _Here, *, limits: Limits, as_stored: bool) -> None:
         """Decode an opened source; `reelabel.open` does both."""
-        self._source, self._decoder = source, decoder
+        self._source, self._decoders = source, decoders
+        self._linear: _PiecesHere | None = None  # in this process, what was once decoded linearly stays open
+        self._lock = threading.Lock()
         self._limits, self._as_stored = limits, as_stored
         self._known: dict[bool, SavedIndex] = {True: (), False: ()}  # of remote videos; of keyframes, of all frames
         self._header: HeaderInfo | None = None
@@ -142,7 +143,10 @@ class Video:
     def close(self) -> None:
         """Close the video; what was decoded stays valid."""
         self._is_closed = True
-        self._decoder.close()
+        with self._lock:
+            if self._linear:
+                self._linear.close()
+                self._linear = None
         self._source.close()
 
     def __repr__(self) -> str:
@@ -167,8 +171,15 @@ class Video:
 
     def _decoded_frames(self) -> int:
         with self._errors():
-            length_s = self._read_header().duration_s
-            return self._decoder.count(self._source.whole(), self._limits, length_s=length_s)
+            file, length_s = self._source.whole(), self._read_header().duration_s
+            with self._decoders.occupy():
+                pieces = self._decoders.in_pieces(length_s=length_s)
+                pieces.progress.ways = ("decode",)
+                try:
+                    index = pieces.use(file, self._limits, lambda decoder: decoder.list_frames("decode", "frames"))
+                    return len(index.order)
+                finally:
+                    self._keep(pieces)
 
     @property
     def info(self) -> VideoInfo:
@@ -286,12 +297,15 @@ class Video:
             file = self._source.whole()
             header = self._read_header()
         start = 0
-        with closing(self._decoder.in_order(file, self._limits, length_s=header.duration_s)) as video:
+        with self._decoders.occupy(), closing(self._decoders.in_pieces(length_s=header.duration_s)) as pieces:
+            pieces.progress.ways = ("announced", "decode")
             while True:
-                wanted = Positions(range(start, start + size), clips=True)
+                request = self._request(_AS_THEY_ARE, segment, Positions(range(start, start + size), clips=True))
                 try:
                     with self._errors():
-                        got = video.extract(_AS_THEY_ARE, segment, native=self._as_stored, wanted=wanted)
+                        got = pieces.use(
+                            file, self._limits, partial(extract, request=request, progress=pieces.progress)
+                        )
                 except SamplingRefusedError:
                     if not start:
                         raise
@@ -315,25 +329,43 @@ class Video:
             raise NoSuchFrameError(error.message) from None
 
     def _take(self, sampling: Sampling, *, segment: Segment = WHOLE, wanted: Wanted | None = None) -> Frames:
-        options: dict[str, Any] = {
-            "sampling": sampling,
-            "limits": self._limits,
-            "segment": segment,
-            "native": self._as_stored,
-            "wanted": wanted,
-        }
+        request = self._request(sampling, segment, wanted)
         of_keyframes, before = sampling.sampler == "keyframes", (self._source.bytes_fetched, self._source.fetch_ms)
 
         def by_ranges(ranges: ByteSource) -> SampledFrames:
-            known = self._known[of_keyframes]
-            got, self._known[of_keyframes] = self._decoder.by_ranges(ranges, known=known, **options)
+            work, known = partial(extract_remotely, request=request), self._known[of_keyframes]
+            got, self._known[of_keyframes] = self._decoders.use(ranges, self._limits, work, known=known)
             return got
 
         with self._errors():
             self._read_header()
-            got = self._of_bytes(by_ranges, lambda file: self._decoder.extract(file, **options))
+            got = self._of_bytes(by_ranges, partial(self._extract, request=request))
         copied = self._source.bytes_fetched - before[0], self._source.fetch_ms - before[1]
         return self._shown(got, sampler="" if wanted else got.sampler, copied=copied)
+
+    def _extract(self, file: VideoFile, request: Request) -> SampledFrames:
+        if not isinstance(self._decoders, _Here):
+            return self._decoders.use(file, self._limits, partial(extract, request=request, progress=Progress()))
+        if self._linear is None:
+            pieces = self._decoders.in_pieces()
+            try:
+                return pieces.use(file, self._limits, partial(extract, request=request, progress=pieces.progress))
+            finally:
+                self._keep(pieces)
+        with self._lock:
+            pieces = self._linear
+            return pieces.use(file, self._limits, partial(extract, request=request, progress=pieces.progress))
+
+    def _keep(self, pieces: _PiecesHere | PieceDecoder) -> None:
+        """Keep what decodes linearly in this process, unless another thread has kept one."""
+        with self._lock:
+            if isinstance(pieces, _PiecesHere) and pieces.progress.is_linear and self._linear is None:
+                self._linear = pieces
+            else:
+                pieces.close()
+
+    def _request(self, sampling: Sampling, segment: Segment, wanted: Wanted | None) -> Request:
+        return Request(sampling=sampling, limits=self._limits, segment=segment, native=self._as_stored, wanted=wanted)
 
     def _read_header(self) -> HeaderInfo:
         if self._header is None:
@@ -343,7 +375,9 @@ class Video:
 
     def _read_index(self, lists: Lists) -> tuple[VideoIndex, SavedIndex]:
         def read(video: VideoFile | ByteSource) -> tuple[VideoIndex, SavedIndex]:
-            return self._decoder.read_index(video, self._limits, lists)
+            return self._decoders.use(
+                video, self._limits, lambda decoder: (decoder.read_header(lists, of_any_size=True), decoder.known)
+            )
 
         return self._of_bytes(read, read)
 
@@ -385,89 +419,42 @@ class Video:
 
 
 class _Here:
-    """Decodes in this process."""
+    """Decodes in this process, as a `DecodePool` does in others."""
 
-    def __init__(self, threads: int, limits: Limits) -> None:
-        self._threads, self._limits = threads, limits
-        self._lock, self._reason = threading.Lock(), ""
-        self._in_order: VideoInOrder | None = None
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
 
-    def extract(self, file: VideoFile, **options: Any) -> SampledFrames:  # noqa: ANN401 - what is extracted
-        """Decode what is asked for; once this has taken a linear decode, everything does."""
-        if self._in_order is None:
-            try:
-                return extract_file(file, threads=self._threads, fast_only=True, **options)
-            except FallbackRequired as error:
-                self._reason = str(error)
-        with self._lock:
-            if self._in_order is None:
-                self._in_order = VideoInOrder(file, self._limits)
-            del options["limits"]
-            got = self._in_order.extract(**options)
-        return replace(got, reason="; ".join(filter(None, [self._reason, got.reason])))
+    def use(
+        self,
+        video: VideoFile | ByteSource,
+        limits: Limits,
+        work: Callable[[LocalDecoder], _T],
+        *,
+        known: SavedIndex = (),
+    ) -> _T:
+        with closing(open_decoder(video, limits, threads=self._threads, known=known)) as decoder:
+            return work(decoder)
 
-    def by_ranges(self, source: ByteSource, **options: Any) -> tuple[SampledFrames, SavedIndex]:  # noqa: ANN401
-        return extract_ranges(source, threads=self._threads, **options)
+    def in_pieces(self, *, length_s: float = 0.0) -> _PiecesHere:  # noqa: ARG002 - here, nothing ends it
+        return _PiecesHere(self._threads)
 
-    def read_index(self, video: VideoFile | ByteSource, limits: Limits, lists: Lists) -> tuple[VideoIndex, SavedIndex]:
-        file = video if isinstance(video, VideoFile) else SparseFile(video)
-        return read_index(file, limits, lists=lists, of_any_size=True)
+    def occupy(self) -> ExitStack:
+        return ExitStack()
 
-    def count(self, file: VideoFile, limits: Limits, *, length_s: float) -> int:  # noqa: ARG002 - here, nothing ends it
-        with self._lock:
-            if self._in_order is None:
-                self._in_order = VideoInOrder(file, limits)
-            return self._in_order.frames
 
-    def in_order(self, file: VideoFile, limits: Limits, *, length_s: float) -> VideoInOrder:  # noqa: ARG002
-        return VideoInOrder(file, limits, by_packets=True)
+class _PiecesHere:
+    """Decodes pieces of one video in this process, with one decoder."""
+
+    def __init__(self, threads: int) -> None:
+        self.progress = Progress()
+        self._threads = threads
+        self._decoder: LocalDecoder | None = None
+
+    def use(self, video: VideoFile, limits: Limits, work: Callable[[LocalDecoder], _T]) -> _T:
+        self._decoder = self._decoder or LocalDecoder(video, limits, threads=self._threads)
+        return work(self._decoder)
 
     def close(self) -> None:
-        with self._lock:
-            if self._in_order is not None:
-                self._in_order.close()
-                self._in_order = None
-
-
-class _InPool:
-    """Decodes in the processes of a pool."""
-
-    def __init__(self, pool: DecodePool) -> None:
-        self._pool = pool
-
-    def extract(self, file: VideoFile, **options: Any) -> SampledFrames:  # noqa: ANN401 - what is extracted
-        return self._pool.extract(file, **options)
-
-    def by_ranges(self, source: ByteSource, **options: Any) -> tuple[SampledFrames, SavedIndex]:  # noqa: ANN401
-        return self._pool.extract_by_ranges(source, **options)
-
-    def read_index(self, video: VideoFile | ByteSource, limits: Limits, lists: Lists) -> tuple[VideoIndex, SavedIndex]:
-        index, known, _ = self._pool.read_index(video, limits=limits, lists=lists, of_any_size=True)
-        return index, known
-
-    def count(self, file: VideoFile, limits: Limits, *, length_s: float) -> int:
-        with closing(self.in_order(file, limits, length_s=length_s)) as video:
-            return video.extract(_AS_THEY_ARE, WHOLE, native=True, wanted=Positions((0,))).total_frames or 0
-
-    def in_order(self, file: VideoFile, limits: Limits, *, length_s: float) -> _InOrderInPool:
-        return _InOrderInPool(self._pool, file, limits, length_s=length_s)
-
-    def close(self) -> None:
-        """Leave the pool open: it is its owner's."""
-
-
-class _InOrderInPool:
-    """Decodes a video in order in one process of a pool, which it occupies until it is closed."""
-
-    def __init__(self, pool: DecodePool, file: VideoFile, limits: Limits, *, length_s: float) -> None:
-        self._file, self._limits = file, limits
-        self._held = pool.occupy()
-        self._pieces = pool.in_pieces(length_s=length_s)
-        self._pieces.is_in_order = True
-
-    def extract(self, sampling: Sampling, segment: Segment, **options: Any) -> SampledFrames:  # noqa: ANN401
-        return self._pieces.extract(self._file, sampling=sampling, limits=self._limits, segment=segment, **options)
-
-    def close(self) -> None:
-        self._pieces.close()
-        self._held.close()
+        if self._decoder:
+            self._decoder.close()
+            self._decoder = None

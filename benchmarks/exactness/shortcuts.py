@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.extraction.loaders import FileParts
-from reelabel.decode.assemble import ExtractionRequest
+from reelabel.decode.decoder import LocalDecoder
+from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.errors import FallbackRequired, VideoError
-from reelabel.extract import extract_local, extract_ranges
+from reelabel.extract import Progress, Request, extract, extract_local, extract_ranges
 from reelabel.frames.cache import decode_index, encode_index
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
-from reelabel.sources.sparse_file import CachedRange, SparseFile
+from reelabel.sources.sparse_file import CachedRange
 from reelabel.sources.video_file import open_video_file
-from reelabel.strategies.gops import extract_by_frame_index
-from reelabel.strategies.keyframe_table import KeyframeTable
-from reelabel.strategies.linear import LinearVideo, extract_linearly
-from reelabel.strategies.packets import extract_by_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,9 +53,7 @@ def shortcut_faults(path: Path) -> tuple[bool, list[str]]:
     table = decode_index(encode_index(index))
     assert isinstance(table, KeyframeTable)
     for threads in (1, 2):
-        file = SparseFile(FileParts(path), whole)
-        request = ExtractionRequest(source=file, sampling=_LATER, limits=Limits(), threads=threads)
-        later = extract_by_table(request, file, table)
+        later, _ = extract_ranges(FileParts(path), sampling=_LATER, limits=Limits(), threads=threads, known=table)
         faults += [f"by table: {fault}" for fault in _differences(later, _locally(path, _LATER))]
     return True, faults + [f"threads: {fault}" for fault in _differences(_locally(path, _LATER, threads=2), later)]
 
@@ -72,18 +67,21 @@ def dense_faults(path: Path) -> tuple[int, list[str]]:
     served, faults = 0, []
     whole = (CachedRange(0, path.read_bytes()),)
     for sampling, segment in _DENSE:
-        asked = ExtractionRequest(source=SparseFile(FileParts(path), whole), sampling=sampling, limits=Limits())
-        asked = replace(asked, segment=segment)
         try:
-            got, _ = extract_by_frame_index(asked)
+            got, _ = extract_ranges(FileParts(path), sampling=sampling, limits=Limits(), known=whole, segment=segment)
         except (FallbackRequired, VideoError):
             continue
         served += 1
-        with open_video_file(path) as file, closing(LinearVideo(file, asked.limits)) as video:
-            linear = extract_linearly(replace(asked, source=file), video)
+        linear = extract_linearly(path, Request(sampling=sampling, segment=segment))
         different = (name for name in _SHOWN if not np.array_equal(getattr(got, name), getattr(linear, name)))
         faults += [f"{sampling.sampler} in parts: {name}" for name in different]
     return served, faults
+
+
+def extract_linearly(path: Path, request: Request) -> SampledFrames:
+    """Extract frames by decoding all of a file."""
+    with open_video_file(path) as file, closing(LocalDecoder(file, request.limits)) as decoder:
+        return extract(decoder, request, Progress(ways=("decode",)))
 
 
 def _locally(path: Path, sampling: Sampling, *, threads: int = 1) -> SampledFrames:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.media.clips import BenchClip
+    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
-    from reelabel.strategies.keyframe_table import SavedIndex
 
 _BOX_HEAD_BYTES = 16
 

@@ -14,7 +14,7 @@ import av
 import numpy as np
 
 from benchmarks.media.clips import FPS
-from reelabel.decode.render import Renderer, orientation_of
+from reelabel.decode.render import Renderer, View, orientation_of
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.uniform import pick_evenly
@@ -46,7 +46,10 @@ class Stacker:
         """Convert one frame to the model's size."""
         if self._renderer is None:
             self._renderer = Renderer.from_frame(
-                frame, sampling=SAMPLING, limits=Limits(), native=self._native, orientation=orientation_of(frame)
+                frame,
+                view=View.of(SAMPLING, as_stored=self._native),
+                limits=Limits(),
+                orientation=orientation_of(frame),
             )
             self._images = np.empty((SAMPLING.num_frames, *self._renderer.shape), np.uint8)
         self._renderer.draw(frame, self._images[self._count])

@@ -8,28 +8,31 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
-from reelabel.decode.in_parallel import decode_in_parallel
 from reelabel.decode.packet_decoder import threads_that_fit
 from reelabel.decode.run_decoder import RunDecoder
-from reelabel.sources.video_file import VideoFile
+from reelabel.errors import FallbackRequired
+from reelabel.sources.sparse_file import BLOCK_BYTES, ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from av.container import InputContainer
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from reelabel.decode.assemble import ExtractionRequest, FrameInfo
-    from reelabel.index import VideoIndex
+    from reelabel.decode.canvas import Canvas, FrameInfo
+    from reelabel.decode.run_decoder import DecodeStats
+    from reelabel.index import Int64s, VideoIndex
 
     Opened = tuple[InputContainer, VideoStream]
 
+_MAX_REST_BYTES = 128 * 1024  # that are cheaper to read than a request of their own is for what follows them
+_MAX_RANGES = 512  # requests for one video; a file stored in more pieces is faster to download
 LEAST_SHARED_PIXELS = 4 * 1024**2  # of all frames; for fewer, it does not pay to open the video again
 LEAST_THREADED_PIXELS = 96 * 1024  # of a picture; a smaller one takes less time to decode than threads take to meet
 _PIECE_FRAMES = 16  # to decode them takes much longer than to seek to them
@@ -60,79 +63,142 @@ def spans_to_decode(
     return spans
 
 
-def decode_chosen(
+def decode_gops(
     opened: Opened,
-    chosen: Sequence[FrameInfo],
     index: VideoIndex,
-    request: ExtractionRequest,
+    canvas: Canvas,
     reopen: Callable[[], AbstractContextManager[Opened]],
-) -> Generator[tuple[FrameInfo, VideoFrame], None, None]:
-    """Decode from a keyframe to each chosen frame, reading on into the next GOP or seeking past unneeded ones.
+    stats: DecodeStats,
+    *,
+    threads: int,
+    is_remote: bool,
+    skip_loop_filter: bool = False,
+) -> None:
+    """Decode from a keyframe to each wanted frame, reading on into the next GOP or seeking past unneeded ones.
 
-    Runs are shared among decoders, one for each of `request.threads`, if memory suffices and there is much to decode.
-    If there are fewer runs, and pictures are not tiny, each decoder has several threads, which decode successive
-    frames, and wait for each other more than decoders do.
+    Runs are shared among decoders, one for each of `threads`, if memory suffices and there is much to decode. If there
+    are fewer runs, and pictures are not tiny, each decoder has several threads, which decode successive frames, and
+    wait for each other more than decoders do.
 
     Args:
-        opened: The video, open; of a remote one, the bytes of `spans_to_decode` are at hand.
-        chosen: The wanted frames, each once, ascending.
+        opened: The video, open; of a remote one, the bytes of `needed_ranges` are at hand.
         index: The frames of the video.
-        request: What is extracted: source, limits, threads, and the statistics to keep.
+        canvas: Draws the wanted ones.
         reopen: Opens the video again as it is open, for other threads.
-
-    Yields:
-        The wanted frames: the first one first, the others in any order, all of them again if memory has run out. Close
-            the generator before the video.
+        stats: Counts the decoded frames.
+        threads: Threads that may be used.
+        is_remote: Whether reading on costs a request.
+        skip_loop_filter: Leave out the loop filter.
 
     Raises:
         FallbackRequired: A GOP does not decode to the frames announced.
+        VideoError: As `Canvas.draw` does.
     """
-    codec = opened[1].codec_context
-    pixels, positions = codec.width * codec.height, [info.position for info in chosen]
+    codec, wanted = opened[1].codec_context, canvas.wanted
+    pixels, positions = codec.width * codec.height, [info.position for info in wanted]
     times, keyframes = index.pts[index.order].tolist(), index.keyframe_places.tolist()
     spans = spans_to_decode(positions, keyframes)
-    threads = threads_that_fit(request.threads, codec)
+    threads = threads_that_fit(threads, codec)
     if pixels * sum(last + 1 - first for first, last in spans) < LEAST_SHARED_PIXELS:
         threads = 1
     if threads > 1:
         spans = spans_to_decode(positions, keyframes, piece_frames=_PIECE_FRAMES)
-    runs = [chosen[bisect_left(positions, first) : bisect_right(positions, last)] for first, last in spans]
+    runs = [wanted[bisect_left(positions, first) : bisect_right(positions, last)] for first, last in spans]
     decoders = min(threads, len(runs))
     make_decoder = partial(
         RunDecoder,
         times=times,
         keyframes=keyframes,
+        stats=stats,
         is_order_proven=index.is_order_proven,
         threads=threads // decoders if pixels >= LEAST_THREADED_PIXELS else 1,
-        roughly=request.roughly,
-        reads_on=isinstance(request.source, VideoFile),  # which costs a request, and more, in a remote video
+        skip_loop_filter=skip_loop_filter,
+        reads_on=not is_remote,
+        stopped=canvas.stopped,
     )
+
+    def work(video: AbstractContextManager[Opened], runs: Iterable[Sequence[FrameInfo]]) -> None:
+        with video as (container, stream):
+            decoder = make_decoder(container=container, stream=stream)
+            for run in runs:
+                for info, frame in _announced(decoder, run):
+                    canvas.draw(info, frame)
+                    del frame
+                if canvas.stopped.is_set():
+                    return
+
     if decoders > 1:
         others = [reopen() for _ in range(decoders - 1)]
-        videos: list[AbstractContextManager[Opened]] = [nullcontext(opened), *others]
+        ordered = runs if is_remote else _in_fair_order(runs, keyframes)  # else in the order in which they arrive
         try:
-            ordered = _in_fair_order(runs, keyframes, request)
-            yield from decode_in_parallel(ordered, videos, make_decoder, request.stats)
+            videos: list[AbstractContextManager[Opened]] = [nullcontext(opened), *others]
+            canvas.share(ordered, [partial(work, video) for video in videos])
         except MemoryError:  # frames may be larger than the header states; one decoder may do
-            pass
+            canvas.restart()
         else:
             return
-    alone = make_decoder(container=opened[0], stream=opened[1], stats=request.stats)
-    for run in runs:
-        yield from alone.decode(run)
+    work(nullcontext(opened), runs)
 
 
-def _in_fair_order(
-    runs: Sequence[Sequence[FrameInfo]], keyframes: Sequence[int], request: ExtractionRequest
-) -> Sequence[Sequence[FrameInfo]]:
-    """Order runs so that all decoders end at about the same time: after the first, the longest ones.
+def _announced(decoder: RunDecoder, run: Sequence[FrameInfo]) -> Iterator[tuple[FrameInfo, VideoFrame]]:
+    with no_other_index():
+        yield from decoder.decode(run)
 
-    Those of a remote video stay in the order in which they arrive.
-    """
-    if not isinstance(request.source, VideoFile):
-        return runs
+
+@contextmanager
+def no_other_index() -> Iterator[None]:
+    """Have the video decoded from its beginning if the block fails: a pass over all packets would find no more."""
+    try:
+        yield
+    except FallbackRequired as error:
+        error.linear_only = True
+        raise
+
+
+def _in_fair_order(runs: Sequence[Sequence[FrameInfo]], keyframes: Sequence[int]) -> Sequence[Sequence[FrameInfo]]:
+    """Order runs so that all decoders end at about the same time: after the first, the longest ones."""
 
     def frames(run: Sequence[FrameInfo]) -> int:
         return run[-1].position - keyframes[bisect_right(keyframes, run[0].position) - 1]
 
     return [runs[0], *sorted(runs[1:], key=frames, reverse=True)]
+
+
+def needed_ranges(index: VideoIndex, wanted: Int64s) -> list[ByteRange]:
+    """Return where the packets are that a decoder needs for the wanted frames, in as few ranges as is sensible.
+
+    Raises:
+        FallbackRequired: There are too many.
+    """
+    if not index.size.any():  # read already
+        return []
+    places = wanted.tolist()
+    spans = spans_to_decode(places, index.keyframe_places.tolist())
+    starts = [int(index.order[first]) for first, _ in spans]
+    packets: list[ByteRange] = []
+    for (first, last), start, following in zip(spans, starts, [*starts[1:], len(index.pts)], strict=True):
+        latest = max(int(index.order[place]) for place in places if first <= place <= last)
+        packets += _located(index, start, latest)
+        if following < len(index.pts) and not index.is_keyframe[latest + 1 : following].any():
+            rest = _located(index, latest + 1, following - 1)  # of the GOP, if the next one is needed as well
+            packets += rest if sum(packet.size for packet in rest) <= _MAX_REST_BYTES else []
+    ranges = _bridged(packets)
+    if len(ranges) > _MAX_RANGES:
+        raise FallbackRequired("the required packets are scattered over the file")
+    return ranges
+
+
+def _located(index: VideoIndex, first: int, last: int) -> list[ByteRange]:
+    rows = slice(first, last + 1)
+    return list(map(ByteRange, index.pos[rows].tolist(), index.size[rows].tolist()))
+
+
+def _bridged(packets: Iterable[ByteRange]) -> list[ByteRange]:
+    """Merge ranges with small gaps, such as sound between pictures, which cost less than a request of their own."""
+    ranges: list[ByteRange] = []
+    for packet in sorted(packets):
+        if ranges and packet.start <= ranges[-1].end + BLOCK_BYTES:
+            ranges[-1] = ByteRange(ranges[-1].start, max(ranges[-1].end, packet.end) - ranges[-1].start)
+        else:
+            ranges.append(packet)
+    return ranges

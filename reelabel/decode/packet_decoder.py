@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import resource
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import av
 
 from reelabel.containers.stream_properties import decoder_limit_options
-from reelabel.decode.keyframe_check import decode_single_packet
-from reelabel.decode.parameter_sets import check_interlaced_flag, check_parameter_sets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from av.packet import Packet
     from av.video.codeccontext import VideoCodecContext
-    from av.video.frame import VideoFrame
-    from av.video.stream import VideoStream
 
     from reelabel.limits import Limits
 
 # For these codecs, a keyframe's packet and `CodecParameters` determine the frame. Other decoders, such as MPEG-4's,
 # also depend on earlier packets.
 _SELF_CONTAINED = frozenset({"h264", "hevc", "vp8", "vp9", "av1"})
-_QUEUED_PER_THREAD = 2
 _STRICT_OPTIONS = {"err_detect": "explode"}
 _THREAD_BYTES = 128 * 1024**2  # a stack, and what the allocator reserves of the address space for a thread
 _HELD_FRAMES = 20  # that a decoder may refer to, decode and hand over
 _PIXEL_BYTES = 3  # of most formats at most
+_TAG = 16  # characters at most, of four bytes
 _SHARE = 2  # the other half is for the frames that are kept, the file and the interpreter
 
 
@@ -73,6 +63,13 @@ class CodecParameters:
             field_order=int(codec.field_order),
         )
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether all numbers are possible."""
+        numbers = self.bits_per_coded_sample, self.color_range, self.color_primaries, self.color_trc, self.colorspace
+        sides, most = (self.width, self.height), 2**31
+        return all(0 < side < most for side in sides) and min(*numbers, self.field_order) >= 0 and len(self.tag) <= _TAG
+
     def open(self, limits: Limits) -> VideoCodecContext:
         """Create a decoder that fails on damage, as `open_video(..., strictly=True)` does."""
         codec: VideoCodecContext = av.CodecContext.create(self.name, "r")  # type: ignore[assignment]
@@ -88,54 +85,6 @@ class CodecParameters:
         codec.thread_type, codec.thread_count = "NONE", 1
         codec.options = decoder_limit_options(limits) | _STRICT_OPTIONS
         return codec
-
-
-def decode_packets_independently(
-    packets: Sequence[Packet[VideoStream]],
-    codecs: Sequence[VideoCodecContext],
-    *,
-    others_bring_parameters: bool,
-) -> Iterator[VideoFrame]:
-    """Decode keyframe packets independently, in order, with one thread per decoder.
-
-    Args:
-        packets: The packets, whose parameter sets are checked first; see `check_parameter_sets`.
-        codecs: The decoders.
-        others_bring_parameters: Whether other packets bring parameter sets.
-
-    Raises:
-        FallbackRequired: As `decode_single_packet`, `check_parameter_sets` and `check_interlaced_flag` do.
-    """
-    for packet in packets:
-        check_parameter_sets(packet, codecs[0], others_bring_them=others_bring_parameters)
-    if len(codecs) == 1:
-        yield from (_decode(codecs[0], packet) for packet in packets)
-        return
-    # The first packet goes to the first decoder: if that is the stream's own, only its frames carry the rotation.
-    unused = iter(codecs)
-    idle: SimpleQueue[VideoCodecContext] = SimpleQueue()
-
-    def decode(packet: Packet[VideoStream], codec: VideoCodecContext | None) -> VideoFrame:
-        codec = codec or idle.get()
-        try:
-            return _decode(codec, packet)
-        finally:
-            idle.put(codec)
-
-    pending: deque[Future[VideoFrame]] = deque()
-    with ThreadPoolExecutor(len(codecs)) as threads:
-        for packet in packets:
-            pending.append(threads.submit(decode, packet, next(unused, None)))
-            if len(pending) > _QUEUED_PER_THREAD * len(codecs):  # decoded frames are large
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-
-
-def _decode(codec: VideoCodecContext, packet: Packet[VideoStream]) -> VideoFrame:
-    frame = decode_single_packet(codec, packet)
-    check_interlaced_flag(frame, packet, codec)
-    return frame
 
 
 def threads_that_fit(wanted: int, codec: VideoCodecContext | CodecParameters) -> int:

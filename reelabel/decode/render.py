@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -27,6 +27,41 @@ if TYPE_CHECKING:
     from reelabel.index import Crop
     from reelabel.limits import Limits
     from reelabel.sampling.options import Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How frames are drawn.
+
+    Attributes:
+        max_pixels: Maximum pixels of a frame; None scales none down.
+        size_multiple_px: Width and height are multiples of this.
+        tone_maps: Show HDR frames as SDR.
+        as_stored: Leave frames as they are stored: unscaled, with margins, not turned, not tone-mapped.
+        skip_loop_filter: Leave out the loop filter where GOPs are decoded: faster, and not exact.
+    """
+
+    max_pixels: int | None = None
+    size_multiple_px: int = 1
+    tone_maps: bool = True
+    as_stored: bool = False
+    skip_loop_filter: bool = False
+
+    @classmethod
+    def of(cls, sampling: Sampling, *, as_stored: bool = False, skip_loop_filter: bool = False) -> View:
+        """Return how a sampling has frames drawn."""
+        return cls(
+            max_pixels=sampling.max_pixels,
+            size_multiple_px=sampling.size_multiple_px,
+            tone_maps=not as_stored and sampling.hdr != AS_DECODED,
+            as_stored=as_stored,
+            skip_loop_filter=skip_loop_filter,
+        )
+
+    @property
+    def is_unscaled(self) -> bool:
+        """Whether frames keep their size, so that they are converted as `to_ndarray(format="rgb24")` does."""
+        return self.as_stored or (self.max_pixels is None and self.size_multiple_px == 1)
 
 
 def fit_size(width_px: int, height_px: int, *, max_pixels: int | None, multiple_px: int) -> tuple[int, int]:
@@ -116,62 +151,49 @@ class Renderer:
         width_px: Output width before rotation.
         height_px: Output height before rotation.
         orientation: Rotation and mirroring for display.
-        native: Leave frames unscaled, unrotated and unmirrored.
+        view: How frames are drawn.
         limits: Limits on frame size.
         hdr: Transfer function of the first frame if it is HDR; empty otherwise.
-        tone_maps: Show HDR frames as SDR.
-        is_unscaled: Convert frames as `to_ndarray(format="rgb24")` does; where they are turned, afterwards.
     """
 
     width_px: int
     height_px: int
     orientation: Orientation
-    native: bool
+    view: View
     limits: Limits
     hdr: str
-    tone_maps: bool
-    is_unscaled: bool = False
     _reformatter: VideoReformatter = field(default_factory=VideoReformatter)
 
     @classmethod
-    def from_frame(
-        cls,
-        frame: VideoFrame,
-        *,
-        sampling: Sampling,
-        limits: Limits,
-        native: bool,
-        orientation: Orientation,
-    ) -> Renderer:
+    def from_frame(cls, frame: VideoFrame, *, view: View, limits: Limits, orientation: Orientation) -> Renderer:
         """Create a renderer from one frame of a video, which determines the size."""
         width, height = frame.width, frame.height
-        is_unscaled = native or (sampling.max_pixels is None and sampling.size_multiple_px == 1)
-        if not is_unscaled:
-            width, height = fit_size(
-                width, height, max_pixels=sampling.max_pixels, multiple_px=sampling.size_multiple_px
-            )
+        if not view.is_unscaled:
+            width, height = fit_size(width, height, max_pixels=view.max_pixels, multiple_px=view.size_multiple_px)
         return cls(
             width_px=width,
             height_px=height,
             orientation=orientation,
-            native=native,
-            is_unscaled=is_unscaled,
+            view=view,
             limits=limits,
             hdr=hdr_transfer(frame),
-            tone_maps=not native and sampling.hdr != AS_DECODED,
         )
+
+    def copy(self) -> Renderer:
+        """Return one for another thread."""
+        return replace(self, _reformatter=VideoReformatter())
 
     @property
     def note(self) -> str:
         """Treatment of HDR, as a note; empty for SDR."""
-        if not self.hdr or self.native:
+        if not self.hdr or self.view.as_stored:
             return ""
-        return f"{self.hdr} tone-mapped to SDR" if self.tone_maps else f"{self.hdr} shown as decoded"
+        return f"{self.hdr} tone-mapped to SDR" if self.view.tone_maps else f"{self.hdr} shown as decoded"
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Shape of the array that `draw` fills: height, width, channels."""
-        is_turned = self.orientation.is_transposed and not self.native
+        is_turned = self.orientation.is_transposed and not self.view.as_stored
         sides = (self.width_px, self.height_px) if is_turned else (self.height_px, self.width_px)
         return (*sides, 3)
 
@@ -183,12 +205,12 @@ class Renderer:
             VideoUnreadableError: Frames are not to be scaled, and this one differs in size from the first.
         """
         check_frame_size(frame.width, frame.height, self.limits)
-        if self.is_unscaled:
+        if self.view.is_unscaled:
             self._require_size(frame)
-        if self.tone_maps and hdr_transfer(frame):
+        if self.view.tone_maps and hdr_transfer(frame):
             tone_map(frame, self._scaled(frame, DEEP_PLANAR, np.uint16), image)
             return
-        if self.is_unscaled:
+        if self.view.is_unscaled:
             image[:] = self._packed(frame)
             return
         for plane, channel in zip(self._scaled(frame, _PLANAR, np.uint8), _PLANES_TO_CHANNELS, strict=True):
@@ -198,7 +220,7 @@ class Renderer:
         """Return the pixels of a frame as they are stored, at its orientation for display."""
         packed = self._reformatter.reformat(frame, format="rgb24", threads=1)
         pixels = self._lines(packed.planes[0])[:, : 3 * self.width_px].reshape(self.height_px, self.width_px, 3)
-        return pixels if self.native else self.orientation.apply(pixels)
+        return pixels if self.view.as_stored else self.orientation.apply(pixels)
 
     def _scaled(self, frame: VideoFrame, pixel_format: str, dtype: type[_Sample]) -> list[npt.NDArray[_Sample]]:
         """Return the planes of a frame at its size and orientation for display."""

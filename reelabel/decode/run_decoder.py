@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from itertools import islice
-from threading import Event
+from threading import Event, Lock
 from typing import TYPE_CHECKING
 
 import av.error
@@ -38,12 +38,25 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from reelabel.decode.assemble import DecodeStats, FrameInfo
+    from reelabel.decode.canvas import FrameInfo
 
 
 MAX_PREROLL_GOPS = 3
 # Of these, FFmpeg decodes successive frames in several threads, with the same result.
 _FRAME_THREADED = frozenset({"h264", "hevc", "vp9", "av1"})
+
+
+@dataclass(slots=True)
+class DecodeStats:
+    """The number of frames that decoders have output, used or not. Thread-safe."""
+
+    frames: int = 0
+    _lock: Lock = field(default_factory=Lock)
+
+    def add(self, frames: int) -> None:
+        """Count some more."""
+        with self._lock:
+            self.frames += frames
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,7 +71,7 @@ class RunDecoder:
         stats: Counts the decoded frames.
         is_order_proven: Whether `times` are known to be in the order in which the decoder outputs frames.
         threads: Threads that decode successive frames.
-        roughly: Leave out the loop filter.
+        skip_loop_filter: Leave out the loop filter.
         reads_on: Read packets after the last wanted frame, to see whether a splice leaves it out.
         stopped: Set when nobody wants the frames any more.
     """
@@ -70,7 +83,7 @@ class RunDecoder:
     stats: DecodeStats
     is_order_proven: bool = True
     threads: int = 1
-    roughly: bool = False
+    skip_loop_filter: bool = False
     reads_on: bool = False
     stopped: Event = field(default_factory=Event)
     _brings_parameters: bool | None = None
@@ -78,7 +91,7 @@ class RunDecoder:
     def __post_init__(self) -> None:
         """Allow the decoder its threads, and what it may leave out."""
         codec = self.stream.codec_context
-        if self.roughly:
+        if self.skip_loop_filter:
             codec.options = codec.options | {"skip_loop_filter": "all"}
         if self.threads > 1 and codec.codec.canonical_name in _FRAME_THREADED:
             codec.thread_type, codec.thread_count = "FRAME", self.threads
@@ -239,7 +252,7 @@ class RunDecoder:
 
     def _counted(self, frames: list[VideoFrame]) -> list[VideoFrame]:
         """Count decoded frames, used or not."""
-        self.stats.frames += len(frames)
+        self.stats.add(len(frames))
         return frames
 
 

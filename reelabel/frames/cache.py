@@ -13,21 +13,21 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reelabel import arrow as pa
+from reelabel.decode.keyframe_table import KeyframeTable, describe_table, table_arguments
 from reelabel.errors import FrameFileError, ObjectMissingError, SealError
 from reelabel.frames.cache_key import archive_index_key
 from reelabel.frames.frame_file import decode_sealed
 from reelabel.seal import NO_KEY, embed_seal
 from reelabel.sources.sparse_file import CachedRange
-from reelabel.strategies.keyframe_table import KeyframeTable, describe_table, table_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.frames.cache_key import FrameIdentity
     from reelabel.frames.frame_file import FrameFile
     from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectStore
-    from reelabel.strategies.keyframe_table import SavedIndex
 
 
 _STREAM_KEY = b"stream"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from reelabel.frames.fetch import FetchedFrames
     from reelabel.frames.frame_file import FrameFile
     from reelabel.frames.pixels import ExactEncoding
-    from reelabel.pool.piece_decoder import PieceDecoder
+    from reelabel.pool.decode_pool import PieceDecoder
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.passes import FramePass

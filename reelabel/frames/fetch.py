@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.errors import (
     ConfigurationError,
     FallbackRequired,
@@ -34,7 +35,6 @@ from reelabel.sources.local import FileSource
 from reelabel.sources.object_info import INLINE_SCHEME, path_advice, redact_uri, scheme_of
 from reelabel.sources.source import faults_of_one_object
 from reelabel.sources.sparse_file import CachedRange
-from reelabel.strategies.keyframe_table import KeyframeTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from reelabel.frames.cache import FrameCache
     from reelabel.frames.packets import StoredPackets
     from reelabel.limits import Limits
-    from reelabel.pool.decode_pool import DecodePool
-    from reelabel.pool.piece_decoder import PieceDecoder
+    from reelabel.pool.decode_pool import DecodePool, PieceDecoder
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment

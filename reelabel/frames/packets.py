@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel import arrow as pa
+from reelabel.decode.keyframe_table import KeyframeTable, describe_table, table_arguments
 from reelabel.errors import FallbackRequired, FrameFileError, VideoError
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.pixels import encode_pixels
@@ -21,16 +22,15 @@ from reelabel.options import read_options
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.spec import EVERY
 from reelabel.sources.sparse_file import ByteRange, SparseFile
-from reelabel.strategies.keyframe_table import KeyframeTable, describe_table, table_arguments
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.frames.frame_file import FrameFile
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sources.sparse_file import ByteSource
-    from reelabel.strategies.keyframe_table import SavedIndex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,40 +7,39 @@ for it. It ends when the pool closes its end of the socket.
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import pickle
 import signal
 import socket
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from reelabel.extract import VideoInOrder, extract_file, extract_ranges
+from reelabel.decode.canvas import Decoded
+from reelabel.decode.decoder import open_decoder
+from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.pool.messages import (
+    Listed,
     ReadFailedError,
     Reads,
     Ready,
     Started,
     Unavailable,
-    clip,
     describe_failure,
-    encode_answer,
 )
-from reelabel.pool.transfer import pack_frames, pack_index
+from reelabel.pool.packing import pack
 from reelabel.pool.warm_up import warm_up
 from reelabel.pool.wire import READ, receive, receive_bytes, send
-from reelabel.read_index import read_index
 from reelabel.sandbox import enter_sandbox
-from reelabel.sources.sparse_file import ByteRange, SparseFile
+from reelabel.sources.sparse_file import ByteRange
 from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from reelabel.pool.messages import Answer, Request, Setup
-    from reelabel.sampled_frames import SampledFrames
-    from reelabel.strategies.keyframe_table import SavedIndex
+    from reelabel.decode.decoder import LocalDecoder
+    from reelabel.pool.messages import Call, Open, Reply, Setup
 
 _STDIN, _STDERR = 0, 2
 
@@ -54,110 +53,94 @@ def main(descriptor: int) -> None:
         _serve(connection)
 
 
-def reply(connection: socket.socket, answer: Answer, descriptor: int | None = None) -> None:
-    """Send an answer to the pool."""
-    send(connection, encode_answer(answer), descriptor)
+def reply(connection: socket.socket, message: Reply, descriptor: int | None = None) -> None:
+    """Send a message to the pool, and a descriptor, if it is not that of the message's arrays."""
+    send(connection, pack(message)[0], descriptor)
 
 
 def _start(connection: socket.socket) -> None:
     setup: Setup = pickle.loads(receive(connection)[0])  # noqa: S301 - from the pool
     try:
-        prepare(setup)
+        warm_up()
         os.dup2(_STDIN, _STDERR)  # nothing that a video has written is kept
         missing = enter_sandbox(
             setup.sandbox, memory_bytes=setup.memory_bytes, threads=setup.threads, die_with_parent=True
         )
     except Exception as error:  # noqa: BLE001 - the pool reports it
-        reply(connection, Unavailable(message=clip(str(error))))
+        reply(connection, Unavailable(message=str(error)))
         os._exit(1)
     reply(connection, Ready(missing=missing))
 
 
-def prepare(setup: Setup) -> None:
-    """Import what processes with this setup need, and use it once; again, this does nothing."""
-    if setup.main:
-        importlib.import_module("multiprocessing.spawn").prepare(setup.main)
-    for module in setup.modules:
-        importlib.import_module(module)
-    warm_up()
-
-
 def _serve(connection: socket.socket) -> None:
+    """Open a video, and answer calls until the pool has all that it wants."""
     data, descriptor = receive(connection)
     reply(connection, Started())
-    answer: Answer
-    frames: int | None = None
+    opening: Open = pickle.loads(data)  # noqa: S301 - from the pool
     try:
-        request: Request = pickle.loads(data)  # noqa: S301 - from the pool
-        if request.in_order:
-            _extract_in_order(connection, request, descriptor)
-            return
-        if request.lists:
-            with _opened(connection, request, descriptor) as video:
-                read = read_index(video, request.limits, lists=request.lists, of_any_size=request.of_any_size)
-            answer, frames = pack_index(*read, request)
-            del read
-        else:
-            got, index = extract(connection, request, descriptor)
-            answer, frames = pack_frames(got, index, request)
-            del got, index
-    except Exception as error:  # noqa: BLE001 - a decoder or scaler may raise anything for bad input
-        answer = describe_failure(error)
+        with closing(Opened(connection, opening, descriptor)) as video:
+            while True:
+                call: Call | None = pickle.loads(receive(connection)[0])  # noqa: S301 - from the pool
+                if call is None:
+                    return
+                answer(connection, video, call)
     finally:
         if descriptor is not None:
             os.close(descriptor)
-    _reply_with(connection, answer, frames)
 
 
-def _reply_with(connection: socket.socket, answer: Answer, descriptor: int | None) -> None:
-    """Send an answer with a descriptor, which is closed here."""
-    reply(connection, answer, descriptor)
-    if descriptor is not None:
-        os.close(descriptor)
-
-
-def _extract_in_order(connection: socket.socket, request: Request, descriptor: int | None) -> None:
-    """Answer requests for one segment after the other of a video, until the pool has all that it wants."""
-    assert descriptor is not None
-    file = VideoFile(descriptor, request.size_bytes, request.suffix)
-    with closing(VideoInOrder(file, request.limits, by_packets=request.wanted is not None)) as video:
-        while True:
-            got = video.extract(request.sampling, request.segment, native=request.native, wanted=request.wanted)
-            _reply_with(connection, *pack_frames(got, (), request))
-            del got
-            following: Request | None = pickle.loads(receive(connection)[0])  # noqa: S301 - from the pool
-            if following is None:
-                return
-            reply(connection, Started())
-            request = following
-
-
-def extract(connection: socket.socket, request: Request, descriptor: int | None) -> tuple[SampledFrames, SavedIndex]:
-    """Extract what is requested."""
-    names = ("sampling", "limits", "threads", "segment", "native", "windows", "roughly", "wanted")
-    options: dict[str, Any] = {name: getattr(request, name) for name in names}
-    if descriptor is None:
-        source = _PoolSource(connection, request.size_bytes)
-        try:
-            return extract_ranges(source, known=request.known or (), **options)
-        finally:
-            source.settle()
-    file = VideoFile(descriptor, request.size_bytes, request.suffix)
-    options |= {name: getattr(request, name) for name in ("every", "fast_only")}
-    return extract_file(file, **options), ()
-
-
-@contextmanager
-def _opened(connection: socket.socket, request: Request, descriptor: int | None) -> Iterator[VideoFile | SparseFile]:
-    """Open the video whose index is to be read."""
-    if descriptor is not None:
-        yield VideoFile(descriptor, request.size_bytes, request.suffix)
-        return
-    source = _PoolSource(connection, request.size_bytes)
+def answer(connection: socket.socket, video: Opened, call: Call) -> None:
+    """Answer a call."""
     try:
-        yield SparseFile(source, request.known if isinstance(request.known, tuple) else ())
-    finally:
-        source.settle()
+        data, arrays = pack(video.call(call))
+    except Exception as error:  # noqa: BLE001 - a decoder or scaler may raise anything for bad input
+        failed = describe_failure(error, frames_decoded=video.decoder.frames_decoded if video.decoder else 0)
+        reply(connection, failed)
+        return
+    send(connection, data, arrays)
+    if arrays is not None:
+        os.close(arrays)
+
+
+class Opened:
+    """A video of the pool.
+
+    Attributes:
+        decoder: What decodes it; None until it is called for.
+        descriptor: Its open file; None if its ranges are read.
+        size_bytes: Its length.
+    """
+
+    def __init__(self, connection: socket.socket, opening: Open, descriptor: int | None) -> None:
+        """Read nothing yet."""
+        self.decoder: LocalDecoder | None = None
+        self.descriptor, self.size_bytes = descriptor, opening.size_bytes
+        self._opening, self._source = opening, _PoolSource(connection, opening.size_bytes)
+
+    def close(self) -> None:
+        """Close it, but not the descriptor."""
+        if self.decoder:
+            with suppress(Exception):  # a decoder may raise anything
+                self.decoder.close()
+
+    def call(self, call: Call) -> Listed | Decoded:
+        """Call a method of the decoder; raises as that does."""
+        decoder = self.decoder = self.decoder or self._open()
+        try:
+            result: Any = getattr(decoder, call.method)(*call.arguments, **call.options)
+        finally:
+            self._source.settle()
+        known = decoder.known
+        before = () if isinstance(self._opening.known, KeyframeTable) else self._opening.known
+        reads = 0 if isinstance(known, KeyframeTable) else max(0, len(known) - len(before))
+        if isinstance(result, Decoded):
+            return replace(result, header_reads=reads)
+        return Listed(index=result, header_reads=reads)
+
+    def _open(self) -> LocalDecoder:
+        opening, video = self._opening, self._source
+        file = None if self.descriptor is None else VideoFile(self.descriptor, opening.size_bytes, opening.suffix)
+        return open_decoder(file or video, opening.limits, threads=opening.threads, known=opening.known)
 
 
 class _PoolSource:

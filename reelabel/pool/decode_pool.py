@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
-from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
@@ -19,32 +17,26 @@ from reelabel.errors import (
     NotStartedError,
     ProcessDiedError,
 )
+from reelabel.extract import Progress, Request, extract, extract_remotely
 from reelabel.limits import Limits
-from reelabel.pool.messages import Frames, Index, Request, Setup
-from reelabel.pool.piece_decoder import PieceDecoder
+from reelabel.pool.messages import Setup
 from reelabel.pool.process import TimeLimits
-from reelabel.pool.processes import MAX_LOST, DecodingProcesses, Modules, decoders_lost
-from reelabel.pool.reading import RangeReader
-from reelabel.pool.transfer import sampled_frames, unpack_frames, unpack_index, with_ranges
-from reelabel.sampling.options import Sampling
+from reelabel.pool.processes import MAX_LOST, DecodingProcesses, decoders_lost
+from reelabel.pool.remote import RemoteDecoder
 from reelabel.sandbox import check_mode
-from reelabel.segment import WHOLE
 from reelabel.sources.video_file import VideoFile, open_video_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.index import Lists, VideoIndex
-    from reelabel.pool.piece_decoder import Acquire
-    from reelabel.pool.process import DecodingProcess
     from reelabel.sampled_frames import SampledFrames
-    from reelabel.sampling.choose import Wanted
     from reelabel.sandbox import SandboxMode
-    from reelabel.segment import Segment, Windows
     from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.sparse_file import ByteSource, CachedRange
-    from reelabel.strategies.keyframe_table import SavedIndex
     from reelabel.video import Video
     from reelabel.video_source import VideoSource
 
@@ -53,9 +45,6 @@ _MAX_THREADS = 8  # for the usual sixteen frames, more are not worth their memor
 _SECONDS_PER_LIMIT = 60.0  # of a video decoded in order, for which it may take as long as a whole one may
 # A process may also be killed from outside, such as by the OOM killer; a second attempt distinguishes the cases.
 _ATTEMPTS = 2
-
-
-_DEFAULT_SAMPLING = Sampling()
 _DEFAULT_LIMITS = Limits()
 
 
@@ -107,9 +96,8 @@ class DecodePool:
         )
         self._threads = threads or max(1, min(_MAX_THREADS, usable_cores() // processes))
         self._limits = TimeLimits(timeout_s=timeout_s, cpu_s=cpu_s)
-        self._memory_bytes = memory_mib * 1024**2
         self._processes = DecodingProcesses(
-            Setup(memory_bytes=self._memory_bytes, threads=self._threads, sandbox=sandbox),
+            Setup(memory_bytes=memory_mib * 1024**2, threads=self._threads, sandbox=sandbox),
             count=processes,
             videos_per_process=videos_per_process,
             ahead=ahead,
@@ -137,51 +125,27 @@ class DecodePool:
         """The ids of all processes that were started and not replaced."""
         return self._processes.ids
 
-    def extract(  # noqa: PLR0913 - the fields of an extraction request
-        self,
-        video: Path | str | bytes | VideoFile,
-        *,
-        sampling: Sampling = _DEFAULT_SAMPLING,
-        limits: Limits = _DEFAULT_LIMITS,
-        native: bool = False,
-        every: bool = False,
-        segment: Segment = WHOLE,
-        windows: Windows = (),
-        roughly: bool = False,
-        fast_only: bool = False,
-        wanted: Wanted | None = None,
-    ) -> SampledFrames:
+    def extract(self, video: Path | str | bytes | VideoFile, **options: Any) -> SampledFrames:  # noqa: ANN401
         """Run `extract_local` in a decoding process, which gets the open file, not its path.
 
         It waits while all processes are busy: more threads than processes are of no use.
 
-        With `windows`, a dense sampler samples from these parts of the segment alone. With `roughly`, the frames need
-        not be exact; see `ExtractionRequest`. With `fast_only`, the video is not decoded from its beginning.
-        `wanted` frames take the place of those of a dense sampler.
+        Args:
+            video: A local file, or the bytes of a video.
+            options: The fields of `reelabel.extract.Request`.
 
         Raises:
             ValueError: The segment is not valid.
             DecodersClosedError: The pool is closed.
             RuntimeError: Another process made it.
-            FallbackRequired: `fast_only` was requested, and nothing else would be exact.
             VideoError: As `extract_local` does; also DecoderCrashedError and DecoderTimeoutError.
             DecodersLostError: Decoding processes keep being killed.
             ConfigurationError: Decoding processes cannot start.
         """
-        segment.check_valid()
-        return self._extract(
-            video,
-            self._limits,
-            sampling=sampling,
-            limits=limits,
-            native=native,
-            every=every,
-            segment=segment,
-            windows=windows,
-            roughly=roughly,
-            fast_only=fast_only,
-            wanted=wanted,
-        )
+        request = Request(**options)
+        request.segment.check_valid()
+        with _opened(video) as file:
+            return self.use(file, request.limits, lambda decoder: extract(decoder, request, Progress()))
 
     def open(
         self,
@@ -205,8 +169,7 @@ class DecodePool:
         """
         minutes = max(1.0, length_s / _SECONDS_PER_LIMIT)
         allowed = TimeLimits(timeout_s=minutes * self._limits.timeout_s, cpu_s=minutes * self._limits.cpu_s)
-        in_order = partial(self._extract, allowed=allowed, in_order=True)
-        return PieceDecoder(self.extract, in_order, self._processes.acquire)
+        return PieceDecoder(self, allowed)
 
     def occupy(self) -> ExitStack:
         """Note that this thread keeps a process for itself, until what is returned is closed.
@@ -230,18 +193,12 @@ class DecodePool:
                 "pool of more."
             )
 
-    def extract_by_ranges(  # noqa: PLR0913 - the fields of an extraction request
+    def extract_by_ranges(
         self,
         source: ByteSource,
         *,
-        sampling: Sampling,
-        limits: Limits,
         known: SavedIndex = (),
-        segment: Segment = WHOLE,
-        native: bool = False,
-        windows: Windows = (),
-        roughly: bool = False,
-        wanted: Wanted | None = None,
+        **options: Any,  # noqa: ANN401
     ) -> tuple[SampledFrames, SavedIndex]:
         """Run `extract_ranges` in a decoding process, for which this one reads `source`.
 
@@ -251,20 +208,8 @@ class DecodePool:
             DecodersLostError: As `extract` does.
             ReelabelError: Whatever `source.read` raises.
         """
-        request = Request(
-            size_bytes=source.size_bytes,
-            suffix="",
-            sampling=sampling,
-            limits=limits,
-            segment=segment,
-            threads=self._threads,
-            known=known,
-            native=native,
-            windows=windows,
-            roughly=roughly,
-            wanted=wanted,
-        )
-        return self._run(request, source, self._reading_limits(source))
+        request = Request(**options)
+        return self.use(source, request.limits, lambda decoder: extract_remotely(decoder, request), known=known)
 
     def read_index(
         self,
@@ -274,8 +219,8 @@ class DecodePool:
         lists: Lists,
         known: tuple[CachedRange, ...] = (),
         of_any_size: bool = False,
-    ) -> tuple[VideoIndex, tuple[CachedRange, ...], int]:
-        """Run `reelabel.read_index` in a decoding process, on an open file, or a video that is read in ranges.
+    ) -> tuple[VideoIndex, SavedIndex, int]:
+        """Run `reelabel.decode.read_index` in a decoding process, on an open file, or a video that is read in ranges.
 
         Returns:
             The index, the ranges of the file that hold its keyframes, and the bytes read.
@@ -286,34 +231,13 @@ class DecodePool:
             DecodersLostError: As `extract` does.
             ReelabelError: Whatever `video.read` raises.
         """
-        file, reader = (video, None) if isinstance(video, VideoFile) else (None, RangeReader(video))
-        request = Request(
-            size_bytes=video.size_bytes,
-            suffix=file.suffix if file else "",
-            sampling=Sampling(),
-            limits=limits,
-            segment=WHOLE,
-            threads=self._threads,
-            known=None if file else known,
-            lists=lists,
-            of_any_size=of_any_size,
-        )
 
-        def ask(process: DecodingProcess) -> tuple[VideoIndex, tuple[CachedRange, ...], int]:
-            message, arrays = process.ask(
-                request, file.descriptor if file else None, reader, self._reading_limits(video)
-            )
-            try:
-                index = unpack_index(message, arrays, max_bytes=self._memory_bytes)
-            finally:
-                os.close(arrays)
-            process.accept()
-            if reader is None or not isinstance(message, Index):
-                return index, (), 0
+        def read(decoder: RemoteDecoder) -> tuple[VideoIndex, SavedIndex, int]:
+            index = decoder.read_header(lists, of_any_size=of_any_size)
             is_kept = lists == "keyframes" and index.is_listed
-            return index, reader.index(known, message.reads) if is_kept else (), reader.bytes_fetched
+            return index, decoder.known if is_kept else (), decoder.bytes_fetched
 
-        return self._with_process(Modules.of(request.sampling), ask)
+        return self.use(video, limits, read, known=known)
 
     def close(self) -> None:
         """Stop all processes, busy or idle; later calls raise DecodersClosedError."""
@@ -324,35 +248,45 @@ class DecodePool:
         reading_s = 0.0 if isinstance(source, VideoFile) else 2 * source.max_wait_s
         return self._limits if math.isinf(reading_s) else replace(self._limits, reading_s=reading_s)
 
-    def _extract(
+    @contextmanager
+    def lend(
         self,
-        video: Path | str | bytes | VideoFile,
-        allowed: TimeLimits,
-        acquire: Acquire | None = None,
-        **options: Any,  # noqa: ANN401 - fields of a request
-    ) -> SampledFrames:
-        """Extract from a video in a process of the pool, or in the one that `acquire` provides."""
-        with ExitStack() as stack:
-            file = video if isinstance(video, VideoFile) else stack.enter_context(open_video_file(video))
-            request = Request(size_bytes=file.size_bytes, suffix=file.suffix, threads=self._threads, **options)
-            return self._run(request, file.descriptor, allowed, acquire)[0]
+        video: VideoFile | ByteSource,
+        limits: Limits,
+        allowed: TimeLimits | None = None,
+        *,
+        known: SavedIndex = (),
+    ) -> Iterator[RemoteDecoder]:
+        """Acquire a process for a video, within the time `allowed`, or that for one video."""
+        allowed = allowed or self._reading_limits(video)
+        with self._processes.acquire() as process:
+            decoder = RemoteDecoder(process, video, limits, allowed, threads=self._threads, known=known)
+            try:
+                yield decoder
+            finally:
+                decoder.close()
 
-    def _run(
-        self, request: Request, video: int | ByteSource, limits: TimeLimits, acquire: Acquire | None = None
-    ) -> tuple[SampledFrames, SavedIndex]:
-        modules = Modules.of(request.sampling)
-        return self._with_process(modules, lambda process: self._ask(process, request, video, limits), acquire)
-
-    def _with_process(
-        self, modules: Modules, ask: Callable[[DecodingProcess], _Result], acquire: Acquire | None = None
+    def use(
+        self,
+        video: VideoFile | ByteSource,
+        limits: Limits,
+        work: Callable[[RemoteDecoder], _Result],
+        *,
+        known: SavedIndex = (),
     ) -> _Result:
-        if acquire is None:
-            self._require_free()
+        """Do some work on a video with a process of the pool; raises as `extract` does."""
+        self._require_free()
+        return self.retry(lambda: self.lend(video, limits, known=known), work)
+
+    def retry(
+        self, lend: Callable[[], AbstractContextManager[RemoteDecoder]], work: Callable[[RemoteDecoder], _Result]
+    ) -> _Result:
+        """Do some work with the process that `lend` provides, once more if it dies."""
         deaths = lost = 0
         while True:
-            with (acquire or self._processes.acquire)(modules) as process:
+            with lend() as decoder:
                 try:
-                    return ask(process)
+                    return work(decoder)
                 except NotStartedError as error:
                     self._processes.require_open()
                     lost += 1
@@ -363,30 +297,77 @@ class DecodePool:
                     deaths += 1
                     if deaths == _ATTEMPTS:
                         raise DecoderCrashedError(
-                            f"The decoding process died twice (exit code {process.end()}); "
+                            f"The decoding process died twice (exit code {decoder.process.end()}); "
                             "the video is probably damaged."
                         ) from None
                 except InvalidReplyError as error:
                     raise DecoderCrashedError(
-                        f"The decoding process sent something invalid ({error}), as if the video had taken it over; "
-                        "do not trust the video."
+                        f"The decoding process returned invalid data ({error}); the video may have compromised it. "
+                        "Treat the video as malicious."
                     ) from None
 
-    def _ask(
-        self, process: DecodingProcess, request: Request, video: int | ByteSource, limits: TimeLimits
-    ) -> tuple[SampledFrames, SavedIndex]:
-        reader = None if isinstance(video, int) else RangeReader(video)
-        message, descriptor = process.ask(request, video if isinstance(video, int) else None, reader, limits)
+
+@contextmanager
+def _opened(video: Path | str | bytes | VideoFile) -> Iterator[VideoFile]:
+    if isinstance(video, VideoFile):
+        yield video
+        return
+    with open_video_file(video) as file:
+        yield file
+
+
+@dataclass(slots=True)
+class PieceDecoder:
+    """Decodes pieces of one video, in order of time. Used by one thread at a time.
+
+    Each piece is decoded by itself as long as that is exact. From the first one on that is not, a decoding process is
+    kept for the video, which decodes it from its beginning: once to list its frames, and once for all pieces. Close it
+    to release that process; pieces that follow nevertheless are decoded in another pass.
+
+    Attributes:
+        pool: Its processes.
+        allowed: Limits on the time of all pieces that are decoded in order.
+        pieces: Number of pieces so far.
+        progress: How its frames are found.
+    """
+
+    pool: DecodePool
+    allowed: TimeLimits
+    pieces: int = 0
+    progress: Progress = field(default_factory=lambda: Progress(in_pieces=True))
+    _decoder: RemoteDecoder | None = None
+    _kept: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether the video is decoded from its beginning."""
+        return self.progress.is_linear
+
+    def extract(self, video: Path | VideoFile, **options: Any) -> SampledFrames:  # noqa: ANN401
+        """Decode the next piece, as `DecodePool.extract` does."""
+        request = Request(**options)
+        self.pieces += 1
+        return self.use(video, request.limits, lambda decoder: extract(decoder, request, self.progress))
+
+    def use(self, video: Path | VideoFile, limits: Limits, work: Callable[[RemoteDecoder], _Result]) -> _Result:
+        """Do some work on the video with the process that is kept for it, or another; raises as `extract` does."""
+        with _opened(video) as file:
+            return self.pool.retry(lambda: self._lend(file, limits), work)
+
+    def close(self) -> None:
+        """Release the process."""
+        self._decoder = None
+        self._kept.close()
+
+    @contextmanager
+    def _lend(self, file: VideoFile, limits: Limits) -> Iterator[RemoteDecoder]:
+        if self._decoder is None:
+            self._decoder = self._kept.enter_context(self.pool.lend(file, limits, self.allowed))
         try:
-            assert isinstance(message, Frames)
-            arrays = unpack_frames(message, descriptor, request, max_bytes=self._memory_bytes)
+            yield self._decoder
         finally:
-            os.close(descriptor)
-        result: tuple[SampledFrames, SavedIndex] = (
-            with_ranges(message, arrays, request, reader) if reader else (sampled_frames(message, arrays, request), ())
-        )
-        process.accept()
-        return result
+            if not self.is_in_order or not self._decoder.process.is_healthy():
+                self.close()
 
 
 def _require_positive(**arguments: float | None) -> None:

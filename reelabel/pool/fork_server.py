@@ -7,7 +7,6 @@ those forked from it are ready at once, and share its memory. The kernel ends th
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import socket
 import struct
@@ -15,12 +14,8 @@ import subprocess
 import sys
 from contextlib import suppress
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from reelabel.errors import NotStartedError
-
-if TYPE_CHECKING:
-    from reelabel.pool.messages import Setup
 
 CHILD_MODULE = "reelabel.pool.child"
 FORK, WAIT = b"F", b"W"
@@ -38,19 +33,14 @@ _MAX_STDERR = 2000
 
 
 class ForkServer:
-    """The process that decoding processes with one setup are forked from. Thread-safe.
+    """The process that decoding processes are forked from. Thread-safe."""
 
-    Attributes:
-        setup: What it has imported.
-    """
-
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self) -> None:
         """Start it; the kernel ends it with the thread that does.
 
         Raises:
             OSError: It cannot be started.
         """
-        self.setup = setup
         self._lock = Lock()
         self._unreaped: set[int] = set()
         self._is_ready = self._is_retired = False
@@ -64,8 +54,6 @@ class ForkServer:
             self._socket.close()
             os.close(self._errors)
             raise
-        with suppress(OSError):  # found out by `fork`
-            self._socket.sendall(pickle.dumps(setup))
 
     def fork(self, connection: int, errors: int) -> ForkedProcess:
         """Fork a decoding process.

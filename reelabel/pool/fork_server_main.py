@@ -8,18 +8,16 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import pickle
 import signal
 import socket
 import traceback
 from contextlib import suppress
 from typing import NoReturn
 
-from reelabel.pool.child import prepare
 from reelabel.pool.fork_server import FORK, NUMBER
+from reelabel.pool.warm_up import warm_up
 from reelabel.sandbox.linux import end_with_parent
 
-_MAX_SETUP_BYTES = 1024**2
 _STDERR = 2
 
 
@@ -33,9 +31,8 @@ def main(control: int, child: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
     connection = socket.socket(fileno=control)
-    setup = connection.recv(_MAX_SETUP_BYTES)
     with suppress(Exception):  # each process tries again, and reports it to its pool
-        prepare(pickle.loads(setup))  # noqa: S301 - from the pool
+        warm_up()
         importlib.import_module(child)
     gc.freeze()  # what all share is never looked at, which would copy it
     while True:

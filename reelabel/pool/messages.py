@@ -1,42 +1,33 @@
-"""Messages between a pool and a decoding process.
+"""What a pool asks of a decoding process, and what the process replies.
 
-The answers are checked in full when they are made: a decoding process may have been taken over by a video.
+The pool pickles what it asks. What a process sends may have been made by a video that has taken it over: it is never
+unpickled, and checked in full by `reelabel.pool.packing`, and by the dataclasses themselves.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from reelabel.decode.canvas import Decoded
 from reelabel.errors import (
     DecoderCrashedError,
     FallbackRequired,
     InvalidReplyError,
     NoFramesError,
     NoVideoStreamError,
-    SamplingRefusedError,
     VideoEmptyError,
     VideoError,
     VideoTooLargeError,
     VideoUnreadableError,
     unreadable,
 )
-from reelabel.pool.checked import MAX_TEXT, Checked, checked, printable, within
+from reelabel.index import VideoIndex  # noqa: TC001 - its fields are read by their types
 
 if TYPE_CHECKING:
-    from reelabel.index import Lists
+    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.limits import Limits
-    from reelabel.sampling.choose import Wanted
-    from reelabel.sampling.options import Sampling
     from reelabel.sandbox import SandboxMode
-    from reelabel.segment import Segment, Windows
-    from reelabel.strategies.keyframe_table import SavedIndex
-
-_INT32_MOST = 2**31 - 1
-_MAX_TAG = 16
-_TIME_BASE = re.compile(r"[0-9]{1,10}(/[1-9][0-9]{0,9})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,333 +38,159 @@ class Setup:
         memory_bytes: Limit on its address space.
         threads: Decoding threads.
         sandbox: How much protection is required.
-        modules: Modules to import, which later requests refer to.
-        main: Arguments of `multiprocessing.spawn.prepare` that import the main module; empty if not needed.
     """
 
     memory_bytes: int
     threads: int
     sandbox: SandboxMode
-    modules: tuple[str, ...] = ()
-    main: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One video, and what to extract from it; see `extract_local` and `extract_ranges`.
+class Open:
+    """Open a video, whose descriptor is sent along unless it is read in ranges; calls follow, and None in the end.
 
     Attributes:
         size_bytes: Length of the video.
         suffix: The suffix of its name.
-        known: What is known of its index, for a video read in ranges; None for one whose descriptor is sent along.
-        lists: What to list, extracting nothing; see `read_index`. None extracts.
-        of_any_size: Whether to list the frames of a large file, too, by a pass over it.
-        windows: The parts of the segment to sample from; empty for all of it.
-        roughly: Whether the frames need not be exact; see `ExtractionRequest`.
-        fast_only: Whether to refuse rather than to decode the video from its beginning.
-        wanted: Frames that are wanted in place of those that the sampler chooses.
-        in_order: Whether to decode it from its beginning, and to keep it open for more such requests, which come
-            without its descriptor; None in place of a request ends them.
+        limits: Limits on it.
+        threads: Decoding threads.
+        known: What is known of the index of a video that is read in ranges.
     """
 
     size_bytes: int
     suffix: str
-    sampling: Sampling
     limits: Limits
-    segment: Segment
     threads: int
-    native: bool = False
-    every: bool = False
-    known: SavedIndex | None = None
-    lists: Lists | None = None
-    of_any_size: bool = False
-    windows: Windows = ()
-    roughly: bool = False
-    fast_only: bool = False
-    wanted: Wanted | None = None
-    in_order: bool = False
+    known: SavedIndex = ()
 
 
-def clip(text: str) -> str:
-    """Return text of a length, and of characters, that a message can carry."""
-    return text[:MAX_TEXT].encode(errors="replace").decode()
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Call a method of the video's `LocalDecoder`."""
 
-
-def _ascii(text: str) -> str:
-    if not text.isascii():
-        raise InvalidReplyError("not ASCII")
-    return text
-
-
-def _tag(text: str) -> str:
-    if len(text) > _MAX_TAG:
-        raise InvalidReplyError("too long")
-    return _ascii(text)
-
-
-def _fraction(text: str) -> str:
-    if not _TIME_BASE.fullmatch(text):
-        raise InvalidReplyError("not a fraction")
-    return text
-
-
-def _not_empty(values: tuple[object, ...]) -> tuple[object, ...]:
-    if not values:
-        raise InvalidReplyError("empty")
-    return values
-
-
-Text = Annotated[str, printable]
-Count = Annotated[int, within(0)]
-Positive = Annotated[int, within(1)]
-Small = Annotated[int, within(0, _INT32_MOST)]  # as a column of a database
-Side = Annotated[int, within(1, _INT32_MOST)]
-NotNegative = Annotated[float, within(0)]
+    method: str
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ready(Checked):
-    """The process has started.
+class Ready:
+    """The process has started; `missing` are the layers of the sandbox that are not available here."""
 
-    Attributes:
-        missing: Layers of the sandbox that are not available here.
-    """
-
-    kind: Literal["ready"] = "ready"
-    missing: tuple[Text, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unavailable(Checked):
+class Unavailable:
     """The process cannot start, and why."""
 
-    kind: Literal["unavailable"] = "unavailable"
-    message: Text
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started(Checked):
-    """The process has received the request."""
-
-    kind: Literal["started"] = "started"
+class Started:
+    """The process has received the video."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reads(Checked):
+class Reads:
     """The process needs ranges of the video, each given by its start and size.
 
     Attributes:
         is_kept: Whether they are part of the index, or of frames whose packets may be wanted.
     """
 
-    kind: Literal["reads"] = "reads"
     is_kept: bool = True
-    spans: Annotated[tuple[tuple[Count, Positive], ...], _not_empty]
+    spans: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ValueError: There are none, or one is.
+        """
+        if not self.spans or any(start < 0 or size < 1 for start, size in self.spans):
+            raise ValueError("no ranges")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed(Checked):
-    """The video cannot be used, or not by ranges."""
-
-    kind: Literal["failed"] = "failed"
-    code: Text
-    message: Text
-    frames_decoded: Count = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Codec(Checked):
-    """The attributes of `CodecParameters`; `extradata` as base64."""
-
-    name: Text
-    extradata: Annotated[str, _ascii]
-    tag: Annotated[str, _tag]
-    width: Side
-    height: Side
-    pix_fmt: Text | None
-    bits_per_coded_sample: Count
-    color_range: Count
-    color_primaries: Count
-    color_trc: Count
-    colorspace: Count
-    field_order: Count
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Info(Checked):
-    """The attributes of `VideoInfo`; `time_base` as a fraction."""
-
-    container: Text
-    codec: Text
-    width_px: Small
-    height_px: Small
-    hdr: Literal["", "PQ", "HLG"]
-    time_base: Annotated[str, _fraction]
-    fps: NotNegative
-    duration_s: NotNegative
-    pixel_aspect: float
-    crop: tuple[Small, Small, Small, Small]
-    frames: Count | None
-
-
-Orienting: TypeAlias = tuple[bool, bool, bool, Literal[0, 90, 180, 270]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table(Checked):
-    """A keyframe table, without its columns.
+class Failed:
+    """The video cannot be used, or not in this way.
 
     Attributes:
-        keyframes: Its number of rows.
+        code: Of the error.
+        message: Its message.
+        linear_only: As of `FallbackRequired`.
+        index_is_wrong: As of `FallbackRequired`.
+        frames_decoded: Frames that decoders have output so far.
     """
 
-    keyframes: Positive
-    codec: Codec
-    info: Info
-    orientation: Orienting
-    frames: Count | None
-    missing_bytes: Count
-    brings_parameters: bool
-    is_order_proven: bool
+    code: str
+    message: str
+    linear_only: bool = False
+    index_is_wrong: bool = False
+    frames_decoded: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the count.
+
+        Raises:
+            ValueError: It is negative.
+        """
+        if self.frames_decoded < 0:
+            raise ValueError("frames_decoded must not be negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frames(Checked):
-    """Frames, without their columns, which are in the descriptor.
+class Listed:
+    """The frames of the video.
 
     Attributes:
-        count: Number of images.
-        picks: Number of picks.
-        keyframes: Number of known keyframe times; None if unknown.
-        has_deviations: Whether there is a deviation for each pick.
-        is_index_known: Whether the request's own index is still the best.
-        reads: How many of the ranges read locate the keyframes, if there is no table.
-        table: The keyframe table; None if there is none.
+        index: The frames.
+        header_reads: How many of the first ranges read of a remote video hold its index.
     """
 
-    kind: Literal["frames"] = "frames"
-    count: Positive
-    height_px: Side
-    width_px: Side
-    picks: Positive
-    keyframes: Count | None
-    has_deviations: bool
-    keyframes_in_file: Small
-    total_frames: Small | None
-    fps: float
-    duration_s: float
-    native_width_px: Side
-    native_height_px: Side
-    orientation: Orienting
-    method: Literal["index", "seek", "linear"]
-    reason: Text
-    decode_ms: NotNegative
-    frames_decoded: Small
-    sampler: Text
-    dropped_as_similar: Small
-    pixel_aspect: float
-    starts_s: float | None
-    first_s: float | None
-    first_ms: int | None
-    is_index_known: bool = False
-    reads: Count = 0
-    table: Table | None = None
+    index: VideoIndex
+    header_reads: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the count.
+
+        Raises:
+            ValueError: It is negative.
+        """
+        if self.header_reads < 0:
+            raise ValueError("header_reads must not be negative")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Index(Checked):
-    """The attributes of `VideoIndex`; its columns are in the descriptor.
-
-    Attributes:
-        rows: Number of rows.
-        shown: Number of those that are shown.
-        has_times: Whether there is a time for each of them.
-        is_listed: Whether there is a time for each keyframe.
-        reads: How many of the ranges read locate the keyframes.
-    """
-
-    kind: Literal["index"] = "index"
-    info: Info
-    source: Literal["container", "packets"]
-    lists: Literal["frames", "keyframes"]
-    rows: Count
-    shown: Count
-    has_times: bool
-    is_listed: bool
-    keyframes: Count
-    first_s: float | None
-    last_s: float | None
-    total_frames: Count | None
-    is_whole: bool
-    is_start_known: bool
-    is_order_proven: bool
-    doubt: Text
-    note: Text
-    reads: Count = 0
-
-
-Answer: TypeAlias = Ready | Unavailable | Started | Reads | Failed | Frames | Index
-
-_ANSWERS: dict[object, type[Answer]] = {
-    "ready": Ready,
-    "unavailable": Unavailable,
-    "started": Started,
-    "reads": Reads,
-    "failed": Failed,
-    "frames": Frames,
-    "index": Index,
-}
-
-
-def encode_answer(answer: Answer) -> bytes:
-    """Return an answer as JSON."""
-    return json.dumps(answer.to_dict(), separators=(",", ":")).encode()
-
-
-def parse_answer(data: bytes) -> Answer:
-    """Parse what a decoding process sent.
-
-    Raises:
-        InvalidReplyError: It is no answer.
-    """
-    try:
-        sent = json.loads(data)
-    except (ValueError, RecursionError):
-        raise InvalidReplyError("not JSON") from None
-    kind = sent.get("kind") if isinstance(sent, dict) else None
-    if not isinstance(kind, str) or kind not in _ANSWERS:
-        raise InvalidReplyError("an unknown kind of message")
-    answer: Answer = checked(sent, _ANSWERS[kind])
-    return answer
-
+Reply: TypeAlias = Ready | Unavailable | Started | Reads | Failed | Listed | Decoded
 
 # Errors of a video that a decoding process may report. The pool itself opens and reads it, and reports the others.
 _ERRORS: dict[str, type[VideoError]] = {
     each.code: each
-    for each in (
-        VideoEmptyError,
-        VideoUnreadableError,
-        NoVideoStreamError,
-        NoFramesError,
-        SamplingRefusedError,
-        VideoTooLargeError,
-    )
+    for each in (VideoEmptyError, VideoUnreadableError, NoVideoStreamError, NoFramesError, VideoTooLargeError)
 }
-_FAST_PATH, OUT_OF_MEMORY, _READ_FAILED = "fast_path_unavailable", "out_of_memory", "read_failed"
+_FALLBACK, OUT_OF_MEMORY, _READ_FAILED = "fallback_required", "out_of_memory", "read_failed"
 
 
 class ReadFailedError(Exception):
     """The pool could not read a range, and knows why."""
 
 
-def describe_failure(error: Exception) -> Failed:
+def describe_failure(error: Exception, *, frames_decoded: int) -> Failed:
     """Return the message about an error, in a decoding process."""
     if isinstance(error, FallbackRequired):
-        return Failed(code=_FAST_PATH, message=clip(str(error)), frames_decoded=error.frames_decoded)
+        return Failed(
+            code=_FALLBACK,
+            message=str(error),
+            linear_only=error.linear_only,
+            index_is_wrong=error.index_is_wrong,
+            frames_decoded=frames_decoded,
+        )
     if isinstance(error, MemoryError | ReadFailedError):
         return Failed(code=OUT_OF_MEMORY if isinstance(error, MemoryError) else _READ_FAILED, message="")
     known = error if isinstance(error, VideoError) and error.code in _ERRORS else unreadable(error)
-    return Failed(code=known.code, message=clip(known.message))
+    return Failed(code=known.code, message=known.message)
 
 
 def failure(failed: Failed, *, bytes_fetched: int) -> Exception:
@@ -386,10 +203,10 @@ def failure(failed: Failed, *, bytes_fetched: int) -> Exception:
         return DecoderCrashedError(
             "Decoding needed more memory than extract.memory_mib; raise it if the video is valid."
         )
-    if failed.code == _FAST_PATH:
-        unavailable = FallbackRequired(failed.message)
-        unavailable.bytes_fetched, unavailable.frames_decoded = bytes_fetched, failed.frames_decoded
-        return unavailable
+    if failed.code == _FALLBACK:
+        needed = FallbackRequired(failed.message, index_is_wrong=failed.index_is_wrong, linear_only=failed.linear_only)
+        needed.bytes_fetched, needed.frames_decoded = bytes_fetched, failed.frames_decoded
+        return needed
     if failed.code not in _ERRORS:
         raise InvalidReplyError(f"the error {failed.code[:40]}")
     return _ERRORS[failed.code](failed.message)

@@ -9,7 +9,7 @@ import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import (
     ConfigurationError,
@@ -20,18 +20,8 @@ from reelabel.errors import (
     as_video_errors,
 )
 from reelabel.pool.fork_server import last_line
-from reelabel.pool.messages import (
-    OUT_OF_MEMORY,
-    Failed,
-    Frames,
-    Index,
-    Reads,
-    Ready,
-    Started,
-    Unavailable,
-    failure,
-    parse_answer,
-)
+from reelabel.pool.messages import OUT_OF_MEMORY, Failed, Reads, Ready, Started, Unavailable, failure
+from reelabel.pool.packing import unpack
 from reelabel.pool.wire import NOT_READ, READ, Channel
 from reelabel.waiting import LOOK_S, go_on
 
@@ -39,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reelabel.pool.fork_server import ForkServer
-    from reelabel.pool.messages import Answer, Request
+    from reelabel.pool.messages import Call, Open, Reply, Setup
     from reelabel.pool.reading import RangeReader
 
 _START_S = 120.0  # imports on a busy machine
@@ -68,27 +58,24 @@ class DecodingProcess:
     """A process that decodes one video at a time. Used by one thread at a time, except for `kill`.
 
     Attributes:
-        modules: The modules that it has imported for requests.
-        videos: Number of requests so far.
+        videos: Number of videos so far.
         missing: Layers of the sandbox that it lacks; known once it is ready.
         is_ready: Whether it has become ready.
-        is_in_order: Whether it has a video open for more requests in order.
     """
 
     _watch: _Watch
 
-    def __init__(self, server: ForkServer) -> None:
+    def __init__(self, server: ForkServer, setup: Setup) -> None:
         """Fork the process, as soon as its server is ready.
 
         Raises:
             NotStartedError: The server was lost.
             OSError: The kernel refuses another process.
         """
-        self.modules = frozenset(server.setup.modules)
         self.videos = 0
+        self._max_bytes = setup.memory_bytes
         self.missing: tuple[str, ...] = ()
-        self.is_ready = self.is_in_order = self._has_video_open = False
-        self._is_done = True
+        self.is_ready, self._is_done = False, True
         self._errors = os.memfd_create("stderr", os.MFD_CLOEXEC)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._channel = Channel(ours)
@@ -100,7 +87,7 @@ class DecodingProcess:
             self._close()
             raise
         with suppress(ProcessDiedError):  # found out by `wait_ready`
-            self._channel.send(pickle.dumps(server.setup))
+            self._channel.send(pickle.dumps(setup))
 
     @property
     def pid(self) -> int:
@@ -120,77 +107,78 @@ class DecodingProcess:
             return
         self._channel.watch = _until(time.monotonic() + _START_S)
         try:
-            answer = self._receive_plain()
+            answer = self._receive(Ready, Unavailable)
         except (ProcessDiedError, InvalidReplyError):
             raise NotStartedError(last_line(self._errors)) from None
         finally:
             self._close_errors()
         if isinstance(answer, Unavailable):
             raise ConfigurationError(f"Decoding processes cannot start: {answer.message}")
-        if not isinstance(answer, Ready):
-            raise NotStartedError
+        assert isinstance(answer, Ready)
         self.missing, self.is_ready = answer.missing, True
 
-    def ask(
-        self, request: Request, descriptor: int | None, reader: RangeReader | None, limits: TimeLimits
-    ) -> tuple[Frames | Index, int]:
-        """Have a video decoded, or more of the one that is open; its limits are for all requests together.
-
-        Args:
-            request: What to extract.
-            descriptor: The video, unless it is read in ranges.
-            reader: Reads its ranges.
-            limits: Limits on the time it takes.
-
-        Returns:
-            Its answer, and the descriptor of a memory file to be checked.
+    def open(self, opening: Open, descriptor: int | None, limits: TimeLimits) -> None:
+        """Have a video opened; its limits are for all calls together.
 
         Raises:
-            NotStartedError: It was lost before it began.
-            ProcessDiedError: It has died.
+            NotStartedError: The process was lost before it began.
+        """
+        self.videos, self._is_done = self.videos + 1, False
+        self._channel.watch = _until(time.monotonic() + _BEGIN_S)
+        try:
+            self._channel.send(pickle.dumps(opening), descriptor)
+            self._receive(Started)
+        except (ProcessDiedError, InvalidReplyError):  # an earlier video may have taken it over
+            raise NotStartedError from None
+        self._watch = _Watch(self.pid, limits)
+        self._watch.pause()
+        self._is_done = True
+
+    def call(self, call: Call, kind: type, reader: RangeReader | None) -> Any:  # noqa: ANN401 - of the kind
+        """Have a method called of the decoder of the open video.
+
+        Args:
+            call: The method.
+            kind: What it returns.
+            reader: Reads ranges of the video, if it has no descriptor.
+
+        Raises:
+            ProcessDiedError: The process has died.
             InvalidReplyError: It sent something invalid.
             DecoderTimeoutError: It exceeded a limit.
             Exception: What it reports, or whatever `reader` met.
         """
-        goes_on, self.is_in_order, self._is_done = self.is_in_order, False, False
-        if goes_on:
-            self._begin(request, None)
-            self._watch.resume()
-        else:
-            self.videos += 1
-            self._begin(request, descriptor)
-            self._watch = _Watch(self.pid, limits)
+        self._is_done = False
+        self._watch.resume()
         self._channel.watch = self._watch
-        wanted = Index if request.lists else Frames
-        while True:
-            answer, frames = self._receive()
-            if isinstance(answer, wanted) and frames is not None:
-                self._watch.pause()
-                self._has_video_open = request.in_order
-                return answer, frames
-            _close(frames)
-            if isinstance(answer, Reads) and reader:
-                self._read(answer, reader)
-            elif isinstance(answer, Failed):
-                read_error = reader.failure if reader else None
-                error = read_error or failure(answer, bytes_fetched=reader.bytes_fetched if reader else 0)
-                self._is_done = answer.code != OUT_OF_MEMORY  # it may have read a message in part
-                with as_video_errors():
-                    raise error
-            else:
-                raise InvalidReplyError(f"an unexpected message, {answer.kind}")
+        self._channel.send(pickle.dumps(call))
+        expected = (kind, Failed, Reads) if reader else (kind, Failed)
+        while isinstance(reply := self._receive(*expected), Reads):
+            assert reader is not None
+            self._read(reply, reader)
+        self._watch.pause()
+        if isinstance(reply, Failed):
+            read_error = reader.failure if reader else None
+            error = read_error or failure(reply, bytes_fetched=reader.bytes_fetched if reader else 0)
+            self._is_done = reply.code != OUT_OF_MEMORY  # it may have read a message in part
+            with as_video_errors():
+                raise error
+        self._is_done = True
+        return reply
 
-    def accept(self) -> None:
-        """Note that the answer to the last request was valid."""
-        self._is_done, self.is_in_order = True, self._has_video_open
-
-    def end_order(self) -> None:
-        """Have it close the video that is open for more requests."""
-        self.is_in_order, self._is_done = False, False
+    def close_video(self) -> None:
+        """Have the video closed; if a call has not ended well, the process is not used again."""
+        if not self._is_done:
+            return
         self._channel.watch = _until(time.monotonic() + _BEGIN_S)
-        with suppress(ProcessDiedError, NotStartedError):  # it is not sound, then
+        try:
             self._channel.send(pickle.dumps(None))
-            self._is_done = True
+        except (ProcessDiedError, NotStartedError):
+            self._is_done = False
+
+    def distrust(self) -> None:
+        """Do not use it again."""
+        self._is_done = False
 
     def is_healthy(self) -> bool:
         """Return whether it lives, and has answered the last request with a valid answer and nothing more."""
@@ -215,16 +203,6 @@ class DecodingProcess:
             os.close(self._errors)
             self._errors = -1
 
-    def _begin(self, request: Request, descriptor: int | None) -> None:
-        self._channel.watch = _until(time.monotonic() + _BEGIN_S)
-        try:
-            self._channel.send(pickle.dumps(request), descriptor)
-            begun = self._receive_plain()
-        except (ProcessDiedError, InvalidReplyError):
-            raise NotStartedError from None
-        if not isinstance(begun, Started):
-            raise NotStartedError  # an earlier video has taken it over
-
     def _read(self, wanted: Reads, reader: RangeReader) -> None:
         batch = reader.start(wanted.spans, is_kept=wanted.is_kept)
         try:
@@ -240,26 +218,19 @@ class DecodingProcess:
         finally:
             batch.stop()  # if a limit was reached, no further range is read
 
-    def _receive(self) -> tuple[Answer, int | None]:
+    def _receive(self, *kinds: type) -> Reply:
+        """Receive a message of one of some kinds.
+
+        Raises:
+            InvalidReplyError: It is another, or no message.
+        """
         data, descriptor = self._channel.receive()
         try:
-            return parse_answer(data), descriptor
-        except InvalidReplyError:
-            _close(descriptor)
-            raise
-
-    def _receive_plain(self) -> Answer:
-        """Receive an answer that may have no descriptor."""
-        answer, descriptor = self._receive()
-        if descriptor is not None:
-            _close(descriptor)
-            raise InvalidReplyError("a descriptor that nobody asked for")
-        return answer
-
-
-def _close(descriptor: int | None) -> None:
-    if descriptor is not None:
-        os.close(descriptor)
+            reply: Reply = unpack(kinds, data, descriptor, max_bytes=self._max_bytes)
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+        return reply
 
 
 def _until(deadline_s: float) -> Callable[[], float]:

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from threading import Condition
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from reelabel.errors import ConfigurationError, DecodersClosedError, DecodersLostError, NotStartedError
+from reelabel.errors import DecodersClosedError, DecodersLostError, NotStartedError
 from reelabel.pool.fork_server import ForkServer
 from reelabel.pool.process import DecodingProcess
-from reelabel.sampling.registry import BUILT_IN, find_sampler
 from reelabel.waiting import LOOK_S, go_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from reelabel.pool.messages import Setup
-    from reelabel.sampling.options import Sampling
 
 _log = logging.getLogger(__name__)
 MAX_LOST = 10
 _CLOSE_S = 5.0
-_MAIN = "__main__"
 
 
 class DecodingProcesses:
@@ -76,8 +71,8 @@ class DecodingProcesses:
         self._discard_server()
 
     @contextmanager
-    def acquire(self, modules: Modules) -> Iterator[DecodingProcess]:
-        """Acquire a process that is ready and has imported some modules; replace it unless it is healthy afterwards.
+    def acquire(self) -> Iterator[DecodingProcess]:
+        """Acquire a process that is ready; replace it unless it is healthy afterwards.
 
         Raises:
             DecodersClosedError: The processes were stopped.
@@ -92,7 +87,7 @@ class DecodingProcesses:
             self.require_open()
             self._acquired += 1
         try:
-            process = self._take(modules)
+            process = self._take()
             is_last = process.videos + 1 >= self._videos_per_process
             if is_last:
                 self._start_ahead()
@@ -128,15 +123,10 @@ class DecodingProcesses:
                 "make one here, or use PrepareVideo, which does."
             )
 
-    def _take(self, modules: Modules) -> DecodingProcess:
+    def _take(self) -> DecodingProcess:
         lost = 0
         while True:
             process = self._next()
-            if not modules.names <= process.modules:
-                self._discard(process)
-                with self._changed:
-                    self._setup = replace(self._setup, **modules.added_to(self._setup))
-                continue
             was_ready = process.is_ready
             try:
                 process.wait_ready()
@@ -186,7 +176,7 @@ class DecodingProcesses:
         reason = ""
         for _ in range(MAX_LOST):
             try:
-                process = DecodingProcess(self._present_server())
+                process = DecodingProcess(self._present_server(), self._setup)
             except NotStartedError as error:
                 reason = str(error)
                 self._discard_server()
@@ -202,12 +192,9 @@ class DecodingProcesses:
         raise decoders_lost(reason)
 
     def _present_server(self) -> ForkServer:
-        """Return the server of processes with the present setup."""
-        if self._server and self._server.setup is not self._setup:
-            self._discard_server()
         with self._changed:
             self.require_open()
-            self._server = self._server or ForkServer(self._setup)
+            self._server = self._server or ForkServer()
             return self._server
 
     def _discard_server(self) -> None:
@@ -222,7 +209,7 @@ class DecodingProcesses:
         if process.missing and not self._is_warned:
             self._is_warned = True
             _log.warning(
-                "Decoding processes run without %s, which this machine lacks: a hostile video can do more harm.",
+                "Sandbox incomplete: %s not available on this machine. A malicious video could do more damage.",
                 " and ".join(process.missing),
             )
 
@@ -236,45 +223,4 @@ def decoders_lost(reason: str = "") -> DecodersLostError:
     return DecodersLostError(
         "Decoding processes keep being killed; check whether the machine runs out of memory."
         + (f" (The last one: {reason}.)" if reason else "")
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Modules:
-    """The modules that a process must import before it is locked down, to be able to unpickle a request.
-
-    One may be the main module.
-    """
-
-    names: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, sampling: Sampling) -> Modules:
-        """Return the modules of the samplers that other packages, or the program itself, have registered."""
-        names = {sampling.sampler, sampling.dense_sampler or sampling.sampler} - BUILT_IN.keys()
-        specs = [find_sampler(name) for name in names]
-        functions = [each for spec in specs for each in (spec.choose, spec.instants_s) if each is not None]
-        return cls(frozenset(getattr(each, "__module__", None) or type(each).__module__ for each in functions))
-
-    def added_to(self, setup: Setup) -> dict[str, Any]:
-        """Return the fields of a setup that also imports these."""
-        names = {*setup.modules, *self.names}
-        main = _main_module() if _MAIN in names else {}
-        return {"modules": tuple(sorted(names)), "main": main}
-
-
-def _main_module() -> dict[str, str]:
-    """Return how to import the main module in another process, as `multiprocessing` does.
-
-    Raises:
-        ConfigurationError: It is an interactive session.
-    """
-    main = sys.modules[_MAIN]
-    if name := getattr(main.__spec__, "name", None):
-        return {"init_main_from_name": name}
-    if path := getattr(main, "__file__", None):
-        return {"init_main_from_path": path}
-    raise ConfigurationError(
-        "A sampler is defined in an interactive session, where decoding processes cannot import it; "
-        "move it to a module."
     )

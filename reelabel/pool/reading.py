@@ -13,8 +13,8 @@ from reelabel.sources.sparse_file import BLOCK_BYTES, MAX_CONCURRENT_READS, Byte
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.sources.sparse_file import ByteSource
-    from reelabel.strategies.keyframe_table import SavedIndex
 
 _SPARE_READS = 1024  # beyond one for each block of the file: ranges between known ones may be smaller
 

@@ -6,25 +6,24 @@ import base64
 import os
 import pickle
 import zlib
-from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
-from reelabel.errors import ConfigurationError
-from reelabel.extract import extract_file, extract_ranges
+import numpy as np
+
+from reelabel.decode.canvas import Decoded
+from reelabel.decode.decoder import LocalDecoder
+from reelabel.decode.render import View
 from reelabel.limits import Limits
-from reelabel.pool.messages import Request, Started, encode_answer, parse_answer
-from reelabel.pool.transfer import pack_frames, unpack_frames
-from reelabel.read_index import read_index
-from reelabel.sampling.options import Sampling
-from reelabel.sampling.properties import VideoProperties
-from reelabel.sampling.registry import choose_indices, dense_samplers
-from reelabel.segment import WHOLE
+from reelabel.pool.messages import Call, Failed, Listed, Open, describe_failure
+from reelabel.pool.packing import pack, unpack
+from reelabel.segment import WHOLE, Segment
 from reelabel.sources.sparse_file import CachedRange, SparseFile
 from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
-    from reelabel.strategies.keyframe_table import SavedIndex
+    from reelabel.decode.decoder import Way
+    from reelabel.decode.keyframe_table import KeyframeTable
 
 # H.264 in MP4: 12 grey frames of 32x32 pixels, every fourth a keyframe.
 _CLIP = (
@@ -45,48 +44,40 @@ def warm_up() -> None:
     descriptor = os.memfd_create("clip", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, clip)
-        for sampler in ("keyframes", "uniform", "auto"):
-            _decode(clip, descriptor, Sampling(sampler=sampler, num_frames=4, drop_similar=0.999))
-        read_index(VideoFile(descriptor, len(clip), ".mp4"), Limits(), lists="keyframes")
-        read_index(SparseFile(_Held(clip)), Limits(), lists="keyframes")
-        read_index(VideoFile(descriptor, len(clip), ".mp4"), Limits(), lists="frames")
+        opening = Open(size_bytes=len(clip), suffix=".mp4", limits=Limits(), threads=1)
+        pickle.loads(pickle.dumps((opening, Call("decode", (np.zeros(1, np.int64), View(), WHOLE), {}))))  # noqa: S301
+        ways: tuple[Way, ...] = ("container", "packets", "announced", "decode")
+        local = LocalDecoder(VideoFile(descriptor, len(clip), ".mp4"), Limits())
+        for way in ways:
+            _decode(local, way, keyframes=way == "container")
+        local.list_announced()
+        local.read_header("frames", of_any_size=True)
+        local.list_keyframes()
+        local.close()
+        table: KeyframeTable | None = None
+        for _ in range(2):  # by the container's index, then by the table made of it
+            remote = LocalDecoder(SparseFile(_Held(clip), (CachedRange(0, clip),)), Limits(), table=table)
+            table = _decode(remote, "container", keyframes=True).table
+            pickle.loads(pickle.dumps(table))  # noqa: S301
+            _decode(remote, "container", keyframes=False)
+            remote.close()
     finally:
         os.close(descriptor)
-    parse_answer(encode_answer(Started()))
-    with suppress(ConfigurationError):  # the pool raises it for requests that need it
-        _choose_in_each_way()
+    data, _ = pack(describe_failure(ValueError("nothing"), frames_decoded=0))
+    unpack([Failed], data, None, max_bytes=0)
 
 
-def _choose_in_each_way() -> None:
-    """Let each sampler choose once: NumPy imports some of its parts only when they are needed."""
-    facts = VideoProperties(total_frames=96, fps=12.0, duration_s=8.0, width_px=32, height_px=32)
-    for name in dense_samplers():
-        with suppress(Exception):  # of another package: fails the videos that need it
-            choose_indices(Sampling(sampler=name), facts)
-
-
-def _decode(clip: bytes, descriptor: int, sampling: Sampling) -> None:
-    limits = Limits()
-    request = Request(size_bytes=len(clip), suffix=".mp4", sampling=sampling, limits=limits, segment=WHOLE, threads=1)
-    request = pickle.loads(pickle.dumps(request))  # noqa: S301 - our own
-    file = VideoFile(descriptor, len(clip), request.suffix)
-    got = extract_file(file, sampling=request.sampling, limits=limits)
-    index: SavedIndex = ()
-    if sampling.sampler == "keyframes":
-        extract_file(file, sampling=sampling, limits=limits, native=True, every=True)
-        index = (CachedRange(0, clip),)
-        for _ in range(2):  # by the container's index, then by the table made of it
-            got, index = extract_ranges(
-                _Held(clip),
-                sampling=sampling,
-                limits=limits,
-                known=pickle.loads(pickle.dumps(index)),  # noqa: S301
-            )
-    message, frames = pack_frames(got, index, request)
-    try:
-        unpack_frames(message, frames, request, max_bytes=len(clip) ** 2)
-    finally:
-        os.close(frames)
+def _decode(decoder: LocalDecoder, way: Way, *, keyframes: bool) -> Decoded:
+    index = decoder.list_frames(way, "keyframes" if keyframes else "frames", Segment(0.0, 0.5))
+    decoded = decoder.decode(np.arange(2), View(max_pixels=784, size_multiple_px=28))
+    for message in (Listed(index=index), decoded):
+        data, arrays = pack(message)
+        assert arrays is not None
+        try:
+            unpack([Listed, Decoded], data, arrays, max_bytes=2**24)
+        finally:
+            os.close(arrays)
+    return decoded
 
 
 class _Held:

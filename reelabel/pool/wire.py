@@ -2,7 +2,7 @@
 
 A message is its length in eight bytes, its bytes, and at most one descriptor, sent along with the length. The pool
 pickles its requests. What a decoding process sends is never unpickled, as a video may have taken it over: it is JSON of
-bounded size (`reelabel.pool.messages`), whose descriptor is a sealed memory file (`reelabel.pool.transfer`).
+bounded size, whose descriptor is a sealed memory file (`reelabel.pool.packing`).
 """
 
 from __future__ import annotations

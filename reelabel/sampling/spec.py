@@ -46,9 +46,9 @@ class SamplerSpec:
         name: What users write: lowercase letters, digits and underscores. It is part of the spec of every run that
             uses the sampler, so a sampler that starts to choose other frames needs another name.
         summary: A phrase for `--help` and forms, such as "frames spread evenly over the video".
-        choose: Return the positions of the chosen frames among those of a full linear decode. It must be importable
-            by its module and name, as it also runs in other processes. None for `keyframes` and `auto`, which do not
-            choose from all frames; those with a function are the dense samplers, except where `asks_the_question`.
+        choose: Return the positions of the chosen frames among those of a full linear decode. None for `keyframes` and
+            `auto`, which do not choose from all frames; those with a function are the dense samplers, except where
+            `asks_the_question`.
         options: Names of the options that `choose` reads, besides `num_frames`; other options are refused.
         takes_num_frames: Whether `choose` reads `num_frames`.
         unlimited: Which of `num_frames` and `fps` may be `EVERY`.

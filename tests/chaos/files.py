@@ -6,13 +6,13 @@ from functools import partial
 
 import numpy as np
 
+from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.errors import ReelabelError
 from reelabel.frames.cache import decode_index, encode_index
 from reelabel.frames.cache_key import index_key
 from reelabel.frames.frame_file import decode_frame_file
 from reelabel.seal import NO_KEY, embed_seal
 from reelabel.sources.object_store import ObjectStore
-from reelabel.strategies.keyframe_table import KeyframeTable
 from tasks.frame_cache.eviction import cached_files, kind_of
 from tasks.manifest.plan_file import SHARDS_PER_FILE
 from tests.reelabel.frames.rewrite import rewrite

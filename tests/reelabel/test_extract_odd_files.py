@@ -10,7 +10,6 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
-from queue import LifoQueue
 
 import av
 import numpy as np
@@ -22,7 +21,7 @@ from benchmarks.exactness.agreement import disagreements
 from benchmarks.exactness.linear import decode_linearly as decode_past_errors
 from benchmarks.media.matrix import Cell
 from benchmarks.media.recipe import make_clip as make_recipe
-from reelabel.decode import packet_decoder as codec_module
+from reelabel.decode import keyframes
 from reelabel.errors import NoVideoStreamError, VideoMissingError, VideoUnreadableError
 from reelabel.extract import extract_local
 from reelabel.limits import Limits
@@ -208,8 +207,17 @@ def test_rotation_is_applied_unless_native(make_clip, rotation_deg, turns):
 
 
 def test_several_decoding_threads_rotate_a_clip_like_one(make_clip, monkeypatch):
-    monkeypatch.setattr(codec_module, "SimpleQueue", LifoQueue)  # the last decoder is as idle as the first
+    decode, others = keyframes.decode_single_packet, threading.Event()
+
+    def decode_first_last(codec, packet):
+        if packet.pts == 0:
+            others.wait()
+        frame = decode(codec, packet)
+        others.set()
+        return frame
+
     path = make_clip("rotated.mp4", size=(168, 84), rotation_deg=90)
+    monkeypatch.setattr(keyframes, "decode_single_packet", decode_first_last)
 
     got = extract(path, threads=3)
 

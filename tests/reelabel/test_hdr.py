@@ -6,12 +6,12 @@ import pytest
 from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc
 
 from reelabel.containers.stream_properties import hdr_transfer
+from reelabel.decode.read_index import read_index
 from reelabel.extract import extract_local, extract_ranges
 from reelabel.frames.cache import decode_index, encode_index
 from reelabel.integrations.ray_data.prepare import PrepareVideo
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.read_index import read_index
 from reelabel.sampling.options import Sampling
 from reelabel.sources.video_file import open_video_file
 from tests.reelabel.test_cropping import Held

@@ -23,7 +23,7 @@ from av.audio.frame import AudioFrame
 from PIL import Image
 
 from reelabel.containers.stream_properties import hdr_transfer, read_crop
-from reelabel.decode.render import Renderer, cut_margins, orientation_of
+from reelabel.decode.render import Renderer, View, cut_margins, orientation_of
 from reelabel.errors import ConfigurationError
 from reelabel.limits import Limits
 from reelabel.sources.object_info import redact_uri, scheme_of
@@ -320,10 +320,9 @@ def _jpeg(frame: VideoFrame) -> bytes:
         width_px=width,
         height_px=height,
         orientation=orientation_of(frame),
-        native=False,
+        view=View(max_pixels=width * height),
         limits=Limits(),
         hdr=hdr_transfer(frame),
-        tone_maps=True,
     )
     pixels = np.empty(renderer.shape, np.uint8)
     renderer.draw(frame, pixels)

@@ -17,7 +17,7 @@ from reelabel.errors import (
     ReelabelError,
     as_video_errors,
 )
-from reelabel.extract import extract_file, extract_ranges
+from reelabel.extract import Request, extract_file, extract_ranges
 from reelabel.frames import packets
 from reelabel.frames.fetch import RANGES_MIN_BYTES
 from reelabel.frames.frame_file import decode_frame_file
@@ -68,7 +68,7 @@ def decode_video(data: bytes, **options: Any) -> SampledFrames:  # noqa: ANN401
         if pool is not None:
             return pool.extract(file, sampling=sampling, limits=Limits())
         with as_video_errors():
-            return extract_file(file, sampling=sampling, limits=Limits())
+            return extract_file(file, Request(sampling=sampling))
 
 
 def is_frame_file(data: bytes) -> bool:

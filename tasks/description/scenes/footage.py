@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.index import VideoIndex
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from reelabel.segment import Segment, Windows
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
     from reelabel.sources.sparse_file import ByteSource
-    from reelabel.strategies.keyframe_table import SavedIndex
 
 THUMBNAIL_PIXELS = 48 * 27
 _MS = 1000

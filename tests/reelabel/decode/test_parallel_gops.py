@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from reelabel.decode import gops
-from reelabel.decode.in_parallel import decode_in_parallel
+from reelabel.decode.canvas import Canvas
 from reelabel.decode.packet_decoder import threads_that_fit
 from reelabel.decode.render import Renderer
 from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import VideoUnreadableError
-from reelabel.extract import extract_file, extract_local
+from reelabel.extract import Request, extract_file, extract_local
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -103,8 +103,9 @@ def test_threads_are_divided_among_the_gops(make_clip, monkeypatch, sampling, go
 
 def test_long_runs_are_shared_out_before_short_ones(make_clip, monkeypatch):
     path, shared = make_clip(frames=96, gop=24), []
+    share = Canvas.share
     monkeypatch.setattr(
-        gops, "decode_in_parallel", lambda runs, *others: shared.extend(runs) or decode_in_parallel(runs, *others)
+        Canvas, "share", lambda canvas, runs, workers: shared.extend(runs) or share(canvas, runs, workers)
     )
 
     got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=4), limits=LIMITS, threads=2)
@@ -221,7 +222,7 @@ def test_roughly_decoded_frames_are_nearly_the_same(make_clip, codec):
 
 def read(path, **named):
     with open_video_file(path) as file:
-        return extract_file(file, sampling=EVERY_SECOND, limits=LIMITS, **named)
+        return extract_file(file, Request(sampling=EVERY_SECOND, limits=LIMITS, **named))
 
 
 @pytest.mark.system

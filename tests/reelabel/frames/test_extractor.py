@@ -145,7 +145,7 @@ def test_each_segment_of_a_video_has_its_own_frame_file(preparer, make_clip, pix
     assert found.time_s.tolist() == [1.0, 2.0]
     assert (found.segment, found.starts_s, found.keyframes_in_file) == (Segment(0.5, 2.5), 0.5, 4)
     between = preparer.prepare(uri, segment=Segment(1.2, 1.5)).provenance
-    assert between.decode_note.startswith("the segment contains no keyframe")
+    assert between.decode_note.startswith("no keyframe in the segment")
 
 
 def test_a_replaced_video_is_extracted_again(preparer, make_clip):

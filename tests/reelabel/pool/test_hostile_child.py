@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from reelabel.errors import DecoderCrashedError, DecoderTimeoutError, InvalidReplyError, VideoError
+from reelabel.decode.canvas import Decoded
+from reelabel.errors import DecoderCrashedError, DecoderTimeoutError, InvalidReplyError, VideoError, VideoTooLargeError
+from reelabel.index import VideoIndex, VideoInfo
 from reelabel.limits import Limits
 from reelabel.pool import fork_server
 from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.pool.messages import Index, Info, Request, parse_answer
-from reelabel.pool.transfer import sampled_frames, unpack_frames
+from reelabel.pool.messages import Listed
+from reelabel.pool.packing import unpack
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE
 from reelabel.sources.video_file import open_video_file
@@ -50,27 +52,18 @@ def open_descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-REQUEST = Request(size_bytes=1, suffix="", segment=WHOLE, threads=1, **WANTED)
-
-
-def taken(text, descriptor):
-    """Take an answer as the pool does."""
-    message = parse_answer(text)
-    return sampled_frames(message, unpack_frames(message, descriptor, REQUEST, max_bytes=2 * 1024**3), REQUEST)
-
-
 @pytest.mark.parametrize("change", [None, *bad_child.CHANGES])
 def test_frames_that_no_honest_process_sends_are_refused(change):
-    text, descriptor = bad_child.changed_answer(REQUEST, **bad_child.CHANGES.get(change, {}))
+    data, descriptor = bad_child.changed_answer(**bad_child.CHANGES.get(change, {}))
     try:
         with pytest.raises(InvalidReplyError) if change else nullcontext():
-            assert len(taken(text, descriptor).images) == 2
+            assert len(unpack([Decoded, Listed], data, descriptor, max_bytes=2 * 1024**3).images) == 2
     finally:
         os.close(descriptor)
 
 
 INVALID = [
-    "another_sampler",
+    "another_number_of_frames",
     "gigantic_shape",
     "more_fields",
     "sealed_but_writable",
@@ -94,7 +87,7 @@ def test_an_invalid_answer_fails_its_video_and_stops_its_process(bad_pool, video
     bad_pool.extract(make_clip(), **WANTED)
     before, descriptors = set(bad_pool.process_ids), open_descriptors()
 
-    with pytest.raises(DecoderCrashedError, match=r"sent something invalid .*; do not trust the video\.$"):
+    with pytest.raises(DecoderCrashedError, match=r"returned invalid data .*Treat the video as malicious\.$"):
         bad_pool.extract(video(behaviour), **WANTED)
 
     assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
@@ -104,14 +97,9 @@ def test_an_invalid_answer_fails_its_video_and_stops_its_process(bad_pool, video
 
 # A value of each field of an index, of what its header states and of each column, that no honest process sends.
 WRONG_INDEX = {
-    "kind": '"indices"',
     "info": "null",
-    "source": '"linear"',
+    "kind": '"linear"',
     "lists": '"packets"',
-    "rows": 3,
-    "shown": 1,
-    "has_times": 1,
-    "is_listed": "null",
     "keyframes": 3,
     "first_s": '"0"',
     "last_s": "true",
@@ -121,8 +109,8 @@ WRONG_INDEX = {
     "is_order_proven": "[true]",
     "doubt": 7,
     "note": '["x"]',
-    "reads": 0.5,
 }
+WRONG_MESSAGE = {"fields": "[]", "arrays": "{}", "header_reads": 5}
 WRONG_INFO = {
     "container": 7,
     "codec": "null",
@@ -146,12 +134,12 @@ WRONG_COLUMNS = {
     "is_keyframe": "[1,2]",
     "is_shown": "[7,1]",
 }
-WRONG = WRONG_INDEX | WRONG_INFO | WRONG_COLUMNS | {"colour": 3}
+WRONG = WRONG_INDEX | WRONG_INFO | WRONG_COLUMNS | WRONG_MESSAGE | {"colour": 3}
 
 
 def test_each_field_of_an_index_has_a_wrong_value():
-    assert WRONG_INDEX.keys() == {each.name for each in fields(Index)}
-    assert WRONG_INFO.keys() == {each.name for each in fields(Info)}
+    assert WRONG_INDEX.keys() | bad_child.COLUMNS.keys() == {each.name for each in fields(VideoIndex)}
+    assert WRONG_INFO.keys() == {each.name for each in fields(VideoInfo)}
     assert WRONG_COLUMNS.keys() == bad_child.COLUMNS.keys() - {"pts"}  # which may be any
 
 
@@ -166,7 +154,7 @@ def test_an_index_that_an_honest_process_sends_is_taken(bad_pool, video):
 def test_an_index_with_a_wrong_value_in_any_field_is_refused(bad_pool, video, make_clip, name):
     with (
         open_video_file(video("index_with", name, WRONG[name])) as file,
-        pytest.raises(DecoderCrashedError, match=r"sent something invalid .*; do not trust the video\.$"),
+        pytest.raises(DecoderCrashedError, match=r"returned invalid data .*Treat the video as malicious\.$"),
     ):
         bad_pool.read_index(file, limits=Limits(), lists="keyframes")
 
@@ -222,11 +210,16 @@ def test_reads_are_confined_to_the_video(bad_pool, make_clip, size_bytes):
     source = Bytes(size_bytes)
     wanted = WANTED | {"limits": replace(Limits(), max_frames=bad_child.BY_RANGES_ONLY)}
 
-    with pytest.raises(DecoderCrashedError, match=r"invalid \(reads outside the video"):
+    with pytest.raises(DecoderCrashedError, match=r"invalid data \(reads outside the video"):
         bad_pool.extract_by_ranges(source, **wanted)
 
     assert len(source.reads) < 2000
     assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
+
+
+def test_no_sampler_chooses_among_more_frames_than_are_allowed(bad_pool, video):
+    with pytest.raises(VideoTooLargeError, match=r"more frames than extract\.max_frames"):
+        bad_pool.extract(video("control_characters"), sampling=Sampling(), limits=replace(Limits(), max_frames=1))
 
 
 def test_a_killed_child_fails_only_its_video(bad_pool, video, make_clip):
@@ -267,13 +260,13 @@ def test_cpu_time_is_limited_separately_for_each_video(video, monkeypatch):
                 pool.extract(video("burn", 0.6), **WANTED)
 
 
-@pytest.mark.parametrize("behaviour", ["another_sampler", "sealed_but_writable", "longer_file", "more_fields"])
+@pytest.mark.parametrize("behaviour", ["another_number_of_frames", "sealed_but_writable", "longer_file", "more_fields"])
 def test_a_process_that_answers_a_later_piece_with_something_invalid_is_not_used_again(bad_pool, video, behaviour):
     decoder, path = bad_pool.in_pieces(), video(behaviour)
     assert len(decoder.extract(path, segment=WHOLE, **WANTED).images) == 2
     [before] = bad_pool.process_ids
 
-    with pytest.raises(DecoderCrashedError, match="do not trust the video"):
+    with pytest.raises(DecoderCrashedError, match="Treat the video as malicious"):
         decoder.extract(path, segment=WHOLE, **WANTED)
     decoder.close()
 

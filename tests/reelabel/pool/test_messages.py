@@ -1,55 +1,83 @@
 """What a decoding process sends is taken only if every value of it is what it must be."""
 
 import json
+import os
+from dataclasses import fields
 
+import numpy as np
 import pytest
 
+from reelabel.decode.canvas import Decoded
+from reelabel.decode.keyframe_table import KeyframeTable
+from reelabel.decode.packet_decoder import CodecParameters
 from reelabel.errors import InvalidReplyError
-from reelabel.pool.messages import (
-    MAX_TEXT,
-    Failed,
-    Frames,
-    Index,
-    Reads,
-    Ready,
-    Started,
-    Unavailable,
-    encode_answer,
-    parse_answer,
-)
+from reelabel.index import VideoIndex, VideoInfo
+from reelabel.pool.messages import Failed, Listed, Reads, Ready, Started, Unavailable
+from reelabel.pool.packing import MAX_TEXT, pack, unpack
+from reelabel.sampled_frames import Orientation
 
-CODEC = {"name": "h264", "extradata": "AAAA", "tag": "avc1", "width": 8, "height": 8, "pix_fmt": None}
-CODEC |= dict.fromkeys(
-    ("bits_per_coded_sample", "color_range", "color_primaries", "color_trc", "colorspace", "field_order"), 0
+NUMBERS = ("bits_per_coded_sample", "color_range", "color_primaries", "color_trc", "colorspace", "field_order")
+CODEC = CodecParameters(
+    name="h264", extradata=b"abc", tag="avc1", width=8, height=8, pix_fmt=None, **dict.fromkeys(NUMBERS, 0)
 )
-INFO = {"container": "mp4", "codec": "h264", "width_px": 8, "height_px": 8, "hdr": "PQ", "time_base": "1/1000"}
-INFO |= {"fps": 0.0, "duration_s": 2, "pixel_aspect": 1.0, "crop": [0, 0, 0, 0], "frames": None}
-TABLE = {"keyframes": 2, "codec": CODEC, "info": INFO, "orientation": [False, False, False, 90], "frames": 2}
-TABLE |= {"missing_bytes": 0, "brings_parameters": False, "is_order_proven": True}
-FRAMES = {"count": 2, "height_px": 8, "width_px": 8, "picks": 2, "keyframes": 2, "has_deviations": False}
-FRAMES |= {"keyframes_in_file": 2, "total_frames": 2, "fps": 1.0, "duration_s": 2.0, "native_width_px": 8}
-FRAMES |= {"native_height_px": 8, "orientation": [True, False, False, 0], "method": "index", "reason": ""}
-FRAMES |= {"decode_ms": 1.0, "frames_decoded": 2, "sampler": "keyframes", "dropped_as_similar": 0}
-FRAMES |= {"pixel_aspect": 1.0, "starts_s": None, "first_s": 0, "first_ms": -5, "table": TABLE}
-INDEX = {"info": INFO, "source": "packets", "lists": "frames", "rows": 2, "shown": 2, "has_times": True}
-INDEX |= {"is_listed": True, "keyframes": 2, "first_s": 0, "last_s": None, "total_frames": 2, "is_whole": True}
-INDEX |= {"is_start_known": True, "is_order_proven": False, "doubt": "", "note": ""}
-SOUND = {
-    Ready: {"missing": ["landlock"]},
-    Unavailable: {"message": "no"},
-    Started: {},
-    Reads: {"spans": [[0, 9], [20, 1]]},
-    Failed: {"code": "no_frames", "message": "none"},
-    Frames: FRAMES,
-    Index: INDEX,
-}
+INFO = VideoInfo(container="mp4", codec="h264", width_px=8, height_px=8, hdr="PQ", duration_s=2.0)
+TWO = np.arange(2)
+TABLE = KeyframeTable(
+    codec=CODEC,
+    info=INFO,
+    orientation=Orientation(rotation_deg=90),
+    pts=TWO,
+    pos=TWO,
+    size=TWO + 1,
+    frames_before=TWO,
+    frames=2,
+    missing_bytes=0,
+)
+COLUMNS = {"pts": TWO, "time_s": TWO.astype(float), "position": TWO, "is_keyframe": TWO > 0}
+SHAPE = {"native_width_px": 8, "native_height_px": 8, "orientation": Orientation()}
+FRAMES = Decoded(images=np.zeros((2, 8, 8, 3), np.uint8), info=INFO, table=TABLE, **COLUMNS, **SHAPE)
+INDEX = VideoIndex(
+    info=INFO,
+    kind="packets",
+    lists="frames",
+    order=TWO,
+    is_shown=TWO >= 0,
+    pos=TWO,
+    size=TWO,
+    total_frames=2,
+    **COLUMNS,
+)
+SOUND = (
+    Ready(missing=("landlock",)),
+    Unavailable(message="no"),
+    Started(),
+    Reads(spans=((0, 9), (20, 1))),
+    Failed(code="no_frames", message="none"),
+    FRAMES,
+    Listed(index=INDEX),
+)
+KINDS = [type(each) for each in SOUND]
 NOTHING = object()
 JUNK = (NOTHING, {"a": 1}, [[]], ["x", 1], "\ud800" * (MAX_TEXT + 1), -(2**63) - 1, 2**63, float("nan"), float("inf"))
 
 
-def sent(kind):
-    """Return the values of a sound message as JSON has them."""
-    return json.loads(encode_answer(kind(**SOUND[kind])))
+def taken(data, descriptor):
+    return unpack(KINDS, data if isinstance(data, bytes) else json.dumps(data).encode(), descriptor, max_bytes=10**6)
+
+
+@pytest.fixture
+def sent():
+    """Pack a message; return it as JSON has it, and its memory file."""
+    opened = []
+
+    def sent(message):
+        data, descriptor = pack(message)
+        opened.extend([] if descriptor is None else [descriptor])
+        return json.loads(data), descriptor
+
+    yield sent
+    for descriptor in opened:
+        os.close(descriptor)
 
 
 def places(values):
@@ -69,73 +97,95 @@ def put(values, place, value):
         values[place[-1]] = value
 
 
-@pytest.mark.parametrize("kind", SOUND, ids=lambda kind: kind.__name__)
-def test_a_sound_message_is_taken(kind):
-    assert parse_answer(encode_answer(kind(**SOUND[kind]))) == kind(**SOUND[kind])
+def assert_same(got, expected):
+    for each in fields(expected):
+        value, wanted = getattr(got, each.name), getattr(expected, each.name)
+        if isinstance(wanted, VideoIndex | KeyframeTable):
+            assert_same(value, wanted)
+        else:
+            np.testing.assert_array_equal(value, wanted, each.name)
 
 
-@pytest.mark.parametrize(
-    ("kind", "place"),
-    [pytest.param(kind, place, id=".".join([kind.__name__, *place])) for kind in SOUND for place in places(sent(kind))],
-)
-def test_a_message_with_any_value_of_another_type_is_refused(kind, place):
-    for junk in JUNK:
-        values = sent(kind)
-        put(values, place, junk)
+@pytest.mark.parametrize("message", SOUND, ids=lambda message: type(message).__name__)
+def test_a_sound_message_is_taken(sent, message):
+    assert_same(taken(*sent(message)), message)
+
+
+@pytest.mark.parametrize("message", SOUND, ids=lambda message: type(message).__name__)
+def test_a_message_with_any_value_of_another_type_is_refused(sent, message):
+    for place in places(sent(message)[0]):
+        for junk in JUNK:
+            values, descriptor = sent(message)
+            put(values, place, junk)
+            with pytest.raises(InvalidReplyError):
+                taken(values, descriptor)
+        values, descriptor = sent(message)
+        put(values, [*place[:-1], "colour"], 3)
         with pytest.raises(InvalidReplyError):
-            parse_answer(json.dumps(values).encode())
-    values = sent(kind)
-    put(values, [*place[:-1], "colour"], 3)
-    with pytest.raises(InvalidReplyError):
-        parse_answer(json.dumps(values).encode())
+            taken(values, descriptor)
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "value"),
+    ("number", "place", "value"),
     [
-        (Ready, "missing", "landlock"),
-        (Reads, "spans", []),
-        (Reads, "spans", [[0, 0]]),
-        (Reads, "spans", [[0, 9, 9]]),
-        (Reads, "is_kept", 1),
-        (Frames, "count", True),
-        (Frames, "count", 0),
-        (Frames, "count", 2.0),
-        (Frames, "width_px", 2**31),
-        (Frames, "fps", True),
-        (Frames, "fps", "1"),
-        (Frames, "decode_ms", -1.0),
-        (Frames, "method", "guess"),
-        (Frames, "orientation", [0, False, False, 0]),
-        (Frames, "orientation", [False, False, False, 45]),
-        (Frames, "orientation", [False, False, False, False]),
-        (Frames, "reason", "x" * (MAX_TEXT + 1)),
-        (Frames, "table", TABLE | {"keyframes": 0}),
-        (Frames, "table", TABLE | {"codec": CODEC | {"tag": "x" * 17}}),
-        (Frames, "table", TABLE | {"codec": CODEC | {"extradata": "\u00e4"}}),
-        (Frames, "table", TABLE | {"info": INFO | {"time_base": "1/0"}}),
-        (Frames, "table", TABLE | {"info": INFO | {"time_base": "1/1\n"}}),
-        (Frames, "table", TABLE | {"info": INFO | {"crop": [0, 0, 0, -1]}}),
-        (Index, "info", INFO | {"fps": -0.1}),
-        (Index, "info", INFO | {"hdr": "SDR"}),
-        (Index, "source", "linear"),
-        (Index, "rows", -1),
-        (Index, "kind", "frames"),
-        (Index, "kind", ["index"]),
+        (0, "fields.missing", "landlock"),
+        (3, "fields.spans", []),
+        (3, "fields.spans", [[0, 0]]),
+        (3, "fields.spans", [[0, 9, 9]]),
+        (3, "fields.is_kept", 1),
+        (4, "fields.linear_only", 0),
+        (5, "fields.native_width_px", True),
+        (5, "fields.native_width_px", 0),
+        (5, "fields.native_width_px", 2.0),
+        (5, "fields.native_width_px", 2**31),
+        (5, "fields.frames_decoded", 2**31),
+        (5, "fields.orientation", [0, False, False, 0]),
+        (5, "fields.orientation", [False, False, False, 45]),
+        (5, "fields.orientation", [False, False, False, False]),
+        (5, "fields.note", "x" * (MAX_TEXT + 1)),
+        (5, "fields.info.fps", -0.1),
+        (5, "fields.info.fps", True),
+        (5, "fields.info.fps", "1"),
+        (5, "fields.info.hdr", "SDR"),
+        (5, "fields.info.time_base", "1/0"),
+        (5, "fields.info.time_base", "1/1\n"),
+        (5, "fields.info.crop", [0, 0, 0, -1]),
+        (5, "fields.table.codec.tag", "x" * 17),
+        (5, "fields.table.codec.extradata", "\u00e4"),
+        (5, "fields.table.codec.width", 0),
+        (5, "arrays", {}),
+        (6, "fields.index.kind", "linear"),
+        (6, "fields.index.keyframes", -1),
+        (6, "fields.index.total_frames", 2**31),
+        (6, "fields.header_reads", -1),
+        (6, "kind", "Decoded"),
+        (6, "kind", ["Listed"]),
     ],
 )
-def test_a_message_with_a_value_that_cannot_be_is_refused(kind, name, value):
+def test_a_message_with_a_value_that_cannot_be_is_refused(sent, number, place, value):
+    values, descriptor = sent(SOUND[number])
+    put(values, place.split("."), value)
+
     with pytest.raises(InvalidReplyError):
-        parse_answer(json.dumps(sent(kind) | {name: value}).encode())
+        taken(values, descriptor)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"3", b"{}", b"[" * 10**6, b'{"kind":"started"', b"1" * 10**6])
+def test_only_messages_with_arrays_come_with_a_memory_file(sent):
+    values, descriptor = sent(FRAMES)
+
+    for message, file in [(values, None), (sent(Started())[0], descriptor)]:
+        with pytest.raises(InvalidReplyError, match="memory file"):
+            taken(message, file)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"3", b"{}", b"[" * 10**6, b'{"kind":"Started"', b"1" * 10**6])
 def test_what_is_no_message_is_refused(data):
     with pytest.raises(InvalidReplyError):
-        parse_answer(data)
+        taken(data, None)
 
 
-def test_text_cannot_control_a_terminal():
-    values = sent(Failed) | {"message": "\x1b[2J\0\ud800red"}
+def test_text_cannot_control_a_terminal(sent):
+    values, _ = sent(Failed(code="no_frames", message=""))
+    values["fields"]["message"] = "\x1b[2J\0\ud800red"
 
-    assert parse_answer(json.dumps(values).encode()).message == "?[2J??red"
+    assert taken(values, None).message == "?[2J??red"

@@ -1,18 +1,14 @@
 """Frames between keyframes of a remote video are the file's own, at the bytes of the GOPs that hold them."""
 
-from contextlib import closing
-
 import numpy as np
 import pytest
 
+from benchmarks.exactness.shortcuts import extract_linearly
 from benchmarks.extraction.loaders import FileParts
-from reelabel.decode.assemble import ExtractionRequest
-from reelabel.extract import extract_ranges
+from reelabel.extract import Request, extract_ranges
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
-from reelabel.sources.video_file import open_video_file
-from reelabel.strategies.linear import LinearVideo, extract_linearly
 from tests.clips import write_clip
 
 pytestmark = pytest.mark.xdist_group("dense-ranges")
@@ -69,9 +65,7 @@ def by_ranges(path, sampling, segment=WHOLE, **wanted):
 
 
 def linearly(path, sampling, segment=WHOLE):
-    with open_video_file(path) as file, closing(LinearVideo(file, LIMITS)) as video:
-        request = ExtractionRequest(source=file, sampling=sampling, limits=LIMITS, segment=segment)
-        return extract_linearly(request, video)
+    return extract_linearly(path, Request(sampling=sampling, segment=segment))
 
 
 def require_same(got, whole, names):

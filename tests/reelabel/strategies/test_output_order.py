@@ -14,17 +14,18 @@ from benchmarks.extraction.loaders import FileParts
 from benchmarks.media.matrix import Cell
 from benchmarks.media.recipe import make_clip, read_number
 from reelabel import PrepareVideo
+from reelabel.decode.decoder import LocalDecoder
+from reelabel.decode.keyframe_table import KeyframeTable
+from reelabel.decode.read_index import read_index
 from reelabel.errors import FallbackRequired
-from reelabel.extract import VideoInOrder, extract_local, extract_ranges
+from reelabel.extract import Progress, Request, extract, extract_local, extract_ranges
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from reelabel.output_order import ClockReader, output_order, play_times
-from reelabel.read_index import read_index
 from reelabel.sampled_frames import NO_PTS
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.video_file import open_video_file
-from reelabel.strategies.keyframe_table import KeyframeTable
 
 FPS = 25
 SET_BACK = "timestamps are set back 1 time; later times count on from there"
@@ -144,8 +145,10 @@ def test_pieces_of_joined_recordings_follow_each_other(file_of):
     path, sampling = file_of(Cell("ts", "h264", "joined-b-frames")), Sampling(sampler="uniform", num_frames=-1)
     pieces = [Segment(None, 1.01), Segment(1.03, 2.01), Segment(2.03, None)]
 
-    with open_video_file(path) as file, closing(VideoInOrder(file, Limits())) as video:
-        numbers = [numbers_of(video.extract(sampling, piece)) for piece in pieces]
+    progress = Progress(ways=("decode",))
+    with open_video_file(path) as file, closing(LocalDecoder(file, Limits())) as decoder:
+        requests = [Request(sampling=sampling, segment=piece) for piece in pieces]
+        numbers = [numbers_of(extract(decoder, request, progress)) for request in requests]
 
     assert np.concatenate(numbers).tolist() == list(range(80))
 
@@ -185,7 +188,7 @@ def test_a_segment_counts_from_the_leading_pictures_that_are_shown_first(file_of
         path, sampling=Sampling(sampler=sampler, num_frames=1), native=True, segment=Segment(0.07, 0.09)
     )
 
-    assert (numbers_of(got).tolist(), got.reason.count("contains no")) == ([10], 0)
+    assert (numbers_of(got).tolist(), got.reason.count("in the segment")) == ([10], 0)
     assert got.starts_s == pytest.approx(0.4 if sampler == "uniform" else 0.39)
 
 

@@ -104,7 +104,7 @@ def test_a_segment_without_a_keyframe_shows_the_last_one_before_it_and_says_so(c
     got = extract_local(path, sampling=Sampling(num_frames=4), limits=LIMITS, segment=Segment(1.5, 1.9))
 
     assert got.time_s.tolist() == [1.0]
-    assert got.reason == "the segment contains no keyframe; the last one before it is used"
+    assert got.reason == "no keyframe in the segment; using the last one before it"
 
 
 def test_a_segment_after_the_end_is_refused(clips):

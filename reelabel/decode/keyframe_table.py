@@ -5,17 +5,14 @@ from __future__ import annotations
 import base64
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from reelabel.decode.packet_decoder import CodecParameters
-from reelabel.index import Crop, VideoIndex, VideoInfo
+from reelabel.index import Crop, Int64s, VideoIndex, VideoInfo
 from reelabel.sampled_frames import Orientation
 from reelabel.sources.sparse_file import CachedRange
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,14 +37,32 @@ class KeyframeTable:
     codec: CodecParameters
     info: VideoInfo
     orientation: Orientation
-    pts: npt.NDArray[np.int64]
-    pos: npt.NDArray[np.int64]
-    size: npt.NDArray[np.int64]
-    frames_before: npt.NDArray[np.int64]
+    pts: Int64s
+    pos: Int64s
+    size: Int64s
+    frames_before: Int64s
     frames: int | None
     missing_bytes: int
     brings_parameters: bool = False
     is_order_proven: bool = True
+
+    def __post_init__(self) -> None:
+        """Check shapes and ranges.
+
+        Raises:
+            ValueError: A column contradicts another, or a value is not possible.
+        """
+        columns = self.pts, self.pos, self.size, self.frames_before
+        if not self.pts.size or any(column.shape != (len(self.pts),) for column in columns):
+            raise ValueError(f"columns of {[column.shape for column in columns]}")
+        if (self.pts[1:] <= self.pts[:-1]).any() or self.size.min() < 1 or self.frames_before.min() < -1:
+            raise ValueError("pts must ascend, size be at least 1 and frames_before at least -1")
+        if min(self.missing_bytes, self.frames or 0) < 0 or not self.codec.is_possible:
+            raise ValueError("counts must not be negative")
+
+    def is_within(self, size_bytes: int) -> bool:
+        """Return whether all packets are in a file of so many bytes."""
+        return bool(((self.pos >= 0) & (self.pos <= size_bytes) & (self.size <= size_bytes - self.pos)).all())
 
     @property
     def index(self) -> VideoIndex:

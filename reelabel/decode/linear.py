@@ -1,8 +1,4 @@
-"""The reference strategy: a linear decode, once to list all frames and once to take the chosen ones.
-
-A frame that a dense sampler chooses, and the decoder never outputs, is replaced by the next one it does, if that
-precedes the next chosen frame, as in vLLM's loaders with `frame_recovery`; or left out with `frame_recovery=False`.
-"""
+"""The reference: a linear decode, once to list all frames and once to take the wanted ones."""
 
 from __future__ import annotations
 
@@ -16,55 +12,24 @@ import numpy as np
 from reelabel.containers import mpegts
 from reelabel.containers.demux import decode_all, open_video
 from reelabel.containers.stream_properties import frame_rate, video_info
-from reelabel.decode.assemble import assemble_frames, frames_of
+from reelabel.decode.canvas import Canvas, Decoded, frames_of
 from reelabel.decode.packet_scan import scan_file, scan_packets
-from reelabel.errors import FallbackRequired, NoFramesError
+from reelabel.errors import FallbackRequired
 from reelabel.index import VideoIndex
 from reelabel.output_order import ClockReader, play_times
 from reelabel.sampled_frames import NO_PTS
 from reelabel.sources.video_file import VideoFile
-from reelabel.text import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from av.container import InputContainer
-    from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from reelabel.decode.assemble import ExtractionRequest, FrameInfo
-    from reelabel.index import VideoInfo
+    from reelabel.decode.canvas import FrameInfo
+    from reelabel.decode.render import View
+    from reelabel.decode.run_decoder import DecodeStats
+    from reelabel.index import Int64s
     from reelabel.limits import Limits
-    from reelabel.sampled_frames import SampledFrames
-    from reelabel.sampling.choose import Chosen
     from reelabel.sources.sparse_file import SparseFile
-
-_NAMED = 60  # of each kind, so that a note stays within the length that a decoding process may send
-
-
-def extract_linearly(request: ExtractionRequest, video: LinearVideo) -> SampledFrames:
-    """Extract chosen frames of a video that is decoded from its beginning.
-
-    Raises:
-        VideoError: As `extract_local` does.
-    """
-    index, note = video.index, ""
-    if request.shows_keyframes or request.wanted or video.announced is None:
-        chosen = request.choose(index)
-    else:
-        recovers = request.sampling.frame_recovery is not False
-        chosen, note = _map_to_decoded(request.choose(video.announced), video.announced, index, recovers=recovers)
-    wanted = frames_of(index, chosen.unique)
-    got = assemble_frames(
-        request,
-        video.describe,
-        index=index,
-        chosen=chosen,
-        wanted=wanted,
-        frames=video.take(wanted),
-        method="linear",
-    )
-    return replace(got, reason="; ".join(filter(None, [video.note, note, got.reason])))
 
 
 class LinearVideo:
@@ -75,23 +40,23 @@ class LinearVideo:
 
     Attributes:
         index: Its frames.
-        frames_decoded: Frames output so far.
     """
 
-    def __init__(self, source: VideoFile | SparseFile, limits: Limits, *, by_packets: bool = False) -> None:
+    def __init__(
+        self, source: VideoFile | SparseFile, limits: Limits, stats: DecodeStats, *, by_packets: bool = False
+    ) -> None:
         """List the frames, by decoding them; with `by_packets`, by demuxing, if packets announce them all.
 
         Raises:
             VideoError: As `extract_local` does.
         """
-        self._source, self._limits = source, limits
+        self._source, self._limits, self._stats = source, limits, stats
         self._listed, self._pass = ExitStack(), ExitStack()
-        self.frames_decoded = 0
         scanned = _announced_frames(source, limits) if by_packets else None
         if scanned is None:
             with open_video(source, limits) as opened:
                 scanned = scan_frames(*opened, limits)
-            self.frames_decoded = len(scanned.pts)
+            stats.add(len(scanned.pts))
         self._begin_pass()
         self._opened = self._listed.enter_context(open_video(source, limits))  # of which nothing is decoded
         self.index = replace(scanned, info=video_info(*self._opened))
@@ -130,32 +95,37 @@ class LinearVideo:
         end_s = round(self.index.filled_s(frame_rate(stream)), 3)
         return f"from {end_s:g} s on, the video goes on in another stream (PID {later}), which is not shown"
 
-    def describe(self) -> VideoInfo:
-        """Return the properties of the stream, as they are after the frames taken last."""
-        return video_info(*self._decoded)
-
-    def take(self, wanted: Sequence[FrameInfo]) -> Iterator[tuple[FrameInfo, VideoFrame]]:
-        """Yield some frames, which ascend; fewer if they do not decode again.
+    def decode(self, places: Int64s, view: View) -> Decoded:
+        """Take some frames, which ascend.
 
         Raises:
             FallbackRequired: A frame is another than its packet has announced.
+            VideoError: As `Canvas.draw` does, or they do not decode again.
         """
+        canvas = Canvas(frames_of(self.index, places), view, self._limits, lambda: video_info(*self._decoded))
+        for info in canvas.wanted:
+            if not self._reach(info):
+                break
+            canvas.draw(info, self._frame)
+        return canvas.finish(self.index.position[places], note=self.note)
+
+    def _reach(self, info: FrameInfo) -> bool:
+        """Decode up to a frame; return False if there are fewer than before."""
         is_announced = self.index.kind == "packets"
-        for info in wanted:
-            if info.position < self._position:
-                self._begin_pass()
-            while self._position < info.position:
-                decoded = next(self._frames, None)
-                if decoded is None:
-                    if is_announced:
-                        raise FallbackRequired("fewer frames are decoded than packets announce")
-                    return
-                self._frame, _ = decoded
-                self._position += 1
-                if is_announced and self._frame.pts != self.index.pts[self.index.order[self._position]]:
-                    raise FallbackRequired("packets do not announce the order of frames")
-                self.frames_decoded += 1
-            yield info, self._frame
+        if info.position < self._position:
+            self._begin_pass()
+        while self._position < info.position:
+            decoded = next(self._frames, None)
+            if decoded is None:
+                if is_announced:
+                    raise FallbackRequired("fewer frames are decoded than packets announce")
+                return False
+            self._frame, _ = decoded
+            self._position += 1
+            if is_announced and self._frame.pts != self.index.pts[self.index.order[self._position]]:
+                raise FallbackRequired("packets do not announce the order of frames")
+            self._stats.add(1)
+        return True
 
     def _begin_pass(self) -> None:
         self._pass.close()
@@ -208,41 +178,3 @@ def scan_frames(container: InputContainer, stream: VideoStream, limits: Limits) 
         total_frames=len(pts),
         note=times.note,
     )
-
-
-def _map_to_decoded(
-    chosen: Chosen, announced: VideoIndex, decoded: VideoIndex, *, recovers: bool
-) -> tuple[Chosen, str]:
-    """Map places among the announced frames to places among the decoded ones.
-
-    Returns:
-        The mapped choice, and a note on the frames that are missing from it; empty if there are none.
-
-    Raises:
-        NoFramesError: Neither the chosen frames nor any replacement could be decoded.
-    """
-    unique, pts = chosen.unique, announced.pts[announced.order]
-    targets, ends = pts[unique], np.append(decoded.pts, np.iinfo(np.int64).max)
-    found = np.searchsorted(decoded.pts, targets)
-    limits = np.append(targets[1:], pts[-1] + 1) if recovers else targets + 1
-    is_found = ends[found] < limits
-    if not is_found.any():
-        raise NoFramesError("None of the chosen frames can be decoded; the file is probably damaged.")
-    rows = np.searchsorted(unique, chosen.places)
-    rows, is_shown = rows[is_found[rows]], is_found[rows]
-    instants_s = None if chosen.instants_s is None else chosen.instants_s[is_shown]
-    is_replaced = is_found & (ends[found] != targets)
-    good = np.searchsorted(pts, ends[found[is_replaced]])
-    replaced = [f"{broken} by {next_good}" for broken, next_good in zip(unique[is_replaced], good, strict=True)]
-    notes = [
-        _note("replaced by the next good one", replaced),
-        _note("left out", [str(each) for each in unique[~is_found]]),
-    ]
-    return replace(chosen, places=found[rows], instants_s=instants_s), "; ".join(filter(None, notes))
-
-
-def _note(fate: str, frames: list[str]) -> str:
-    """Name broken frames by their positions among those that the file announces; return an empty note without any."""
-    rest = len(frames) - _NAMED
-    named = ", ".join(frames[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
-    return f"{pluralize(len(frames), 'broken frame')} {fate}: {named}" if frames else ""

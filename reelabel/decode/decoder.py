@@ -1,0 +1,349 @@
+"""What lists the frames of one open video, and decodes some: in this process, or in a decoding process of a pool."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from reelabel.containers.container_format import demux_only
+from reelabel.containers.demux import open_video
+from reelabel.containers.formats import missing_bytes, probe_file
+from reelabel.containers.stream_properties import check_frame_size, video_info
+from reelabel.decode.canvas import Canvas, frames_of
+from reelabel.decode.gops import decode_gops, needed_ranges, no_other_index
+from reelabel.decode.keyframe_table import KeyframeTable
+from reelabel.decode.keyframes import KeyframeDecoder, decode_by_table
+from reelabel.decode.linear import LinearVideo
+from reelabel.decode.packet_scan import scan_file
+from reelabel.decode.read_index import list_keyframes, read_index
+from reelabel.decode.run_decoder import DecodeStats
+from reelabel.errors import FallbackRequired, VideoUnreadableError
+from reelabel.segment import WHOLE
+from reelabel.sources.sparse_file import SparseFile
+from reelabel.sources.video_file import VideoFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
+
+    from reelabel.containers.container_format import OpenVideo
+    from reelabel.containers.formats import ProbedFile
+    from reelabel.decode.canvas import Decoded
+    from reelabel.decode.keyframe_table import SavedIndex
+    from reelabel.decode.render import View
+    from reelabel.index import Int64s, Lists, VideoIndex
+    from reelabel.limits import Limits
+    from reelabel.segment import Segment
+    from reelabel.sources.sparse_file import ByteSource, CachedRange
+
+    Opened = tuple[InputContainer, VideoStream]
+
+# How the frames of a video are found: by the container's index; by all packets, and its GOPs decoded; by all packets,
+# and all of it decoded; by decoding it.
+Way: TypeAlias = Literal["container", "packets", "announced", "decode"]
+
+
+class Decoder(Protocol):
+    """An open video: its frames are listed in one way, and some of those listed last are decoded.
+
+    Every method raises FallbackRequired if another way is needed, and VideoError if the video is at fault.
+
+    Attributes:
+        is_remote: Whether ranges of it are read.
+        frames_decoded: Frames that decoders have output so far.
+        bytes_fetched: Bytes read of a remote video.
+        wait_s: Seconds spent waiting for them.
+        known: What locates the keyframes of a remote video, so that its header need not be read again.
+        parts: The ranges of a remote video that were read to be kept.
+    """
+
+    @property
+    def is_remote(self) -> bool: ...  # noqa: D102
+    @property
+    def frames_decoded(self) -> int: ...  # noqa: D102
+    @property
+    def bytes_fetched(self) -> int: ...  # noqa: D102
+    @property
+    def wait_s(self) -> float: ...  # noqa: D102
+    @property
+    def known(self) -> SavedIndex: ...  # noqa: D102
+    @property
+    def parts(self) -> tuple[CachedRange, ...]: ...  # noqa: D102
+
+    def read_header(self, lists: Lists, *, of_any_size: bool = False) -> VideoIndex:
+        """List frames or keyframes for others than `decode`, as `reelabel.decode.read_index.read_index` does."""
+
+    def list_keyframes(self) -> VideoIndex:
+        """List the keyframes, by the container's index, else those of a local file by its packets."""
+
+    def list_frames(self, way: Way, lists: Lists, segment: Segment = WHOLE, *, in_pieces: bool = False) -> VideoIndex:
+        """List frames or keyframes, those around a segment at least.
+
+        With `in_pieces`, segments follow each other, so that one pass for all is better than a scan for each.
+        """
+
+    def list_announced(self) -> VideoIndex:
+        """List the frames that packets announce, some of which a linear decode may not show."""
+
+    def decode(self, places: Int64s, view: View) -> Decoded:
+        """Decode the frames at some places of `VideoIndex.order`, ascending, of the last `list_frames`."""
+
+
+class LocalDecoder:
+    """A `Decoder` in this process, which a malicious video may take over; close it afterwards."""
+
+    def __init__(
+        self, file: VideoFile | SparseFile, limits: Limits, *, threads: int = 1, table: KeyframeTable | None = None
+    ) -> None:
+        """Take an open file, or a remote one; of this, a `table` of its keyframes may be known."""
+        self._file, self._limits, self._threads, self._table = file, limits, threads, table
+        self._ranges = file if isinstance(file, SparseFile) else None
+        self._known: SavedIndex = table or ()
+        self._open = ExitStack()  # what was listed last
+        self._stream: VideoStream | None = None
+        self._stats = DecodeStats()
+        self._decode: Callable[[Int64s, View], Decoded] | None = None
+        self._keyframes: VideoIndex | str | None = None  # or why they are not listed
+        self._linear: LinearVideo | None = None
+        self._linear_way: Way | None = None
+
+    @property
+    def is_remote(self) -> bool:  # noqa: D102
+        return self._ranges is not None
+
+    @property
+    def frames_decoded(self) -> int:  # noqa: D102
+        return self._stats.frames
+
+    @property
+    def bytes_fetched(self) -> int:  # noqa: D102
+        return self._ranges.bytes_fetched if self._ranges else 0
+
+    @property
+    def wait_s(self) -> float:  # noqa: D102
+        return self._ranges.wait_s if self._ranges else 0.0
+
+    @property
+    def known(self) -> SavedIndex:  # noqa: D102
+        return self._known
+
+    @property
+    def parts(self) -> tuple[CachedRange, ...]:  # noqa: D102
+        return self._ranges.extents if self._ranges else ()
+
+    def close(self) -> None:
+        """Close the video, but not the file."""
+        self._open.close()
+        if self._linear:
+            self._linear.close()
+
+    def read_header(self, lists: Lists, *, of_any_size: bool = False) -> VideoIndex:  # noqa: D102
+        index, self._known = read_index(self._file, self._limits, lists=lists, of_any_size=of_any_size)
+        return index
+
+    def list_keyframes(self) -> VideoIndex:  # noqa: D102
+        with self._errors():
+            if self._keyframes is None:
+                index = self._table.index if self._table else list_keyframes(self._file, self._limits)
+                self._keyframes = index or "the keyframes of the file are not listed"
+            if isinstance(self._keyframes, str):
+                raise FallbackRequired(self._keyframes)
+            return self._keyframes
+
+    def list_frames(  # noqa: D102
+        self, way: Way, lists: Lists, segment: Segment = WHOLE, *, in_pieces: bool = False
+    ) -> VideoIndex:
+        self._open.close()
+        self._stream = self._decode = None
+        with self._errors():
+            if way == "container" and lists == "keyframes":
+                return self._list_by_table(self._table) if self._table else self._list_keyframes(segment)
+            if way == "container":
+                return self._list_by_container(segment, in_pieces=in_pieces)
+            return self._list_by_packets() if way == "packets" else self._list_linearly(way)
+
+    def list_announced(self) -> VideoIndex:  # noqa: D102
+        with self._errors():
+            assert self._linear is not None
+            if self._linear.announced is None:
+                raise FallbackRequired("packets do not announce the frames")
+            return self._linear.announced
+
+    def decode(self, places: Int64s, view: View) -> Decoded:  # noqa: D102
+        assert self._decode is not None
+        with self._errors():
+            decoded = self._decode(places, view)
+            return replace(decoded, missing_bytes=self._missing_bytes(), frames_decoded=self._stats.frames)
+
+    def _list_by_table(self, table: KeyframeTable) -> VideoIndex:
+        assert self._ranges is not None
+        file = self._ranges
+
+        def decode(places: Int64s, view: View) -> Decoded:
+            return decode_by_table(file, table, places, view, self._limits, self._stats, threads=self._threads)
+
+        self._decode = decode
+        return table.index
+
+    def _list_keyframes(self, segment: Segment) -> VideoIndex:
+        with _of_header():
+            probed = probe_file(self._file)
+            video = self._enter(probed.open(self._limits, strictly=True))
+            decoder = KeyframeDecoder.of(probed, video, segment)
+
+        def decode(places: Int64s, view: View) -> Decoded:
+            self._known = self.parts
+            missing = self._missing_bytes() if self._ranges else 0
+            with _of_header():
+                decoded = decoder.decode(
+                    places, view, self._stats, segment=segment, threads=self._threads, missing=missing
+                )
+            self._known = decoder.table or self._known
+            return replace(decoded, table=decoder.table)
+
+        self._decode = decode
+        return decoder.index
+
+    def _list_by_container(self, segment: Segment, *, in_pieces: bool) -> VideoIndex:
+        if self._ranges:
+            self._ranges.allow_whole_if_small()
+        with no_other_index():
+            probed = probe_file(self._file)
+        with _of_header():
+            try:
+                opened = probed.open(self._limits, strictly=True, with_places=self._ranges is not None)
+                video = self._enter(opened)
+            except FallbackRequired as error:  # such as of a fragmented MP4, which has no index at all
+                error.linear_only = in_pieces and not segment.is_whole
+                raise
+            if not video.stream.average_rate:  # which FFmpeg would guess from the first frames
+                raise FallbackRequired("the header has no frame rate")
+            index = probed.read_frames(video, segment)
+        codec = video.stream.codec_context
+        size = (codec.width, codec.height) if probed.container.is_header_sufficient else None
+        reopen = partial(_reopen, probed, self._limits)
+
+        def decode(places: Int64s, view: View) -> Decoded:
+            if self._ranges:
+                self._ranges.end_of_header()
+                self._known = self._table or self._ranges.index
+                with no_other_index():
+                    self._ranges.prefetch(needed_ranges(index, places))
+            with _of_header():
+                return self._decode_gops((video.container, video.stream), index, places, view, reopen, size)
+
+        self._decode = decode
+        return _sure(index)
+
+    def _list_by_packets(self) -> VideoIndex:
+        index = scan_file(self._file, self._limits, all_shown=True)
+        # Reopened: demuxing to the end may have left state behind that a fresh demuxer would not have.
+        reopen = partial(open_video, self._file, self._limits, strictly=True)
+        opened = self._open.enter_context(reopen())
+        self._stream = opened[1]
+        self._decode = lambda places, view: self._decode_gops(opened, index, places, view, reopen)
+        return _sure(index)
+
+    def _list_linearly(self, way: Way) -> VideoIndex:
+        if self._linear is None or self._linear_way != way:
+            if self._linear:
+                self._linear.close()
+            by_packets = way == "announced"
+            self._linear = LinearVideo(self._file, self._limits, self._stats, by_packets=by_packets)
+            self._linear_way = way
+        self._decode = self._linear.decode
+        return self._linear.index
+
+    def _decode_gops(
+        self,
+        opened: Opened,
+        index: VideoIndex,
+        places: Int64s,
+        view: View,
+        reopen: Callable[[], AbstractContextManager[Opened]],
+        size: tuple[int, int] | None = None,
+    ) -> Decoded:
+        canvas = Canvas(frames_of(index, places), view, self._limits, partial(video_info, *opened), size=size)
+        decode_gops(
+            opened,
+            index,
+            canvas,
+            reopen,
+            self._stats,
+            threads=self._threads,
+            is_remote=self._ranges is not None,
+            skip_loop_filter=view.skip_loop_filter,
+        )
+        return canvas.finish(index.position[places])
+
+    def _enter(self, opened: AbstractContextManager[OpenVideo]) -> OpenVideo:
+        video = self._open.enter_context(opened)
+        self._stream = video.stream
+        return video
+
+    def _missing_bytes(self) -> int:
+        if self._table and self._known is self._table:
+            return self._table.missing_bytes
+        file = self._file if isinstance(self._file, SparseFile) else self._file.reopen()
+        return missing_bytes(file, file.size_bytes)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise what has gone wrong first: a read that failed, or a frame over the limit."""
+        try:
+            yield
+            if self._ranges:
+                self._ranges.settle()
+                if self._ranges.failure:  # which FFmpeg may have treated as the end of the file
+                    raise self._ranges.failure  # noqa: TRY301 - as in the block
+        except MemoryError:
+            if self._stream:  # the HEVC decoder also reports a frame over the limit as out of memory
+                codec = self._stream.codec_context
+                check_frame_size(codec.width, codec.height, self._limits)
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the source raised
+            failure = self._ranges.failure if self._ranges else None
+            cause = failure or error
+            if isinstance(cause, FallbackRequired):
+                cause.linear_only &= failure is None
+                cause.bytes_fetched, cause.frames_decoded = self.bytes_fetched, self.frames_decoded
+            raise cause from None
+
+
+def open_decoder(
+    video: VideoFile | ByteSource, limits: Limits, *, threads: int = 1, known: SavedIndex = ()
+) -> LocalDecoder:
+    """Return what decodes an open file, or a video of which ranges are read, of whose index something may be known."""
+    if isinstance(video, VideoFile):
+        return LocalDecoder(video, limits, threads=threads)
+    if isinstance(known, KeyframeTable):
+        return LocalDecoder(SparseFile(video), limits, threads=threads, table=known)
+    return LocalDecoder(SparseFile(video, known), limits, threads=threads)
+
+
+@contextmanager
+def _of_header() -> Iterator[None]:
+    try:
+        yield
+    except VideoUnreadableError:
+        raise FallbackRequired("the container cannot be opened from its header alone") from None
+
+
+def _sure(index: VideoIndex) -> VideoIndex:
+    """Return an index of frames, unless they must not be decoded by it."""
+    if index.doubt:
+        raise FallbackRequired(index.doubt)
+    return index
+
+
+@contextmanager
+def _reopen(probed: ProbedFile, limits: Limits) -> Iterator[Opened]:
+    quickly = probed.container.is_header_sufficient
+    with open_video(probed.source, limits, quickly=quickly, strictly=True) as (container, stream):
+        demux_only(container, stream)
+        yield container, stream

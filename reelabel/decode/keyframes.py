@@ -1,0 +1,261 @@
+"""Decode keyframes that a container lists, each from its own packet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import av
+import numpy as np
+
+from reelabel.containers.container_format import NO_TIME_BASE
+from reelabel.containers.demux import read_packets
+from reelabel.containers.packet_info import (
+    TimesOutOfOrderError,
+    check_no_palette,
+    is_closed_gop_start,
+    is_shown_early,
+    is_splice_point,
+)
+from reelabel.containers.stream_properties import check_frame_size, video_info
+from reelabel.decode.canvas import Canvas, Decoded, FrameInfo, frames_of
+from reelabel.decode.keyframe_check import decode_single_packet, prime_mpeg4_decoder
+from reelabel.decode.keyframe_table import KeyframeTable
+from reelabel.decode.packet_decoder import CodecParameters, threads_that_fit
+from reelabel.decode.parameter_sets import brings_parameters, check_interlaced_flag, check_parameter_sets
+from reelabel.errors import FallbackRequired
+from reelabel.sampled_frames import UNKNOWN_POSITION
+from reelabel.sources.sparse_file import ByteRange, SparseFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from av.packet import Packet
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.stream import VideoStream
+
+    from reelabel.containers.container_format import KeyframePackets, OpenVideo
+    from reelabel.containers.formats import ProbedFile
+    from reelabel.decode.render import View
+    from reelabel.decode.run_decoder import DecodeStats
+    from reelabel.index import Int64s, VideoIndex
+    from reelabel.limits import Limits
+    from reelabel.segment import Segment
+
+# Matroska may state where chroma samples lie. H.264, HEVC and AV1 state it themselves; for the others, only the
+# stream's own decoder shows it.
+_SITED_BY_MATROSKA = frozenset({"vp8", "vp9"})
+
+
+@dataclass(slots=True, kw_only=True)
+class KeyframeDecoder:
+    """Decodes the keyframes of an open video by its container's index.
+
+    Attributes:
+        probed: The file.
+        video: The same, open.
+        index: The keyframes.
+        keyframes: Their packets.
+        table: What later extractions need to know of the file; None if only its header tells, or it is local.
+    """
+
+    probed: ProbedFile
+    video: OpenVideo
+    index: VideoIndex
+    keyframes: KeyframePackets
+    table: KeyframeTable | None = None
+
+    @classmethod
+    def of(cls, probed: ProbedFile, video: OpenVideo, segment: Segment) -> KeyframeDecoder:
+        """List the keyframes.
+
+        Raises:
+            FallbackRequired: The container has no index, or it does not suffice for the segment.
+        """
+        index, keyframes = probed.read_keyframes(video)
+        check_no_palette(keyframes.first)
+        if not index.is_start_known and not segment.is_whole:
+            raise FallbackRequired("frames precede the first keyframe in the index")
+        if index.time_s is None:
+            raise FallbackRequired(NO_TIME_BASE)
+        return cls(probed=probed, video=video, index=index, keyframes=keyframes)
+
+    def decode(
+        self, rows: Int64s, view: View, stats: DecodeStats, *, segment: Segment, threads: int, missing: int
+    ) -> Decoded:
+        """Decode some keyframes; `missing` bytes lack at the end of the file.
+
+        Raises:
+            FallbackRequired: The file contradicts the index.
+            VideoError: As `Canvas.draw` does.
+        """
+        index, stream, file, first = self.index, self.video.stream, self.video.file, self.keyframes.first
+        codec = CodecParameters.of(stream.codec_context)
+        if isinstance(file, SparseFile):
+            file.prefetch(map(ByteRange, index.pos[rows].tolist(), index.size[rows].tolist()))
+        prime_mpeg4_decoder(stream.codec_context, first)
+        packets = self._read_packets(rows.tolist())
+        if is_spliced := any(is_splice_point(packet, stream.codec_context) for packet in packets):
+            index = replace(index, total_frames=None, position=np.full_like(index.position, UNKNOWN_POSITION))
+        others_bring_parameters = brings_parameters(first, stream.codec_context)
+        describe = partial(video_info, self.video.container, stream)
+        wanted = _timed(index, rows, packets)
+        canvas = Canvas(wanted, view, self.video.limits, describe)
+        _decode(
+            canvas,
+            packets,
+            self._decoders(codec, packets, threads),
+            stats,
+            others_bring_parameters=others_bring_parameters,
+            counts_packets=self.keyframes.counts_packets,
+        )
+        positions = _positions(index, rows, packets, stream.codec_context)
+        decoded = canvas.finish(positions, is_counted=not is_spliced)
+        are_times_right = index.pts[rows].tolist() == [packet.pts for packet in packets]
+        if not segment.is_whole and not are_times_right:
+            raise FallbackRequired("keyframe times in the index are wrong", index_is_wrong=True)
+        if isinstance(file, SparseFile) and codec and are_times_right and self.keyframes.is_self_sufficient:
+            table = KeyframeTable(
+                codec=codec,
+                info=decoded.info,
+                orientation=decoded.orientation,
+                pts=index.pts,
+                pos=index.pos,
+                size=index.size,
+                frames_before=index.position,
+                frames=index.total_frames,
+                missing_bytes=missing,
+                brings_parameters=others_bring_parameters,
+                is_order_proven=index.is_order_proven,
+            )
+            self.table = table if table.is_within(self.video.size_bytes) else None  # of a file that is cut short
+        return decoded
+
+    def _read_packets(self, rows: Sequence[int]) -> list[Packet[VideoStream]]:
+        packets, is_proven = [], self.index.is_order_proven
+        with self.probed.guard():
+            for row in rows:
+                packets.append(self.keyframes.read(row))
+                is_proven = is_proven or _shows_order(packets[-1], self.video)
+        pts = [packet.pts for packet in packets if packet.pts is not None]
+        if len(pts) < len(packets) or any(after <= before for before, after in pairwise(pts)):
+            raise FallbackRequired("keyframes are not presented in index order")
+        return packets
+
+    def _decoders(
+        self, codec: CodecParameters | None, packets: Sequence[Packet[VideoStream]], threads: int
+    ) -> list[VideoCodecContext]:
+        """Return the stream's own decoder, and additional ones if several threads may be used."""
+        # Side data, such as new extradata, would reach only one of the decoders.
+        may_share = codec is not None and not any(any(packet.iter_sidedata()) for packet in packets)
+        if self.video.container.format.name == "matroska,webm" and codec and codec.name in _SITED_BY_MATROSKA:
+            may_share = False
+        own = self.video.stream.codec_context
+        more = threads_that_fit(threads, own) - 1
+        others = [codec.open(self.video.limits) for _ in range(more)] if codec and may_share else []
+        return [own, *others]
+
+
+def decode_by_table(
+    file: SparseFile,
+    table: KeyframeTable,
+    rows: Int64s,
+    view: View,
+    limits: Limits,
+    stats: DecodeStats,
+    *,
+    threads: int,
+) -> Decoded:
+    """Decode some keyframes of a remote video, of which nothing but their packets is read.
+
+    Raises:
+        FallbackRequired: A packet does not decode to a keyframe.
+        VideoError: As `Canvas.draw` does.
+    """
+    check_frame_size(table.codec.width, table.codec.height, limits)
+    spans = [ByteRange(int(table.pos[row]), int(table.size[row])) for row in rows]
+    file.prefetch(spans)
+    packets = [_packet(table, row, file.read_span(span)) for row, span in zip(rows.tolist(), spans, strict=True)]
+    codecs = [table.codec.open(limits) for _ in range(threads_that_fit(threads, table.codec))]
+    if not table.is_order_proven and not all(is_closed_gop_start(packet, codecs[0]) for packet in packets):
+        raise TimesOutOfOrderError
+    index = table.index
+    canvas = Canvas(_timed(index, rows, packets), view, limits, lambda: table.info, orientation=table.orientation)
+    _decode(canvas, packets, codecs, stats, others_bring_parameters=table.brings_parameters)
+    return canvas.finish(_positions(index, rows, packets, codecs[0]))
+
+
+def _timed(index: VideoIndex, rows: Int64s, packets: Sequence[Packet[VideoStream]]) -> list[FrameInfo]:
+    """Return keyframes at the times of their packets, which are exact, unlike those of some indexes."""
+    unit_s = float(index.info.time_base)
+    return [
+        info._replace(pts=packet.pts or 0, time_s=(packet.pts or 0) * unit_s, is_keyframe=True)
+        for info, packet in zip(frames_of(index, rows), packets, strict=True)
+    ]
+
+
+def _positions(
+    index: VideoIndex, rows: Int64s, packets: Sequence[Packet[VideoStream]], codec: VideoCodecContext
+) -> Int64s:
+    positions: Int64s = index.position[rows]
+    positions[[not is_closed_gop_start(packet, codec) for packet in packets]] = UNKNOWN_POSITION
+    return positions
+
+
+def _decode(
+    canvas: Canvas,
+    packets: Sequence[Packet[VideoStream]],
+    codecs: Sequence[VideoCodecContext],
+    stats: DecodeStats,
+    *,
+    others_bring_parameters: bool,
+    counts_packets: bool = False,
+) -> None:
+    """Decode packets independently of each other, with one thread per decoder."""
+    for packet in packets:
+        check_parameter_sets(packet, codecs[0], others_bring_them=others_bring_parameters)
+
+    def work(codec: VideoCodecContext, items: Iterable[tuple[FrameInfo, Packet[VideoStream]]]) -> None:
+        for info, packet in items:
+            frame = decode_single_packet(codec, packet)
+            stats.add(1)
+            check_interlaced_flag(frame, packet, codec)
+            if counts_packets and codec.has_b_frames:
+                raise FallbackRequired("presentation order differs from decode order")
+            canvas.draw(info, frame)
+            del frame
+            if canvas.stopped.is_set():
+                return
+
+    # The first packet goes to the first decoder: if that is the stream's own, only its frames carry the rotation.
+    items = list(zip(canvas.wanted, packets, strict=True))
+    canvas.share(items, [partial(work, codec) for codec in codecs[: len(items)]])
+
+
+def _packet(table: KeyframeTable, number: int, data: bytes) -> Packet[VideoStream]:
+    packet: Packet[VideoStream] = av.Packet(data)  # type: ignore[assignment]
+    packet.pts = int(table.pts[number])
+    packet.time_base = table.info.time_base
+    packet.is_keyframe = True
+    return packet
+
+
+def _shows_order(keyframe: Packet[VideoStream], video: OpenVideo) -> bool:
+    """Return whether the packet after a keyframe shows that pictures which are shown before it have earlier times.
+
+    Raises:
+        TimesOutOfOrderError: It is shown before the keyframe, but has a later time; or cannot be read.
+    """
+    codec = video.stream.codec_context
+    if is_closed_gop_start(keyframe, codec):
+        return False  # no picture is
+    if keyframe.pos is None:  # it was not read by the demuxer, so nor is what follows it
+        raise TimesOutOfOrderError
+    following = next(read_packets(video.container, video.stream), None)
+    if following is None or following.pts is None or keyframe.pts is None:
+        return False
+    if following.pts >= keyframe.pts and is_shown_early(following, codec):
+        raise TimesOutOfOrderError
+    return following.pts < keyframe.pts

@@ -1,0 +1,144 @@
+"""A video that a decoding process decodes, as its pool sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reelabel.decode.canvas import Decoded
+from reelabel.decode.keyframe_table import KeyframeTable
+from reelabel.errors import FallbackRequired, InvalidReplyError
+from reelabel.pool.messages import Call, Listed, Open
+from reelabel.pool.reading import RangeReader
+from reelabel.segment import WHOLE
+from reelabel.sources.video_file import VideoFile
+
+if TYPE_CHECKING:
+    from reelabel.decode.decoder import Way
+    from reelabel.decode.keyframe_table import SavedIndex
+    from reelabel.decode.render import View
+    from reelabel.index import Int64s, Lists, VideoIndex
+    from reelabel.limits import Limits
+    from reelabel.pool.process import DecodingProcess, TimeLimits
+    from reelabel.segment import Segment
+    from reelabel.sources.sparse_file import ByteSource, CachedRange
+
+
+class RemoteDecoder:
+    """A `reelabel.decode.decoder.Decoder` whose methods run in a decoding process.
+
+    All raise as they do there, and NotStartedError, ProcessDiedError, InvalidReplyError or DecoderTimeoutError.
+    """
+
+    def __init__(
+        self,
+        process: DecodingProcess,
+        video: VideoFile | ByteSource,
+        limits: Limits,
+        allowed: TimeLimits,
+        *,
+        threads: int,
+        known: SavedIndex = (),
+    ) -> None:
+        """Open the video with the first call.
+
+        Args:
+            process: The process.
+            video: An open file, or the bytes of a video, which this process reads for the other.
+            limits: Limits on the video.
+            allowed: Limits on the time for all calls.
+            threads: Decoding threads.
+            known: What is known of the index of a video that is read in ranges.
+        """
+        self.process, self._video, self._allowed = process, video, allowed
+        self._reader = None if isinstance(video, VideoFile) else RangeReader(video)
+        self._opening = Open(
+            size_bytes=video.size_bytes,
+            suffix=video.suffix if isinstance(video, VideoFile) else "",
+            limits=limits,
+            threads=threads,
+            known=known,
+        )
+        self._is_open = False
+        self._header_reads = 0
+        self._table = known if isinstance(known, KeyframeTable) else None
+        self.frames_decoded = 0
+
+    @property
+    def is_remote(self) -> bool:  # noqa: D102
+        return self._reader is not None
+
+    @property
+    def bytes_fetched(self) -> int:  # noqa: D102
+        return self._reader.bytes_fetched if self._reader else 0
+
+    @property
+    def wait_s(self) -> float:  # noqa: D102
+        return self._reader.wait_s if self._reader else 0.0
+
+    @property
+    def known(self) -> SavedIndex:  # noqa: D102
+        if self._reader is None:
+            return ()
+        return self._table or self._reader.index(self._opening.known, self._header_reads)
+
+    @property
+    def parts(self) -> tuple[CachedRange, ...]:  # noqa: D102
+        return self._reader.index(self._opening.known, len(self._reader.extents)) if self._reader else ()
+
+    def close(self) -> None:
+        """Close the video."""
+        if self._is_open:
+            self._is_open = False
+            self.process.close_video()
+
+    def read_header(self, lists: Lists, *, of_any_size: bool = False) -> VideoIndex:  # noqa: D102
+        return self._list("read_header", lists, of_any_size=of_any_size)
+
+    def list_keyframes(self) -> VideoIndex:  # noqa: D102
+        return self._list("list_keyframes")
+
+    def list_frames(  # noqa: D102
+        self, way: Way, lists: Lists, segment: Segment = WHOLE, *, in_pieces: bool = False
+    ) -> VideoIndex:
+        return self._list("list_frames", way, lists, segment, in_pieces=in_pieces)
+
+    def list_announced(self) -> VideoIndex:  # noqa: D102
+        return self._list("list_announced")
+
+    def decode(self, places: Int64s, view: View) -> Decoded:  # noqa: D102
+        decoded: Decoded = self._call(Decoded, "decode", places, view)
+        if len(decoded.pts) != len(places):
+            self.process.distrust()
+            raise InvalidReplyError("another number of frames than was asked for")
+        if decoded.table:
+            self._check_table(decoded.table)
+        self.frames_decoded, self._table = decoded.frames_decoded, decoded.table or self._table
+        self._note_reads(decoded.header_reads)
+        return decoded
+
+    def _list(self, method: str, *arguments: Any, **options: Any) -> VideoIndex:  # noqa: ANN401
+        listed: Listed = self._call(Listed, method, *arguments, **options)
+        self._note_reads(listed.header_reads)
+        return listed.index
+
+    def _note_reads(self, reads: int) -> None:
+        if reads > (len(self._reader.extents) if self._reader else 0):
+            self.process.distrust()
+            raise InvalidReplyError("an index of ranges that were not read")
+        self._header_reads = reads
+
+    def _check_table(self, table: KeyframeTable) -> None:
+        if self._reader is None or not table.is_within(self._opening.size_bytes):
+            self.process.distrust()
+            raise InvalidReplyError("a keyframe table of another video")
+
+    def _call(self, kind: type, method: str, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+        if not self._is_open:
+            descriptor = self._video.descriptor if isinstance(self._video, VideoFile) else None
+            self.process.open(self._opening, descriptor, self._allowed)
+            self._is_open = True
+        try:
+            return self.process.call(Call(method, arguments, options), kind, self._reader)
+        except FallbackRequired as error:
+            self.frames_decoded = max(self.frames_decoded, error.frames_decoded)
+            raise
