@@ -1,15 +1,17 @@
-"""How videos are described: the options of a run or a request made a spec, its banks, and what describes by it."""
+"""What embeds and describes videos: options made a spec, its banks, and what works by them."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from threading import Semaphore
 from typing import TYPE_CHECKING
 
-from flows.run.towers import open_embedder
 from infra.settings.describe import DescribeOptions
 from reelabel.errors import ConfigurationError, ObjectError
+from reelabel.frames.extractor import FrameExtractor
+from reelabel.frames.look import IndexReader
 from reelabel.sources.object_store import ObjectStore
 from reelabel.temporary import temporary_folder
 from tasks.description.banks import ACTIVITIES, MAX_BYTES, PLACES, read_bank
@@ -21,18 +23,24 @@ from tasks.description.scenes.detect import threshold_of
 from tasks.domain import DescribeSpec
 from tasks.embedding.backend import towers_card
 from tasks.embedding.bank_file import BankFiles
-from tasks.embedding.video import frame_pixels
+from tasks.embedding.batches import REQUESTS_PER_TOWERS, FrameBatcher
+from tasks.embedding.embedding_file import EmbeddingCache
+from tasks.embedding.opened import open_towers
+from tasks.embedding.pack_file import PackFiles
+from tasks.embedding.video import VideoEmbedder, frame_pixels
 from tasks.frame_cache.pool import open_extractor
+from tasks.relevance.extractor import RelevantExtractor
+from tasks.relevance.texts import TextEmbedder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
     from reelabel_engine.protocol import TowersInfo
     from tasks.description.banks import Bank
-    from tasks.domain import ModelIdentity, Spec
+    from tasks.domain import EmbeddingSpec, ModelIdentity
     from tasks.embedding.backend import EmbeddingBackend
     from tasks.model.identity import ModelCard
 
@@ -162,14 +170,57 @@ def open_describer(
     )
 
 
-def description_spec(spec: Spec) -> DescribeSpec:
-    """Return the spec of a run that describes videos."""
-    assert isinstance(spec, DescribeSpec)
-    return spec
+def open_embedder(
+    settings: Settings,
+    extractor: FrameExtractor,
+    towers: EmbeddingBackend,
+    info: TowersInfo,
+    *,
+    spec: EmbeddingSpec,
+    files: ObjectStore,
+    charge: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> VideoEmbedder:
+    """Return what embeds the videos that an extractor prepares, by the loaded towers.
+
+    `charge` measures the time in which the towers work.
+    """
+    return VideoEmbedder(
+        extractor=extractor,
+        reader=IndexReader.beside(extractor),
+        cache=EmbeddingCache.of(settings.store, files),
+        packs=PackFiles.of(settings.store, files),
+        frames=FrameBatcher(
+            towers=towers,
+            batch_frames=settings.describe.batch_frames,
+            charge=charge,
+            turns=Semaphore(REQUESTS_PER_TOWERS * max(1, info.gpus)),
+        ),
+        spec=spec,
+        info=info,
+    )
+
+
+@contextmanager
+def relevant_extraction(
+    settings: Settings, extractor: FrameExtractor, spec: EmbeddingSpec, *, files: ObjectStore
+) -> Iterator[RelevantExtractor]:
+    """Load the towers, and yield an extractor that chooses frames by what is asked, with the options of another one.
+
+    Raises:
+        ModelError: The model cannot be loaded, or has no text tower.
+        ConfigurationError: There are fewer GPUs than towers, or no such backend.
+    """
+    with closing(open_towers(settings, towers_card(settings))) as towers:
+        towers.start()
+        info = towers.wait_ready()
+        yield RelevantExtractor(
+            **{each.name: getattr(extractor, each.name) for each in fields(FrameExtractor)},
+            embedder=open_embedder(settings, extractor, towers, info, spec=spec, files=files),
+            texts=TextEmbedder(towers=towers, max_tokens=info.max_tokens),
+        )
 
 
 def _read(place: str | None, objects: ObjectStore) -> Bank:
-    """Read a bank from a path, or a URI."""
     assert place is not None
     if "://" not in place:
         return read_bank(Path(place).expanduser())

@@ -119,12 +119,6 @@ def _execute_here(
     encoders: TowersOnDemand,
     banks: tuple[EmbeddedBank, EmbeddedBank],
 ) -> None:
-    """Describe the shards of a plan until it is drained; other processes may work on it as well.
-
-    Raises:
-        TransientError: A service was unavailable for longer than the retries; leased shards are released.
-        ModelError: The model cannot be loaded.
-    """
     settings, database, profile, spec = run.settings, run.database, progress.profile, run.spec
     assert isinstance(spec, DescribeSpec)
     progress.frames_setting = "describe.frames_per_chunk"
@@ -182,7 +176,6 @@ def _execute_here(
 
 
 def _note_load(encoders: TowersOnDemand, progress: Progress) -> None:
-    """Record and log that the encoders were loaded, once they are."""
     info = encoders.loaded
     if info is None or "engine start" in progress.stage_ms:
         return
@@ -202,7 +195,6 @@ def _answering(encoders: TowersOnDemand, profile: WallClockProfile) -> Iterator[
 def _describe_shards(
     shards: Iterable[LeasedShard | None], queue: ShardQueue, context: DescriptionContext, *, max_concurrent: int
 ) -> Iterator[ShardReport]:
-    """Describe shards, several at once, so that the encoders have work while rows are written."""
     grouping = Grouping()
 
     def submit(group: tuple[LeasedShard, ...]) -> tuple[PrefectFuture[list[Described]], float]:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from prefect import get_run_logger
 
 from flows.run.artifacts import ProgressArtifact
+from flows.run.describing import relevant_extraction
 from flows.run.pipeline import cancel_on_exit, extract_ahead, infer_shards, local_extraction, make_inference_context
 from flows.run.remote import execute_remotely
 from flows.run.request import Prepared
 from flows.run.spec import engine_settings, native_warning, resolve_spec
-from flows.run.towers import relevant_extraction
 from flows.shard.queue import ShardQueue, make_lease_keeper
 from flows.shard.retry import retry_outage
 from reelabel.sources.object_store import ObjectStore

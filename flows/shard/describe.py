@@ -145,7 +145,6 @@ def describe_shard(shard: Shard, lease: Lease, context: DescriptionContext) -> S
 
 
 def _log_remade(described: Sequence[DescribedVideo]) -> None:
-    """Log the videos whose cached files must not be used, and were made again."""
     for video in described:
         if video.remade:
             _LOG.warning("%s: %s", redact_uri(video.job.video_uri), video.remade)
@@ -154,7 +153,6 @@ def _log_remade(described: Sequence[DescribedVideo]) -> None:
 def _describe_all(
     shard: Shard, context: DescriptionContext, known: dict[str, ObjectInfo], kept: KeptShard
 ) -> list[DescribedVideo | Failure]:
-    """Describe the videos of a shard: those that are kept at once, and the others by the threads."""
     describer = context.describer
     ended: list[DescribedVideo | Failure | Future[DescribedVideo | Failure]] = []
     for job in shard.jobs:
@@ -167,7 +165,6 @@ def _describe_all(
 
 
 def _failing(job: Job, shard_index: int, describe: Callable[[], Video]) -> Video | Failure:
-    """Describe a job's video; return its failure if it cannot be."""
     try:
         with failing_alone(f"The description of {redact_uri(job.video_uri)}"):
             return describe()
@@ -208,7 +205,6 @@ def _report(
 
 
 def _phases(described: Sequence[DescribedVideo]) -> Counter[RunPhase]:
-    """Return what the waits for frames are made of."""
     spent_ms = Counter[RunPhase]()
     for cost in (video.cost for video in described):
         spent_ms[RunPhase.FETCH] += round(cost.fetch_ms)

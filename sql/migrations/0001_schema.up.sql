@@ -397,13 +397,12 @@ CREATE TABLE reelabel.evaluation (
 );
 CREATE INDEX evaluation_by_dataset ON reelabel.evaluation (dataset, created_at);
 
--- Manifests for which a run was started on arrival, so that each version is started once, and no content twice in a row.
+-- Manifests for which a run was started on arrival, so that each version is started once.
 CREATE TABLE reelabel.arrival (
-    manifest_uri   text NOT NULL,
-    fingerprint    text NOT NULL,
-    flow_run_id    uuid NOT NULL,
-    content_digest text NOT NULL,
-    created_at     timestamptz NOT NULL DEFAULT now(),
+    manifest_uri text NOT NULL,
+    fingerprint  text NOT NULL,
+    flow_run_id  uuid NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (manifest_uri, fingerprint)
 );
 

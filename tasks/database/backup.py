@@ -67,7 +67,6 @@ def write_backup(engine: Engine, file: Path, *, tell: Tell) -> int:
     Raises:
         ConfigurationError: The database has no tables, or some that the login may not read; or `file` is no file.
         DiskFullError: The backup does not fit.
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     if file.exists() and not file.is_file():
         raise ConfigurationError(f"{file} is not a file; name one to write the backup to.")
@@ -108,7 +107,6 @@ def restore_backup(engine: Engine, file: Path, *, tell: Tell) -> int:
     Raises:
         ConfigurationError: `file` is not a backup, or one of another version; the database is not empty, or the login
             lacks the rights.
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     with _opened(file) as (archive, facts):
         if facts.revision not in revisions():

@@ -26,7 +26,6 @@ def prepare_database(settings: DatabaseSettings) -> None:
     Raises:
         ConfigurationError: The database has a revision unknown to this version or another encoding than UTF-8, or the
             login lacks the rights.
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     with connected(settings, Login.OWNER) as owner, connected(settings) as writer:
         upgrade_schema(owner)
@@ -39,7 +38,6 @@ def upgrade_schema(engine: Engine, revision: str | None = None) -> None:
     Raises:
         ConfigurationError: The database has a revision unknown to this version or another encoding than UTF-8, or the
             login lacks the rights.
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     found, wanted = revision_of(engine), revision or head()
     if found == wanted:
@@ -67,7 +65,6 @@ def check_schema(engine: Engine) -> None:
     Raises:
         ConfigurationError: The schema is older, missing, or of a revision unknown to this version; or the database has
             another encoding than UTF-8.
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     found = revision_of(engine)
     if found != head():
@@ -82,7 +79,6 @@ def revision_of(engine: Engine) -> str | None:
 
     Raises:
         ConfigurationError: The revision is unknown to this version, or the encoding is not UTF-8.
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     with database_errors(), engine.connect() as connection:
         driver: Any = connection.connection.driver_connection

@@ -263,7 +263,6 @@ ARRIVAL = Table(
     METADATA,
     *(Column(name, Text, primary_key=True) for name in ("manifest_uri", "fingerprint")),
     Column("flow_run_id", Uuid),
-    Column("content_digest", Text),
     Column("created_at", DateTime(timezone=True)),
 )
 
