@@ -376,10 +376,8 @@ ARRIVAL = Table(
     METADATA,
     *_key("manifest_uri", "fingerprint"),
     *_all(Uuid, "flow_run_id"),
-    *_all(Text, "content_digest"),
     *_times("created_at"),
-    comment="Manifests for which a run was started on arrival, so that each version is started once, and no content "
-    "twice in a row.",
+    comment="Manifests for which a run was started on arrival, so that each version is started once.",
 )
 
 LIVE_SESSION = Table(
