@@ -75,7 +75,7 @@ class SampledFrames:
         reason: Why a faster method was unavailable, where times differ from timestamps, whether the file is cut short,
             and what was done about HDR; empty if there is nothing to report.
         decode_ms: Milliseconds from opening the file to the last frame, excluding `fetch_ms`.
-        frames_decoded: Frames output by decoders, including those of strategies that failed.
+        frames_decoded: Frames output by decoders, including those of attempts that failed.
         sampler: The sampler that chose the frames.
         fetch_ms: Milliseconds spent waiting for ranges of a remote file; 0 for a local one.
         bytes_fetched: Bytes fetched in those ranges.
