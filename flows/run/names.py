@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from reelabel.text import printable
@@ -22,13 +21,6 @@ PREFECT_VARIABLES = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30", "PREFECT_CLIENT_
 def on_demand(flow: str) -> str:
     """Return the name of the deployment by which a flow is started on demand: classify/on-demand."""
     return f"{flow}/on-demand"
-
-
-def no_worker_message(stage: str, *, model: str | None = None) -> str:
-    """Say how to start a worker of a stage, without a full stop; `model` is one other than that of the settings."""
-    start = shlex.join(["reelabel", "worker", stage, *(["--model", model] if model and stage == "infer" else [])])
-    loading = ", unless one is loading its model" if stage == "infer" else ""
-    return f"No {stage} worker has a shard: start one by `{start}`{loading}"
 
 
 def run_name(kind: str, dataset: str, at: datetime, *, where: str = "") -> str:

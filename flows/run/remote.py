@@ -17,14 +17,13 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectException
 
 from flows.run.artifacts import ProgressArtifact
-from flows.run.names import no_worker_message
 from flows.run.plan import finish_plan
 from flows.shard.retry import retry_outage
 from infra.logs import IS_OUTAGE
 from reelabel.errors import ConfigurationError, TransientError
 from reelabel.text import pluralize
 from tasks.domain import RunPhase
-from tasks.plans.plan import idle_stages, plan_state, sum_shard_reports
+from tasks.plans.plan import idle_stages, no_worker_message, plan_state, sum_shard_reports
 from tasks.results.runs import update_run
 
 if TYPE_CHECKING:

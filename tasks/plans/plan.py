@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -99,6 +100,13 @@ def idle_stages(*, planned: int, extracted: int, done: int, extracting: int, inf
     if not inferring and (extracted or (planned and not extracting and not done)):
         idle.append(Work.INFER)
     return idle
+
+
+def no_worker_message(stage: str, *, model: str | None = None) -> str:
+    """Say how to start a worker of a stage, without a full stop; `model` is one other than that of the settings."""
+    start = shlex.join(["reelabel", "worker", stage, *(["--model", model] if model and stage == "infer" else [])])
+    loading = ", unless one is loading its model" if stage == "infer" else ""
+    return f"No {stage} worker has a shard: start one by `{start}`{loading}"
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from rich.text import Text
 
 from flows.cli.console import OUT, cell
 from flows.cli.context import prefect_ready
-from flows.run.names import no_worker_message
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, missing_services, status, with_running_services
 from infra.program import command
@@ -27,7 +26,7 @@ from reelabel.text import on_one_line
 from tasks.database.schema import check_schema
 from tasks.live.record.stored import list_unended
 from tasks.model.engine.keeper import WarmEngines
-from tasks.plans.plan import idle_stages
+from tasks.plans.plan import idle_stages, no_worker_message
 from tasks.results.overview import list_plans, list_runs, list_unrepaired_runs
 from tasks.results.repairs import Repairs, Work
 from tasks.results.runs import cancelled_runs, read_spec, short_ids

@@ -5,10 +5,9 @@ import logging
 import pytest
 
 from flows.run import remote
-from flows.run.names import no_worker_message
 from flows.run.remote import IdleAlarm
 from tasks.plans.lease import Work, claim, finish_alone
-from tasks.plans.plan import plan_state
+from tasks.plans.plan import no_worker_message, plan_state
 from tests.plans.conftest import make_plan, run
 
 __all__ = ["make_plan", "run"]
