@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 from tokenizers import Tokenizer
 
+from benchmarks.models import model_folder
 from benchmarks.peers.cases import FRAMES, QUESTIONS_PER_VIDEO, count_faults
 from benchmarks.peers.scripts.job import QuestionJob
-from benchmarks.pipeline.runner import model_folder
 from reelabel.sources.s3 import sign_url
 from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.protocol import EngineConfig
