@@ -9,10 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import own_services, progress
-from benchmarks.peers.cases import dirty_case, frame_cases
+from benchmarks.peers.cases import FrameVideos, dirty_case, frame_cases
 from benchmarks.peers.counter import CountingRelay
 from benchmarks.peers.decoded import DecodedFrames
-from benchmarks.peers.frames import FrameVideos
 from benchmarks.peers.measure import Bench, pythons_of
 from benchmarks.peers.peer import OURS, PEERS
 from reelabel.sources.object_store import ObjectStore
