@@ -108,6 +108,19 @@ def test_videos_in_an_archive_on_s3_are_surveyed_as_any_other(make_clip, write_m
     assert [(share.name, share.seen) for share in found.failed] == [("video_missing", 1)]
 
 
+def test_a_survey_of_videos_whose_indexes_are_cached_reads_nothing_of_them(
+    make_clip, write_manifest, settings, objects
+):
+    uri = f"{settings.store.uri}/long.mp4"
+    objects.replace(uri, make_clip(frames=3600, gop=60).read_bytes())
+    manifest = write_manifest({"video_uri": uri})
+
+    first, again = (take_survey(manifest, settings, AUTO, QUICK) for _ in range(2))
+
+    assert (first.seen, again.seen) == (1, 1)
+    assert first.bytes_read > 0 == again.bytes_read
+
+
 def test_a_survey_of_chunks_counts_them_and_their_frames(make_clip, write_manifest, settings):
     film, bare = make_clip(frames=72, fps=12, gop=6), make_clip("bare.h264")
     jobs = [{"video_uri": str(film)}, {"video_uri": str(film), "end_s": 2.5}, {"video_uri": str(bare)}]
