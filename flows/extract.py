@@ -62,7 +62,6 @@ def extract(plan: PlanId = None, idle_timeout_s: IdleTimeout = None) -> str:
 
 
 def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: float | None) -> int:
-    """Extract planned shards until none is left, or the idle timeout passes; return how many."""
     start_metrics(settings.metrics)
     count = 0
     objects = ObjectStore(settings.store, settings.web)
@@ -86,7 +85,6 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
 
 @contextmanager
 def _extraction(settings: Settings, videos: ObjectStore, files: ObjectStore) -> Iterator[_Extracting]:
-    """Yield what extracts the shards of a queue: a Ray cluster, or this flow's own decoding processes."""
     if settings.extract.ray_address:
         yield partial(_on_ray, settings)
         return
@@ -104,7 +102,6 @@ def _here(
     source: ShardQueue,
     spec_of: Callable[[Plan], RunSpec],
 ) -> Iterator[ShardInExtraction | None]:
-    """Extract in the decoding processes of a pool."""
     ahead = settings.extract.lookahead_shards
     threads = processes * (1 + ahead)
     with local_extraction(threads) as start:

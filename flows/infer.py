@@ -82,11 +82,6 @@ def infer(plan: PlanId = None, model: Model = None, idle_timeout_s: IdleTimeout 
 
 
 def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idle_timeout_s: float | None) -> int:
-    """Load the model once and answer extracted shards of its plans; return how many.
-
-    Raises:
-        ConfigurationError: The named plan needs another model.
-    """
     registered = backend_of(settings)
     card = registered.card(model, settings)
     registered.check(card, settings)
@@ -97,7 +92,6 @@ def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idl
 
 
 def _answer(plans: list[Plan], served: ServedPlans, registered: Backend, card: ModelCard, settings: Settings) -> int:
-    """Load the model for the first plan and those like it, and answer shards until none is left; return how many."""
     objects = ObjectStore(settings.store, settings.web)
     videos = video_store(settings, files=objects)
     first = served.spec_of(plans[0])
@@ -144,7 +138,6 @@ def _answer(plans: list[Plan], served: ServedPlans, registered: Backend, card: M
 
 
 def _wait_for_plans(served: ServedPlans, identity: ModelIdentity) -> list[Plan]:
-    """Wait for plans of this model before loading it; return an empty list after the idle timeout."""
     until_s = time.monotonic() + served.idle_timeout_s
     while not (plans := retry_outage(_plans_of, served, identity)):
         if retry_outage(served.has_ended, 0.0) or time.monotonic() >= until_s:
@@ -171,7 +164,6 @@ def _plans_of(served: ServedPlans, identity: ModelIdentity) -> list[Plan]:
 
 
 def _are_answered_alike(one: RunSpec, other: RunSpec) -> bool:
-    """Return whether one loaded engine answers both specs."""
     loaded = ("model", "video_pruning_rate", "chat_template_args", "engine_args")
     return all(getattr(one, name) == getattr(other, name) for name in loaded)
 

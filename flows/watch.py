@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +25,12 @@ from flows.run.result import completed_state
 from flows.run.sentence import fail_with_message
 from infra.database.connect import connected
 from infra.settings import load_settings
-from reelabel.errors import ConfigurationError, ObjectError
+from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
-from reelabel.temporary import temporary_folder
 from reelabel.text import pluralize, printable
 from tasks.database.schema import prepare_database
 from tasks.manifest.location import stat_manifest_files
-from tasks.results.arrivals import Arrival, record_same, record_started, unstarted_manifests
+from tasks.results.arrivals import record_started, unstarted_manifests
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -49,20 +47,20 @@ if TYPE_CHECKING:
 _MAX_AT_ONCE = 100
 # Name of the state of a run that found nothing.
 IDLE = "Idle"
-_LEAVINGS = 200
+_IDLE_RUNS = 200
 
 
-def leave_nothing(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001 - a hook
-    """Remove a scheduled flow run that found nothing, and those before it that were skipped: 1,440 a day tell nothing.
+def delete_idle_runs(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001 - a hook
+    """Delete idle scheduled flow runs, and those that were skipped, which would flood the history.
 
     It is a hook of the completed run, and not the run's last step: its process still has to report its state.
     """
     if not flow_run.auto_scheduled or flow_run.deployment_id is None:
         return
-    leavings = FlowRunFilter(state=FlowRunFilterState(name=FlowRunFilterStateName(any_=[IDLE, "Cancelled"])))
+    idle_runs = FlowRunFilter(state=FlowRunFilterState(name=FlowRunFilterStateName(any_=[IDLE, "Cancelled"])))
     this = DeploymentFilter(id=DeploymentFilterId(any_=[flow_run.deployment_id]))
     with get_client(sync_client=True) as client:
-        for run in client.read_flow_runs(flow_run_filter=leavings, deployment_filter=this, limit=_LEAVINGS):
+        for run in client.read_flow_runs(flow_run_filter=idle_runs, deployment_filter=this, limit=_IDLE_RUNS):
             if run.auto_scheduled and run.id != flow_run.id:
                 _remove(client, run)
         if state.name == IDLE:
@@ -85,7 +83,7 @@ def watch_run_name() -> str:
     name="watch",
     description="Start a run for each manifest that is new or has changed.",
     flow_run_name=watch_run_name,
-    on_completion=[leave_nothing],
+    on_completion=[delete_idle_runs],
     validate_parameters=False,
 )
 @fail_with_message
@@ -118,10 +116,10 @@ def start_new_runs(
     dataset: str | None,
     starts: Started = "classify",
 ) -> list[FlowRun]:
-    """Start a run for each manifest whose content had no run yet, oldest first.
+    """Start a run for each manifest whose version had no run yet, oldest first.
 
     Concurrent calls start one run: Prefect recognises the second by its idempotency key. The row remains when
-    Prefect has forgotten the flow run. A manifest that was only touched, or written again, is not started.
+    Prefect has forgotten the flow run.
 
     Raises:
         ConfigurationError: The deployment does not exist.
@@ -129,35 +127,15 @@ def start_new_runs(
     listed = [info for info in stat_manifest_files(manifests, objects) if not info.uri.endswith(ERROR_SUFFIX)]
     found = sorted(listed, key=lambda info: (info.modified is not None, info.modified))
     started: list[FlowRun] = []
-    for info, before in unstarted_manifests(engine, found):
-        digest = _digest(objects, info.uri)
-        if digest is None:
-            continue
-        if before and digest == before.content_digest:
-            record_same(engine, info, before)
-            continue
-        if len(started) == _MAX_AT_ONCE:
-            break
+    for info, before in unstarted_manifests(engine, found)[:_MAX_AT_ONCE]:
         start = partial(_start, client, on_demand(starts), info, dataset)
-        flow_run = start(after=before.flow_run_id if before else None)
+        flow_run = start(after=before)
         # It may have ended long ago, if the database was restored from a backup that does not know of it.
         while flow_run.state and flow_run.state.is_final() and unstarted_manifests(engine, [info]):
             flow_run = start(after=flow_run.id)
-        record_started(engine, info, Arrival(flow_run_id=flow_run.id, content_digest=digest))
+        record_started(engine, info, flow_run.id)
         started.append(flow_run)
     return started
-
-
-def _digest(objects: ObjectStore, uri: str) -> str | None:
-    """Hash a manifest's content; None if it disappeared, or is being replaced: the next look finds it."""
-    with temporary_folder("manifest") as folder:
-        path = folder / "manifest"
-        try:
-            objects.download(uri, path)
-        except ObjectError:
-            return None
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _start(

@@ -4,9 +4,9 @@ import numpy as np
 
 from tasks.manifest.digests import jobs_to_rows
 from tasks.manifest.media import most_media
-from tasks.manifest.table import JobTable, _with_neighbourhood
+from tasks.manifest.table import JobTable, _with_locality_hash
 
 
 def job_table(jobs):
-    frame = _with_neighbourhood(jobs_to_rows(jobs))
+    frame = _with_locality_hash(jobs_to_rows(jobs))
     return JobTable(here=np.ones(len(jobs), np.bool_), media=most_media(frame), _parts=(lambda: frame,))

@@ -115,7 +115,7 @@ def _deploy(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None:
             print_line(line)
         for name, error in unnamed_models(plans, settings).items():
             print_line(f"{name} will fail each time unless its worker names a model: {error.message}")
-        automations = _foreseen_automations(settings) if dry_run else []
+        automations = _planned_automations(settings) if dry_run else []
         for line in automations:
             print_line(line)
     if dry_run and not automations and all(plan.state == "unchanged" for plan in plans):
@@ -126,13 +126,13 @@ def _deploy(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None:
         )
 
 
-def _foreseen_automations(settings: Settings) -> list[str]:
+def _planned_automations(settings: Settings) -> list[str]:
     from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
 
-    from flows.schedule.automations import foreseen_changes  # noqa: PLC0415
+    from flows.schedule.automations import planned_changes  # noqa: PLC0415
 
     with get_client(sync_client=True) as client:
-        return foreseen_changes(client, settings)
+        return planned_changes(client, settings)
 
 
 def _deploy_command(nightly: dict[str, Any], *, unpause: bool) -> str:

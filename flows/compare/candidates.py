@@ -123,7 +123,6 @@ def format_sampling(sampling: Sampling) -> str:
 
 
 def _names(specs: Sequence[RunSpec]) -> Iterator[str]:
-    """Yield a distinct name for each spec."""
     has_models = len({spec.model.name for spec in specs}) > 1
     names = [format_sampling(spec.sampling) + (f" @ {spec.model.name}" if has_models else "") for spec in specs]
     for name, spec in zip(names, specs, strict=True):

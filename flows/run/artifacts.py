@@ -125,7 +125,6 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#!|~&])")
 
 
 def _plain(text: str) -> str:
-    """Return a text that Markdown shows as it is: no link, image or HTML."""
     return _MARKDOWN.sub(r"\\\1", printable(text))
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from reelabel_engine.protocol import EncoderInfo
     from tasks.description.banks import Bank
     from tasks.description.pooling import EmbeddedBank
-    from tasks.domain import Spec
     from tasks.embedding.encoder import Encoder
     from tasks.model.identity import ModelCard
 
@@ -130,12 +129,6 @@ def open_describer(
         tags=tags,
         captions=captions,
     )
-
-
-def description_spec(spec: Spec) -> DescribeSpec:
-    """Return the spec of a run that describes videos."""
-    assert isinstance(spec, DescribeSpec)
-    return spec
 
 
 def _read(place: str | None, objects: ObjectStore) -> Bank:

@@ -193,7 +193,6 @@ def reject_reused_ids(database: Engine, request: RunRequest, jobs: JobTable) -> 
 
 
 def _answer_jobs(planner: Planner, progress: Progress) -> AuditReport:
-    """Plan, execute the plan, and audit the result."""
     run = planner.run
     with heartbeat(run.database, run.key.run_id, progress, run.settings.notify):
         with progress.profile.doing(RunPhase.SETUP):
@@ -220,7 +219,6 @@ def _execute_plan(plan: Plan, progress: Progress, run: Run, *, done_before: Sequ
 
 
 def _record(run: Run, progress: Progress, report: AuditReport) -> dict[str, Any]:
-    """Record the outcome of the run; return the columns of its row."""
     # Jobs answered by other runs meanwhile count as skipped; a few may have been answered twice.
     columns = progress.columns() | {"jobs_skipped": max(0, run.jobs.jobs_in_manifest - progress.jobs_ended)}
     state = "done" if report.is_reconciled else "failed"
@@ -229,11 +227,6 @@ def _record(run: Run, progress: Progress, report: AuditReport) -> dict[str, Any]
 
 
 def _publish(run: Run, report: AuditReport, columns: dict[str, Any]) -> None:
-    """Publish the outcome of the run.
-
-    Raises:
-        NotReconciledError: Some jobs have no row.
-    """
     asks, database, run_id = run.request.has_questions, run.database, run.key.run_id
     get_run_logger().info("%s", " ".join(filter(None, (str(report), columns["bottleneck"]))))
     routing = retry_outage(read_routing, database, run.key, run_id=run_id) if asks else None
@@ -283,7 +276,6 @@ def write_report_page(database: Engine, run_id: UUID, settings: Settings) -> str
 
 
 def _warn_of_answers(run: Run) -> list[str]:
-    """Log warnings if position decided most answers, or answers mean little; return them."""
     order = retry_outage(read_order, run.database, run_id=run.key.run_id)
     low_mass = retry_outage(count_low_mass, run.database, run_id=run.key.run_id)
     return _log_warnings([each for each in (order.warning if order else "", warn_of_low_mass(low_mass)) if each])
@@ -315,7 +307,6 @@ def _report_rejects(run: Run) -> list[str]:
 
 @contextmanager
 def _interruption_recorded(run: Run) -> Iterator[None]:
-    """Record why a run was interrupted, if the database is available."""
     try:
         yield
     except BaseException as error:

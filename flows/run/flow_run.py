@@ -106,7 +106,6 @@ def _started_at() -> datetime:
 
 
 def _dataset_of(plan: str) -> str | None:
-    """Return the dataset of a plan; None if it is unknown, which the run itself reports."""
     with suppress(ReelabelError, ValueError), connected(load_settings().database) as database:
         return plan_dataset(database, UUID(plan))
     return None

@@ -125,8 +125,6 @@ def _faults(asked: JobTable, settings: Settings) -> tuple[Counter[str], int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Amount:
-    """How many jobs and videos would be processed."""
-
     jobs: int
     videos: int
 
@@ -135,7 +133,6 @@ class _Amount:
 
 
 def _wanted(chosen: JobTable, choosing: JobSelector, spec: Spec, *, force: bool) -> JobTable:
-    """Return the jobs that the run would ask about, as its planner chooses them."""
     if force:
         return chosen
     scope = Scope(dataset=choosing.earlier.dataset, spec_id=spec.spec_id)

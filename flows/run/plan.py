@@ -91,11 +91,6 @@ class Planner:
             return self._make()
 
     def _can_read(self, plan: Plan) -> bool:
-        """Return whether the files of an open plan can be used; otherwise drop the plan.
-
-        Raises:
-            PlanForeignError: It was sealed with another key, and is being worked on.
-        """
         try:
             read_shard(self.run.objects, plan.plan_uri, 0, seal=self.run.settings.store.seal)
         except (PlanLostError, PlanForeignError) as error:
@@ -149,7 +144,6 @@ class Planner:
                 finish_plan(self.run.database, self.run.objects, plan, state="dropped")
 
     def _select_jobs(self) -> JobTable:
-        """Return the jobs to answer."""
         run, request = self.run, self.run.request
         selected = run.jobs
         if request.selector:
@@ -164,7 +158,6 @@ class Planner:
         return pending.first(request.limit)
 
     def _pending(self, selected: JobTable) -> JobTable:
-        """Return the jobs that have neither a valid label nor, in other runs than a backfill, a lasting failure."""
         run = self.run
         return pending_jobs(
             run.database,
@@ -176,7 +169,6 @@ class Planner:
         )
 
     def _write(self, selected: JobTable) -> tuple[Plan, list[int]]:
-        """Write the shards' files; return the plan, and the number of jobs of each shard."""
         run, plan_id = self.run, uuid4()
         plan_uri = f"{(run.settings.store.uri or '').rstrip('/')}/plans/{plan_id}"
         with PlanWriter(run.objects, plan_uri, seal=run.settings.store.seal) as writer:
@@ -228,7 +220,6 @@ class Planner:
         open_run(run.database, run_id=run.key.run_id, spec=run.spec, facts=facts, setup_ms=setup_ms)
 
     def _record_size(self, *, jobs: int, shards: int) -> None:
-        """Record and log how much there is to do."""
         key, total = self.run.key, self.run.jobs.jobs_in_manifest
         self._jobs += jobs
         self._shards += shards

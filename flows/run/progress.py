@@ -70,18 +70,10 @@ class Progress:
 
     def add(self, report: ShardReport) -> None:
         """Add a shard."""
-        self.shards_done += 1
-        self.jobs_labelled += report.labels
-        self.jobs_failed += report.failures
-        self.videos_extracted += report.videos_extracted
-        self.videos_cached += report.videos_cached
-        self.videos_remade += report.videos_remade
-        self.prompt_tokens += report.prompt_tokens
-        self.cached_tokens += report.cached_tokens
-        for stage, ms in report.stage_ms.items():
-            self.stage_ms[stage] = self.stage_ms.get(stage, 0.0) + ms
-        for reason, count in report.coverage.items():
-            self.coverage[reason] = self.coverage.get(reason, 0) + count
+        sums = {"shards_done": 1, "jobs_labelled": report.labels, "jobs_failed": report.failures}
+        names = ("videos_extracted", "videos_cached", "videos_remade", "prompt_tokens", "cached_tokens")
+        sums |= {name: getattr(report, name) for name in (*names, "stage_ms", "coverage")}
+        self.take_over(sums, earlier=self.sums())
         set_time_spent(self.profile.spent_ms)
 
     def sums(self) -> dict[str, Any]:

@@ -82,7 +82,6 @@ def _is_of_a_command() -> bool:
 
 
 def _sentence(fault: ValidationError, parameters: Sequence[str]) -> str:
-    """Say what is wrong with the first bad parameter, by its label in the form."""
     first = fault.errors(include_url=False)[0]
     parameter, *within = first["loc"]
     # Arguments passed by position are named by it.

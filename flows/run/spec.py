@@ -78,12 +78,6 @@ def make_spec(
 
 
 def _relevance(settings: Settings, sampling: Sampling) -> EmbeddingSpec | None:
-    """Return among which frames a sampler by the question chooses: those that `describe` embeds.
-
-    Raises:
-        ConfigurationError: The run's extraction is elsewhere, where no image-text model is loaded.
-        ModelError: The image-text model cannot be used.
-    """
     if not find_sampler(sampling.sampler).asks_the_question:
         return None
     if settings.run.executor == "remote":
@@ -104,7 +98,6 @@ def _relevance(settings: Settings, sampling: Sampling) -> EmbeddingSpec | None:
 
 
 def _chunk_options(usual: RunSpec | ChunkOptions, choice: ChunkOptions, sampling: Sampling) -> dict[str, Any]:
-    """Return how jobs are cut, without a rule if they are not."""
     chunk_s = usual.chunk_s if choice.chunk_s is None else choice.chunk_s
     if not chunk_s:
         if choice.chunk_rule is not None:
@@ -123,11 +116,6 @@ def _chunk_options(usual: RunSpec | ChunkOptions, choice: ChunkOptions, sampling
 
 
 def _engine_args(defaults: RunSpec | ModelSettings, backend: Backend) -> dict[str, JsonValue]:
-    """Return the engine's arguments that can change an answer.
-
-    Raises:
-        ConfigurationError: The backend starts no engine.
-    """
     if defaults.engine_args and not backend.takes_engine_args:
         raise ConfigurationError(
             f"The backend {backend.name} takes no model.engine_args, because its server has its own; leave them out."
@@ -188,7 +176,6 @@ def _had_default(usual: Sampling | SamplingSettings, choice: SamplingOptions) ->
 
 
 def _dense_sampler(options: Mapping[str, Any]) -> str | None:
-    """Return the dense sampler of merged options; None if they use none."""
     if options["sampler"] == "auto" or (options["sampler"] == "keyframes" and options.get("escalate_below")):
         return options.get("dense_sampler") or NATIVE
     return None
@@ -254,7 +241,6 @@ def _options_of(sampling: Sampling | SamplingSettings) -> dict[str, Any]:
 
 
 def _says_num_frames(usual: Sampling | SamplingSettings) -> bool:
-    """Return whether someone chose the number of frames: those of an earlier run are all chosen."""
     return isinstance(usual, Sampling) or "num_frames" in usual.model_fields_set
 
 

@@ -42,7 +42,7 @@ _BLOCK = "reelabel"
 _NOTIFYING = ("reelabel: notify of runs in trouble", "reelabel: notify of failed runs")
 
 
-def foreseen_changes(client: SyncPrefectClient, settings: Settings) -> list[str]:
+def planned_changes(client: SyncPrefectClient, settings: Settings) -> list[str]:
     """Say which automations a deploy will add or remove, one line each; it writes the others again as they are."""
     wanted = {each.name for each in _always(client)} | ({*_NOTIFYING} if settings.notify.webhook_url else set())
     there = {name for name in (*wanted, *_NOTIFYING) if client.read_automations_by_name(name)}
@@ -68,7 +68,6 @@ def apply_automations(client: SyncPrefectClient, settings: Settings) -> list[str
 
 
 def _always(client: SyncPrefectClient) -> list[AutomationCore]:
-    """Return the automations that every deploy creates."""
     is_local = all(pool.type == "process" for pool in client.read_work_pools())
     start_timeout_s = _PROCESS_START_S if is_local else _POD_START_S
     return [_end_silent_runs(), _end_unstarted_runs(start_timeout_s), _restart()]

@@ -128,7 +128,6 @@ def desired_deployments(settings: Settings, pool_types: dict[str, str]) -> list[
 
 
 def _named(section: SettingsSection) -> set[str]:
-    """Return which fields of a deployment a section of the settings names."""
     by_field = {"cron": "cron", "timezone": "timezone", "when_running": "limit"}
     return {name for each, name in by_field.items() if each in section.model_fields_set}
 

@@ -131,7 +131,6 @@ def _describe(shard: Shard, lease: Lease, context: DescriptionContext) -> ShardR
 
 
 def _log_remade(described: Sequence[DescribedVideo]) -> None:
-    """Log the videos whose cached files must not be used, and were made again."""
     for video in described:
         if video.remade:
             _LOG.warning("%s: %s", redact_uri(video.job.video_uri), video.remade)
@@ -164,7 +163,6 @@ def _describe_all(
 
 
 def _failing(job: Job, shard_index: int, describe: Callable[[], Video]) -> Video | Failure:
-    """Describe a job's video; return its failure if it cannot be."""
     try:
         with failing_alone(f"The description of {redact_uri(job.video_uri)}"):
             return describe()
@@ -205,7 +203,6 @@ def _report(
 
 
 def _phases(described: Sequence[DescribedVideo]) -> Counter[RunPhase]:
-    """Return what the waits for frames are made of."""
     spent_ms = Counter[RunPhase]()
     for cost in (video.cost for video in described):
         spent_ms[RunPhase.FETCH] += round(cost.fetch_ms)

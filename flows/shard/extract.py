@@ -263,7 +263,6 @@ def log_remade(outcomes: Iterable[ExtractedVideo | JobError]) -> None:
 
 
 def _prepare(extractor: FrameExtractor, view: View, info: ObjectInfo | None) -> tuple[ExtractedVideo | JobError, float]:
-    """Prepare a view; return the outcome, and milliseconds."""
     started = time.perf_counter()
     try:
         with failing_alone(f"The extraction of {redact_uri(view.video_uri)}"):

@@ -136,7 +136,6 @@ def _split_faulty(
     by_views: Mapping[Shown, Sequence[Job]],
     shard_outcome: ShardOutcome,
 ) -> dict[Shown, tuple[Sequence[ExtractedVideo], Sequence[Job]]]:
-    """Return the extracted videos of a group with their jobs; record failures for the jobs on faulty videos."""
     prepared: dict[Shown, tuple[Sequence[ExtractedVideo], Sequence[Job]]] = {}
     for views, outcomes in group.items():
         videos = [outcome for outcome in outcomes if not isinstance(outcome, JobError)]
@@ -218,7 +217,6 @@ def _ask(questions: Sequence[Question], files: dict[str, bytes], ask: Callable[[
 
 @contextmanager
 def _failing_alone(job: Job, shard_outcome: ShardOutcome) -> Iterator[None]:
-    """Record the failure of a job if the body raises an unexpected error."""
     try:
         with failing_alone(f"The question of job {job.job_id}", stage=InferenceError.stage):
             yield
@@ -227,7 +225,6 @@ def _failing_alone(job: Job, shard_outcome: ShardOutcome) -> Iterator[None]:
 
 
 def _fault_of(video: ExtractedVideo, read: bytes | JobError) -> tuple[JobError | None, str | None]:
-    """Return why a video's frames cannot be used, if so, and the version of the video."""
     if isinstance(read, VideoError):
         return read, read.fingerprint
     return read if isinstance(read, JobError) else None, video.provenance.fingerprint
@@ -306,7 +303,6 @@ def _read_group(
 
 
 def _read(context: AnswerContext, view: View, video: ExtractedVideo) -> tuple[ExtractedVideo, bytes | JobError, float]:
-    """Read one frame file; return its video, the file or its error, and milliseconds."""
     started = time.perf_counter()
     try:
         with failing_alone(f"Reading the frames of {redact_uri(view.video_uri)}", stage=FrameFileError.stage):
@@ -323,13 +319,6 @@ def _read(context: AnswerContext, view: View, video: ExtractedVideo) -> tuple[Ex
 
 
 def _read_frame_file(video: ExtractedVideo, context: AnswerContext) -> bytes:
-    """Read and verify a frame file, and decode it if it contains packets.
-
-    Raises:
-        ObjectMissingError: It is missing.
-        FrameFileError: It must not be used.
-        VideoError: It contains packets that can no longer be decoded.
-    """
     extractor = context.extractor
     file = extractor.cache.read(video.identity)
     try:
@@ -340,7 +329,6 @@ def _read_frame_file(video: ExtractedVideo, context: AnswerContext) -> bytes:
 
 
 def _extract_again(view: View, context: AnswerContext) -> ExtractedVideo:
-    """Extract a video whose frame file was removed, altered or replaced since its extraction."""
     video = prepare_view(context.extractor, view)
     record_videos([video])
     log_remade([video])

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from infra.embedded import full_disk_behind, full_disk_named
+from infra.embedded import full_disk_behind
 from infra.logs import IS_OUTAGE
 from infra.settings import load_settings
 from reelabel.errors import DiskFullError, TransientError
@@ -60,17 +60,17 @@ def retry_faults(call: Callable[[], Result], services: Mapping[type[TransientErr
     delays_s = iter(RETRY_DELAYS_S)
     while True:
         try:
-            with full_disk_named(load_settings().home):
-                return call()
-        except TransientError as error:
-            if error.retries_exhausted:
-                raise
-            check = next((check for kind, check in services.items() if isinstance(error, kind)), None)
+            return call()
+        except TransientError as failed:
+            error = full_disk_behind(failed, load_settings().home) or failed
+            if failed.retries_exhausted:
+                raise error from failed.__cause__
+            check = next((check for kind, check in services.items() if isinstance(failed, kind)), None)
             if check and not isinstance(error, DiskFullError):
                 retry_outage(check)
             delay_s = next(delays_s, None)
             if delay_s is None or not _log_and_wait(error, delay_s):
-                raise
+                raise error from failed.__cause__
 
 
 @contextmanager

@@ -185,7 +185,6 @@ def _require_readable(driver: psycopg.Connection[Any]) -> None:
 
 
 def _tables(connection: Connection) -> list[str]:
-    """Return the names of all tables, each after those that its rows refer to."""
     found = sqlalchemy.inspect(connection).get_sorted_table_and_fkc_names(_SCHEMA)
     return [name for name, _ in found if name is not None]
 
@@ -206,7 +205,6 @@ def _copy_out(driver: psycopg.Connection[Any], table: str, target: IO[bytes]) ->
 
 
 def _copy_in(driver: psycopg.Connection[Any], table: str, archive: ZipFile) -> Iterator[float]:
-    """Copy a table from its file, and yield which share of that is written."""
     size_bytes = archive.getinfo(table).file_size
     statement = SQL("COPY {} FROM STDIN").format(_named(table))
     with archive.open(table) as source, driver.cursor() as cursor, cursor.copy(statement) as copy:

@@ -376,10 +376,8 @@ ARRIVAL = Table(
     METADATA,
     *_key("manifest_uri", "fingerprint"),
     *_all(Uuid, "flow_run_id"),
-    *_all(Text, "content_digest"),
     *_times("created_at"),
-    comment="Manifests for which a run was started on arrival, so that each version is started once, and no content "
-    "twice in a row.",
+    comment="Manifests for which a run was started on arrival, so that each version is started once.",
 )
 
 LIVE_SESSION = Table(
@@ -443,7 +441,7 @@ LIVE_QUERY = Table(
 
 
 def schema_sql() -> str:
-    """Return the statements that create all tables."""
+    """Return the statements that create all tables, in an order that is the same in each process."""
     statements: list[str] = []
 
     def note(ddl: Any, *_: object, **__: object) -> None:  # noqa: ANN401 - any of SQLAlchemy's statements
@@ -451,4 +449,5 @@ def schema_sql() -> str:
 
     engine = create_mock_engine("postgresql+psycopg://", note)
     METADATA.create_all(engine, checkfirst=False)
-    return "\n".join(statements)
+    # SQLAlchemy has the indexes of a table in a set.
+    return "\n".join(sorted(statements))

@@ -90,9 +90,6 @@ def temp_job_table(
 
     Data frames have the manifest's columns, `row` and `job_digest`. Only `columns` are filled, the others being null;
     without any, all are.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable, here or in the body.
     """
     with database_errors(), engine.begin() as connection:
         _begin_writable(connection)

@@ -24,12 +24,12 @@ class Verdict:
     Attributes:
         choice_index: Index of the job's choice.
         probabilities: One per choice.
-        stands: Whether the choice stays the same, whatever the chunks without an answer would have answered.
+        is_final: Whether the choice stays the same, whatever the chunks without an answer would have answered.
     """
 
     choice_index: int
     probabilities: tuple[float, ...]
-    stands: bool
+    is_final: bool
 
 
 def check_rule(text: str) -> str:
@@ -51,31 +51,29 @@ def choice_of(rule: str) -> str | None:
     return rule.removeprefix(_ANY) if rule.startswith(_ANY) else None
 
 
-def judge(rule: str, answers: Sequence[Answer], choices: Sequence[str], *, unanswered: int) -> Verdict:
+def combine(rule: str, answers: Sequence[Answer], choices: Sequence[str], *, unanswered: int) -> Verdict:
     """Apply a rule that `check_rule` accepts to the answers, at least one, to a job's chunks in their order."""
     if len(answers) == 1 and not unanswered:
-        return Verdict(choice_index=answers[0].choice_index, probabilities=answers[0].probabilities, stands=True)
+        return Verdict(choice_index=answers[0].choice_index, probabilities=answers[0].probabilities, is_final=True)
     wanted = choice_of(rule)
     if wanted is not None:
-        return _judge_any(choices.index(wanted), answers, unanswered)
-    return _judge_by_scores(_RULES[rule](answers), answers, unanswered)
+        return _combine_any(choices.index(wanted), answers, unanswered)
+    return _combine_by_scores(_RULES[rule](answers), answers, unanswered)
 
 
 def _votes(answers: Sequence[Answer]) -> list[float]:
-    """Count the chunks that chose each choice."""
     chosen = [answer.choice_index for answer in answers]
     return [float(chosen.count(choice)) for choice in range(len(answers[0].probabilities))]
 
 
 def _sums(answers: Sequence[Answer]) -> list[float]:
-    """Sum the probabilities of each choice."""
     return [sum(shares) for shares in zip(*(answer.probabilities for answer in answers), strict=True)]
 
 
 _RULES: dict[str, Callable[[Sequence[Answer]], list[float]]] = {"majority": _votes, "mean": _sums}
 
 
-def _judge_by_scores(scores: Sequence[float], answers: Sequence[Answer], unanswered: int) -> Verdict:
+def _combine_by_scores(scores: Sequence[float], answers: Sequence[Answer], unanswered: int) -> Verdict:
     """Choose the highest score; of equal ones, the choice with the higher mean probability, then the first.
 
     A chunk adds at most 1 to a score, so a lead of more than the number of unanswered chunks stands.
@@ -85,11 +83,11 @@ def _judge_by_scores(scores: Sequence[float], answers: Sequence[Answer], unanswe
     return Verdict(
         choice_index=by_score[0],
         probabilities=tuple(score / len(answers) for score in scores),
-        stands=not unanswered or lead > unanswered,
+        is_final=not unanswered or lead > unanswered,
     )
 
 
-def _judge_any(wanted: int, answers: Sequence[Answer], unanswered: int) -> Verdict:
+def _combine_any(wanted: int, answers: Sequence[Answer], unanswered: int) -> Verdict:
     """Take over the answer of one chunk.
 
     Of the chunks that chose the wanted choice, it is the surest one. If there is none, it is the one that came closest
@@ -97,11 +95,11 @@ def _judge_any(wanted: int, answers: Sequence[Answer], unanswered: int) -> Verdi
     """
     found = [answer for answer in answers if answer.choice_index == wanted]
     if not found:
-        usual = _judge_by_scores(_votes(answers), answers, 0).choice_index
+        usual = _combine_by_scores(_votes(answers), answers, 0).choice_index
         closest = [answer for answer in answers if answer.choice_index == usual]
     decisive = max(found or closest, key=lambda answer: answer.probabilities[wanted])
     return Verdict(
         choice_index=decisive.choice_index,
         probabilities=decisive.probabilities,
-        stands=bool(found) or not unanswered,
+        is_final=bool(found) or not unanswered,
     )

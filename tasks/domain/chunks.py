@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from reelabel.errors import VideoChangedError, VideoTooLargeError
 from reelabel.record import merge_records
 from reelabel.segment import Segment
-from tasks.domain.chunk_rule import judge
+from tasks.domain.chunk_rule import combine
 from tasks.domain.media import merge_provenance
 from tasks.domain.outcome import PASSING_CODES, ChunkCounts, Failure, JobResult, OrderBias, Stage
 
@@ -172,8 +172,8 @@ def merge_chunks(cut: CutJob, outcomes: Sequence[ChunkOutcome], rule: str) -> Jo
     if not results:
         return _undecided(cut, failures, rule, counts)
     answers = [result.answer for result in results]
-    verdict = judge(rule, answers, cut.job.choices, unanswered=len(failures))
-    if not verdict.stands:
+    verdict = combine(rule, answers, cut.job.choices, unanswered=len(failures))
+    if not verdict.is_final:
         return _undecided(cut, failures, rule, counts)
     return JobResult(
         job=cut.job,
@@ -232,5 +232,4 @@ def _undecided(cut: CutJob, failed: Sequence[ChunkOutcome], rule: str, counts: C
 
 
 def _may_pass(cause: Failure) -> bool:
-    """Return whether another attempt may succeed, so that the next run makes one."""
     return cause.stage == Stage.CACHE or cause.code in PASSING_CODES

@@ -78,10 +78,10 @@ class WallClockProfile:
         finally:
             self._change(part, -1)
 
-    def split(self, part: RunPhase, made_of_ms: Mapping[RunPhase, float]) -> None:
+    def split(self, part: RunPhase, components_ms: Mapping[RunPhase, float]) -> None:
         """Replace a part's time by that of its components, in proportion to their work so far, parallel or not."""
         with self._lock:
-            self._components[part] = dict(made_of_ms)
+            self._components[part] = dict(components_ms)
 
     @property
     def spent_ms(self) -> dict[str, float]:

@@ -191,7 +191,6 @@ def expected_calibration_error(confidences: npt.NDArray[np.float64], is_right: n
 
 
 def _losses(probabilities: npt.NDArray[np.float64], truths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return the negative log-likelihood of each known answer."""
     at_truth = probabilities[np.arange(len(truths)), truths]
     losses: npt.NDArray[np.float64] = -np.log(np.maximum(at_truth, np.finfo(np.float64).tiny))
     return losses

@@ -121,7 +121,6 @@ def _score(
 
 
 def _difference(judged: pl.DataFrame, against: pl.DataFrame | None) -> Difference | None:
-    """Compare on the jobs that have both labels."""
     if against is None:
         return None
     pairs = judged.join(against, on="job_id", suffix="_baseline")
@@ -152,7 +151,6 @@ def _groups(judged: dict[str, pl.DataFrame], name: str, baseline: str, keys: lis
 
 
 def _adjusted(scores: list[_Score]) -> tuple[_Score, ...]:
-    """Adjust the p-values of one family of tests."""
     differences = [score.difference for score in scores if score.difference]
     adjusted = iter(adjust_by_holm([difference.p_value for difference in differences]))
     return tuple(

@@ -70,7 +70,6 @@ def read_nextqa(source: QuestionFiles) -> ImportedRows:
 
 
 def _nextqa_rows(source: QuestionFiles, into: ImportedRows) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield each row's place and its cells."""
     if source.path.suffix == ".parquet":
         table = _read_parquet(source.path, dict.fromkeys(_NEXTQA, pl.String()), layout="NExT-QA").fill_null("")
         yield from ((f"row {number}", cells) for number, cells in enumerate(table.iter_rows(named=True)))
@@ -272,7 +271,6 @@ def _answer(letter: str, choices: list[str]) -> str:
 
 
 def _read_parquet(path: Path, types: Mapping[str, pl.DataType], *, layout: str) -> pl.DataFrame:
-    """Read the columns of a layout from a Parquet file, as their types."""
     table = read_columns(path, list(types), uri=str(path), layout=layout)
     try:
         return table.select(pl.col(name).cast(dtype) for name, dtype in types.items())
@@ -282,7 +280,6 @@ def _read_parquet(path: Path, types: Mapping[str, pl.DataType], *, layout: str) 
 
 
 def _note_merged(found: ImportedRows, merged: Sequence[str]) -> None:
-    """Note the places of rows whose choices were merged."""
     if merged:
         such = f" (first: {', '.join(merged[:_SHOWN])})"
         found.notes.append(

@@ -118,7 +118,6 @@ _ONE_VIDEO = COLUMNS | {"media": MEDIA}
 
 @cache
 def _as_columns(*, questions: bool) -> list[pl.Expr]:
-    """Return for each rule whether a row breaks it, under its name."""
     return [broken.alias(rule) for rule, _, broken in (_rules if questions else _of_videos)()]
 
 
@@ -161,7 +160,6 @@ def _template_rules(templates: pl.Series) -> Iterator[Rule]:
 
 
 def _rules() -> Iterator[Rule]:
-    """Yield each rule, the column to show, and which rows break it."""
     yield from _presence_rules()
     yield from _text_rules()
     yield from _choice_rules()
@@ -227,7 +225,6 @@ def _video_rules() -> Iterator[Rule]:
 
 
 def _media_rules() -> Iterator[Rule]:
-    """Yield rules for rows that show more than one video."""
     media, kind, uri = pl.col("media"), pl.element().struct.field("kind"), pl.element().struct.field("uri")
     where = "A URI of video_uris or messages"
     is_empty = uri.is_null() | (uri.str.strip_chars() == "")
@@ -244,7 +241,6 @@ def _media_rules() -> Iterator[Rule]:
 
 
 def _uri_rules(uri: pl.Expr) -> Iterator[tuple[str, pl.Expr]]:
-    """Yield what can be wrong with a URI, as a clause, and where it is."""
     scheme = pl.coalesce(uri.str.extract(r"^([A-Za-z][A-Za-z0-9+.-]*)://", 1), uri.str.extract("^(data):", 1))
     is_inline, characters = (scheme == INLINE_SCHEME).fill_null(value=False), uri.str.len_chars()
     yield f"{too_long(MAX_URI)}.", ~is_inline & (characters > MAX_URI)

@@ -74,7 +74,6 @@ def require_one_video(columns: Mapping[str, str]) -> None:
 
 
 def _named(path: Path, header: list[str], columns: dict[str, str]) -> dict[str, str]:
-    """Return the file's column of each manifest column that it has."""
     require_known(columns)
     names = {name: columns.get(name, name) for name in COLUMNS if columns.get(name, name) in header}
     replaced = frozenset[str]().union(*(REPLACED.get(name, ()) for name in names))
@@ -135,7 +134,6 @@ def read_mapped(source: QuestionFiles) -> ImportedRows:
 
 
 def _common_notations(jobs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the notations that fit all answers."""
     possible = [job["answer"][1] for job in jobs if job["answer"] is not None]
     return [kind for kind in _KINDS if all(kind in named for named in possible)]
 

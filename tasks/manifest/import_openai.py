@@ -107,7 +107,6 @@ def _parse_choices(choices: str | list[str], name: str) -> list[str]:
 
 
 def _question(text: str, listed: list[str]) -> tuple[str, list[str]]:
-    """Return a question and its choices, given those listed outside its text."""
     prompt, lines = _split(text)
     stands_for_lines = len(lines) > 1 and listed == [*ascii_uppercase[: len(lines)]]
     return (text, listed) if listed and not stands_for_lines else (prompt, lines)

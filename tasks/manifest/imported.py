@@ -80,7 +80,7 @@ class ImportedRows:
         Raises:
             ManifestError: Some cannot be used; the message lists all faults, with counts and first rows.
         """
-        unread = [(number, job_id, reason, None) for number, (_, job_id, reason, _) in enumerate(self._unread)]
+        unread = [(number, job_id, reason, None, 1) for number, (_, job_id, reason, _) in enumerate(self._unread)]
         lines = list_violations(
             pl.DataFrame(unread, schema=VIOLATIONS, orient="row"), lambda number: self._unread[number][0]
         )

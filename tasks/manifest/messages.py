@@ -51,14 +51,14 @@ def resolve_media(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _fill_from_messages(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    broken: list[tuple[int, str | None, str, None]] = []
+    broken: list[tuple[int, str | None, str, None, int]] = []
     questions: list[dict[str, Any] | None] = [None] * len(frame)
     rows = frame.select(ROW, "job_id", "messages", *_REPLACED, "video_uris").with_row_index("place")
     for row in rows.drop_nulls("messages").iter_rows(named=True):
         try:
             questions[row["place"]] = _question(row)
         except ValueError as error:
-            broken.append((row[ROW], row["job_id"], f"messages: {error}.", None))
+            broken.append((row[ROW], row["job_id"], f"messages: {error}.", None, 1))
     found = pl.DataFrame(broken, schema=VIOLATIONS, orient="row")
     if frame["messages"].null_count() == len(frame):
         return frame, found

@@ -160,7 +160,6 @@ def _reading(uri: str, path: Path) -> Iterator[None]:
 
 
 def _why_unreadable(path: Path, error: Exception) -> str:
-    """Return what is wrong with a file, and what to do."""
     if isinstance(error, OSError) and error.errno:
         return f"cannot be read: {why_unreadable(error)}"
     with path.open("rb") as file:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 REJECTED_FILE = "rejected.csv"
 REJECTS = pl.Schema({ROW: pl.UInt32, "job_id": pl.String, "reason": pl.String})
 # `shown` is what a message shows beside the row's number; null for the job's id. The first rows of a rule have it.
-VIOLATIONS = pl.Schema({ROW: pl.UInt32, "job_id": pl.String, "rule": pl.String, "shown": pl.String})
+# `count` is the number of rows that it stands for.
+VIOLATIONS = pl.Schema({ROW: pl.UInt32, "job_id": pl.String, "rule": pl.String, "shown": pl.String, "count": pl.UInt32})
 _MAX_LINES, _SHOWN_ROWS = 20, 3
 
 
@@ -35,14 +36,15 @@ def find_violations(frame: pl.DataFrame, rules: Iterable[Rule]) -> pl.DataFrame:
             values = [] if column == "job_id" else rows["value"].head(_SHOWN_ROWS).to_list()
             shown = pl.Series("shown", [_named(column, value) for value in values], dtype=pl.String)
             shown = shown.extend_constant(None, len(rows) - len(shown))
-            found.append(rows.select(ROW, "job_id", pl.lit(rule).alias("rule"), shown))
+            count = pl.lit(1, dtype=pl.UInt32).alias("count")
+            found.append(rows.select(ROW, "job_id", pl.lit(rule).alias("rule"), shown, count))
     return pl.concat(found)
 
 
 def list_violations(violations: pl.DataFrame, place: Callable[[int], str] = "row {}".format) -> list[str]:
     """Format violations as a sentence for each rule, with the number of rows and the places of the first ones."""
     rules = violations.group_by("rule", maintain_order=True).agg(
-        pl.len(), pl.col(ROW, "job_id", "shown").head(_SHOWN_ROWS)
+        pl.col("count").sum(), pl.col(ROW, "job_id", "shown").head(_SHOWN_ROWS)
     )
     return [
         f"{rule} {pluralize(count, 'row')}, first {', '.join(map(_first, map(place, rows), job_ids, shown))}."
@@ -53,6 +55,13 @@ def list_violations(violations: pl.DataFrame, place: Callable[[int], str] = "row
 def _first(place: str, job_id: str | None, shown: str | None) -> str:
     value = _named("job_id", job_id) if shown is None else shown
     return f"{place} ({value})" if value else place
+
+
+def keep_first(violations: pl.DataFrame) -> pl.DataFrame:
+    """Keep the rows that a message shows, of which the last stands for all others of its rule."""
+    place, last = pl.int_range(pl.len()).over("rule"), _SHOWN_ROWS - 1
+    others = pl.col("count").sum().over("rule") - last
+    return violations.with_columns(count=pl.when(place == last).then(others).otherwise("count")).filter(place <= last)
 
 
 def shorten_list(lines: Sequence[str]) -> list[str]:

@@ -157,7 +157,6 @@ def shorten_texts(texts: Any, most: int) -> Any:  # noqa: ANN401 - of a batch, o
 
 
 def _shortened(array: pa.Array, most: int) -> pa.Array:
-    """Cut the texts that rows share."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return pa.DictionaryArray.from_arrays(array.indices, shorten_texts(array.dictionary, most))

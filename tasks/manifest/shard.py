@@ -96,6 +96,5 @@ def _pieces(video: range, *, target_jobs: int) -> Iterator[range]:
 
 
 def _take(jobs: pl.DataFrame, videos: Sequence[range]) -> pl.DataFrame:
-    """Gather the rows of videos, each given as a range of rows."""
     places = [np.arange(each.start, each.stop, dtype=np.uint32) for each in videos]
     return jobs[np.concatenate([np.empty(0, np.uint32), *places])]

@@ -27,7 +27,15 @@ from tasks.manifest.digests import job_digests, rows_to_jobs
 from tasks.manifest.media import most_media, videos_of
 from tasks.manifest.messages import resolve_media
 from tasks.manifest.parquet import open_manifest
-from tasks.manifest.rejects import REJECTS, VIOLATIONS, list_violations, reject_rows, shorten_list, without_rows
+from tasks.manifest.rejects import (
+    REJECTS,
+    VIOLATIONS,
+    keep_first,
+    list_violations,
+    reject_rows,
+    shorten_list,
+    without_rows,
+)
 from tasks.manifest.schema import ROW
 
 if TYPE_CHECKING:
@@ -82,7 +90,7 @@ class JobTable:
         """Yield the jobs, at most about 600,000 at a time; jobs on a video are in one part, or in consecutive ones.
 
         Only a video with 200,000 jobs, or 128 MiB of them, is in several. Each frame has the columns of jobs, `row`
-        (the job's row in the manifest, from 0), `job_digest`, and `neighbourhood`: a hash shared by videos with nearly
+        (the job's row in the manifest, from 0), `job_digest`, and `locality_hash`: a hash shared by videos with nearly
         the same URI, which does not decrease from part to part.
         """
         for read in self._parts:
@@ -225,7 +233,7 @@ def _rows_with_ids(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_
 def _check_into(
     spill: Spill, batches: Iterable[pl.DataFrame], *, keep_going: bool, questions: bool
 ) -> tuple[pl.DataFrame, pl.DataFrame, MediaCounts]:
-    """Validate rows, and spill them by their videos' neighbourhood.
+    """Validate rows, and spill them by their videos' locality_hash.
 
     Returns:
         Each row's number and the `hash` of its id; what is wrong with the rows, as `VIOLATIONS`; and the most videos
@@ -239,11 +247,11 @@ def _check_into(
             rows, found = check_rows(batch, questions=questions)
             jobs.append(batch.select(ROW, hash=pl.col("job_id").hash()))
             if len(found):
-                violations.append(found)
+                violations.append(found if keep_going else keep_first(found))
                 rows = without_rows(rows, found)
             if keep_going or len(violations) == 1:
                 media = media.larger(most_media(rows))
-                spill.add(_with_neighbourhood(rows.with_columns(job_digests(rows))), _part(spill.parts))
+                spill.add(_with_locality_hash(rows.with_columns(job_digests(rows))), _part(spill.parts))
     return pl.concat(jobs), pl.concat(violations), media
 
 
@@ -274,11 +282,11 @@ def _readers(spill: Spill, folder: Path) -> Iterator[Callable[[], pl.DataFrame |
 
 def _split_by_video(spill: Spill, part: int, folder: Path, *, rows_per_part: int) -> Spill:
     """Split a partition that much shares with few videos; only a video with too many jobs is itself split."""
-    counts = [batch.group_by("neighbourhood", "video_uri").len() for batch in spill.batches(part)]
-    videos = pl.concat(counts).group_by("neighbourhood", "video_uri").agg(pl.col("len").cast(pl.UInt64).sum())
+    counts = [batch.group_by("locality_hash", "video_uri").len() for batch in spill.batches(part)]
+    videos = pl.concat(counts).group_by("locality_hash", "video_uri").agg(pl.col("len").cast(pl.UInt64).sum())
     jobs = pl.col("len")
     first = (jobs.cum_sum() - jobs) // rows_per_part
-    spans = videos.sort("neighbourhood", "video_uri").select("video_uri", first=first, spread=1 + jobs // rows_per_part)
+    spans = videos.sort("locality_hash", "video_uri").select("video_uri", first=first, spread=1 + jobs // rows_per_part)
     folder.mkdir()
     split = Spill(folder, parts=1 + spill.rows[part] // rows_per_part)
     with split:
@@ -288,21 +296,21 @@ def _split_by_video(spill: Spill, part: int, folder: Path, *, rows_per_part: int
     return split
 
 
-def _with_neighbourhood(frame: pl.DataFrame) -> pl.DataFrame:
-    """Add the column `neighbourhood`, which is the same on every machine."""
+def _with_locality_hash(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add the column `locality_hash`, which is the same on every machine."""
     near = frame.with_columns(near=pl.col("video_uri").str.replace(_LAST_CHARACTERS, ""))
     names = near.select(pl.col("near").unique())
     hashes = [
         int.from_bytes(hashlib.blake2b(name.encode(), digest_size=_HASH_BYTES).digest(), "big")
         for name in names["near"].to_list()
     ]
-    hashed = names.with_columns(neighbourhood=pl.Series(hashes, dtype=pl.UInt64))
+    hashed = names.with_columns(locality_hash=pl.Series(hashes, dtype=pl.UInt64))
     return near.join(hashed, on="near", how="left").drop("near")
 
 
 def _part(parts: int) -> pl.Expr:
-    """Split the range of `neighbourhood` into equal parts."""
-    return (pl.col("neighbourhood") // 2**32) * parts // 2**32
+    """Split the range of `locality_hash` into equal parts."""
+    return (pl.col("locality_hash") // 2**32) * parts // 2**32
 
 
 def read_jobs(uri: str, objects: ObjectStore) -> list[Job]:

@@ -70,11 +70,7 @@ class Lease:
 
 
 def claim(engine: Engine, plan_id: UUID, work: Work, *, holder: str, lease_s: float) -> Lease | None:
-    """Lease a shard of a plan that is ready for the given work, and free; if none is, one with an expired lease.
-
-    Raises:
-        DatabaseUnavailableError: Nothing was leased, or the lease expires unused.
-    """
+    """Lease a shard of a plan that is ready for the given work, and free; if none is, one with an expired lease."""
     first, last = _CLAIMABLE_STATES[work]
     parameters = {"plan_id": plan_id, "first_state": first, "last_state": last, "claimed_for": work, "holder": holder}
     parameters["lease_s"] = lease_s
@@ -87,11 +83,7 @@ def claim(engine: Engine, plan_id: UUID, work: Work, *, holder: str, lease_s: fl
 
 
 def renew(engine: Engine, leases: Collection[Lease], *, lease_s: float) -> set[int]:
-    """Extend leases to `lease_s` seconds from now, and return the tokens of those that are still held.
-
-    Raises:
-        DatabaseUnavailableError: Nothing was renewed.
-    """
+    """Extend leases to `lease_s` seconds from now, and return the tokens of those that are still held."""
     columns = {
         "plan_ids": [lease.plan_id for lease in leases],
         "shard_indexes": [lease.shard_index for lease in leases],
@@ -105,9 +97,6 @@ def release(engine: Engine, lease: Lease, *, message: str = "") -> None:
     """Release a shard in the state in which it was claimed; with a `message`, count a failed attempt.
 
     Does nothing if the lease was lost.
-
-    Raises:
-        DatabaseUnavailableError: The shard was not released; its lease expires.
     """
     columns: dict[str, Any] = {"claimed_for": None, "lease_until": None}
     if message:
@@ -117,11 +106,7 @@ def release(engine: Engine, lease: Lease, *, message: str = "") -> None:
 
 
 def release_all(engine: Engine, holder: str) -> None:
-    """Release all leases of a holder, those included that were claimed without its knowing: the reply was lost.
-
-    Raises:
-        DatabaseUnavailableError: Nothing was released; the leases expire.
-    """
+    """Release all leases of a holder, those included that were claimed without its knowing: the reply was lost."""
     with database_errors(), engine.begin() as connection:
         connection.execute(_RELEASE_ALL, {"holder": holder})
 
@@ -155,8 +140,7 @@ def finish(connection: Connection, lease: Lease, *, state: str, **columns: Any) 
     found = connection.execute(select(SHARD.c.token, SHARD.c.state).where(mine).with_for_update()).one_or_none()
     if found is None or found.token != lease.token:
         raise LeaseLostError(
-            f"The lease of shard {lease.shard_index} was lost: it expired and another worker claimed the shard, or the "
-            "plan was closed; the work done here is discarded."
+            f"Lease of shard {lease.shard_index} lost (expired and reclaimed, or plan closed); results discarded."
         )
     if found.state == state:
         return False
@@ -170,7 +154,6 @@ def finish_alone(engine: Engine, lease: Lease, *, state: str, message: str = "")
 
     Raises:
         LeaseLostError: Another worker holds the shard, or its plan was dropped.
-        DatabaseUnavailableError: Nothing was changed.
     """
     with database_errors(), engine.begin() as connection:
         finish(connection, lease, state=state, message=message)
@@ -218,11 +201,7 @@ class LeaseKeeper:
             release_all(self._engine, self._holder)
 
     def claim(self, plan_id: UUID, work: Work) -> Lease | None:
-        """Lease the next shard of a plan; None if there is none at the moment.
-
-        Raises:
-            DatabaseUnavailableError: Postgres is unavailable.
-        """
+        """Lease the next shard of a plan; None if there is none at the moment."""
         if self._is_overdue:  # otherwise this claim would free our own expired leases
             self._renew_held()
         lease = claim(self._engine, plan_id, work, holder=self._holder, lease_s=self._lease_s)
@@ -237,11 +216,7 @@ class LeaseKeeper:
             self._held.pop(lease.token, None)
 
     def release(self, lease: Lease, *, message: str) -> None:
-        """Release a shard with the reason, which counts as a failed attempt.
-
-        Raises:
-            DatabaseUnavailableError: The shard was not released; its lease expires.
-        """
+        """Release a shard with the reason, which counts as a failed attempt."""
         self.forget(lease)
         release(self._engine, lease, message=message)
 

@@ -106,9 +106,6 @@ def planning_lock(engine: Engine, scope: Scope) -> Iterator[None]:
     """Hold the lock for planning a dataset and spec; other planners wait, and then find the plan.
 
     If a planner dies, the lock is released; its plan has no row yet, and is ignored.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     key = func.hashtextextended(f"plan/{scope.dataset}/{scope.spec_id}", 0)
     # A lock of the transaction, since a pooler may give a session to others after each. Once another query has followed
@@ -129,7 +126,6 @@ def open_plan(engine: Engine, plan: Plan, shard_jobs: Sequence[int]) -> None:
 
     Raises:
         PlanLostError: Another run has recorded a plan for the same jobs; nothing was recorded.
-        DatabaseUnavailableError: Nothing was recorded.
     """
     columns = {column.name: getattr(plan, column.name) for column in PLAN.c if hasattr(plan, column.name)}
     with database_errors(), engine.begin() as connection:
@@ -207,9 +203,6 @@ def close_plan(engine: Engine, plan_id: UUID, *, state: str) -> bool:
 
     Returns:
         Whether the plan was open until now.
-
-    Raises:
-        DatabaseUnavailableError: Nothing was recorded.
     """
     ended = {"state": state, "ended_at": func.now()}
     is_open = (PLAN.c.plan_id == plan_id) & (PLAN.c.state == "open")

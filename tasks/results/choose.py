@@ -121,7 +121,6 @@ def choose_jobs(
 
 
 def _count_by(connection: Connection, value: ColumnElement[Any]) -> dict[Any, int]:
-    """Count the selected jobs by a value, most frequent first."""
     count = func.count()
     rows = connection.execute(select(value, count).group_by(value).order_by(count.desc(), value))
     return dict(rows.all())

@@ -251,7 +251,6 @@ class _CurrentRows:
 
 
 def _keep(connection: Connection, run: RunKey, job_ids: set[str]) -> None:
-    """Copy labels that are about to be replaced to the history."""
     if job_ids:
         names = [column.name for column in RESULT_HISTORY.c if column.name in RESULT.c]
         replaced = select(*(RESULT.c[name] for name in names), literal(run.run_id)).where(_of(RESULT, run, job_ids))
@@ -269,7 +268,6 @@ def _of(table: Table, run: RunKey, job_ids: set[str]) -> ColumnElement[bool]:
 
 @lru_cache
 def _result_columns(provenance: type) -> tuple[str, ...]:
-    """Return the columns of a label that differ from row to row."""
     return (
         *("fence", *_JOB_COLUMNS, "answer"),
         *("shard_index", *ANSWER_COLUMNS),
@@ -291,7 +289,6 @@ def _result_row(result: JobResult) -> tuple[Any, ...]:
 
 
 def _quoted(text: str) -> str:
-    """Quote an element of an array literal."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

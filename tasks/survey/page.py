@@ -59,7 +59,6 @@ def render(survey: Survey) -> str:
 
 
 def _histogram(each: Distribution) -> dict[str, Any]:
-    """Return what is drawn of a distribution, in units of the drawing."""
     most, bins = max(*each.counts, 1), len(each.counts)
     step, shown = _WIDTH / bins, partial(describe.figure, unit=each.unit)
     bars = [

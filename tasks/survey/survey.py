@@ -319,7 +319,6 @@ def _extract_ms(rates: MachineRates) -> pl.Expr:
 
 
 def _count_by(clips: pl.DataFrame, column: str) -> list[tuple[str, int]]:
-    """Count clips by a column, the commonest value first."""
     counts = clips.group_by(column, maintain_order=True).len()
     return counts.sort("len", descending=True, maintain_order=True).rows()
 

@@ -8,7 +8,7 @@ import pytest
 from reelabel.errors import VideoTooLargeError
 from reelabel.segment import WHOLE, Segment, select_segment
 from tasks.domain import OrderBias, Shard, Stage
-from tasks.domain.chunk_rule import check_rule, judge
+from tasks.domain.chunk_rule import check_rule, combine
 from tasks.domain.chunks import (
     MAX_CHUNKS,
     ChunkOutcome,
@@ -113,8 +113,8 @@ def answers(*shares):
 
 
 def verdict(rule, *shares, unanswered=0):
-    found = judge(rule, answers(*shares), CHOICES, unanswered=unanswered)
-    return CHOICES[found.choice_index], [round(share, 3) for share in found.probabilities], found.stands
+    found = combine(rule, answers(*shares), CHOICES, unanswered=unanswered)
+    return CHOICES[found.choice_index], [round(share, 3) for share in found.probabilities], found.is_final
 
 
 RED, BLUE, GREEN = (0.6, 0.3, 0.1), (0.1, 0.8, 0.1), (0.2, 0.3, 0.5)

@@ -116,7 +116,7 @@ def test_a_returned_lap_is_part_of_the_next_one():
         pass
 
     lost_ms = profile.lap()
-    profile.give_back(lost_ms)
+    profile.uncharge(lost_ms)
     with profile.doing(RunPhase.ANSWER):
         pass
     lap_ms = profile.lap()

@@ -1,5 +1,4 @@
 import io
-import os
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -87,18 +86,9 @@ def test_a_manifest_is_started_once_for_each_of_its_versions(look, objects, fold
     assert look() == []
 
 
-def test_touching_or_rewriting_a_manifest_without_a_change_starts_nothing(look, objects, tmp_path, folder):
-    manifest = tmp_path / "a.parquet"
-    for content in (b"one", b"two"):
-        manifest.write_bytes(content)
-        assert len(look(f"{tmp_path}/*.parquet")) == 1
-        os.utime(manifest, (0, 0))
-        assert look(f"{tmp_path}/*.parquet") == []
-        manifest.touch()
-        assert look(f"{tmp_path}/*.parquet") == []
-        manifest.write_bytes(content)
-        assert look(f"{tmp_path}/*.parquet") == []
+def test_files_of_errors_are_no_manifests(look, objects, folder):
     objects.replace(f"{folder}/b.parquet.error.txt", b"what is wrong with b.parquet")
+
     assert look(f"{folder}/*") == []
 
 

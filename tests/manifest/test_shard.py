@@ -24,7 +24,7 @@ def jobs_of_videos(counts):
 def plan_shards(jobs, *, target_jobs, parts=1):
     """Cut jobs that come in so many parts."""
     [table] = job_table(jobs).parts()
-    part = table.select(pl.col("neighbourhood") // 2**32 * parts // 2**32).to_series()
+    part = table.select(pl.col("locality_hash") // 2**32 * parts // 2**32).to_series()
     split = [table.filter(part == number) for number in range(parts)]
     cut = split_into_shards((rows for rows in split if len(rows)), target_jobs=target_jobs)
     shards = (

@@ -110,7 +110,7 @@ def test_jobs_are_read_completely_and_grouped_by_video(tmp_path, objects):
     assert len(parts) > 5
     assert pl.concat(parts).sort("row").select(frame.columns).equals(frame)
     assert sum(part["video_uri"].n_unique() for part in parts) == 34
-    orders = [part["neighbourhood"] for part in parts]
+    orders = [part["locality_hash"] for part in parts]
     assert all(one.max() < other.min() for one, other in pairwise(orders))
     assert [job.job_id for job in read_jobs(f"{tmp_path}/*.parquet", objects)] == frame["job_id"].to_list()
 

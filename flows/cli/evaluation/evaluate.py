@@ -158,7 +158,6 @@ def _table(name: str, *numbers: str) -> Table:
 
 
 def _cell(text: str) -> Text:
-    """Put an interval below its value."""
     return Text(text.replace(" (", "\n").removesuffix(")") if " to " in text else text)
 
 

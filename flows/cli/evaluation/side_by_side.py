@@ -126,7 +126,6 @@ class SideBySide:
 
 
 def _times(facts: dict[str, Any]) -> list[str]:
-    """Return the times of the first frames, repeats counted."""
     counts = Counter(pick["time_s"] for pick in facts["picks"])
     times = [f"{time_s:.3f} s" + (f" ({count}x)" if count > 1 else "") for time_s, count in counts.items()]
     return times if len(times) <= _MAX_TIMES else [*times[:_MAX_TIMES], f"and {len(times) - _MAX_TIMES:,} more"]
@@ -181,7 +180,6 @@ def _shown(name: str, fetched: FetchedFrames, thresholds: CoverageThresholds, *,
 
 
 def _costs(fetched: FetchedFrames, note: str, *, is_local: bool) -> str:
-    """Say what a sampler shows, decodes and reads."""
     frames = fetched.keyframes
     total = "" if frames.total_frames is None else f" of {frames.total_frames:,}"
     parts = [

@@ -149,7 +149,6 @@ def _print(known: _Known) -> None:
 
 
 def _outcome(known: _Known) -> Iterator[tuple[str | tuple[str, str], ...]]:
-    """Yield the lines that say how a job ended, for its newest row."""
     row, shown = known.rows.current[0], known.shown
     if row["kind"] == "failure":
         yield (row["code"], "red"), f": {row['message']}"
@@ -191,7 +190,6 @@ def _videos(known: _Known) -> Iterator[str]:
 
 
 def _frames_line(strip: Strip) -> str:
-    """Say which frames were shown, and where they were taken."""
     counts = Counter(strip.picks)
     times = [f"{strip.frames[at].time_s:.3f} s" + (f" ({count}x)" if count > 1 else "") for at, count in counts.items()]
     more = [f"and {len(times) - _MAX_TIMES:,} more"] if len(times) > _MAX_TIMES else []
@@ -229,7 +227,6 @@ def _number(value: float | None) -> str:
 
 
 def _facts(known: _Known) -> dict[str, Any]:
-    """Return everything as JSON values, but the pictures."""
     shown = known.shown
     names = ("question", "system_prompt", "choices", "start_s", "end_s")
     of_chunk = ("start_s", "end_s", "label", "code", "message", "margin")
@@ -255,7 +252,6 @@ def _strip_facts(strip: Strip) -> dict[str, Any]:
 
 
 def _draw(known: _Known) -> Image.Image:
-    """Draw the frames that the model was shown, in a row for each video or chunk."""
     newest, shown = known.rows.current[0], known.shown
     assert shown is not None
     titles = [each["uri"] for each in shown.media if each["strip"]]

@@ -135,8 +135,6 @@ class _Found(NamedTuple):
 
 
 class _Search:
-    """Searches, from the options to the rows."""
-
     def __init__(self, options: SearchOptions, settings: Settings, catalogue: DatabaseCatalogue) -> None:
         self._options = options
         self._settings = settings
@@ -307,7 +305,6 @@ def draw_cells(found: pl.DataFrame, settings: Settings) -> list[Cell]:
 
 
 def _require_whole_uri(uri: str) -> None:
-    """Raise if the address of a video was not stored in full."""
     scheme = scheme_of(uri)
     if scheme == INLINE_SCHEME or (scheme in WEB_SCHEMES and uri.endswith("...")):
         raise VideoRefusedError("Its address had a signature, or was the video itself, and is not stored.")

@@ -120,7 +120,6 @@ def mark(run: str, *, is_reference: bool) -> None:
 
 
 def _print(lines: Generator[str, None, Forecast]) -> Forecast:
-    """Print lines; return what the generator returns."""
     while True:
         try:
             line = next(lines)
@@ -224,7 +223,6 @@ def _require_worker(settings: Settings, *, wait: bool) -> None:
 
 
 def _require_deployment(settings: Settings, *, wait: bool) -> None:
-    """Refuse what `_submit` would refuse."""
     _require_worker(settings, wait=wait)
     with running_services(ServiceName.PREFECT) as started, prefect_ready(started):
         require_deployment(_DEPLOYMENT)

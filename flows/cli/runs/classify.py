@@ -76,7 +76,6 @@ class ClassifyOptions:
 
 
 def _listed(choices: tuple[str, ...]) -> str:
-    """Write choices as an option takes them."""
     return json.dumps(choices, ensure_ascii=False) if any("|" in each for each in choices) else "|".join(choices)
 
 

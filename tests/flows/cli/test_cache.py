@@ -24,7 +24,7 @@ def test_files_are_counted_by_kind(ls):
     assert listed.returncode == 0, listed.stderr
     assert len(listed.stdout.splitlines()) == len(KINDS) + 3
     assert listed.stderr.splitlines()[:3] == [
-        "9 files, 900 bytes",
+        "8 files, 800 bytes",
         "embedding file: 3, 300 bytes",
         "frame file: 2, 200 bytes",
     ]
