@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -113,7 +114,7 @@ def show(
             "targets": [target._asdict() | {"is_met": target.is_met} for target in targets],
             **(facts or {}),
         }
-        print(json.dumps(report, indent=2, default=str))  # noqa: T201
+        print(json.dumps(report, indent=2, default=asdict))  # noqa: T201
     else:
         for table in tables:
             OUT.print(_rendered(table))

@@ -89,7 +89,7 @@ def measure_shared_video(config: EngineConfig, work: EngineWork) -> list[dict[st
             rounds=_QUESTION_ROUNDS,
             counts=_QUESTION_COUNTS,
         )
-        return [{**row, "answer_ms": round(row["answer_ms"], 1)} for row in rows]
+        return [{**row, **{name: round(row[name], 2) for name in ("answer_ms", "times_one")}} for row in rows]
 
 
 def measure_death(config: EngineConfig, work: EngineWork) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import struct
 import tarfile
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 
 from infra.errors import ManifestError
 from infra.settings import Settings
+from reelabel.frames.fetch import RANGES_MIN_BYTES
 from reelabel.sampling.options import Sampling
 from tasks.survey.describe import amount, headlines
 from tasks.survey.page import render
@@ -112,7 +114,8 @@ def test_a_survey_of_videos_whose_indexes_are_cached_reads_nothing_of_them(
     make_clip, write_manifest, settings, objects
 ):
     uri = f"{settings.store.uri}/long.mp4"
-    objects.replace(uri, make_clip(frames=3600, gop=60).read_bytes())
+    padding = struct.pack(">I4s", 8 + RANGES_MIN_BYTES, b"free") + bytes(RANGES_MIN_BYTES)  # a large video
+    objects.replace(uri, make_clip().read_bytes() + padding)
     manifest = write_manifest({"video_uri": uri})
 
     first, again = (take_survey(manifest, settings, AUTO, QUICK) for _ in range(2))
