@@ -132,10 +132,9 @@ def _torchcodec(
     at_random: bool,  # noqa: FBT001
     as_json: bool,  # noqa: FBT001
 ) -> None:
-    from tasks.manifest.layouts.video_files import VIDEO_SUFFIXES, suffix_of  # noqa: PLC0415
-
     from benchmarks.extraction.torchcodec import compare, compare_keyframes  # noqa: PLC0415
     from benchmarks.media.clips import bench_clips  # noqa: PLC0415
+    from tasks.manifest.videos import VIDEO_SUFFIXES, suffix_of  # noqa: PLC0415
 
     if at_model_size and at_random:
         raise typer.BadParameter("--random compares frames at the source's size; leave --at-model-size out.")

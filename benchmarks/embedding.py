@@ -9,26 +9,24 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from reelabel.frames.look import IndexReader
-from tasks.embedding.backend import TowersOptions, towers_backend
-from tasks.embedding.embedding_file import EmbeddingCache
-from tasks.embedding.identity import TINY_TOWERS
-from tasks.embedding.pack_file import PackFiles
-from tasks.embedding.process import TowersProcess
 
 from benchmarks.harness import GIB
 from benchmarks.models import SIGLIP_LAYERS, make_siglip
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
+from reelabel.frames.fetch import VideoReader
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.devices import gpu_memory_bytes, visible_gpus
-from reelabel_engine.protocol import TowersConfig
+from reelabel_engine.protocol import EncoderConfig
 from tasks.domain import EmbeddingSpec
 from tasks.embedding.batches import FrameBatcher
+from tasks.embedding.encoder import TINY_ENCODER, EncoderProcess
+from tasks.embedding.vector_file import VectorCache
 from tasks.embedding.video import VideoEmbedder
+from tasks.model.identity import read_model_card
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 
     from reelabel.pool.decode_pool import DecodePool
 
-_START_TIMEOUT_S = 300.0
+_START_TIMEOUT_S = 900.0
 _SHAPE = (64, 240, 320, 3)  # of a video
 _FRAMES = {"cpu": 64, "cuda": 8192}
 _NO_GPU = "-1"
@@ -45,9 +43,12 @@ _NO_GPU = "-1"
 @contextmanager
 def tiny_embedder(pool: DecodePool, folder: Path) -> Iterator[VideoEmbedder]:
     """Yield what embeds clips as a run does, by the demo's model, whose log is below `folder`; nothing is kept."""
-    backend, objects = towers_backend(), ObjectStore(StoreSettings())
-    card, options = backend.card(str(TINY_TOWERS)), TowersOptions(log_path=folder / "towers.log")
-    with backend.open(card, options) as towers, TemporaryDirectory(prefix="reelabel-") as kept:
+    objects, config = ObjectStore(StoreSettings()), EncoderConfig(model=str(TINY_ENCODER))
+    log_path = folder / "encoder.log"
+    with (
+        EncoderProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as encoder,
+        TemporaryDirectory(prefix="reelabel-") as kept,
+    ):
         root = f"file://{kept}"
         yield VideoEmbedder(
             extractor=FrameExtractor(
@@ -57,12 +58,11 @@ def tiny_embedder(pool: DecodePool, folder: Path) -> Iterator[VideoEmbedder]:
                 sampling=Sampling(max_pixels=602_112, size_multiple_px=28),
                 limits=Limits(),
             ),
-            reader=IndexReader(objects=objects, pool=pool, limits=Limits()),
-            cache=EmbeddingCache(objects=objects, root_uri=root),
-            packs=PackFiles(objects=objects, root_uri=root),
-            frames=FrameBatcher(towers=towers, batch_frames=options.batch_frames),
-            spec=EmbeddingSpec(model=card.identity),
-            info=towers.wait_ready(),
+            reader=VideoReader(objects=objects, pool=pool, limits=Limits()),
+            cache=VectorCache(objects=objects, root_uri=root),
+            frames=FrameBatcher(encoder=encoder, batch_frames=config.batch_frames),
+            spec=EmbeddingSpec(model=read_model_card(str(TINY_ENCODER)).identity),
+            info=encoder.info(),
         )
 
 
@@ -76,17 +76,17 @@ def measure_encoders(folder: Path, *, rounds: int) -> list[dict[str, Any]]:
     rows, found = [], []
     for device, count in [(_NO_GPU, _FRAMES["cpu"]), *((gpu, _FRAMES["cuda"]) for gpu in visible_gpus()[:1])]:
         free_bytes, _ = gpu_memory_bytes()
-        config, log_path = TowersConfig(model=model, devices=(device,)), folder / "logs" / "encoders.log"
-        with TowersProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as towers:
-            info = towers.wait_ready()
+        config, log_path = EncoderConfig(model=model, devices=(device,)), folder / "logs" / "encoders.log"
+        with EncoderProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as encoder:
+            info = encoder.info()
             videos = [
                 np.random.default_rng(seed).integers(0, 256, _SHAPE, np.uint8) for seed in range(count // _SHAPE[0])
             ]
-            found.append(towers.embed_frames(videos[:1]))
+            found.append(encoder.embed_images(videos[:1]))
             seconds = []
             for _ in range(rounds):
                 began_s = time.perf_counter()
-                towers.embed_frames(videos)
+                encoder.embed_images(videos)
                 seconds.append(time.perf_counter() - began_s)
             held_bytes = free_bytes - gpu_memory_bytes()[0]
         rows.append(

@@ -18,11 +18,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import typer
-from tasks.embedding.identity import TINY_TOWERS
 
 from reelabel_engine.environment import find_python
 from reelabel_engine.protocol import EngineConfig
 from tasks.demo.actors import SIDE_PX
+from tasks.embedding.encoder import TINY_ENCODER
 from tasks.model.identity import TINY_MODEL
 
 _CONFIG, _PROCESSOR, _WEIGHTS = "config.json", "processor_config.json", "model.safetensors"
@@ -283,11 +283,11 @@ def _write_siglip(folder: Path, seed: str, layers: str) -> None:
     import transformers  # noqa: PLC0415
 
     torch.manual_seed(int(seed))
-    tower = {"hidden_size": SIGLIP_SIZE, "intermediate_size": 4 * SIGLIP_SIZE, "num_hidden_layers": int(layers)}
-    tower |= {"num_attention_heads": SIGLIP_SIZE // 64}
-    text: dict[str, Any] = tower | {"vocab_size": 704, "max_position_embeddings": _SIGLIP_TOKENS}
+    encoder = {"hidden_size": SIGLIP_SIZE, "intermediate_size": 4 * SIGLIP_SIZE, "num_hidden_layers": int(layers)}
+    encoder |= {"num_attention_heads": SIGLIP_SIZE // 64}
+    text: dict[str, Any] = encoder | {"vocab_size": 704, "max_position_embeddings": _SIGLIP_TOKENS}
     text |= {"pad_token_id": 0, "eos_token_id": 0, "bos_token_id": None}
-    vision = tower | {"image_size": SIGLIP_PX, "patch_size": 16}
+    vision = encoder | {"image_size": SIGLIP_PX, "patch_size": 16}
     model = transformers.SiglipModel(transformers.SiglipConfig(text_config=text, vision_config=vision)).eval()
     for parameter in model.parameters():
         if parameter.dim() > 1:
@@ -297,7 +297,7 @@ def _write_siglip(folder: Path, seed: str, layers: str) -> None:
         model.save_pretrained(unfinished)
         transformers.SiglipImageProcessor(size={"height": SIGLIP_PX, "width": SIGLIP_PX}).save_pretrained(unfinished)
         for name in ("tokenizer.json", "tokenizer_config.json"):
-            shutil.copy(TINY_TOWERS / name, unfinished)
+            shutil.copy(TINY_ENCODER / name, unfinished)
         shutil.copytree(unfinished, folder, dirs_exist_ok=True)
 
 

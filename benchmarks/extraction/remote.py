@@ -15,10 +15,10 @@ from benchmarks.media.clips import bench_clips
 from reelabel.containers.mp4_sample_table import walk_boxes
 from reelabel.cores import usable_cores
 from reelabel.extract import extract_local, extract_ranges
-from reelabel.frames.fetch import RemoteVideo
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.segment import WHOLE, Segment
+from reelabel.sources.source import StoredSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -121,7 +121,7 @@ def measure_fetch(
     with _POOL(sandbox="require") as locked, _POOL(sandbox="off") as unlocked:
         for clip in clips:
             path, info = _uploaded(clip, folder, objects, root_uri)
-            source, copy = RemoteVideo(objects, info), path.with_suffix(".download")
+            source, copy = StoredSource(objects, info), path.with_suffix(".download")
             in_parts = partial(extract_ranges, source, sampling=SAMPLING, limits=Limits())
             keyframes, index = in_parts()
             again, _ = in_parts(known=index)
@@ -180,7 +180,7 @@ def measure_ranges(
             return extract_local(copy, **options, threads=decoders)
 
         def by_ranges(info: ObjectInfo = info, options: Row = options) -> SampledFrames:
-            return extract_ranges(RemoteVideo(objects, info), **options, threads=threads)[0]
+            return extract_ranges(StoredSource(objects, info), **options, threads=threads)[0]
 
         whole, got = download(threads), by_ranges()
         bare = BareDecode(path, np.unique(whole.frame_index).tolist())

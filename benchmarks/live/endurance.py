@@ -25,8 +25,7 @@ from tasks.live.window import Window, WindowRule
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from benchmarks.live.stream import LiveSetup, OpenLive
-    from tasks.live.model import Warmed
+    from benchmarks.live.stream import LiveSetup, OpenLive, Read
     from tasks.model.engine.process import EngineProcess
 
 _NS_PER_MS = 1e6
@@ -94,7 +93,7 @@ class Clocks:
         self._threads, self._stolen_ms = _threads(self.processes), _stolen_ms()
         self._step_ms, self._began_s = self._engine.times.busy_ms, time.monotonic()
 
-    def stop(self, read: Warmed, *, at_s: float, is_evicting: bool) -> Arrival:
+    def stop(self, read: Read, *, at_s: float, is_evicting: bool) -> Arrival:
         """Note that the pair was read."""
         spent = {
             thread: _Thread(now.core_ms - before.core_ms, now.no_core_ms - before.no_core_ms)

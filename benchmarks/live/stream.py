@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from tasks.live.items import Pairs
 
 from benchmarks.models import engine_config
 from reelabel_engine.environment import find_python

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
 
-EXTRACTION, TOWERS = "extraction alone", "image-text model alone"
+EXTRACTION, ENCODER = "extraction alone", "image-text model alone"
 COLD, CACHED = "describe, cold", "describe, frames cached"
 _COLD_SHARE, _CACHED_SHARE = 0.9, 0.95
 _SIDE_PX = 240
@@ -65,12 +65,12 @@ def compare(
     bind(os.getpid(), cores.host)
     rows = _measure(count, rounds, settings, folder, cores, show)
     rate = {row["name"]: row["frames_per_s"] for row in rows}
-    slower = min(rate[TOWERS], rate[EXTRACTION])
+    slower = min(rate[ENCODER], rate[EXTRACTION])
     for row in rows:
-        row |= {"of_model": row["frames_per_s"] / rate[TOWERS], "of_slower": row["frames_per_s"] / slower}
+        row |= {"of_model": row["frames_per_s"] / rate[ENCODER], "of_slower": row["frames_per_s"] / slower}
     targets = [
         Target(f"{COLD} / slower side alone", rate[COLD] / slower, least=_COLD_SHARE),
-        Target(f"{CACHED} / model alone", rate[CACHED] / rate[TOWERS], least=_CACHED_SHARE),
+        Target(f"{CACHED} / model alone", rate[CACHED] / rate[ENCODER], least=_CACHED_SHARE),
     ]
     title = f"{count} clips, {rows[0]['frames']:,} frames; medians of {rounds} rounds"
     return [Table(title, rows, _COLUMNS)], targets, {"cores": str(cores).replace("engine is", "model is")}
@@ -82,7 +82,7 @@ def _measure(
     models = [str(make_siglip(folder, seed=seed).resolve()) for seed in (0, 1)]
     clips = make_footage(folder, count=count, width_px=_SIDE_PX, height_px=_SIDE_PX)
     manifest = _upload(clips, settings)
-    passes: dict[str, list[tuple[float, float | None]]] = {name: [] for name in (EXTRACTION, TOWERS, COLD, CACHED)}
+    passes: dict[str, list[tuple[float, float | None]]] = {name: [] for name in (EXTRACTION, ENCODER, COLD, CACHED)}
     frames: list[npt.NDArray[np.uint8]] = []
     with variables({"OMP_NUM_THREADS": str(max(1, len(cores.engine)))}):
         for number in range(rounds):
@@ -91,8 +91,8 @@ def _measure(
             videos = [f"{settings.store.uri}/clips/{clip.name}" for clip in clips]
             frames, seconds = _extract(videos, _with_store(own, f"{own.store.uri}/extraction"), models[0])
             passes[EXTRACTION].append((seconds, None))
-            show(TOWERS)
-            passes[TOWERS].append((_embed(frames, own, models[0], cores), None))
+            show(ENCODER)
+            passes[ENCODER].append((_embed(frames, own, models[0], cores), None))
             for name, model in ((COLD, models[0]), (CACHED, models[1])):  # another model finds the frames cached
                 show(name)
                 passes[name].append(_describe(manifest, own, model, cores, dataset=f"{name} {number}"))
@@ -126,7 +126,6 @@ def _upload(clips: Sequence[Path], settings: Settings) -> str:
 
 
 def _spec(settings: Settings, model: str) -> tuple[Any, DescribeSpec]:
-
     options = DescribeParameters(model=model)
     card, spec, _ = resolve_request(RunRequest(kind="describe", manifest="", describes=options), settings)
     assert isinstance(spec, DescribeSpec)
@@ -152,7 +151,7 @@ def _extract(videos: Sequence[str], settings: Settings, model: str) -> tuple[lis
     """Do all that comes before and after the model for a video's embeddings; return the frames, and seconds."""
     card, spec = _spec(settings, model)
     with open_encoder(settings, card) as encoder:
-        info: EncoderInfo = encoder.info()
+        info = encoder.info()
     processes = settings.extract.processes or len(Cores.split().host) or 1
     instant, objects = _Instant(info.dimensions), ObjectStore(settings.store)
     with decode_pool(settings, processes=processes) as pool:
@@ -174,10 +173,10 @@ def _extract(videos: Sequence[str], settings: Settings, model: str) -> tuple[lis
 def _embed(frames: Sequence[npt.NDArray[np.uint8]], settings: Settings, model: str, cores: Cores) -> float:
     """Embed frames by the model alone, with the next request always waiting; return seconds."""
     card, _ = _spec(settings, model)
-    opened: Any = open_towers(settings, card)
-    with opened as towers, engine_binding(opened.pid, cores):
-        towers.wait_ready()
-        towers.embed_frames([frames[0][:16]])
+    opened: Any = open_encoder(settings, card)
+    with opened as encoder, engine_binding(opened.pid, cores):
+        encoder.info()
+        encoder.embed_images([frames[0][:16]])
         left, lock = list(frames), threading.Lock()
 
         def work(_: int) -> None:
@@ -197,7 +196,7 @@ def _embed(frames: Sequence[npt.NDArray[np.uint8]], settings: Settings, model: s
 def _describe(manifest: str, settings: Settings, model: str, cores: Cores, *, dataset: str) -> tuple[float, float]:
     """Run the flow; return seconds from the loaded model to the last row, and the model's share of them."""
     parameters = {"manifest": manifest, "dataset": dataset, "options": {"model": model}}
-    with _towers_bound(cores):
+    with _encoder_bound(cores):
         run_id = run_flow(describe, parameters, settings)
     with connected(settings.database) as engine, engine.connect() as connection:
         run: Any = connection.execute(select(RUN).where(RUN.c.run_id == run_id)).mappings().one()
@@ -209,9 +208,9 @@ def _describe(manifest: str, settings: Settings, model: str, cores: Cores, *, da
 
 
 @contextmanager
-def _towers_bound(cores: Cores) -> Iterator[None]:
+def _encoder_bound(cores: Cores) -> Iterator[None]:
     """Keep the model that a flow starts on its cores."""
-    begin, bindings = TowersProcess._begin, ExitStack()  # noqa: SLF001 - wherever the flow starts it
+    begin, bindings = EncoderProcess._begin, ExitStack()  # noqa: SLF001 - wherever the flow starts it
 
     def bound(self: EncoderProcess) -> Any:  # noqa: ANN401
         life = begin(self)

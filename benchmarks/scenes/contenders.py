@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from benchmarks.extraction.loaders import FileParts
+from reelabel.errors import VideoError
 from reelabel.limits import Limits
 from reelabel.segment import WHOLE
 from reelabel.sources.video_file import open_video_file
@@ -85,9 +86,9 @@ def run_ours(method: str, path: Path, pool: DecodePool, embedder: VideoEmbedder)
         chunks = embed(path, embedder)
         footage = Footage(video=file, pool=pool, limits=Limits())
         with _Clock(pool.process_ids) as clock:
-            found = detect_scenes(method, chunks, find_cuts=partial(find_cuts, footage))
+            found = detect_scenes(method, chunks, cuts=_cuts(method, footage))
     remote = Footage(video=FileParts(path), pool=pool, limits=Limits())
-    detect_scenes(method, chunks, find_cuts=partial(find_cuts, remote))
+    _cuts(method, remote)
     return Finding(found.changes, clock.seconds, clock.cpu_s, remote.bytes_read, footage.frames_decoded, found.note)
 
 

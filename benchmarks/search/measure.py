@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from benchmarks.harness import Row
+    from tasks.embedding.vector_file import VectorCache
 
 TOP = 10
 KINDS = ("frames", "texts")

@@ -10,24 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from tasks.evaluation.route_fit import fit_route
-from tasks.evaluation.route_proof import Target
-from tasks.evaluation.route_sample import PairedAnswers
 
 from benchmarks.trade.clips import MOTION
+from benchmarks.trade.margins import estimate_margin, still_tasks, task_needs
 from reelabel.coverage import DEFAULT_THRESHOLDS, CoverageThresholds, measure_coverage
 from reelabel.digest import hash64
 from reelabel.sampling.options import Sampling
 from tasks.demo.actors import SIDE_PX
 from tasks.domain import RunSpec
+from tasks.evaluation.route import PairedAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tasks.evaluation.route_fit import RouteFit
-    from tasks.evaluation.route_needs import StillFit
-
     from benchmarks.trade.inference import Answers
+    from benchmarks.trade.margins import EstimatedMargin, TaskNeed
     from tasks.domain import ModelIdentity
 
     Ask = Callable[[str, RunSpec], Answers]
@@ -80,7 +77,7 @@ def escalated_name(first: str) -> str:
     return f"{first}, escalated"
 
 
-TARGET = Target(within=0.005)  # so that it stays within one point on other clips
+WITHIN = 0.005  # so that it stays within one point on other clips
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +94,8 @@ class Fitted:
 
     clips: int
     seed: int
-    still: StillFit
-    routes: Mapping[str, RouteFit]
+    needs: tuple[TaskNeed, ...]
+    routes: Mapping[str, EstimatedMargin]
     thresholds: Sequence[Mapping[str, Any]] = field(repr=False)
 
     def specs_of(self, model: ModelIdentity) -> dict[str, RunSpec]:
@@ -120,15 +117,17 @@ def fit(manifest: pl.DataFrame, model: ModelIdentity, ask: Ask, *, seed: int) ->
     return Fitted(
         clips=manifest.height,
         seed=seed,
-        still=still,
-        routes={first: fit_route(asked_twice(manifest, answers[first], answers[DENSE]), TARGET) for first in ESCALATED},
+        needs=needs,
+        routes={
+            first: estimate_margin(asked_twice(manifest, answers[first], answers[DENSE]), WITHIN) for first in ESCALATED
+        },
         thresholds=try_thresholds(manifest, answers[KEYFRAMES], answers[DENSE]),
     )
 
 
 def asked_twice(manifest: pl.DataFrame, first: Answers, second: Answers) -> PairedAnswers:
     """Join first answers, with keyframes or with `auto`, with those of the dense sampler."""
-    known = manifest.select("job_id", "video_uri", "answer", "task", "subtask")
+    known = manifest.select("job_id", "video_uri", "answer", "task")
     rows = known.join(first.rows, on="job_id").join(second.rows, on="job_id", suffix="_again")
     by_keyframes = pl.col("sampler") == "keyframes"
     columns = rows.select(
@@ -146,8 +145,7 @@ def asked_twice(manifest: pl.DataFrame, first: Answers, second: Answers) -> Pair
         second_s=pl.col("decode_s_again") + pl.col("engine_s_again"),
     )
     arrays = {name: columns[name].to_numpy() for name in columns.columns}
-    names = {name: arrays[name].astype(np.str_) for name in ("tasks", "subtasks")}
-    return PairedAnswers(**arrays | names)
+    return PairedAnswers(**arrays | {"tasks": arrays["tasks"].astype(np.str_)})
 
 
 def try_thresholds(manifest: pl.DataFrame, first: Answers, second: Answers) -> list[dict[str, Any]]:

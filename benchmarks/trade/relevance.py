@@ -90,7 +90,7 @@ def measure_relevance(
         on_progress(f"Embedding frames of {manifest.height:,} clips")
         with tiny_embedder(pool, folder) as embedder:
             clips, decoded = _embed(embedder, manifest)
-            texts = {name: _embed_texts(embedder.frames.towers, manifest, of) for name, of in _TEXTS.items()}
+            texts = {name: _embed_texts(embedder.frames.encoder, manifest, of) for name, of in _TEXTS.items()}
         compared = list(_compare(manifest, clips, texts))
         on_progress("Loading the model")
         with engine_of(card, folder / "engine.log") as engine:

@@ -6,24 +6,22 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from tasks.evaluation.route_fit import accuracy_curve
-from tasks.evaluation.route_needs import NON_INFERIORITY_BOUND
 
 from benchmarks.harness import Column, Table
 from benchmarks.trade.clips import KEYFRAMES as NUMBERS
 from benchmarks.trade.clips import MOTION, SCENE
 from benchmarks.trade.fitting import DENSE, ESCALATED, KEYFRAMES, asked_twice
+from benchmarks.trade.margins import LARGEST_LOSS, accuracy_curve
 from tasks.evaluation.compare import CandidateResults, compare_candidates
 from tasks.evaluation.scores import Cost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tasks.evaluation.route_fit import RoutingPoint
-
     from benchmarks.trade.fitting import Fitted
     from benchmarks.trade.inference import Answers
     from tasks.domain import RunSpec
+    from tasks.evaluation.route import RoutingPoint
     from tasks.evaluation.scores import CandidateScore, Difference, Evaluation, Proportion
 
 _ACCURACY = (
@@ -37,7 +35,7 @@ _STILL = (
     Column(KEYFRAMES, "first", ".3f"),
     Column(DENSE, "dense", ".3f"),
     Column("difference, with 95% interval", "difference"),
-    Column(f"less than {NON_INFERIORITY_BOUND:g}", "verdict"),
+    Column(f"less than {LARGEST_LOSS:g}", "verdict"),
 )
 _THRESHOLDS = (
     Column("threshold", "name"),
@@ -165,13 +163,13 @@ class Trade:
     def _needs(self) -> list[dict[str, Any]]:
         return [
             {
-                "questions": need.name,
+                "questions": need.subtask or need.task,
                 "first": need.first,
                 "dense": need.dense,
                 "difference": signed_cell(need.difference),
                 "verdict": "surely" if need.is_still else "not surely",
             }
-            for need in self.fitted.still.needs
+            for need in self.fitted.needs
         ]
 
     def _thresholds(self) -> list[dict[str, Any]]:
@@ -185,8 +183,8 @@ class Trade:
                 "margin": route.below,
                 "halves": " ".join(f"{below:.4f}" for below in route.half_below),
                 "accuracy": route.held_out.accuracy,
-                "dense": route.dense.accuracy,
-                "frames": route.held_out.frames_decoded / route.dense.frames_decoded,
+                "dense": route.dense_accuracy,
+                "frames": route.held_out.frames_decoded / route.dense_frames,
             }
             for first, route in self.fitted.routes.items()
         ]

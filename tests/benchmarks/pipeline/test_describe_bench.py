@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from benchmarks.pipeline.describe import CACHED, COLD, EXTRACTION, TOWERS
+from benchmarks.pipeline.describe import CACHED, COLD, ENCODER, EXTRACTION
 
 pytestmark = pytest.mark.system
 
@@ -21,5 +21,5 @@ def test_the_image_text_model_is_compared_with_the_flow(tmp_path):
     assert shown.returncode in {0, 1}, shown.stderr  # whether targets are reached is not tested with two clips
     assert "Traceback" not in shown.stderr, shown.stderr
     [table] = json.loads(shown.stdout)["tables"]
-    assert [row["name"] for row in table["rows"]] == [EXTRACTION, TOWERS, COLD, CACHED]
+    assert [row["name"] for row in table["rows"]] == [EXTRACTION, ENCODER, COLD, CACHED]
     assert min(row["frames"] for row in table["rows"]) > 0

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.trade.clips import MOTION, SCENE, mix
 from benchmarks.trade.fitting import AUTO, DENSE, KEYFRAMES, escalated, fit, specs_of
 from benchmarks.trade.inference import ANSWER_SCHEMA, Answers
+from benchmarks.trade.margins import still_tasks
 from benchmarks.trade.report import Trade
 from tasks.domain import ModelIdentity
 from tools.tiny_model.scenes import SCENE_QUESTIONS
