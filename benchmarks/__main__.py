@@ -1,26 +1,25 @@
-"""The command line of the benchmarks: `python -m benchmarks NAME`."""
+"""The command line of the benchmarks: `python -m benchmarks NAME`. What a command measures is imported when it runs."""
 
 from __future__ import annotations
 
 import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks.describe import command as describe
-from benchmarks.engine import command as engine
-from benchmarks.exactness import command as exactness
-from benchmarks.extraction import command as extraction
-from benchmarks.live import command as live
-from benchmarks.peers import command as peers
-from benchmarks.pipeline import command as pipeline
-from benchmarks.scale import command as scale
-from benchmarks.scenes import command as scenes
-from benchmarks.search import command as search
-from benchmarks.serve import command as serve
-from benchmarks.torchcodec import command as torchcodec
-from benchmarks.trade import command as trade
+from benchmarks.harness import flow_services, progress, show
 from flows.cli.command_group import ReelabelGroup
 from infra.proxies import go_around_proxies
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from benchmarks.harness import Target
+
+FOLDER = Path(".reelabel/bench")
+_MODELS = ("tiny", "100m")
 
 app = typer.Typer(
     name="python -m benchmarks",
@@ -32,23 +31,547 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-for part in (
-    extraction,
-    torchcodec,
-    engine,
-    live,
-    pipeline,
-    serve,
-    scale,
-    trade,
-    scenes,
-    describe,
-    search,
-    peers,
-    exactness,
-):
-    for bench in part.BENCHES:
-        app.command(epilog=f"Example: python -m benchmarks {bench.example}")(bench.run)
+AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+Folder = Annotated[
+    Path, typer.Option("--folder", help="Folder that keeps generated clips and models; an hour of video takes 2 GB.")
+]
+Rounds = Annotated[int, typer.Option(min=1, max=1000, help="Measured repetitions; the median is reported.")]
+Requests = Annotated[
+    int | None, typer.Option(min=1, help="Requests per round; by default a few seconds' worth (settings, choice-mass).")
+]
+
+
+class Extraction(StrEnum):
+    """Parts of the benchmark `extract`."""
+
+    DECODE = "decode"
+    FETCH = "fetch"
+    RANGES = "ranges"
+    STORE = "store"
+    START = "start"
+    TORCHCODEC = "torchcodec"
+
+
+class Engine(StrEnum):
+    """Parts of the benchmark `engine`."""
+
+    SETTINGS = "settings"
+    QUESTIONS = "questions"
+    CHOICE_MASS = "choice-mass"
+
+
+def extract(  # noqa: PLR0913 - a command's options
+    part: Annotated[
+        Extraction,
+        typer.Argument(
+            help="decode: a file, beside other loaders and a lower bound; fetch: keyframes from S3; ranges: frames "
+            "between keyframes from S3; store: the formats of frame files; start: a fresh process; torchcodec: uniform "
+            "frames by TorchCodec, in an environment of its own."
+        ),
+    ],
+    lengths: Annotated[
+        str | None, typer.Option("--lengths", help="Clip lengths in seconds, comma-separated (not start and ranges).")
+    ] = None,
+    folder: Folder = FOLDER,
+    rounds: Rounds = 5,
+    *,
+    only: Annotated[
+        str, typer.Option(help="ranges: only cases whose names contain this, such as gop250 or 3600s.")
+    ] = "",
+    clips: Annotated[
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="torchcodec: a folder of videos to measure instead."),
+    ] = None,
+    at_model_size: Annotated[
+        bool, typer.Option("--at-model-size", help="torchcodec: let both scale frames to the model's size.")
+    ] = False,
+    keyframes: Annotated[
+        bool, typer.Option("--keyframes", help="torchcodec: compare our keyframes with its approximate seek.")
+    ] = False,
+    random: Annotated[
+        bool, typer.Option("--random", help="torchcodec: ask both for random positions (`video[[...]]`).")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Measure getting sixteen frames of a video: time, bytes, and how that compares with other loaders.
+
+    Exit with 1 where a target is missed: with ranges, and with torchcodec but for --keyframes.
+    """
+    if part is Extraction.TORCHCODEC:
+        _torchcodec(lengths or "30,600", folder, rounds, clips, at_model_size, keyframes, random, json)
+    if part is Extraction.RANGES:
+        from benchmarks.extraction.remote import cases, ranges  # noqa: PLC0415
+
+        wanted = [case for case in cases() if only in case.name]
+        if not wanted:
+            names = ", ".join(case.name for case in cases())
+            raise typer.BadParameter(f"No case's name contains {only!r}; there are {names}.", param_hint="--only")
+        with progress("Measuring; the first run makes the clips"):
+            tables, targets = ranges(wanted, folder, rounds=rounds)
+        raise typer.Exit(show(tables, targets=targets, as_json=json))
+    from benchmarks.extraction import files, remote, store  # noqa: PLC0415
+
+    with progress("Measuring; the first run makes the clips"):
+        if part is Extraction.START:
+            tables = files.start(folder, rounds=rounds)
+        elif part is Extraction.STORE:
+            tables = store.store(whole_numbers(lengths or "60", "--lengths")[0], folder, rounds=rounds)
+        else:
+            measure = files.decode if part is Extraction.DECODE else remote.fetch
+            tables = measure(whole_numbers(lengths or "30,600,3600", "--lengths"), folder, rounds=rounds)
+    show(tables, as_json=json)
+
+
+def _torchcodec(
+    lengths: str,
+    folder: Path,
+    rounds: int,
+    clips: Path | None,
+    at_model_size: bool,  # noqa: FBT001
+    keyframes: bool,  # noqa: FBT001
+    at_random: bool,  # noqa: FBT001
+    as_json: bool,  # noqa: FBT001
+) -> None:
+    from benchmarks.extraction.torchcodec import compare, compare_keyframes  # noqa: PLC0415
+    from benchmarks.media.clips import bench_clips  # noqa: PLC0415
+    from tasks.manifest.videos import VIDEO_SUFFIXES, suffix_of  # noqa: PLC0415
+
+    if at_model_size and at_random:
+        raise typer.BadParameter("--random compares frames at the source's size; leave --at-model-size out.")
+    targets: Sequence[Target] = ()
+    with progress("Installing TorchCodec, and measuring; the first time takes minutes"):
+        if clips:
+            wanted = sorted(path for path in clips.iterdir() if suffix_of(path.name) in VIDEO_SUFFIXES)
+        else:
+            wanted = [clip.make(folder) for clip in bench_clips(whole_numbers(lengths, "--lengths"))]
+        if keyframes:
+            tables = compare_keyframes(wanted, folder, rounds=rounds, at_model_size=at_model_size)
+        else:
+            tables, targets = compare(wanted, folder, rounds=rounds, at_model_size=at_model_size, at_random=at_random)
+    raise typer.Exit(show(tables, targets=targets, as_json=as_json))
+
+
+def engine(
+    part: Annotated[
+        Engine,
+        typer.Argument(
+            help="settings: a sweep, whose fastest is the ceiling of any pipeline; questions: 1, 2, 4 and 8 about one "
+            "video; choice-mass: answers with the probability of all choices, and without."
+        ),
+    ] = Engine.SETTINGS,
+    model: Annotated[str | None, typer.Option(help="tiny or 100m; with settings, both, comma-separated.")] = None,
+    folder: Folder = FOLDER,
+    requests: Requests = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Measured repetitions; by default 3 or 15.")
+    ] = None,
+    *,
+    frames: Annotated[int, typer.Option(min=1, max=512, help="questions: frames per video.")] = 32,
+    json: AsJson = False,
+) -> None:
+    """Measure the engine alone."""
+    from benchmarks.engine import sweep  # noqa: PLC0415
+
+    if part is Engine.SETTINGS:
+        names = known_names(model or "tiny,100m", _MODELS, "--model")
+        tables, facts = sweep.settings(names, folder, requests=requests, rounds=rounds or 3)
+        show(tables, facts=facts, as_json=json)
+        return
+    with progress("Loading the model and answering"):
+        if part is Engine.QUESTIONS:
+            tables = sweep.questions(model or "tiny", folder, frames=frames, rounds=rounds or 15)
+        else:
+            tables = sweep.scoring(model or "tiny", folder, requests=requests, rounds=rounds or 15)
+    show(tables, as_json=json)
+
+
+def pipeline(
+    model: Annotated[
+        str, typer.Option(help="tiny, 100m, or both, comma-separated; or siglip, of the flow `describe`.")
+    ] = "tiny,100m",
+    folder: Folder = FOLDER,
+    jobs: Annotated[
+        int, typer.Option(min=2, max=10_000, help="Jobs per pass with the tiny model; 100m gets 1/24 of them.")
+    ] = 3600,
+    questions: Annotated[int, typer.Option(min=1, max=3, help="Questions per video.")] = 1,
+    rounds: Rounds = 2,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Compare whole pipelines, from videos to answers, with the engine's ceiling and vLLM's own LLM.chat.
+
+    With --model siglip, compare `describe`, cold and with cached frames, with its model and its extraction alone. Exit
+    with 1 where a target is missed.
+    """
+    names = known_names(model, (*_MODELS, "siglip"), "--model")
+    if "siglip" in names and len(names) > 1:
+        raise typer.BadParameter("siglip is measured alone.", param_hint="--model")
+    with flow_services() as settings, progress() as update:
+        if names == ("siglip",):
+            from benchmarks.pipeline import describe  # noqa: PLC0415
+
+            report = describe.compare(settings, folder, count=jobs, rounds=rounds, show=update)
+        else:
+            from benchmarks.pipeline import comparison  # noqa: PLC0415
+
+            report = comparison.compare(
+                settings, folder, names, jobs=jobs, questions=questions, rounds=rounds, show=update
+            )
+    tables, targets, facts = report
+    raise typer.Exit(show(tables, targets=targets, facts=facts, as_json=json))
+
+
+def gpu(
+    model: Annotated[str, typer.Option(help="7b or 3b (Qwen2.5-VL with random weights), or tiny.")] = "7b",
+    questions: Annotated[int, typer.Option(min=1, help="Questions per clip size, one per clip.")] = 1990,
+    sizes: Annotated[str, typer.Option(help="Clip sizes in pixels, comma-separated.")] = "320x240,640x360",
+    parts: Annotated[
+        str, typer.Option(help="What to compare, and what else to measure, comma-separated.")
+    ] = "ceiling,warm,ours,uniform,keyframes,questions,engine,death,precision,live,encoders",
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Begin nothing later than this; the same command measures the rest.")
+    ] = None,
+    rounds: Rounds = 1,
+    folder: Folder = FOLDER,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Compare pipelines on a GPU, and measure its engine, live sessions and the image-text encoders; needs no service.
+
+    What was measured before is not measured again: FOLDER/gpu keeps the figures.
+    """
+    from benchmarks.pipeline.gpu import CONTENDERS, MODELS, PARTS, GpuBenchmark  # noqa: PLC0415
+
+    benchmark = GpuBenchmark(
+        model=known_names(model, tuple(MODELS), "--model")[0],
+        questions=questions,
+        sizes=sizes.split(","),
+        rounds=rounds,
+        folder=folder,
+        parts=known_names(parts, (*CONTENDERS, *PARTS), "--parts"),
+        minutes=minutes,
+    )
+    tables, targets, facts = benchmark.run()
+    show(tables, targets=targets, facts=facts, as_json=json)
+
+
+def live(
+    model: Annotated[str, typer.Option(help="tiny or 100m.")] = "100m",
+    frames: Annotated[str, typer.Option(help="Frames of history, comma-separated, even numbers.")] = "8,32,128,512",
+    folder: Folder = FOLDER,
+    rounds: Rounds = 5,
+    minutes: Annotated[float, typer.Option(min=0.5, max=600, help="Length of the stream that is replayed.")] = 10,
+    labels: Annotated[
+        int, typer.Option(min=0, max=100_000, help="Labels to compare with classify's, with the tiny model only.")
+    ] = 300,
+    *,
+    parts: Annotated[
+        bool, typer.Option("--parts", help="Also measure where the time of a question goes, by clocks in the engine.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Measure live sessions: the time to an answer by history, a long stream, and agreement with classify."""
+    from benchmarks.live.bench import run  # noqa: PLC0415
+
+    lengths = whole_numbers(frames, "--frames")
+    if any(length % 2 for length in lengths):
+        raise typer.BadParameter(f"{frames!r} has an odd number, but frames are read in pairs.", param_hint="--frames")
+    tables = run(model, folder, frames=lengths, rounds=rounds, minutes=minutes, labels=labels, with_parts=parts)
+    show(tables, as_json=json)
+
+
+def serve(
+    concurrency: Annotated[
+        str, typer.Option(help="Numbers of clients that ask at once, comma-separated.")
+    ] = "1,2,4,8,16,32,64",
+    requests: Annotated[
+        int, typer.Option(min=8, max=10_000, help="Requests per number of clients; the first half is thrown away.")
+    ] = 400,
+    model: Annotated[str, typer.Option(help="tiny or 100m.")] = "tiny",
+    folder: Folder = FOLDER,
+    *,
+    warm: Annotated[bool, typer.Option("--warm", help="Let the service find the flow's frames in the cache.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Ask `reelabel serve` single questions, and compare with the flow on the same videos.
+
+    Exit with 1 where a target is missed.
+    """
+    counts, name = whole_numbers(concurrency, "--concurrency"), known_names(model, _MODELS, "--model")[0]
+    with flow_services() as settings, progress() as update:
+        from benchmarks.serve.measure import measure_serve  # noqa: PLC0415 - once Prefect is configured
+
+        tables, targets = measure_serve(settings, folder, counts, requests=requests, model=name, warm=warm, show=update)
+    raise typer.Exit(show(tables, targets=targets, as_json=json))
+
+
+def scale(
+    rows: Annotated[
+        str, typer.Option(help="Numbers of jobs, comma-separated; ten million take 10 GB of disk.")
+    ] = "100000,1000000",
+    *,
+    videos: Annotated[
+        str | None,
+        typer.Option(help="Instead, plan and answer the first number of jobs, on these numbers of videos."),
+    ] = None,
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Instead, measure runs that describe this many videos, one per job.")
+    ] = False,
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="With --describe: plan alone, without rows in the database.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Measure planning, leasing, audit, backfills and result writing by the number of jobs, without videos."""
+    from benchmarks.scale import measure  # noqa: PLC0415
+
+    counts = whole_numbers(rows, "--rows")
+    if describe:
+        tables = measure.scale_of_descriptions(counts, plan_only=plan_only)
+    elif videos:
+        tables = measure.scale_of_videos(counts[0], whole_numbers(videos, "--videos"))
+    else:
+        tables = measure.scale(counts)
+    show(tables, as_json=json)
+
+
+def trade(
+    clips: Annotated[int, typer.Option(min=160, max=100_000, help="Clips, one question each.")] = 1_120,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same clips.")] = 40_000,
+    *,
+    keep: Annotated[str | None, typer.Option(help="Folder that keeps the clips for the next time.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model folder or hub name.", show_default="the demo's")] = None,
+    make: Annotated[str | None, typer.Option(help="Only write clips and manifest to this folder.")] = None,
+    pruning: Annotated[
+        bool,
+        typer.Option("--pruning", help="Measure what video_pruning_rate does to tokens, speed and answers instead."),
+    ] = False,
+    brief: Annotated[
+        int | None,
+        typer.Option(
+            min=16,
+            max=100_000,
+            help="Instead, ask about this many clips of a minute, three seconds of which answer the question, with the "
+            "sampler relevant and others.",
+        ),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Measure what keyframes cost in accuracy and save in work, by question and number of keyframes."""
+    from benchmarks.trade import measure  # noqa: PLC0415
+    from benchmarks.trade.clips import make_trade  # noqa: PLC0415
+    from tasks.model.identity import TINY_MODEL  # noqa: PLC0415
+
+    name = model or str(TINY_MODEL)
+    if make:
+        written = make_trade(Path(make), clips=clips, seed=seed)
+        typer.echo(f"Wrote {len(written):,} clips and their manifest to {make}.")
+        return
+    if brief:
+        tables = measure.run_relevance(clips=brief, seed=seed, keep_in=keep, model=name)
+    elif pruning:
+        tables = measure.run_pruning(clips=clips, seed=seed, keep_in=keep, model=name)
+    else:
+        tables = measure.run(clips=clips, seed=seed, keep_in=keep, model=name)
+    show(tables, as_json=json)
+
+
+def scenes(
+    folder: Folder = FOLDER,
+    rounds: Rounds = 1,
+    *,
+    methods: Annotated[
+        str, typer.Option(help="What to compare, comma-separated; PySceneDetect is in any case.")
+    ] = "auto,ema,published",
+    clips: Annotated[
+        str, typer.Option(help="Kinds of clips, comma-separated; set are forty made ones.")
+    ] = "real,cuts,motion,gradual,set",
+    sizes: Annotated[str, typer.Option(help="Sizes of the made clips: small, large or both.")] = "small,large",
+    json: AsJson = False,
+) -> None:
+    """Compare methods that find scene changes, on generated clips and on real ones, which this command downloads.
+
+    Exit with 1 where a target is missed.
+    """
+    from benchmarks.scenes.contenders import OURS  # noqa: PLC0415
+    from benchmarks.scenes.measure import GROUPS, run  # noqa: PLC0415
+
+    wanted = known_names(methods, OURS, "--methods")
+    kept = known_names(sizes, ("small", "large"), "--sizes")
+    groups = known_names(clips, GROUPS, "--clips")
+    tables, targets = run(folder, wanted, rounds=rounds, groups=groups, sizes=kept)
+    raise typer.Exit(show(tables, targets=targets, as_json=json))
+
+
+def search(
+    vectors: Annotated[
+        str, typer.Option(help="Numbers of vectors, comma-separated; ten million of 768 take 30 GB of disk.")
+    ] = "1000000",
+    folder: Folder = FOLDER,
+    dimensions: Annotated[int, typer.Option(min=136, max=4096, help="Size of a vector.")] = 768,
+    queries: Annotated[int, typer.Option(min=2, max=1000, help="Queries of each kind.")] = 100,
+    *,
+    json: AsJson = False,
+) -> None:
+    """Search synthetic embeddings: time, memory, and how many of the best frames are found.
+
+    Exit with 1 where a target is missed.
+    """
+    from benchmarks.search.measure import run  # noqa: PLC0415
+
+    tables, targets = run(folder, whole_numbers(vectors, "--vectors"), dimensions=dimensions, queries=queries)
+    raise typer.Exit(show(tables, targets=targets, as_json=json))
+
+
+def peers(  # noqa: PLR0913 - a command's options
+    peers: Annotated[
+        str, typer.Option(help="What to compare with, comma-separated; each is installed in an environment of its own.")
+    ] = "plain,url,daft,pixeltable,ray_data,datachain,nemo_curator",
+    folder: Folder = FOLDER,
+    clips: Annotated[
+        str, typer.Option(help="How many clips of 32 s, of 600 s and of an hour; 0 leaves a length out.")
+    ] = "200,20,2",
+    rounds: Rounds = 3,
+    limit: Annotated[float, typer.Option(min=1, max=3600, help="Seconds after which a run is ended.")] = 600,
+    *,
+    brief: Annotated[bool, typer.Option("--brief", help="8 clips of 32 s, 2 of 600 s and one of an hour.")] = False,
+    dirty: Annotated[
+        int | None,
+        typer.Option(min=8, max=10_000, help="Instead, ask for frames of this many clips, some of them unreadable."),
+    ] = None,
+    questions: Annotated[
+        int | None,
+        typer.Option(min=8, max=100_000, help="Instead, ask this many questions, eight about each clip, and again."),
+    ] = None,
+    descriptions: Annotated[
+        int | None,
+        typer.Option(
+            min=8, max=10_000, help="Instead, describe this many clips, again by another label set, and search them."
+        ),
+    ] = None,
+    model: Annotated[str, typer.Option(help="Who answers questions: tiny, 100m, or both, comma-separated.")] = "tiny",
+    kill: Annotated[
+        bool,
+        typer.Option("--kill", help="Instead of asking again, kill each at half of the answers, and let it continue."),
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Compare with other tools on the same videos of one S3 server: time, bytes, memory and lost rows.
+
+    Exit with 1 where a target is missed.
+    """
+    from benchmarks.peers.cases import QUESTIONS_PER_VIDEO  # noqa: PLC0415
+    from benchmarks.peers.peer import PEERS  # noqa: PLC0415
+    from benchmarks.peers.report import report  # noqa: PLC0415
+    from benchmarks.peers.runner import Comparison  # noqa: PLC0415
+
+    names = known_names(peers, [peer.script for peer in PEERS], "--peers")
+    comparison = Comparison(names=names, folder=folder, rounds=rounds, limit_s=limit)
+    if dirty:
+        outcomes = comparison.dirty_frames(dirty)
+    elif questions:
+        models = known_names(model, _MODELS, "--model")
+        outcomes = comparison.questions(models, questions // QUESTIONS_PER_VIDEO, dying=kill)
+    elif descriptions:
+        outcomes = comparison.descriptions(descriptions)
+    else:
+        counts = [part.strip() for part in ("8,2,1" if brief else clips).split(",")]
+        if len(counts) != len(("short", "long", "film")) or not all(count.isdecimal() for count in counts):
+            raise typer.BadParameter(f"{clips!r} is not three whole numbers, such as 200,20,2.", param_hint="--clips")
+        outcomes = comparison.frames(*map(int, counts))
+    tables, targets = report(outcomes, rounds=rounds)
+    raise typer.Exit(show(tables, targets=targets, as_json=json))
+
+
+def conformance(
+    *,
+    only: Annotated[str, typer.Option(help="Check only files of this kind, such as avi or avi/mpeg4.")] = "",
+    write: Annotated[str | None, typer.Option(help="Also write the document to this file.")] = None,
+    against_vllm: Annotated[
+        bool, typer.Option("--against-vllm", help="Compare samplers with vLLM's own loaders instead, on files.")
+    ] = False,
+    clips: Annotated[
+        Path | None, typer.Option(help="With --against-vllm: a folder of videos to compare instead of made ones.")
+    ] = None,
+) -> None:
+    """Compare the frames of every container, codec and structure with a linear decode.
+
+    Exit with 1 where a file is not exact, or differs from vLLM's choice for no known reason.
+    """
+    from benchmarks.exactness import report  # noqa: PLC0415
+
+    if against_vllm and (only or write):
+        raise typer.BadParameter(
+            "It compares files of its own; leave out --only and --write.", param_hint="--against-vllm"
+        )
+    if clips and not against_vllm:
+        raise typer.BadParameter("It needs --against-vllm.", param_hint="--clips")
+    code = report.agreement_with_vllm(clips) if against_vllm else report.conformance(only=only, write=write)
+    raise typer.Exit(code)
+
+
+def fuzz(
+    count: Annotated[int, typer.Option(min=1, max=1_000_000, help="Damaged files to make.")] = 300,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same files.")] = 0,
+    *,
+    only: Annotated[str, typer.Option(help="Damage only files of this kind, such as avi or avi/mpeg4.")] = "",
+    json: AsJson = False,
+    keep: Annotated[str | None, typer.Option(help="Folder for the files with a fault.")] = None,
+) -> None:
+    """Damage files of every container and compare extracted frames with a linear decode.
+
+    Exit with 1 where frames differ.
+    """
+    from benchmarks.exactness.report import fuzz as run  # noqa: PLC0415
+
+    raise typer.Exit(run(count, seed=seed, only=only, as_json=json, keep=keep))
+
+
+# Each command with an example for its help.
+EXAMPLES: dict[Callable[..., None], str] = {
+    extract: "extract decode --lengths 30,600",
+    engine: "engine settings --model tiny --rounds 5",
+    pipeline: "pipeline --model tiny --jobs 60 --rounds 1",
+    gpu: "gpu --questions 480 --sizes 320x240 --minutes 9",
+    live: "live --model tiny --frames 8,32 --minutes 1 --labels 30",
+    serve: "serve --concurrency 1,16 --requests 60",
+    scale: "scale --rows 100000,1000000",
+    trade: "trade --json",
+    scenes: "scenes --methods auto,ema --sizes small",
+    search: "search --vectors 100000",
+    peers: "peers --brief --peers daft",
+    conformance: "conformance --write docs/conformance.md",
+    fuzz: "fuzz --count 5000 --seed 7",
+}
+for command, example in EXAMPLES.items():
+    app.command(epilog=f"Example: python -m benchmarks {example}")(command)
+
+
+def known_names(text: str, known: Sequence[str], option: str) -> tuple[str, ...]:
+    """Split names by commas.
+
+    Raises:
+        typer.BadParameter: One is not known.
+    """
+    names = tuple(part.strip() for part in text.split(","))
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(known)}.", param_hint=option)
+    return names
+
+
+def whole_numbers(text: str, option: str) -> tuple[int, ...]:
+    """Split positive whole numbers by commas.
+
+    Raises:
+        typer.BadParameter: One is something else.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) >= 1 for part in parts):
+        raise typer.BadParameter(
+            f"{text!r} is not a list of positive whole numbers, such as 30,600.", param_hint=option
+        )
+    return tuple(map(int, parts))
 
 
 def main() -> None:

@@ -1,20 +1,24 @@
-"""Binding the engine to some cores, and everything that feeds it to the others."""
+"""Binding the engine to some cores and everything that feeds it to the others, and how busy both are."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from contextlib import contextmanager
+import time
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, Self
 
-from benchmarks.repeat import repeating
+from benchmarks.harness import repeating
+from reelabel_engine.devices import visible_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _REBIND_S = 2.0  # each check takes time of the host's core
+_SAMPLE_S = 0.1
+_IDLE = slice(3, 5)  # idle and iowait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,3 +93,119 @@ def descendants(pid: int) -> list[int]:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 found += map(int, (thread / "children").read_text().split())
     return [*found, *(below for child in found for below in descendants(child))]
+
+
+class Utilization(Protocol):
+    """Busy shares of an interval, 0 to 1."""
+
+    def engine(self, began_s: float, ended_s: float) -> float | None:
+        """Return the busy share of the engine's processor; None where unknown."""
+
+    def host(self, began_s: float, ended_s: float) -> float | None:
+        """Return the busy share of everything else; None where unknown."""
+
+
+class CounterSampler:
+    """Context manager that reads counters ten times per second."""
+
+    def __init__(self, read: Callable[[], tuple[float, ...]]) -> None:
+        """Prepare to sample; `read` returns the same number of counters each time."""
+        self._read = read
+        self._samples: list[tuple[float, tuple[float, ...]]] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Start sampling."""
+        self._stack.enter_context(repeating(self._sample, every_s=_SAMPLE_S))
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        """Stop sampling."""
+        self._stack.close()
+
+    def within(self, began_s: float, ended_s: float) -> list[tuple[float, ...]]:
+        """Return the samples of an interval of the system's clock."""
+        return [values for at_s, values in self._samples if began_s <= at_s <= ended_s]
+
+    def _sample(self) -> None:
+        self._samples.append((time.time(), self._read()))
+
+
+class CpuUtilization(CounterSampler):
+    """Utilization of the engine's cores and of the host's, from /proc/stat."""
+
+    device = "cpu"
+
+    def __init__(self, cores: Cores) -> None:
+        """Prepare to sample these cores."""
+        self.cores = cores
+        super().__init__(lambda: (*_ticks(cores.engine), *_ticks(cores.host)))
+
+    def engine(self, began_s: float, ended_s: float) -> float | None:
+        """Return the busy share of the engine's cores."""
+        return self._share(began_s, ended_s, 0) if self.cores.engine else None
+
+    def host(self, began_s: float, ended_s: float) -> float | None:
+        """Return the busy share of the host's cores."""
+        return self._share(began_s, ended_s, 2) if self.cores.engine else None
+
+    def _share(self, began_s: float, ended_s: float, place: int) -> float | None:
+        samples = self.within(began_s, ended_s)
+        if not samples or samples[-1][place + 1] == samples[0][place + 1]:
+            return None
+        busy, total = (samples[-1][place + each] - samples[0][place + each] for each in (0, 1))
+        return busy / total
+
+
+class GpuUtilization(CounterSampler):
+    """Utilization of a GPU, from NVIDIA's management library, and of all cores."""
+
+    cores = Cores()  # nothing is bound: the engine has a processor of its own
+
+    def __init__(self) -> None:
+        """Open the management library.
+
+        Raises:
+            ImportError: nvidia-ml-py, a dependency of vLLM for GPUs, is not installed.
+            RuntimeError: There is no GPU.
+        """
+        import pynvml  # noqa: PLC0415 - only with a GPU
+
+        first, *_ = [*visible_gpus(), "0"]  # an engine takes the first of those that CUDA sees
+        try:
+            pynvml.nvmlInit()
+            by_index, by_uuid = pynvml.nvmlDeviceGetHandleByIndex, pynvml.nvmlDeviceGetHandleByUUID
+            handle = by_index(int(first)) if first.isdecimal() else by_uuid(first)
+            self.device = str(pynvml.nvmlDeviceGetName(handle))
+        except pynvml.NVMLError as error:
+            raise RuntimeError(str(error)) from None
+        super().__init__(lambda: (pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100, *_ticks(None)))
+
+    def engine(self, began_s: float, ended_s: float) -> float | None:
+        """Return the mean share of time in which a kernel ran."""
+        shares = [values[0] for values in self.within(began_s, ended_s)]
+        return sum(shares) / len(shares) if shares else None
+
+    def host(self, began_s: float, ended_s: float) -> float | None:
+        """Return the busy share of all cores together."""
+        samples = self.within(began_s, ended_s)
+        if not samples or samples[-1][2] == samples[0][2]:
+            return None
+        return (samples[-1][1] - samples[0][1]) / (samples[-1][2] - samples[0][2])
+
+
+def observe(cores: Cores) -> GpuUtilization | CpuUtilization:
+    """Observe the GPU if there is one, else these cores."""
+    try:
+        return GpuUtilization()
+    except (ImportError, RuntimeError):
+        return CpuUtilization(cores)
+
+
+def _ticks(cores: frozenset[int] | None) -> tuple[float, float]:
+    """Return busy and total ticks of some cores; None is all of them."""
+    names = {"cpu"} if cores is None else {f"cpu{core}" for core in cores}
+    lines = [line.split() for line in Path("/proc/stat").read_text().splitlines() if line.startswith("cpu")]
+    counts = [[int(count) for count in line[1:9]] for line in lines if line[0] in names]
+    total = sum(map(sum, counts))
+    return total - sum(sum(count[_IDLE]) for count in counts), total

@@ -7,23 +7,20 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.engine.frame_files import frame_file_of
-from benchmarks.engine.noise import QUESTION, noise_file
-from benchmarks.engine.questions import measure_questions
+from benchmarks.engine.noise import QUESTION, frame_file_of, noise_file, question_of
+from benchmarks.engine.sweep import measure_questions
 from infra.errors import EngineLostError
 from reelabel_engine.devices import gpu_memory_bytes
 from reelabel_engine.errors import ModelError
-from reelabel_engine.protocol import Batch, Question
+from reelabel_engine.protocol import Batch
 from tasks.demo.shapes import QUESTIONS, draw_shape, render_frames
 from tasks.domain import Answer
-from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.engine.process import EngineProcess
-from tasks.model.prompts.prompt import render_question
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,15 +37,8 @@ _SHAPE_FPS = 2.0
 _CERTAIN = 0.1  # margin between the first two choices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineWork:
-    """What an engine is asked.
-
-    Attributes:
-        videos: Videos of noise, each with a question.
-        side_px: Side of their square frames.
-        log_path: The engine's log.
-    """
+class EngineWork(NamedTuple):
+    """What an engine is asked: questions about videos of square noise; and where it logs."""
 
     videos: int
     side_px: int
@@ -99,7 +89,7 @@ def measure_shared_video(config: EngineConfig, work: EngineWork) -> list[dict[st
             rounds=_QUESTION_ROUNDS,
             counts=_QUESTION_COUNTS,
         )
-        return [asdict(row) | {"answer_ms": round(row.answer_ms, 1)} for row in rows]
+        return [{**row, **{name: round(row[name], 2) for name in ("answer_ms", "times_one")}} for row in rows]
 
 
 def measure_death(config: EngineConfig, work: EngineWork) -> dict[str, Any]:
@@ -174,10 +164,7 @@ def _shapes(count: int, *, frames: int) -> Batch:
         images = render_frames(draw_shape(rng), np.linspace(0, 1, frames), rng)
         files[str(seed)] = frame_file_of(images, fps=_SHAPE_FPS, source_uri=str(seed), fingerprint=str(seed))
         for prompt, choices in QUESTIONS.values():
-            text = render_question(DEFAULT_TEMPLATE, prompt=prompt, choices=choices)
-            questions.append(
-                Question(video_id=str(seed), text=text, system_prompt=None, choices=choices, scoring="letter")
-            )
+            questions.append(question_of(prompt, choices, video_id=str(seed)))
     return Batch(frame_files=files, questions=tuple(questions))
 
 

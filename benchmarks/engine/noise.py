@@ -1,4 +1,4 @@
-"""Videos of noise, no two alike, and a question about them."""
+"""Frame files of frames that are in memory, videos of noise, no two alike, and a question about them."""
 
 from __future__ import annotations
 
@@ -6,33 +6,68 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.engine.frame_files import frame_file_of
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
 from reelabel.integrations.vllm.video_input import video_input
+from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sampling.options import Sampling
 from reelabel_engine.protocol import Question
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.prompts.prompt import render_question
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
-_CHOICES = ("red", "green", "blue", "yellow")
 _FPS = 2.0
+_COLOURS = ("red", "green", "blue", "yellow")
 
 
-def noise_question(prompt: str) -> Question:
-    """Return a multiple-choice question with four choices."""
+def frame_file_of(
+    frames: npt.NDArray[np.uint8],
+    *,
+    fps: float,
+    source_uri: str = "v",
+    fingerprint: str = "e",
+    sampling: Sampling | None = None,
+) -> bytes:
+    """Return the frame file of a video all of whose frames were sampled; `frames` have shape (T, H, W, 3)."""
+    count, height, width, _ = frames.shape
+    order = np.arange(count)
+    sampled = SampledFrames(
+        images=frames,
+        pts=order,
+        time_s=order / fps,
+        frame_index=order,
+        is_keyframe=np.ones(count, bool),
+        picks=order,
+        keyframes_in_file=count,
+        total_frames=count,
+        fps=fps,
+        duration_s=count / fps,
+        native_width_px=width,
+        native_height_px=height,
+        orientation=Orientation(),
+        method="index",
+        reason="",
+        decode_ms=0.0,
+    )
+    file = encode_frame_file(sampled, source_uri=source_uri, fingerprint=fingerprint, sampling=sampling or Sampling())
+    return file.data
+
+
+def question_of(prompt: str, choices: Sequence[str] = _COLOURS, *, video_id: str = "v") -> Question:
+    """Return a multiple-choice question, as a run asks it."""
     return Question(
-        video_id="v",
-        text=render_question(DEFAULT_TEMPLATE, prompt=prompt, choices=_CHOICES),
+        video_id=video_id,
+        text=render_question(DEFAULT_TEMPLATE, prompt=prompt, choices=choices),
         system_prompt=None,
-        choices=_CHOICES,
+        choices=tuple(choices),
         scoring="letter",
     )
 
 
-QUESTION = noise_question("What colour is the shape?")
+QUESTION = question_of("What colour is the shape?")
 
 
 def noise_video(seed: int, *, frames: int, side_px: int) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:

@@ -119,11 +119,6 @@ class FuzzReport:
         readable = given + self.outcomes[Outcome.LOST]
         return given / readable if readable else 1.0
 
-    @property
-    def is_sound(self) -> bool:
-        """Whether there is no fault and enough was readable."""
-        return not self.faults and self.share >= REQUIRED_SHARE
-
 
 def fuzz_extraction(count: int, seed: int, *, bases: Sequence[Cell] = BASES, processes: int = 2) -> FuzzReport:
     """Extract mutants and compare them with their linear decode.

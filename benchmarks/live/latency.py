@@ -1,9 +1,9 @@
-"""From the last frame to the first token: prefill on arrival, prefill at the question, and vLLM's chat endpoint."""
+"""From the last frame to the first token: prefill on arrival, prefill at the question, by parts, and vLLM's chat."""
 
 from __future__ import annotations
 
+import json
 import time
-from dataclasses import dataclass
 from statistics import median, median_low
 from typing import TYPE_CHECKING
 
@@ -12,41 +12,13 @@ from reelabel_engine.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from benchmarks.live.chat_server import ChatServer
     from benchmarks.live.stream import LiveSetup, OpenLive
 
+PARTS = ("attention", "layers", "encoder", "prompt", "vLLM's input", "scheduler", "positions", "else")
 _SAME = 1e-3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyRow:
-    """Medians for one length of history, in milliseconds.
-
-    Attributes:
-        frames: That the question is about.
-        arrival_ms: A pair of frames is read, when all before it were.
-        question_ms: A question is answered when all frames were read.
-        on_arrival_ms: From the arrival of the last pair to the first token of a question that is asked at once.
-        at_question_ms: The same, if nothing was read before.
-        chat_ms: From sending all frames to vLLM's chat endpoint to its first token; None if it did not answer.
-        chat_error: Why not; a sentence.
-        prompt_tokens: Of the question with its frames.
-        cached_tokens: Of these, when all frames were read.
-        computed_tokens: Of these, when all but the last pair were read: the pair, the question, and what fills no block
-            of the KV cache before them.
-    """
-
-    frames: int
-    arrival_ms: float
-    question_ms: float
-    on_arrival_ms: float
-    at_question_ms: float
-    chat_ms: float | None
-    chat_error: str
-    prompt_tokens: int
-    cached_tokens: int
-    computed_tokens: int
 
 
 def measure_latency(
@@ -58,18 +30,16 @@ def measure_latency(
     on_length: Callable[[str], None],
     tolerance: float = _SAME,
 ) -> Iterator[dict[str, float]]:
-    """Measure what the engine does, for each length of history; yields the fields of a row but for the chat's.
+    """Yield medians in milliseconds for each length of history.
 
-    Args:
-        live: A loaded engine.
-        setup: Its model and frames.
-        lengths: Frames of history.
-        rounds: Repetitions; medians are reported.
-        on_length: Called with a description of each step.
-        tolerance: How far probabilities may differ by what is cached; 16-bit arithmetic is less exact.
+    `arrival_ms`: a pair of frames is read, when all before it were; `question_ms`: a question is answered when all
+    frames were read; `on_arrival_ms`: from the arrival of the last pair to the first token of a question that is asked
+    at once; `at_question_ms`: the same, if nothing was read before; `cached_tokens`: of the prompt, when all frames
+    were read; `computed_tokens`: of the prompt, when all but the last pair were read.
 
     Raises:
-        AssertionError: An answer differs from that of the same frames at once.
+        AssertionError: An answer differs from that of the same frames at once by more than the tolerance; 16-bit
+            arithmetic is less exact.
     """
     warm_up(live, setup)
     for frames in lengths:
@@ -111,6 +81,44 @@ def measure_latency(
         }
 
 
+def measure_parts(
+    live: OpenLive,
+    path: Path,
+    setup: LiveSetup,
+    lengths: Sequence[int],
+    *,
+    rounds: int,
+    on_length: Callable[[str], None],
+) -> Iterator[dict[str, float]]:
+    """Yield the medians by part of a question that is asked with the last pair, for each length of history.
+
+    `else` is what is in no part, with the processes that hand the question on.
+    """
+    warm_up(live, setup)
+    for frames in lengths:
+        on_length(f"{frames} frames, by parts")
+        totals: list[float] = []
+        computed: list[int] = []
+        parts: list[dict[str, float]] = []
+        for number in range(rounds):
+            items, system = pairs_of(setup, frames, seed=frames * 1000 + number), system_prompt_of(number, rounds)
+            session = live.open()
+            live.read(session, items[:-1], system_prompt=system)
+            began_s = time.perf_counter()
+            answer = live.ask(session, items, system_prompt=system)
+            totals.append((time.perf_counter() - began_s) * 1e3)
+            computed.append(answer.prompt_tokens - answer.cached_tokens)
+            spent = json.loads(path.read_text().splitlines()[-1])
+            parts.append(spent | {"else": totals[-1] - sum(spent.values())})
+            live.model.forget(session)
+        yield {
+            "frames": frames,
+            "computed_tokens": median_low(computed),
+            **{name: median(each[name] for each in parts) for name in PARTS},
+            "all": median(totals),
+        }
+
+
 def warm_up(live: OpenLive, setup: LiveSetup) -> None:
     """Have everything run once."""
     session = live.open()
@@ -124,7 +132,7 @@ def warm_up(live: OpenLive, setup: LiveSetup) -> None:
 def measure_chat(
     server: ChatServer, setup: LiveSetup, lengths: Sequence[int], *, rounds: int, on_length: Callable[[str], None]
 ) -> Iterator[dict[str, float | str | None]]:
-    """Measure vLLM's chat endpoint, for each length of history; yields its fields of a row."""
+    """Measure vLLM's chat endpoint, for each length of history; yield its fields of a row."""
     server.first_token_ms(pairs_of(setup, 8, seed=0), QUERY.text, system_prompt=system_prompt_of(0, 1))
     for frames in lengths:
         on_length(f"{frames} frames, vLLM's chat endpoint")

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import typer
 
-from benchmarks.engine.model_folders import MEDIUM, write_architecture
+from benchmarks.models import engine_config
 from reelabel_engine.environment import find_python
-from reelabel_engine.protocol import EngineConfig
-from tasks.demo.actors import SIDE_PX
 from tasks.live.model import LiveAnswer, LiveQuery, Prefix
 from tasks.live.window import Pairs
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import read_model_card
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,40 +24,27 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel_engine.live.items import Item, LiveItem
+    from reelabel_engine.protocol import EngineConfig
 
 FPS = 2.0
-_COLLECTING = Path(__file__).with_name("collecting_engine.py")
-_MEDIUM_SIDE_PX = 84
+_WATCHED = Path(__file__).with_name("watched_engine.py")
 _START_TIMEOUT_S = 900
 _BLOCK_TOKENS = 32  # of the KV cache on a CPU; a GPU's have fewer
 _FRAME_CHOICES = ("red", "green", "blue", "yellow")
 QUERY = LiveQuery(text="Which colour is the shape?\nA. red\nB. green\nC. blue\nD. yellow", choices=_FRAME_CHOICES)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveSetup:
-    """A model and the frames that it is shown.
+class LiveSetup(NamedTuple):
+    """A model, and the side of the square frames that it is shown, which its processor does not scale."""
 
-    Attributes:
-        config: How to load it.
-        side_px: Width and height of a frame, which the processor does not scale.
-    """
-
-    name: str
     config: EngineConfig
     side_px: int
 
 
 def find_setup(name: str, folder: Path) -> LiveSetup:
     """Return a model by its name, `tiny` or `100m`; its folder is written if it is missing."""
-    if name == "tiny":
-        config = EngineConfig(model=str(TINY_MODEL), dtype="float32", max_pixels=SIDE_PX**2, live_sessions=2)
-        return LiveSetup(name=name, config=config, side_px=SIDE_PX)
-    if name == "100m":
-        model = str(write_architecture(MEDIUM, folder).resolve())
-        config = EngineConfig(model=model, max_pixels=MEDIUM.max_pixels, load_format="dummy", live_sessions=2)
-        return LiveSetup(name=name, config=config, side_px=_MEDIUM_SIDE_PX)
-    raise typer.BadParameter(f"Unknown model {name!r}; choose tiny or 100m.", param_hint="--model")
+    options = {"dtype": "float32"} if name == "tiny" else {}
+    return LiveSetup(*engine_config(name, folder, live_sessions=2, **options))
 
 
 def camera(setup: LiveSetup, *, seed: int, fps: float = FPS) -> Iterator[LiveItem]:
@@ -145,9 +128,9 @@ def open_live(setup: LiveSetup, folder: Path, *, command: Sequence[str] = ()) ->
 
 
 @contextmanager
-def open_collecting(setup: LiveSetup, folder: Path) -> Iterator[tuple[OpenLive, Path]]:
-    """Load an engine that notes when it collects garbage; yield it, and the file of its notes."""
-    path = folder / "live-collections.txt"
+def open_watched(setup: LiveSetup, folder: Path, what: str) -> Iterator[tuple[OpenLive, Path]]:
+    """Load an engine that notes its `collections` of garbage, or the times of its `parts`; yield it, and its file."""
+    path = folder / f"live-{what}.txt"
     path.unlink(missing_ok=True)
-    with open_live(setup, folder, command=(find_python().path, "-P", str(_COLLECTING), str(path))) as live:
+    with open_live(setup, folder, command=(find_python().path, "-P", str(_WATCHED), what, str(path))) as live:
         yield live, path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import av
@@ -55,12 +56,12 @@ class BenchClip:
         path = folder / f"{self.name}.mp4"
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            unfinished = path.with_suffix(".part.mp4")
             minute = folder / f"{self.family}.minute.mp4"
-            if not minute.exists():
-                self._encode(minute)
-            self._repeat(minute, unfinished)
-            unfinished.replace(path)
+            for target, write in ((minute, self._encode), (path, partial(self._repeat, minute))):
+                if not target.exists():
+                    unfinished = target.with_suffix(".part.mp4")
+                    write(unfinished)
+                    unfinished.replace(target)
         return path
 
     def _encode(self, path: Path) -> None:

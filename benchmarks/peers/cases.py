@@ -1,79 +1,80 @@
-"""What every peer is asked for."""
+"""What every peer is asked for, and the videos that frames are asked of."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from benchmarks.media.clips import FPS, BenchClip
+from benchmarks.peers.scripts.job import FrameJob
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from benchmarks.peers.measure import Bench
+    from reelabel.sources.object_store import ObjectStore
 
     Rows = Sequence[Mapping[str, Any]]
 
 FRAMES = 16
 QUESTIONS_PER_VIDEO = 8
-SHORT_S, LONG_S, FILM_S = 32, 600, 3600  # the shortest has 16 keyframes
+SHORT_S, LONG_S, FILM_S = _LENGTHS_S = (32, 600, 3600)  # the shortest has 16 keyframes
 _SEGMENT_S = 30
 _DIRTY_EVERY, _DIRTY_FIRST = 50, 7
 _LEAST_RATIO = 3.0
 
 
-class Case(Protocol):
-    """What a script is asked for in one run."""
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What a script is asked for in one run.
 
-    @property
-    def name(self) -> str:
-        """Name in tables."""
+    Attributes:
+        name: Name in tables.
+        kind: Folder of the scripts.
+        state: Name of the folder that the run shares with those before it, of the same peer and round.
+        kill_at_rows: At how many answered rows the run is killed, after which the next one continues it; 0 lets it end.
+    """
 
-    @property
-    def kind(self) -> str:
-        """Folder of the scripts."""
+    name: str
+    kind: ClassVar[str]
+    state: ClassVar[str] = ""
+    kill_at_rows: int = 0
 
     @property
     def wants(self) -> str:
         """What a peer may lack."""
-
-    @property
-    def state(self) -> str:
-        """Name of the folder that the run shares with those before it, of the same peer and round."""
-
-    @property
-    def kill_at_rows(self) -> int:
-        """At how many answered rows the run is killed, after which the next one continues it; 0 lets it end."""
+        raise NotImplementedError
 
     @property
     def is_race(self) -> bool:
         """Whether we should be first."""
+        return True
 
     @property
     def least_ratio(self) -> float:
         """How many times as long as we the best tool should take."""
+        return 1.0
 
     def faults(self, rows: Rows) -> dict[str, int]:
         """Count what is wrong with the rows of a run."""
+        raise NotImplementedError
 
     def figures(self, rows: Rows) -> dict[str, int]:
         """Return what is counted of the rows of a run, by its heading."""
+        raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameCase:
-    """Sixteen frames of each of some copies of a clip.
+@dataclass(frozen=True, kw_only=True)
+class FrameCase(Case):
+    """Sixteen frames, `keyframes` or `uniform`, of a part of each of some copies of a clip on the store.
 
     Attributes:
-        name: Name in tables.
-        clip: The clip.
-        copies: How many videos; each has an object of its own on the store.
-        choice: `keyframes` or `uniform`.
-        start_s: Start of the part that is asked about; in seconds.
-        end_s: Its end.
         is_dirty: Whether some of the videos cannot be read.
     """
 
-    name: str
     clip: BenchClip
     copies: int
     choice: str
@@ -82,9 +83,6 @@ class FrameCase:
     is_dirty: bool = False
 
     kind = "frames"
-    state = ""
-    kill_at_rows = 0
-    is_race = True
 
     @property
     def wants(self) -> str:
@@ -94,16 +92,12 @@ class FrameCase:
     @property
     def least_ratio(self) -> float:
         """More than 1 where keyframes of long clips are asked for."""
-        return _LEAST_RATIO if self.choice == "keyframes" and self.length_s == LONG_S else 1.0
+        is_long = self.clip.length_s == LONG_S and self.is_whole and not self.is_dirty
+        return _LEAST_RATIO if self.choice == "keyframes" and is_long else 1.0
 
     def figures(self, rows: Rows) -> dict[str, int]:
         """Count the frames that the library handed to the script."""
         return {"given": sum(row["given"] for row in rows)}
-
-    @property
-    def length_s(self) -> int:
-        """Length of each video, if all of it is asked about and can be read; else 0."""
-        return self.clip.length_s if self.is_whole and not self.is_dirty else 0
 
     @property
     def folder_name(self) -> str:
@@ -125,11 +119,6 @@ class FrameCase:
     def is_whole(self) -> bool:
         """Whether all of each video is asked about."""
         return self.end_s - self.start_s == self.clip.length_s
-
-    @property
-    def fps(self) -> float:
-        """Frames per second of the clip."""
-        return FPS
 
     def faults(self, rows: Rows) -> dict[str, int]:
         """Count rows that were lost, told twice, failed though their video is whole, or have other numbers of frames.
@@ -191,4 +180,36 @@ def dirty_case(shorts: int) -> FrameCase:
     )
 
 
-_LENGTHS_S = (SHORT_S, LONG_S, FILM_S)
+class FrameVideos:
+    """Uploads videos below a URI, each once, from clips that a folder keeps."""
+
+    def __init__(self, folder: Path, objects: ObjectStore, root_uri: str) -> None:
+        """Upload nothing yet."""
+        self._folder, self._objects, self._root_uri = folder, objects, root_uri
+        self._stored: set[str] = set()
+
+    def ask(self, case: Case, bench: Bench) -> Callable[[str], FrameJob]:
+        """Store the videos of a case; return what makes a script's job, given its folder."""
+        assert isinstance(case, FrameCase)
+        uris = [f"{self._root_uri}/{case.folder_name}/{name}" for name in case.file_names]
+        body = case.clip.make(self._folder).read_bytes()
+        for uri in uris:
+            if uri not in self._stored and "gone" not in uri:
+                # Its index is at the end of the file, and lost with it.
+                self._objects.replace(uri, body[: len(body) // 2] if "broken" in uri else body)
+            self._stored.add(uri)
+        return partial(_frame_job, case, uris, bench)
+
+
+def _frame_job(case: FrameCase, uris: list[str], bench: Bench, folder: str) -> FrameJob:
+    return FrameJob(
+        uris=uris,
+        choice=case.choice,
+        frames=FRAMES,
+        start_s=case.start_s,
+        end_s=case.end_s,
+        fps=FPS,
+        is_whole=case.is_whole,
+        folder=folder,
+        **bench.reach(),
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from benchmarks.peers.cases import count_faults
+from benchmarks.peers.cases import Case, count_faults
 from benchmarks.peers.questions import LENGTH_S, make_clips
 from benchmarks.peers.scripts.job import DescriptionJob
 from reelabel_engine.environment import CPU_SITE
@@ -22,7 +22,7 @@ from tasks.embedding.encoder import TINY_ENCODER
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from benchmarks.peers.cases import Case, Rows
+    from benchmarks.peers.cases import Rows
     from benchmarks.peers.measure import Bench
     from infra.settings import StoreSettings
     from reelabel.sources.object_store import ObjectStore
@@ -33,19 +33,15 @@ _OTHER_BANK = tuple(f"a picture of {text}" for text in SHAPE_BANK)
 _SEARCHED = (*SHAPE_BANK, *(f"something {colour}" for colour in COLOURS))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescriptionCase:
+@dataclass(frozen=True, kw_only=True)
+class DescriptionCase(Case):
     """Tags of videos, or searches over them.
 
     Attributes:
-        name: Name in tables.
-        videos: Number of videos.
-        texts: The bank of tags, or what is searched for.
-        is_search: Which of both.
+        texts: The label set, or what is searched for.
         truths: The colour and the shape of each video, by URI.
     """
 
-    name: str
     videos: int
     texts: tuple[str, ...]
     is_search: bool = False
@@ -54,9 +50,6 @@ class DescriptionCase:
     kind = "descriptions"
     wants = "vectors"
     state = "described"
-    kill_at_rows = 0
-    is_race = True
-    least_ratio = 1.0
 
     def faults(self, rows: Rows) -> dict[str, int]:
         """Count rows that were lost, told twice or failed: of videos, or of searches."""
@@ -77,14 +70,7 @@ class DescriptionVideos:
     """Makes and uploads the clips once, and what scripts are asked about them."""
 
     def __init__(self, videos: int, folder: Path, objects: ObjectStore, store: StoreSettings) -> None:
-        """Make and upload the clips.
-
-        Args:
-            videos: Number of clips.
-            folder: Folder that keeps clips.
-            objects: The store.
-            store: How it is reached.
-        """
+        """Make and upload the clips, which `folder` keeps."""
         self._truths = {}
         for path, truths in make_clips(folder, videos):
             uri = f"{store.uri}/peers/described/{path.name}"

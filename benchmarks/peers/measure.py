@@ -78,17 +78,7 @@ class _Done(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """Where and how peers are measured.
-
-    Attributes:
-        store: How the S3 server is reached.
-        relay: Counts what it sends.
-        logs: Folder for what the scripts print.
-        rounds: Runs of each peer on each case.
-        limit_s: Seconds after which a run is ended.
-        counter: Counts the frames that the scripts decode.
-        environment: Variables of all scripts.
-    """
+    """Where and how peers are measured: the relay counts bytes, and the counter decoded frames."""
 
     store: StoreSettings
     relay: CountingRelay
@@ -109,12 +99,7 @@ class Bench:
     ) -> list[Outcome]:
         """Run all peers once a round on cases that follow each other; one that has failed is not run again.
 
-        Args:
-            peers: The peers.
-            cases: What they are asked for in turn; cases of one state share a folder.
-            pythons: Their interpreters.
-            ask: Returns, for a case, what a script is asked, given its folder.
-            on_run: Called with a description of each run, before and after it.
+        Cases of one state share a folder. `ask` returns, for a case, what a script is asked, given its folder.
         """
         done: dict[tuple[str, Case], list[_Done]] = {(peer.name, case): [] for peer in peers for case in cases}
         why = {

@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 from tokenizers import Tokenizer
 
-from benchmarks.peers.cases import FRAMES, QUESTIONS_PER_VIDEO, count_faults
+from benchmarks.models import model_folder
+from benchmarks.peers.cases import FRAMES, QUESTIONS_PER_VIDEO, Case, count_faults
 from benchmarks.peers.scripts.job import QuestionJob
-from benchmarks.pipeline.runner import model_folder
 from reelabel.sources.s3 import sign_url
 from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.protocol import EngineConfig
@@ -28,7 +28,7 @@ from tasks.model.prompts.prompt import render_question
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from benchmarks.peers.cases import Case, Rows
+    from benchmarks.peers.cases import Rows
     from benchmarks.peers.measure import Bench
     from infra.settings import StoreSettings
     from reelabel.sources.object_store import ObjectStore
@@ -61,32 +61,25 @@ _IN_OTHER_WORDS = "What direction does it move?"
 assert len(_ASKED) == QUESTIONS_PER_VIDEO
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionCase:
+@dataclass(frozen=True, kw_only=True)
+class QuestionCase(Case):
     """Questions, eight about each video.
 
     Attributes:
-        name: Name in tables.
-        model: `tiny` or `100m`.
-        videos: Number of videos.
         is_changed: Whether one of the questions is asked in other words than before.
-        kill_at_rows: At how many answers the run is killed; 0 lets it end.
         is_resumable: Whether it is run so that another one can continue it.
         truths: The letter of the true answer, by job; empty where the model knows nothing.
     """
 
-    name: str
     model: str
     videos: int
     is_changed: bool = False
-    kill_at_rows: int = 0
     is_resumable: bool = False
     truths: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     kind = "questions"
     wants = "answers"
     state = "asked"
-    least_ratio = 1.0
 
     @property
     def is_race(self) -> bool:
@@ -109,15 +102,7 @@ class QuestionVideos:
     """Makes and uploads the clips once, and writes tables of questions about them."""
 
     def __init__(self, model: str, videos: int, folder: Path, objects: ObjectStore, store: StoreSettings) -> None:
-        """Make and upload the clips.
-
-        Args:
-            model: `tiny` or `100m`.
-            videos: Number of clips.
-            folder: Folder that keeps clips and models.
-            objects: The store.
-            store: How it is reached.
-        """
+        """Make and upload the clips; `folder` keeps clips and models."""
         self._model = model
         self._videos = videos
         self._store = store
@@ -207,15 +192,7 @@ class QuestionVideos:
 
 
 def make_clips(folder: Path, count: int) -> list[tuple[Path, dict[str, str]]]:
-    """Make clips of one moving shape, with a keyframe every second, unless they exist.
-
-    Args:
-        folder: Folder that keeps them.
-        count: Number of clips.
-
-    Returns:
-        Their paths, and the true answers by task.
-    """
+    """Make clips of one moving shape, with a keyframe a second; return their paths, and the true answers by task."""
     kept = folder / "shapes"
     kept.mkdir(parents=True, exist_ok=True)
     made = []

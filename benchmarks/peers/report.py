@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.console import OUT, figures_table, print_json
-from benchmarks.peers.cases import FrameCase
+from benchmarks.harness import Column, Table, Target
 from benchmarks.peers.peer import OURS, PLAIN
-from benchmarks.plot import Panel, draw
 from reelabel.cores import usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rich.table import Table
+    from collections.abc import Sequence
 
     from benchmarks.peers.cases import Case
     from benchmarks.peers.measure import Outcome
 
-_MB = 1e6
+_MEASURED = (
+    Column("case", "case"),
+    Column("peer", "peer"),
+    Column("wall, s", "wall_s", ".2f"),
+    Column("start", "start_s", ".2f"),
+    Column("/ ours", "of_ours", ".2fx"),
+    Column("CPU, s", "cpu_s", ".1f"),
+    Column("read, MB", lambda row: row["read_bytes"] / 1e6 if "read_bytes" in row else None, ",.1f"),
+    Column("decoded", "decoded", ","),
+)
+_RATED = (
+    Column("memory, MB", lambda row: row["peak_bytes"] / 1e6 if "peak_bytes" in row else None, ",.0f"),
+    Column("faults", "faults"),
+    Column("lines", "lines"),
+)
 _NOTES = {
     "": "Medians of {rounds} rounds, in which all take turns; every script has the same {cores} cores. Wall is from "
     "the start of its process to its end, start is the part of it until its libraries and models were loaded, memory "
@@ -33,17 +42,12 @@ _NOTES = {
 }
 
 
-def print_report(outcomes: Sequence[Outcome], *, rounds: int, as_json: bool, plot: str | None) -> int:
-    """Print a table or JSON, and draw a chart; return 1 if a target is missed, else 0."""
-    if as_json:
-        print_json([record(outcome) for outcome in outcomes])
-    else:
-        OUT.print(peer_table(outcomes))
-        notes = (_NOTES[name] for name in ("", *_counted(outcomes)))
-        OUT.print(" ".join(notes).format(rounds=rounds, cores=usable_cores()))
-    if plot:
-        Path(plot).write_text(draw(list(panels(outcomes))))
-    return int(not all(target_is_met(outcomes, case) for case in dict.fromkeys(each.case for each in outcomes)))
+def report(outcomes: Sequence[Outcome], *, rounds: int) -> tuple[list[Table], list[Target]]:
+    """Return the table, and for each case whether we are where we should be."""
+    notes = " ".join(_NOTES[name] for name in ("", *counted_of(outcomes)))
+    cases = dict.fromkeys(each.case for each in outcomes)
+    targets = [Target(case.name, float(target_is_met(outcomes, case)), least=1) for case in cases]
+    return [peer_table(outcomes, notes.format(rounds=rounds, cores=usable_cores()))], targets
 
 
 def target_is_met(outcomes: Sequence[Outcome], case: Case) -> bool:
@@ -68,79 +72,39 @@ def wall_s(outcome: Outcome) -> float:
     return outcome.middle(lambda run: run.wall_s)
 
 
-def peer_table(outcomes: Sequence[Outcome]) -> Table:
-    """Return a table with a section for each case and a row for each peer."""
-    counted = _counted(outcomes)
-    measured = ("wall, s", "start", "/ ours", "CPU, s", "read, MB", "decoded")
-    headings = ("", "", *measured, *counted, "memory, MB", "faults", "lines")
-    table = figures_table("Reelabel and other tools, from S3", headings, names=2)
+def peer_table(outcomes: Sequence[Outcome], note: str = "") -> Table:
+    """Return a table with a row for each case and peer, ours first."""
+    rows = []
     for case in dict.fromkeys(each.case for each in outcomes):
         ours, others = _split(outcomes, case)
-        for place, each in enumerate((ours, *others)):
-            table.add_row("" if place else case.name, each.peer.name, *_cells(each, ours, counted))
-        table.add_section()
-    return table
+        rows += [_row(each, ours) for each in (ours, *others)]
+    counted = (Column(name, name, ",") for name in counted_of(outcomes))
+    return Table("Reelabel and other tools, from S3", rows, (*_MEASURED, *counted, *_RATED), note)
 
 
-def _counted(outcomes: Sequence[Outcome]) -> list[str]:
+def counted_of(outcomes: Sequence[Outcome]) -> list[str]:
     """Return the headings of what is counted of rows."""
     return list(dict.fromkeys(name for each in outcomes for name in each.figures))
 
 
-def _cells(outcome: Outcome, ours: Outcome, counted: Sequence[str]) -> list[str]:
+def _row(outcome: Outcome, ours: Outcome) -> dict[str, Any]:
+    row: dict[str, Any] = {"case": outcome.case.name, "peer": outcome.peer.name, "faults": outcome.why}
     if not outcome.runs:
-        return [*[""] * (7 + len(counted)), outcome.why, ""]
+        return row
     faults = ", ".join(f"{number} {name}" for name, number in outcome.faults.items() if number) or "none"
-    ratio = f"{wall_s(outcome) / wall_s(ours):.2f}x" if outcome.is_whole and ours.is_whole else ""
-    return [
-        f"{wall_s(outcome):.2f}",
-        f"{outcome.middle(lambda run: run.start_s):.2f}",
-        ratio,
-        f"{outcome.middle(lambda run: run.cpu_s):.1f}",
-        f"{outcome.read_bytes / _MB:,.1f}",
-        "not counted" if outcome.runs[-1].decoded is None else f"{outcome.runs[-1].decoded:,}",
-        *(f"{outcome.figures[name]:,}" if name in outcome.figures else "" for name in counted),
-        f"{outcome.middle(lambda run: run.peak_bytes) / _MB:,.0f}",
-        f"{faults}; {outcome.why}" if outcome.why else faults,
-        f"{outcome.peer.lines(outcome.case.kind)}",
-    ]
-
-
-def record(outcome: Outcome) -> dict[str, Any]:
-    """Return what is printed as JSON."""
-    runs = [
-        {
-            "wall_s": run.wall_s,
-            "start_s": run.start_s,
-            "cpu_s": run.cpu_s,
-            "peak_bytes": run.peak_bytes,
-            "read_bytes": traffic.received_bytes,
-            "requests": traffic.requests,
-            "decoded": run.decoded,
-        }
-        for run, traffic in zip(outcome.runs, outcome.traffic, strict=True)
-    ]
-    return {
-        "case": outcome.case.name,
-        "peer": outcome.peer.name,
-        "runs": runs,
-        "figures": dict(outcome.figures),
-        "faults": dict(outcome.faults),
-        "why": outcome.why,
-        "lines": outcome.peer.lines(outcome.case.kind) if runs else None,
+    return row | {
+        "wall_s": wall_s(outcome),
+        "start_s": outcome.middle(lambda run: run.start_s),
+        "of_ours": wall_s(outcome) / wall_s(ours) if outcome.is_whole and ours.is_whole else None,
+        "cpu_s": outcome.middle(lambda run: run.cpu_s),
+        "read_bytes": outcome.read_bytes,
+        "decoded": outcome.runs[-1].decoded,
+        **outcome.figures,
+        "peak_bytes": outcome.middle(lambda run: run.peak_bytes),
+        "faults": f"{faults}; {outcome.why}" if outcome.why else faults,
+        "lines": outcome.peer.lines(outcome.case.kind),
+        "runs": [run.figures() | traffic._asdict() for run, traffic in zip(outcome.runs, outcome.traffic, strict=True)],
     }
-
-
-def panels(outcomes: Sequence[Outcome]) -> Iterator[Panel]:
-    """Yield a chart for each choice of frames: wall time by the length of the videos."""
-    framed = [(each, each.case) for each in outcomes if isinstance(each.case, FrameCase)]
-    for choice in dict.fromkeys(case.choice for _, case in framed):
-        lines: dict[str, list[tuple[float, float]]] = {}
-        for each, case in framed:
-            if case.choice == choice and case.length_s and each.is_whole:
-                lines.setdefault(each.peer.name, []).append((case.length_s, wall_s(each) / case.copies))
-        if lines:
-            yield Panel(f"Seconds for 16 frames of one video, by its length: {choice}", lines)
 
 
 def _split(outcomes: Sequence[Outcome], case: Case) -> tuple[Outcome, list[Outcome]]:

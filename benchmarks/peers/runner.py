@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from benchmarks.console import PROGRESS
-from benchmarks.peers.cases import dirty_case, frame_cases
+from benchmarks.harness import own_services, progress
+from benchmarks.peers.cases import FrameVideos, dirty_case, frame_cases
 from benchmarks.peers.counter import CountingRelay
 from benchmarks.peers.decoded import DecodedFrames
-from benchmarks.peers.frames import FrameVideos
 from benchmarks.peers.measure import Bench, pythons_of
 from benchmarks.peers.peer import OURS, PEERS
-from benchmarks.services import own_services
-from infra.embedded import ServiceName
 from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from rich.status import Status
 
     from benchmarks.peers.cases import Case
     from benchmarks.peers.descriptions import DescriptionVideos
@@ -47,9 +41,9 @@ class Comparison:
     rounds: int
     limit_s: float
 
-    def frames(self, counts: tuple[int, int, int]) -> list[Outcome]:
+    def frames(self, shorts: int, longs: int, films: int) -> list[Outcome]:
         """Ask for frames of so many clips of 32 s, of 600 s and of an hour."""
-        return self._frames(frame_cases(*counts))
+        return self._frames(frame_cases(shorts, longs, films))
 
     def dirty_frames(self, clips: int) -> list[Outcome]:
         """Ask for frames of clips of which some cannot be read."""
@@ -94,8 +88,7 @@ class Comparison:
         """Measure sequences of cases, each in a folder of its own."""
         kind = sequences[0][0].kind
         peers = [OURS, *(peer for peer in PEERS if peer.script in self.names and kind in peer.kinds)]
-        with PROGRESS.status("Making environments, which takes minutes") as status:
-            show = partial(_show, status)
+        with progress("Making environments, which takes minutes") as show:
             pythons = pythons_of(peers, self.folder)
             return [
                 outcome
@@ -107,7 +100,7 @@ class Comparison:
 
     @contextmanager
     def _bench(self) -> Iterator[Bench]:
-        with own_services(frozenset({ServiceName.S3})) as settings, TemporaryDirectory(prefix="reelabel-") as logs:
+        with own_services("s3") as settings, TemporaryDirectory(prefix="reelabel-") as logs:
             store = settings.store
             assert store.endpoint_url
             assert store.ca_file
@@ -120,10 +113,3 @@ class Comparison:
                     limit_s=self.limit_s,
                     counter=DecodedFrames(Path(logs)),
                 )
-
-
-def _show(status: Status, text: str) -> None:
-    """Show progress: in place on a terminal, else line by line, so that a run that is cut short leaves something."""
-    status.update(text)
-    if not PROGRESS.is_terminal:
-        PROGRESS.print(text, soft_wrap=True)

@@ -49,6 +49,10 @@ class Run:
     decoded: int | None = None
     error: str = ""
 
+    def figures(self) -> dict[str, float | None]:
+        """Return what was measured."""
+        return {name: getattr(self, name) for name in ("wall_s", "start_s", "cpu_s", "peak_bytes", "decoded")}
+
 
 def run_script(
     python: Path | str,

@@ -1,20 +1,53 @@
-"""Contenders: pipelines that answer the same jobs, measured in turn."""
+"""Contenders: pipelines that answer the same jobs, measured in turn, each in a process of its own where vLLM is in it.
+
+vLLM reads its environment when it is imported, and libraries size their thread pools by the cores of their process, so
+each of these contenders gets a fresh process: `python -m benchmarks.pipeline.contender CONNECTION_FD`.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import traceback
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from statistics import median
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from benchmarks.cores import bind
+from benchmarks.harness import Column, Table, Target
+from reelabel_engine.environment import find_python
+from reelabel_engine.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
-    from benchmarks.pipeline.utilization import Utilization
+    from benchmarks.cores import Utilization
+
+CEILING, EXTRACTION = "ceiling", "extraction alone"
+COLD, WARM = "ours, cold cache", "ours, warm cache"
+UNIFORM, KEYFRAMES = "LLM.chat, opencv", "LLM.chat, keyframes"
+DEFINITION = (
+    "Jobs per second: all jobs over the seconds from the loaded model, when the first question could be asked, "
+    "to the last answer, for every contender after a warm-up of eight other jobs. Extraction alone counts videos."
+)
+_COLUMNS = (
+    Column("contender", "contender"),
+    Column("jobs/s", "jobs_per_s", ",.2f"),
+    Column("/ ceiling", "of_ceiling", ".2fx"),
+    Column("rounds", lambda row: f"{min(row['rounds']):,.2f}-{max(row['rounds']):,.2f}"),
+    Column("tokens per job", "tokens_per_job", ",.1f"),
+    Column("engine busy", "engine_busy", ".0%"),
+    Column("host busy", "host_busy", ".0%"),
+)
+_COLD_SHARE, _SATURATED = 0.9, 0.93
+_END_TIMEOUT_S = 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class Timing(NamedTuple):
     """One pass of a contender over all jobs, after its model is loaded.
 
     Attributes:
@@ -29,7 +62,7 @@ class Timing:
     jobs: int
     began_s: float
     ended_s: float
-    labels: tuple[int, ...] = field(default=(), repr=False)
+    labels: Sequence[int] = ()
     prompt_tokens: int = 0
     note: str = ""
 
@@ -52,61 +85,24 @@ class Contender(Protocol):
         """Stop what was started."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContenderResult:
-    """All passes of one contender.
-
-    Attributes:
-        timings: One per round.
-        jobs_per_s: Median of the rounds.
-        engine_utilization: Median share of the time in which the engine's processor computed; None where unknown.
-        host_utilization: The same of the other cores.
-    """
+class Result(NamedTuple):
+    """All passes of one contender, and the median shares of the time in which both sides computed, if known."""
 
     contender: str
-    timings: tuple[Timing, ...] = field(repr=False)
-    jobs_per_s: float
-    engine_utilization: float | None
-    host_utilization: float | None
+    timings: Sequence[Timing]
+    engine_busy: float | None
+    host_busy: float | None
 
-    @classmethod
-    def of(cls, contender: str, timings: Sequence[Timing], utilization: Utilization) -> ContenderResult:
-        """Summarize the passes."""
-        spans = [(timing.began_s, timing.ended_s) for timing in timings]
-        return cls(
-            contender=contender,
-            timings=tuple(timings),
-            jobs_per_s=median(timing.jobs_per_s for timing in timings),
-            engine_utilization=_median([utilization.engine(*span) for span in spans]),
-            host_utilization=_median([utilization.host(*span) for span in spans]),
-        )
+    @property
+    def jobs_per_s(self) -> float:
+        """Median of the rounds."""
+        return median(timing.jobs_per_s for timing in self.timings)
 
 
 def measure(
-    contenders: Mapping[str, Contender],
-    *,
-    rounds: int,
-    utilization: Utilization,
-    on_progress: Callable[[str], None],
-    together: bool = True,
-) -> list[ContenderResult]:
-    """Run every contender once per round.
-
-    Args:
-        contenders: Contenders by name.
-        rounds: Measured rounds; medians are reported.
-        utilization: Observes the processors meanwhile.
-        on_progress: Called with a description of each step.
-        together: Load all models at once and interleave the contenders within a round, so that a slow moment of the
-            machine affects all of them. Otherwise run all passes of one contender before the next, for memory that
-            holds one model only.
-    """
-    if not together:
-        return [
-            result
-            for name, contender in contenders.items()
-            for result in measure({name: contender}, rounds=rounds, utilization=utilization, on_progress=on_progress)
-        ]
+    contenders: Mapping[str, Contender], *, rounds: int, utilization: Utilization, on_progress: Callable[[str], None]
+) -> dict[str, Result]:
+    """Run every contender once per round, with all models loaded: a slow moment of the machine affects all of them."""
     timings: dict[str, list[Timing]] = {name: [] for name in contenders}
     with ExitStack() as stack:
         for name, contender in contenders.items():
@@ -117,9 +113,175 @@ def measure(
             for name, contender in contenders.items():
                 on_progress(f"{name}: round {number} of {rounds}")
                 timings[name].append(contender.run(number))
-    return [ContenderResult.of(name, passes, utilization) for name, passes in timings.items()]
+    busy = (utilization.engine, utilization.host)
+    return {
+        name: Result(name, passes, *(_median([of(each.began_s, each.ended_s) for each in passes]) for of in busy))
+        for name, passes in timings.items()
+    }
 
 
 def _median(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return median(known) if known else None
+
+
+def results_table(title: str, results: Mapping[str, Result]) -> Table:
+    """Tabulate contenders, compared with the ceiling if it is one of them."""
+    ceiling = results[CEILING].jobs_per_s if CEILING in results else None
+    rows = [
+        {
+            "contender": name,
+            "jobs": each.timings[0].jobs,
+            "jobs_per_s": each.jobs_per_s,
+            "of_ceiling": each.jobs_per_s / ceiling if ceiling and name != EXTRACTION else None,
+            "rounds": [timing.jobs_per_s for timing in each.timings],
+            "tokens_per_job": each.timings[0].prompt_tokens / each.timings[0].jobs or None,
+            "prompt_tokens": each.timings[0].prompt_tokens,
+            "engine_busy": each.engine_busy,
+            "host_busy": each.host_busy,
+            "notes": [timing.note for timing in each.timings if timing.note],
+        }
+        for name, each in results.items()
+    ]
+    return Table(title, rows, _COLUMNS)
+
+
+def check_targets(
+    results: Mapping[str, Result], *, jobs_per_video: float, warm_share: float, gain: float = 1.0
+) -> list[Target]:
+    """Compare the contenders that there are.
+
+    Args:
+        results: Results by the names above.
+        jobs_per_video: Converts videos per second of extraction to jobs per second.
+        warm_share: Share of the ceiling that a warm cache should reach.
+        gain: How many times the jobs per second of vLLM's uniform loader ours should reach.
+    """
+    rate = {name: result.jobs_per_s for name, result in results.items()}
+    targets: list[Target] = []
+
+    def compare(contender: str, other: str, other_rate: float, least: float) -> None:
+        share = rate[contender] / other_rate
+        targets.append(Target(f"{contender} / {other}", share, least=least, why=explain_bottleneck(results[contender])))
+
+    if {WARM, CEILING} <= rate.keys():
+        compare(WARM, CEILING, rate[CEILING], warm_share)
+    if {COLD, CEILING, EXTRACTION} <= rate.keys():
+        bounds = {CEILING: rate[CEILING], EXTRACTION: rate[EXTRACTION] * jobs_per_video}
+        slower = min(bounds, key=bounds.__getitem__)
+        compare(COLD, slower, bounds[slower], _COLD_SHARE)
+    for contender in (WARM, COLD):
+        for other, least in ((UNIFORM, gain), (KEYFRAMES, 1.0)):
+            if {contender, other} <= rate.keys():
+                compare(contender, other, rate[other], least)
+    if {WARM, COLD} <= rate.keys():
+        expected = results[COLD].timings[0].labels
+        equal = [
+            one == other
+            for name in (WARM, COLD)
+            for timing in results[name].timings
+            for one, other in zip(timing.labels, expected, strict=True)
+        ]
+        targets.append(Target("equal labels, warm and cold", sum(equal) / len(equal), least=1.0))
+    return targets
+
+
+def explain_bottleneck(result: Result) -> str:
+    """Explain what held a contender up, by the utilization of both sides."""
+    engine, host = result.engine_busy or 0.0, result.host_busy or 0.0
+    if result.engine_busy is None or result.host_busy is None:
+        cause = "processes were not bound to cores, so engine and host cannot be told apart"
+    elif host >= _SATURATED > engine:
+        cause = "the host's cores are saturated by what feeds the engine"
+    elif engine >= _SATURATED:
+        cause = "the engine's core is saturated: work other than inference is the loss"
+    else:
+        cause = "neither side is saturated: one waits for the other"
+    notes = sorted({timing.note for timing in result.timings if timing.note})
+    return " ".join([f"{cause} (engine's core {engine:.0%} busy, host's {host:.0%}).", *notes[:1]])
+
+
+class Isolated:
+    """A contender that runs another one, which is pickled, in a subprocess; `cores` are its cores, or empty for any."""
+
+    def __init__(
+        self, contender: Contender, *, environment: Mapping[str, str], cores: frozenset[int], logs: Path
+    ) -> None:
+        """Prepare the subprocess; `load` starts it."""
+        self._contender, self._environment, self._cores = contender, dict(environment), cores
+        self._log_path = logs / f"{type(contender).__name__.lower()}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+
+    def load(self) -> None:
+        """Start the process and load the contender in it.
+
+        Raises:
+            ModelError: The contender does not load.
+        """
+        self._connection, theirs = Pipe()
+        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                [find_python().path, "-P", "-m", "benchmarks.pipeline.contender", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                pass_fds=(theirs.fileno(),),
+            )
+        theirs.close()
+        self._ask((self._contender, self._cores))
+
+    def run(self, number: int) -> Timing:
+        """Run one pass.
+
+        Raises:
+            ModelError: The pass failed.
+        """
+        return Timing(*self._ask(number))
+
+    def close(self) -> None:
+        """Stop the process."""
+        if self._process is None or self._connection is None:
+            return
+        self._connection.close()
+        try:
+            self._process.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = self._connection = None
+
+    def _ask(self, message: object) -> Any:  # noqa: ANN401 - None, or the fields of a timing
+        assert self._connection is not None
+        try:
+            self._connection.send(message)
+            answer = self._connection.recv()
+        except (EOFError, OSError):
+            answer = ModelError("its process died")
+        if isinstance(answer, ModelError):
+            raise ModelError(f"{type(self._contender).__name__} failed: {answer}; see {self._log_path}.")
+        return answer
+
+
+def main() -> None:
+    """Serve one parent process."""
+    connection = Connection(int(sys.argv[1]))
+    contender, cores = connection.recv()
+    bind(os.getpid(), cores)
+    try:
+        contender.load()
+        connection.send(None)
+        while True:
+            connection.send(tuple(contender.run(connection.recv())))
+    except EOFError:
+        contender.close()
+    except BaseException as error:
+        traceback.print_exc()
+        connection.send(ModelError(f"{type(error).__name__}: {error}"))
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -6,38 +6,48 @@ its store and its database. Without a GPU the same runs on cores, for which the 
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import asdict, dataclass, field, replace
+import time
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from benchmarks.console import OUT, PROGRESS, figures_table, print_json
-from benchmarks.cores import Cores, bind
-from benchmarks.describe.encoders import measure_encoders
+from benchmarks.cores import Cores, bind, observe
+from benchmarks.embedding import measure_encoders
 from benchmarks.engine.life import EngineWork, measure_death, measure_life, measure_precision, measure_shared_video
-from benchmarks.engine.model_folders import QWEN_3B, QWEN_7B, write_qwen
+from benchmarks.harness import PROGRESS, Column, Table
 from benchmarks.live.latency import measure_latency
 from benchmarks.live.stream import LiveSetup, open_live
 from benchmarks.media.footage import make_footage
-from benchmarks.pipeline.bare_engine import BareEngine
-from benchmarks.pipeline.contender import ContenderResult, Timing, measure
-from benchmarks.pipeline.extraction import Extractor
-from benchmarks.pipeline.isolated import Isolated
-from benchmarks.pipeline.llm_chat import LlmChat
-from benchmarks.pipeline.local_pipeline import LocalPipeline
-from benchmarks.pipeline.report import DEFINITION, print_results, print_versions, results_json, versions
-from benchmarks.pipeline.targets import CEILING, COLD, KEYFRAMES, UNIFORM, WARM, check_targets
-from benchmarks.pipeline.utilization import observe
-from benchmarks.pipeline.workload import WARM_UP_CLIPS, Workload, make_jobs
-from benchmarks.steps import Steps
+from benchmarks.models import QWEN_3B, QWEN_7B, write_qwen
+from benchmarks.pipeline.contender import (
+    CEILING,
+    COLD,
+    DEFINITION,
+    KEYFRAMES,
+    UNIFORM,
+    WARM,
+    Isolated,
+    Result,
+    Timing,
+    check_targets,
+    measure,
+    results_table,
+)
+from benchmarks.pipeline.engines import BareEngine, LlmChat
+from benchmarks.pipeline.local import Extractor, LocalPipeline
+from benchmarks.pipeline.workload import WARM_UP_CLIPS, Workload, make_jobs, versions
 from infra.settings import StoreSettings
 from reelabel.cores import usable_cores
 from reelabel.sampling.options import Sampling
 from reelabel_engine.environment import engine_environment
+from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EngineConfig
 from tasks.demo.actors import SIDE_PX
 from tasks.domain import RunSpec
@@ -46,9 +56,10 @@ from tasks.model.identity import TINY_MODEL, read_model_card
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from benchmarks.harness import Target
     from benchmarks.pipeline.contender import Contender
-    from benchmarks.pipeline.targets import Target
-    from benchmarks.pipeline.utilization import CpuUtilization, GpuUtilization
+
+    Rows = list[dict[str, Any]]
 
 MODELS: Mapping[str, Callable[[Path], Path]] = {
     "7b": lambda folder: write_qwen(QWEN_7B, folder),
@@ -56,6 +67,7 @@ MODELS: Mapping[str, Callable[[Path], Path]] = {
     "tiny": lambda _folder: TINY_MODEL,
 }
 CONTENDERS = {"ceiling": CEILING, "warm": WARM, "ours": COLD, "keyframes": KEYFRAMES, "uniform": UNIFORM}
+PARTS = ("questions", "engine", "death", "precision", "live", "encoders")
 _FRAMES = 16
 _CORES_PER_RENDERER = 4  # as in a run
 _MULTIPROCESSING = "VLLM_ENABLE_V1_MULTIPROCESSING"
@@ -80,8 +92,54 @@ _SETTINGS: Mapping[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuBenchmark:
+class Steps:
+    """Measures steps, unless a file has their figures, so that the next run measures what no time was left for.
+
+    Attributes:
+        left: Steps for which no time was left.
+        failures: Why steps failed, by their name; the next run tries them again.
+    """
+
+    def __init__(self, path: Path, *, minutes: float | None, on_progress: Callable[[str], None]) -> None:
+        """Read what was measured before: a JSON object for each step; begin none after so many minutes."""
+        self.left: list[str] = []
+        self.failures: dict[str, str] = {}
+        self._path, self._on_progress = path, on_progress
+        self._ends_s = time.monotonic() + 60 * minutes if minutes is not None else None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._known: dict[str, Any] = {}
+        text = path.read_text() if path.exists() else ""
+        for line in text.splitlines():
+            with suppress(json.JSONDecodeError):  # a run that was killed may have left half a line
+                step = json.loads(line)
+                self._known[step["name"]] = step["figures"]
+        if text and not text.endswith("\n"):
+            path.write_text(f"{text}\n")
+
+    def take(self, name: str, measure: Callable[[], Any]) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the figures of a step, as JSON has them; None if it failed or no time is left for it."""
+        if name in self._known:
+            self._on_progress(f"{name}: measured before")
+            return self._known[name]
+        if self._ends_s is not None and time.monotonic() >= self._ends_s:
+            self.left.append(name)
+            return None
+        began_s = time.monotonic()
+        self._on_progress(name)
+        try:
+            line = json.dumps({"name": name, "figures": measure()})
+        except ModelError as error:
+            self.failures[name] = error.message
+            self._on_progress(f"{name}: failed: {error.message}")
+            return None
+        with self._path.open("a") as file:
+            file.write(f"{line}\n")
+        self._known[name] = json.loads(line)["figures"]
+        self._on_progress(f"{name}: {time.monotonic() - began_s:.0f} s")
+        return self._known[name]
+
+
+class GpuBenchmark(NamedTuple):
     """What to measure.
 
     Attributes:
@@ -96,250 +154,143 @@ class GpuBenchmark:
 
     model: str
     questions: int
-    sizes: tuple[str, ...]
+    sizes: Sequence[str]
     rounds: int
     folder: Path
-    parts: tuple[str, ...]
+    parts: Sequence[str]
     minutes: float | None = None
 
-    def __post_init__(self) -> None:
-        for option, names, known in (
-            ("--model", [self.model], MODELS),
-            ("--parts", self.parts, (*CONTENDERS, *PARTS)),
-        ):
-            for name in names:
-                if name not in known:
-                    raise typer.BadParameter(f"Unknown {name!r}; choose from {', '.join(known)}.", param_hint=option)
+    def run(self) -> tuple[list[Table], list[Target], dict[str, Any]]:
+        """Measure what has not been measured before, part by part.
+
+        Raises:
+            typer.BadParameter: A size is none.
+        """
         for size in self.sizes:
             if not all(side.isdecimal() for side in size.split("x")) or size.count("x") != 1:
                 raise typer.BadParameter(f"{size!r} is not a size such as 320x240.", param_hint="--sizes")
+        tables, targets = [], []
+        with observe(Cores.split()) as utilization:
+            bind(os.getpid(), utilization.cores.host)
+            device = "".join(letter if letter.isalnum() else "-" for letter in utilization.device)
+            path = self.folder / "gpu" / f"{self.model}-{self.questions}-{device}.jsonl"
+            steps = Steps(path, minutes=self.minutes, on_progress=_show)
+            for size in self.sizes:
+                if results := self._pipelines(size, steps, utilization):
+                    title = f"{self.model} on {utilization.device}, {self.questions} questions about as many clips of "
+                    tables.append(results_table(f"{title}{size}, {_FRAMES} frames", results))
+                    targets += check_targets(results, jobs_per_video=1, warm_share=_WARM_SHARE, gain=_PUBLISHED_GAIN)
+            for part in PARTS:
+                if part in self.parts and (rows := self._part(part, steps)):
+                    columns = [Column(name, name) for name in rows[0] if name != "settings"]  # too long for a table
+                    note = "\n".join(f"{row['name']}: {row['settings']}" for row in rows if "settings" in row)
+                    tables.append(Table(f"{self.model} on {utilization.device}: {part}", rows, columns, note))
+        ours = "Ours runs without the flow, its store and its database."
+        facts = {"definition": f"{DEFINITION} {ours}", "versions": versions(), "failures": steps.failures}
+        return tables, targets, facts | {"not measured yet": steps.left}
 
+    def _pipelines(self, size: str, steps: Steps, utilization: Any) -> dict[str, Result]:  # noqa: ANN401 - of either kind
+        prepare = cache(lambda: self.workload(self._clips(size)))
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SizeResult:
-    size: str
-    results: list[ContenderResult] = field(repr=False)
-    targets: list[Target] = field(repr=False)
+        def measure_one(name: str) -> dict[str, Any]:
+            with TemporaryDirectory(prefix="reelabel-", dir=self.folder) as scratch:
+                chosen = {name: self._contenders(prepare(), Path(scratch), utilization.cores)[name]}
+                found = measure(chosen, rounds=self.rounds, utilization=utilization, on_progress=lambda _: None)
+            return found[name]._asdict()
 
+        results = {}
+        for name in (CONTENDERS[part] for part in self.parts if part in CONTENDERS):
+            found = steps.take(f"pipelines, {size}, {name}, rounds: {self.rounds}", partial(measure_one, name))
+            if found is not None:
+                results[name] = Result(**found | {"timings": [Timing(*each) for each in found["timings"]]})
+        return results
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Report:
-    benchmark: GpuBenchmark
-    device: str
-    steps: Steps
-    sizes: list[_SizeResult]
-    figures: Mapping[str, list[dict[str, Any]]]
+    def _part(self, part: str, steps: Steps) -> Rows:
+        config, work = self.workload(()).engine, self.work()
+        if part == "questions":
+            shared = replace(config, num_frames=_SHARED_FRAMES)
+            return steps.take("questions on one video", lambda: measure_shared_video(shared, work)) or []
+        if part == "engine":
+            named = {
+                name: steps.take(f"engine, {name}", partial(measure_life, replace(config, **options), work))
+                for name, options in _SETTINGS.items()
+            }
+            return [{"name": name, **figures} for name, figures in named.items() if figures]
+        if part == "death":
+            figures = steps.take("death", lambda: measure_death(config, work))
+            return [figures] if figures else []
+        if part == "precision":
+            tiny = self._replace(model="tiny")
+            exact = replace(tiny.workload(()).engine, load_format="auto", dtype="float32")
+            other = replace(exact, dtype="bfloat16")
+            return steps.take("precision", lambda: measure_precision(exact, [other], tiny.work())) or []
+        if part == "live":
+            return steps.take("live", lambda: self._live(config)) or []
+        return steps.take("encoders", lambda: measure_encoders(self.folder, rounds=_ENCODER_ROUNDS)) or []
 
-
-def run(benchmark: GpuBenchmark, *, as_json: bool) -> None:
-    """Measure what has not been measured before, part by part; print tables or JSON."""
-    with observe(Cores.split()) as utilization:
-        bind(os.getpid(), utilization.cores.host)
-        device = "".join(letter if letter.isalnum() else "-" for letter in utilization.device)
-        steps = Steps(
-            benchmark.folder / "gpu" / f"{benchmark.model}-{benchmark.questions}-{device}.jsonl",
-            minutes=benchmark.minutes,
-            on_progress=_show,
+    def work(self) -> EngineWork:
+        """Return what an engine is asked."""
+        return EngineWork(
+            videos=min(self.questions, _NOISE_VIDEOS),
+            side_px=SIDE_PX if self.model == "tiny" else _NOISE_SIDE_PX,
+            log_path=self.folder / "logs" / "engine.log",
         )
-        sizes = _pipelines(benchmark, steps, utilization)
-        figures = {part: PARTS[part](benchmark, steps) for part in PARTS if part in benchmark.parts}
-    report = _Report(benchmark=benchmark, device=utilization.device, steps=steps, sizes=sizes, figures=figures)
-    (_print_json if as_json else _print)(report)
 
-
-def _pipelines(
-    benchmark: GpuBenchmark, steps: Steps, utilization: GpuUtilization | CpuUtilization
-) -> list[_SizeResult]:
-    measured = []
-    for size in benchmark.sizes:
-        prepare = cache(lambda size=size: _workload(benchmark.model, _clips(benchmark, size), benchmark.folder))
-
-        def measure_one(name: str, prepare: Callable[[], Workload] = prepare) -> dict[str, Any]:
-            with TemporaryDirectory(prefix="reelabel-", dir=benchmark.folder) as scratch:
-                contenders = _contenders(prepare(), Path(scratch), utilization.cores, logs=benchmark.folder / "logs")
-                chosen = {CONTENDERS[name]: contenders[CONTENDERS[name]]}
-                [result] = measure(chosen, rounds=benchmark.rounds, utilization=utilization, on_progress=lambda _: None)
-            return asdict(result)
-
-        found = [
-            steps.take(f"pipelines, {size}, {name}, rounds: {benchmark.rounds}", partial(measure_one, name))
-            for name in benchmark.parts
-            if name in CONTENDERS
-        ]
-        results = [
-            ContenderResult(**{**each, "timings": tuple(Timing(**timing) for timing in each["timings"])})
-            for each in found
-            if each is not None
-        ]
-        by_name = {each.contender: each for each in results}
-        targets = check_targets(by_name, jobs_per_video=1, warm_share=_WARM_SHARE, gain=_PUBLISHED_GAIN)
-        measured.append(_SizeResult(size=size, results=results, targets=targets))
-    return [each for each in measured if each.results]
-
-
-def _engine_config(benchmark: GpuBenchmark) -> EngineConfig:
-    return _workload(benchmark.model, (), benchmark.folder).engine
-
-
-def _work(benchmark: GpuBenchmark) -> EngineWork:
-    return EngineWork(
-        videos=min(benchmark.questions, _NOISE_VIDEOS),
-        side_px=SIDE_PX if benchmark.model == "tiny" else _NOISE_SIDE_PX,
-        log_path=benchmark.folder / "logs" / "engine.log",
-    )
-
-
-def _shared_video(benchmark: GpuBenchmark, steps: Steps) -> list[dict[str, Any]]:
-    config = replace(_engine_config(benchmark), num_frames=_SHARED_FRAMES)
-    rows = steps.take("questions on one video", lambda: measure_shared_video(config, _work(benchmark)))
-    return list(rows or [])
-
-
-def _settings(benchmark: GpuBenchmark, steps: Steps) -> list[dict[str, Any]]:
-    rows = []
-    for name, options in _SETTINGS.items():
-        config = replace(_engine_config(benchmark), **options)
-        figures = steps.take(f"engine, {name}", partial(measure_life, config, _work(benchmark)))
-        if figures:
-            rows.append({"name": name, **figures})
-    return rows
-
-
-def _death(benchmark: GpuBenchmark, steps: Steps) -> list[dict[str, Any]]:
-    figures = steps.take("death", lambda: measure_death(_engine_config(benchmark), _work(benchmark)))
-    return [figures] if figures else []
-
-
-def _precision(benchmark: GpuBenchmark, steps: Steps) -> list[dict[str, Any]]:
-    tiny = replace(benchmark, model="tiny")
-    exact = replace(_engine_config(tiny), load_format="auto", dtype="float32")
-    others = [replace(exact, dtype="bfloat16")]
-    rows = steps.take("precision", lambda: measure_precision(exact, others, _work(tiny)))
-    return list(rows or [])
-
-
-def _live(benchmark: GpuBenchmark, steps: Steps) -> list[dict[str, Any]]:
-    config = replace(_engine_config(benchmark), live_sessions=2)
-    setup = LiveSetup(
-        name=benchmark.model, config=config, side_px=SIDE_PX if benchmark.model == "tiny" else _LIVE_SIDE_PX
-    )
-
-    def measure_live() -> list[dict[str, Any]]:
-        with open_live(setup, benchmark.folder / "logs") as live:
+    def _live(self, config: EngineConfig) -> Rows:
+        side_px = SIDE_PX if self.model == "tiny" else _LIVE_SIDE_PX
+        setup = LiveSetup(config=replace(config, live_sessions=2), side_px=side_px)
+        with open_live(setup, self.folder / "logs") as live:
             measured = measure_latency(
                 live, setup, _LIVE_FRAMES, rounds=_LIVE_ROUNDS, on_length=_show, tolerance=_LIVE_TOLERANCE
             )
             return [{name: round(value, 1) for name, value in row.items()} for row in measured]
 
-    return list(steps.take("live", measure_live) or [])
+    def workload(self, clips: Sequence[Path]) -> Workload:
+        """Return the model with a question about each clip."""
+        card = read_model_card(str(MODELS[self.model](self.folder)))
+        assert card.max_pixels is not None
+        size: dict[str, Any] = {"max_pixels": card.max_pixels, "size_multiple_px": card.size_multiple_px}
+        return Workload(
+            engine=EngineConfig(
+                model=card.location,
+                load_format="dummy",
+                num_frames=_FRAMES,
+                render_processes=max(1, usable_cores() // _CORES_PER_RENDERER),
+                **size,
+            ),
+            spec=RunSpec(model=card.identity, sampling=Sampling(num_frames=_FRAMES, **size)),
+            jobs=make_jobs(clips[WARM_UP_CLIPS:]),
+            warm_up=make_jobs(clips[:WARM_UP_CLIPS]),
+        )
 
+    def _contenders(self, workload: Workload, scratch: Path, cores: Cores) -> dict[str, Contender]:
+        logs = self.folder / "logs"
+        inside = engine_environment(workload.engine)
+        outside = inside | cores.engine_variables | {_MULTIPROCESSING: os.environ.get(_MULTIPROCESSING, "1")}
+        isolated = partial(Isolated, logs=logs)
+        extractor = Extractor(
+            videos=workload.videos,
+            sampling=workload.spec.sampling,
+            store=StoreSettings(),
+            root_uri=scratch.as_uri(),
+        )
+        ours = LocalPipeline(workload=workload, extractor=extractor, log_path=logs / "engine.log", cores=cores)
+        uniform = LlmChat(workload=workload, loader="opencv", cores=cores, max_jobs=_CHAT_JOBS)
+        ceiling = BareEngine(workload=workload, max_in_memory=_REQUESTS_IN_MEMORY)
+        return {
+            CEILING: isolated(ceiling, environment=inside, cores=cores.engine),
+            COLD: ours,
+            WARM: replace(ours, is_warm=True),
+            KEYFRAMES: isolated(replace(uniform, loader="pyav_keyframes"), environment=outside, cores=cores.host),
+            UNIFORM: isolated(uniform, environment=outside, cores=cores.host),
+        }
 
-def _encoders(benchmark: GpuBenchmark, steps: Steps) -> list[dict[str, Any]]:
-    return list(steps.take("encoders", lambda: measure_encoders(benchmark.folder, rounds=_ENCODER_ROUNDS)) or [])
-
-
-PARTS: Mapping[str, Callable[[GpuBenchmark, Steps], list[dict[str, Any]]]] = {
-    "questions": _shared_video,
-    "engine": _settings,
-    "death": _death,
-    "precision": _precision,
-    "live": _live,
-    "encoders": _encoders,
-}
-
-
-def _workload(model: str, clips: Sequence[Path], folder: Path) -> Workload:
-    card = read_model_card(str(MODELS[model](folder)))
-    assert card.max_pixels is not None
-    sampling = Sampling(num_frames=_FRAMES, size_multiple_px=card.size_multiple_px, max_pixels=card.max_pixels)
-    return Workload(
-        name=model,
-        engine=EngineConfig(
-            model=card.location,
-            load_format="dummy",
-            num_frames=_FRAMES,
-            max_pixels=card.max_pixels,
-            size_multiple_px=card.size_multiple_px,
-            render_processes=max(1, usable_cores() // _CORES_PER_RENDERER),
-        ),
-        spec=RunSpec(model=card.identity, sampling=sampling),
-        jobs=make_jobs(clips[WARM_UP_CLIPS:], questions_per_video=1),
-        warm_up=make_jobs(clips[:WARM_UP_CLIPS], questions_per_video=1),
-    )
-
-
-def _contenders(workload: Workload, scratch: Path, cores: Cores, *, logs: Path) -> dict[str, Contender]:
-    inside = engine_environment(workload.engine)
-    outside = inside | cores.engine_variables | {_MULTIPROCESSING: os.environ.get(_MULTIPROCESSING, "1")}
-
-    def isolated(contender: Contender, environment: Mapping[str, str], where: frozenset[int]) -> Contender:
-        log_path = logs / f"{type(contender).__name__.lower()}.log"
-        return Isolated(contender, environment=environment, cores=where, log_path=log_path)
-
-    extractor = Extractor(sampling=workload.spec.sampling, store=StoreSettings(), root_uri=scratch.as_uri())
-    ours = LocalPipeline(workload=workload, extractor=extractor, log_path=logs / "engine.log", cores=cores)
-    uniform = LlmChat(workload=workload, loader="opencv", cores=cores, max_jobs=_CHAT_JOBS)
-    keyframes = replace(uniform, loader="pyav_keyframes")
-    ceiling = BareEngine(workload=workload, max_in_memory=_REQUESTS_IN_MEMORY)
-    return {
-        CEILING: isolated(ceiling, inside, cores.engine),
-        COLD: ours,
-        WARM: replace(ours, is_warm=True),
-        KEYFRAMES: isolated(keyframes, outside, cores.host),
-        UNIFORM: isolated(uniform, outside, cores.host),
-    }
-
-
-def _clips(benchmark: GpuBenchmark, size: str) -> list[Path]:
-    width_px, height_px = map(int, size.split("x"))
-    _show(f"making {benchmark.questions} clips of {size}")
-    count = WARM_UP_CLIPS + benchmark.questions
-    return make_footage(benchmark.folder, count=count, width_px=width_px, height_px=height_px)
+    def _clips(self, size: str) -> list[Path]:
+        width_px, height_px = map(int, size.split("x"))
+        _show(f"making {self.questions} clips of {size}")
+        count = WARM_UP_CLIPS + self.questions
+        return make_footage(self.folder, count=count, width_px=width_px, height_px=height_px)
 
 
 def _show(text: str) -> None:
     PROGRESS.print(text, soft_wrap=True)
-
-
-def _print(report: _Report) -> None:
-    benchmark, steps = report.benchmark, report.steps
-    for each in report.sizes:
-        title = (
-            f"{benchmark.model} on {report.device}, {benchmark.questions} questions about as many clips of "
-            f"{each.size}, {_FRAMES} frames"
-        )
-        print_results(title, each.results, each.targets)
-    if report.sizes:
-        OUT.print(f"{DEFINITION} Ours runs without the flow, its store and its database.", soft_wrap=True)
-    for part, rows in report.figures.items():
-        if rows:
-            shown = [name for name in rows[0] if name != "settings"]  # too long for a table
-            table = figures_table(f"{benchmark.model} on {report.device}: {part}", shown, as_markdown=True)
-            for row in rows:
-                table.add_row(*("" if row[name] is None else str(row[name]) for name in shown))
-            OUT.print(table)
-            for row in rows:
-                if "settings" in row:
-                    OUT.print(f"{row['name']}: {row['settings']}", soft_wrap=True, highlight=False)
-    for name, message in steps.failures.items():
-        OUT.print(f"failed  {name}: {message}", soft_wrap=True, highlight=False)
-    if steps.left:
-        OUT.print(f"No time was left for: {'; '.join(steps.left)}. The same command measures it.", soft_wrap=True)
-    print_versions()
-
-
-def _print_json(report: _Report) -> None:
-    print_json(
-        {
-            "model": report.benchmark.model,
-            "device": report.device,
-            "questions": report.benchmark.questions,
-            "frames": _FRAMES,
-            "definition": DEFINITION,
-            "versions": versions(),
-            "sizes": [{"size": each.size, **results_json(each.results, each.targets)} for each in report.sizes],
-            **report.figures,
-            "failures": report.steps.failures,
-            "left": report.steps.left,
-        }
-    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 from reelabel.extract import extract_local
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
+from reelabel_engine.environment import find_python
 from reelabel_engine.protocol import Batch
 from tasks.demo.shapes import QUESTIONS
 from tasks.domain import Job
@@ -20,6 +23,7 @@ from tasks.model.prompts.prompt import build_question
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from infra.settings import Settings, StoreSettings
     from reelabel_engine.protocol import EngineConfig
     from tasks.domain import RunSpec
 
@@ -31,7 +35,6 @@ class Workload:
     """Jobs about clips in a folder, grouped by clip.
 
     Attributes:
-        name: Name of the model.
         engine: How every contender loads the model.
         spec: Frames and prompts.
         jobs: Jobs whose videos are local paths.
@@ -39,7 +42,6 @@ class Workload:
             answers of a process take longer.
     """
 
-    name: str
     engine: EngineConfig
     spec: RunSpec
     jobs: tuple[Job, ...] = field(repr=False)
@@ -51,7 +53,22 @@ class Workload:
         return list(dict.fromkeys(job.video_uri for job in self.jobs))
 
 
-def make_jobs(clips: Sequence[Path], *, questions_per_video: int) -> tuple[Job, ...]:
+def workload_of(settings: Settings, clips: Sequence[Path], *, questions_per_video: int = 1) -> Workload:
+    """Return the jobs of a run with these settings; the first clips are for the warm-up."""
+    from flows.run.spec import make_spec  # noqa: PLC0415 - not in the engine's environment
+    from tasks.model.engine.vllm_backend import engine_config  # noqa: PLC0415
+    from tasks.model.identity import read_model_card  # noqa: PLC0415
+
+    card = read_model_card(str(settings.model.name))
+    return Workload(
+        engine=engine_config(card, settings),
+        spec=make_spec(card, settings),
+        jobs=make_jobs(clips[WARM_UP_CLIPS:], questions_per_video=questions_per_video),
+        warm_up=make_jobs(clips[:WARM_UP_CLIPS]),
+    )
+
+
+def make_jobs(clips: Sequence[Path], *, questions_per_video: int = 1) -> tuple[Job, ...]:
     """Return jobs that ask the demo's questions in turn, at most three per clip."""
     asked = list(QUESTIONS.items())
     return tuple(
@@ -72,19 +89,36 @@ def warm_up_batch(workload: Workload) -> Batch:
         files[job.video_uri] = encode_frame_file(
             keyframes, source_uri=job.video_uri, fingerprint=path.name, sampling=sampling
         ).data
-    questions = tuple(build_question(job, workload.spec) for job in workload.warm_up)
-    return Batch(frame_files=files, questions=questions)
+    return Batch(frame_files=files, questions=tuple(build_question(job, workload.spec) for job in workload.warm_up))
 
 
-def write_manifest(jobs: Sequence[Job], path: Path, *, root_uri: str) -> None:
-    """Write a manifest of jobs whose clips are below `root_uri`."""
+def upload(workload: Workload, store: StoreSettings, root_uri: str) -> str:
+    """Put the videos of all jobs and a manifest of those that are measured on a store; return the manifest's URI."""
+    from reelabel.sources.object_store import ObjectStore  # noqa: PLC0415 - not in the engine's environment
+
+    objects, sink = ObjectStore(store), io.BytesIO()
+    for path in {job.video_uri for job in (*workload.jobs, *workload.warm_up)}:
+        objects.replace(uri_of(path, root_uri), Path(path).read_bytes())
     rows = [
         {
             "job_id": job.job_id,
-            "video_uri": f"{root_uri}/{job.video_uri.rpartition('/')[2]}",
+            "video_uri": uri_of(job.video_uri, root_uri),
             "prompt": job.prompt,
             "choices": list(job.choices),
         }
-        for job in jobs
+        for job in workload.jobs
     ]
-    pq.write_table(pa.Table.from_pylist(rows), path)
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    objects.replace(f"{root_uri}/manifest.parquet", sink.getvalue())
+    return f"{root_uri}/manifest.parquet"
+
+
+def uri_of(path: str, root_uri: str) -> str:
+    """Return where a clip is on the store."""
+    return f"{root_uri}/{Path(path).name}"
+
+
+def versions() -> str:
+    """Return the installed versions of what is measured, in the engine's environment and in this one."""
+    ours = {package: version(package) for package in ("av", "prefect", "reelabel")}
+    return ", ".join(f"{name} {number}" for name, number in {**find_python().versions, **ours}.items())

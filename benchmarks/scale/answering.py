@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from benchmarks.engine.noise import frame_file_of
 from benchmarks.scale.synthetic import RUN, SPEC
 from flows.shard.answering import InferenceContext, ShardOutcome
 from flows.shard.extract import FrameStream
@@ -19,9 +20,8 @@ from infra.database.connect import connect
 from infra.settings import StoreSettings
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.extractor import ExtractedVideo
-from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
+from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.provenance import FrameProvenance
-from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, RunPhase, View, group_by_views
 from tasks.manifest.plan_file import read_shard
@@ -93,7 +93,8 @@ class _Frames:
     """A frame cache that makes a frame file for each video that is read."""
 
     def __init__(self) -> None:
-        self._data = _frame_file().data
+        images = np.random.default_rng(1).integers(0, 256, (_FRAMES, _SIDE_PX, _SIDE_PX, 3), np.uint8)
+        self._data = frame_file_of(images, fps=1.0, fingerprint="etag-1", sampling=SPEC.sampling)
 
     def read(self, _identity: FrameIdentity) -> FrameFile:
         return decode_frame_file(bytes(bytearray(self._data)))
@@ -127,25 +128,3 @@ def _video(view: View) -> ExtractedVideo:
     return ExtractedVideo(
         identity=identity, was_cached=True, frame_bytes=size_bytes, lookup_ms=1.0, provenance=provenance
     )
-
-
-def _frame_file() -> FrameFile:
-    frames = SampledFrames(
-        images=np.random.default_rng(1).integers(0, 256, (_FRAMES, _SIDE_PX, _SIDE_PX, 3), np.uint8),
-        pts=np.arange(_FRAMES),
-        time_s=np.arange(_FRAMES, dtype=float),
-        frame_index=np.arange(_FRAMES),
-        is_keyframe=np.ones(_FRAMES, bool),
-        picks=np.arange(_FRAMES),
-        keyframes_in_file=_FRAMES,
-        total_frames=_FRAMES,
-        fps=1.0,
-        duration_s=float(_FRAMES),
-        native_width_px=_SIDE_PX,
-        native_height_px=_SIDE_PX,
-        orientation=Orientation(),
-        method="index",
-        reason="",
-        decode_ms=1.0,
-    )
-    return encode_frame_file(frames, source_uri="made-up", fingerprint="etag-1", sampling=SPEC.sampling)

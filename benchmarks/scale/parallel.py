@@ -5,9 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.scale.synthetic import RUN
 from infra.database.connect import connect
@@ -32,15 +31,8 @@ SHARD_JOBS = 100
 _CHUNK_S = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessResult:
-    """Work of one process.
-
-    Attributes:
-        began_s: Start by the system's clock, when all processes were ready.
-        ended_s: End by the same clock.
-        done: Number of rows written, or numbers of the shards leased.
-    """
+class ProcessResult(NamedTuple):
+    """Work of one process: its start, when all were ready, and end by the system's clock; rows written, or shards."""
 
     began_s: float
     ended_s: float

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from benchmarks.extraction.loaders import FileParts
 from reelabel.errors import VideoError
 from reelabel.limits import Limits
 from reelabel.segment import WHOLE
@@ -76,25 +77,6 @@ def _fields(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
-@dataclass(frozen=True, slots=True)
-class FileRanges:
-    """A local file that is read in ranges, as a video on a server is."""
-
-    path: Path
-    max_wait_s: float = 60.0
-
-    @property
-    def size_bytes(self) -> int:
-        """Its length."""
-        return self.path.stat().st_size
-
-    def read(self, start: int, size: int) -> bytes:
-        """Read a range."""
-        with self.path.open("rb") as file:
-            file.seek(start)
-            return file.read(size)
-
-
 def run_ours(method: str, path: Path, pool: DecodePool, embedder: VideoEmbedder) -> Finding:
     """Run one of our methods on a file; a second time, in ranges, to count bytes.
 
@@ -105,7 +87,7 @@ def run_ours(method: str, path: Path, pool: DecodePool, embedder: VideoEmbedder)
         footage = Footage(video=file, pool=pool, limits=Limits())
         with _Clock(pool.process_ids) as clock:
             found = detect_scenes(method, chunks, cuts=_cuts(method, footage))
-    remote = Footage(video=FileRanges(path), pool=pool, limits=Limits())
+    remote = Footage(video=FileParts(path), pool=pool, limits=Limits())
     _cuts(method, remote)
     return Finding(found.changes, clock.seconds, clock.cpu_s, remote.bytes_read, footage.frames_decoded, found.note)
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.packages import install_packages
+from benchmarks.harness import pip_install
 from benchmarks.scenes.truth import Transition
 
 _REQUIREMENTS = Path(__file__).with_name("requirements.txt")
@@ -55,7 +55,12 @@ def import_packages(folder: Path) -> Path:
     Raises:
         ReelabelError: They cannot be installed.
     """
-    home = install_packages(_REQUIREMENTS, folder / "scene-packages")
+    home = (folder / "scene-packages").absolute()
+    installed = home / _REQUIREMENTS.name
+    if not installed.exists() or installed.read_text() != _REQUIREMENTS.read_text():
+        options = ["install", "--quiet", "--no-deps", "--upgrade", "--target", str(home)]
+        pip_install(options, _REQUIREMENTS, what="The libraries to compare with")
+        installed.write_text(_REQUIREMENTS.read_text())
     sys.path.append(str(home))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(home)]))
     return home

@@ -1,27 +1,30 @@
-"""Building the index of made embeddings, searching it, and the frames that it misses; each in a process of its own."""
+"""Building the index of synthetic embeddings and searching it, each in a process of its own; the frames it misses."""
 
 from __future__ import annotations
 
 import resource
 import time
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
 
-from benchmarks.scale.process import run_in_process
+from benchmarks.harness import GIB, Column, Table, Target, progress, run_in_process, status_bytes
 from benchmarks.search.vectors import FRAMES_PER_FILE, MadeVectors, exact_neighbours
 from tasks.search.catalogue import FILES
 from tasks.search.local_index import LocalIndex
 from tasks.search.searcher import Searcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
+    from benchmarks.harness import Row
     from tasks.embedding.vector_file import VectorCache
 
 TOP = 10
@@ -29,67 +32,74 @@ KINDS = ("frames", "texts")
 _STEP_MS = 625
 
 
-@dataclass(frozen=True, slots=True)
-class QueryCost:
-    """What a query takes of the machine, all threads together; the mean over all queries.
-
-    Attributes:
-        user_ms: Milliseconds of CPU time in the program: what other load cannot change much.
-        system_ms: The same in the kernel, which maps the pages of files.
-        wait_ms: Milliseconds for which threads that could run waited for a core.
-        minor_faults: Pages that were mapped from memory.
-        major_faults: Pages that were read from the disk.
-    """
-
-    user_ms: float
-    system_ms: float
-    wait_ms: float
-    minor_faults: float
-    major_faults: float
-
-    @property
-    def cpu_ms(self) -> float:
-        """All CPU time."""
-        return self.user_ms + self.system_ms
+def _percentile(kind: str, percent: int, row: Row) -> float:
+    return float(np.percentile(row["ms"][kind], percent))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchRow:
-    """What was measured of a search.
+def _recall(kind: str, row: Row) -> float:
+    return float(row["recall"][kind])
 
-    Attributes:
-        vectors: Number of vectors.
-        build_s: Seconds to build the index of a machine, without the store's part.
-        build_bytes: Peak memory of that process.
-        index_bytes: Size of the index.
-        open_s: Seconds to open it in a new process.
-        ms: Milliseconds of each query, by kind, one query at a time.
-        cost: What a query takes.
-        recall: Share of the ten best frames of the exact search that were found, by kind.
-        anonymous_bytes: Memory of the searching process that is not a mapped file, at the end.
-        mapped_bytes: Mapped files in its memory, which the system takes back when it needs them.
-        update_s: Seconds to open it and add a hundredth.
-    """
 
-    vectors: int
-    build_s: float
-    build_bytes: int
-    index_bytes: int
-    open_s: float
-    ms: Mapping[str, list[float]]
-    cost: QueryCost
-    recall: Mapping[str, float]
-    anonymous_bytes: int
-    mapped_bytes: int
-    update_s: float
+# What a query takes of the machine, all threads together; the mean over all queries.
+_COSTS = ("user_ms", "system_ms", "wait_ms", "minor_faults", "major_faults")
+# Of so many vectors, in milliseconds; of more, in proportion to the last.
+_MOST_MS = {1_000_000: 300, 10_000_000: 1500}
+_LEAST_RECALL = 0.999
+_MOST_BYTES = GIB
+_COLUMNS = (
+    Column("", lambda row: f"{row['vectors']:,} vectors"),
+    Column("build, s", "build_s", ".0f"),
+    Column("build, GiB", lambda row: row["build_bytes"] / GIB, ".1f"),
+    Column("open, and add a hundredth, s", "update_s", ".1f"),
+    Column("index, GiB", lambda row: row["index_bytes"] / GIB, ".2f"),
+    Column("open, s", "open_s", ".2f"),
+    *(
+        column
+        for kind in KINDS
+        for column in (
+            Column(f"{kind}: median ms", partial(_percentile, kind, 50), ".1f"),
+            Column(f"{kind}: 95th percentile", partial(_percentile, kind, 95), ".1f"),
+            Column(f"{kind}: recall", partial(_recall, kind), ".3f"),
+        )
+    ),
+    Column("CPU ms of a query", lambda row: row["user_ms"] + row["system_ms"], ".0f"),
+    Column("of these, in the kernel", "system_ms", ".0f"),
+    Column("ms that its threads waited for cores", "wait_ms", ".0f"),
+    Column("pages mapped", "minor_faults", ",.0f"),
+    Column("pages read from the disk", "major_faults", ",.0f"),
+    Column("memory, GiB", lambda row: row["anonymous_bytes"] / GIB, ".2f"),
+    Column("mapped files in memory, GiB", lambda row: row["mapped_bytes"] / GIB, ".2f"),
+)
 
-    def median_ms(self, kind: str) -> float:
-        """Return the median of a kind of queries."""
-        return float(np.median(self.ms[kind]))
 
-    def p95_ms(self, kind: str) -> float:
-        """Return the 95th percentile of a kind of queries."""
-        return float(np.percentile(self.ms[kind], 95))
+def run(folder: Path, vectors: Sequence[int], *, dimensions: int, queries: int) -> tuple[list[Table], list[Target]]:
+    """Measure each number of vectors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for count in vectors:
+        with TemporaryDirectory(dir=folder) as place, progress(f"{count:,} vectors: comparing all") as show:
+            case = make_case(Path(place), dimensions=dimensions, vectors=count, queries=queries)
+            show(f"{count:,} vectors: building, opening and searching the index")
+            rows.append(measure_search(case))
+    return [Table(f"Search among vectors of {dimensions}", rows, _COLUMNS, across=True)], targets(rows)
+
+
+def targets(rows: Sequence[Row]) -> list[Target]:
+    """Return what is to be reached: time of a query, recall, and memory that is not a mapped file."""
+    found = []
+    for row in rows:
+        among, slowest = f"{row['vectors']:,} vectors", max(_percentile(kind, 50, row) for kind in KINDS)
+        found += [
+            Target(f"{among}: ms a query", slowest, most=most_ms(row["vectors"])),
+            Target(f"{among}: recall", min(row["recall"].values()), least=_LEAST_RECALL),
+            Target(f"{among}: GiB of memory", row["anonymous_bytes"] / GIB, most=_MOST_BYTES / GIB),
+        ]
+    return found
+
+
+def most_ms(vectors: int) -> float:
+    """Return the milliseconds that a query among some vectors may take."""
+    return next((ms for count, ms in _MOST_MS.items() if vectors <= count), _MOST_MS[10_000_000] * vectors / 10**7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,25 +147,20 @@ def make_case(folder: Path, *, dimensions: int, vectors: int, queries: int) -> C
     return Case(folder=folder, dimensions=dimensions, files=files, queries=wanted, truth=truth)
 
 
-def measure_search(case: Case) -> SearchRow:
+def measure_search(case: Case) -> dict[str, Any]:
     """Build, open and search the index; then add a hundredth."""
     built = run_in_process(build_step, case, case.files)
     found = run_in_process(search_step, case).value
     size_bytes = sum(path.stat().st_size for path in (case.folder / "search").rglob("*.arrow"))
     added = run_in_process(build_step, case, case.files + max(1, case.files // 100))
-    return SearchRow(
-        vectors=case.files * FRAMES_PER_FILE,
-        build_s=built.seconds,
-        build_bytes=built.peak_bytes,
-        index_bytes=size_bytes,
-        open_s=found["open_s"],
-        ms=found["ms"],
-        cost=found["cost"],
-        recall=found["recall"],
-        anonymous_bytes=found["anonymous_bytes"],
-        mapped_bytes=found["mapped_bytes"],
-        update_s=added.seconds,
-    )
+    return {
+        "vectors": case.files * FRAMES_PER_FILE,
+        "build_s": built.seconds,
+        "build_bytes": built.peak_bytes,
+        "index_bytes": size_bytes,
+        "update_s": added.seconds,
+        **found,
+    }
 
 
 def build_step(case: Case, files: int) -> None:
@@ -178,7 +183,7 @@ def search_step(case: Case) -> dict[str, Any]:
 
 
 def time_queries(case: Case, search: Callable[[npt.NDArray[np.float32]], object]) -> dict[str, Any]:
-    """Time each query, after one of each kind that is not counted; return `ms` by kind, and the `cost` of a query."""
+    """Time each query, after one of each kind that is not counted; return `ms` by kind, and what a query takes."""
     ms: dict[str, list[float]] = {}
     for queries in case.queries.values():
         search(queries[0])
@@ -190,21 +195,18 @@ def time_queries(case: Case, search: Callable[[npt.NDArray[np.float32]], object]
             search(query)
             ms[kind].append((time.perf_counter() - started) * 1e3)
     count = sum(map(len, ms.values()))
-    each = [(after - earlier) / count for after, earlier in zip(astuple(_spent()), astuple(before), strict=True)]
-    return {"ms": ms, "cost": QueryCost(*each)}
+    costs = [(after - earlier) / count for after, earlier in zip(_spent(), before, strict=True)]
+    return {"ms": ms, **dict(zip(_COSTS, costs, strict=True))}
 
 
-def _spent() -> QueryCost:
-    """Return what this process has taken so far."""
+def _spent() -> tuple[float, ...]:
+    """Return what this process has taken so far, as _COSTS are."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     waits = [int(path.read_text().split()[1]) for path in Path("/proc/self/task").glob("*/schedstat")]
-    return QueryCost(used.ru_utime * 1e3, used.ru_stime * 1e3, sum(waits) / 1e6, used.ru_minflt, used.ru_majflt)
+    return used.ru_utime * 1e3, used.ru_stime * 1e3, sum(waits) / 1e6, used.ru_minflt, used.ru_majflt
 
 
 def memory_bytes() -> dict[str, int]:
     """Return the physical memory of this process: what is its own, and what is of mapped files."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    found = {
-        name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines) if "Rss" in name
-    }
-    return {"anonymous_bytes": found["RssAnon"], "mapped_bytes": found["RssFile"] + found["RssShmem"]}
+    mapped = status_bytes("RssFile") + status_bytes("RssShmem")
+    return {"anonymous_bytes": status_bytes("RssAnon"), "mapped_bytes": mapped}

@@ -1,154 +1,215 @@
-"""The flow on all videos, then the service: step by step, with more and more clients."""
+"""Single requests to `reelabel serve`, by how many clients ask at once, beside the flow on the same videos."""
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections import Counter
+import threading
+import time
+from collections import Counter, deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
-from benchmarks.pipeline.flow_run import FlowRun
-from benchmarks.pipeline.workload import WARM_UP_CLIPS, Workload, make_jobs, write_manifest
-from benchmarks.serve.clients import ask_all
-from flows.run.spec import make_spec
+from benchmarks.harness import Column, Table, Target
+from benchmarks.media.footage import make_footage
+from benchmarks.models import model_folder
+from benchmarks.pipeline.flow import FlowRun
+from benchmarks.pipeline.workload import WARM_UP_CLIPS, upload, uri_of, workload_of
 from infra.embedded import export
-from reelabel.sources.object_store import ObjectStore
-from tasks.model.engine.vllm_backend import engine_config
-from tasks.model.identity import read_model_card
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from benchmarks.serve.clients import Step
     from infra.settings import Settings
     from tasks.domain import Job
 
-_START_S, _STOP_S = 900, 30
+_SIDE_PX = 240
+_STOP_S = 30
+_TIMEOUT_S = 300
 _ADDRESS = re.compile(r"at (http://\S+);")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRow:
-    """One number of clients. Rates, latencies and shares are of the second half of the step.
-
-    Attributes:
-        clients: How many asked at once.
-        requests: Requests that were answered, in the second half.
-        refused: Requests that were refused with 429 and a Retry-After, and asked again later.
-        refused_ms: The longest time that a refusal took, as clients see it; 0 if there was none.
-        failed: Requests that failed.
-        wrong: Answers that are not those of the flow.
-        per_s: Requests per second.
-        p50_ms: Median of the latencies, as clients see them; then the 95th and the 99th percentile.
-        stages: Share of the latency by stage, 0 to 1; `outside` is what the service does not see of it.
-    """
-
-    clients: int
-    requests: int
-    refused: int
-    refused_ms: float
-    failed: int
-    wrong: int
-    per_s: float
-    p50_ms: float
-    p95_ms: float
-    p99_ms: float
-    stages: Mapping[str, float] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """The whole measurement.
-
-    Attributes:
-        flow_per_s: Jobs per second of the flow on the same videos.
-        rated: Places of the service, beyond which it refuses.
-    """
-
-    flow_per_s: float
-    rated: int
-    jobs: int
-    rows: Sequence[StepRow]
+_OK, _BUSY = 200, 429
+# To reach: this share of the flow's rate with so many clients; and tails of at most so many medians.
+_SHARE, _AT_CLIENTS, _TAIL = 0.9, 16, 3.0
+_RATES = (
+    Column("clients", "clients"),
+    Column("requests", "requests", ","),
+    Column("failed", "failed", ","),
+    Column("wrong", "wrong", ","),
+    Column("requests/s", "per_s", ".1f"),
+    Column("of the flow", "of_flow", ".2f"),
+    Column("P50, ms", "p50_ms", ",.0f"),
+    Column("P95, ms", "p95_ms", ",.0f"),
+    Column("P99, ms", "p99_ms", ",.0f"),
+    Column("P99 / P50", "tail", ".1f"),
+    Column("refused", "refused", ","),
+    Column("in at most, ms", "refused_ms", ",.0f"),
+)
 
 
 def measure_serve(
+    settings: Settings,
+    folder: Path,
     counts: Sequence[int],
     *,
     requests: int,
+    model: str,
     warm: bool,
-    model: Path,
-    clips: Sequence[Path],
-    settings: Settings,
-    on_progress: Callable[[str], None],
-) -> Measured:
+    show: Callable[[str], None],
+) -> tuple[list[Table], list[Target]]:
     """Measure the flow on all videos, and the service with each number of clients on its own share of them.
 
-    No question is asked twice of one engine, so that no cached prefix helps.
-
-    Args:
-        counts: Numbers of clients.
-        requests: Requests of a step, the first half of which is thrown away.
-        warm: Let the service find the flow's frames in the cache; else it has an empty cache.
-        model: Model folder.
-        clips: Videos: those of the warm-up, then `requests` for each step.
-        settings: Of running services.
-        on_progress: Called with a description of each step.
+    No question is asked twice of one engine, so that no cached prefix helps. The first half of a step's requests is
+    thrown away. Unless `warm`, the service has an empty cache of frames.
     """
-    chosen = settings.model.model_copy(update={"name": str(model), "dtype": "float32"})
+    clips = make_footage(folder, count=WARM_UP_CLIPS + requests * len(counts), width_px=_SIDE_PX, height_px=_SIDE_PX)
+    chosen = settings.model.model_copy(update={"name": str(model_folder(model, folder)), "dtype": "float32"})
     settings = settings.model_copy(update={"model": chosen})
-    card = read_model_card(str(model))
-    workload = Workload(
-        name="serve",
-        engine=engine_config(card, settings),
-        spec=make_spec(card, settings),
-        jobs=make_jobs(clips[WARM_UP_CLIPS:], questions_per_video=1),
-        warm_up=make_jobs(clips[:WARM_UP_CLIPS], questions_per_video=1),
-    )
+    workload = workload_of(settings, clips)
     root_uri = f"{settings.store.uri}/serve"
-    manifest_uri = _upload(workload, settings, root_uri)
-    on_progress("the flow")
-    flow = FlowRun(
-        workload=workload, settings=settings, manifest_uri=manifest_uri, cache_uri=f"{root_uri}/cache", name="serve"
-    )
+    manifest_uri = upload(workload, settings.store, root_uri)
+    show("the flow")
+    cache_uri = f"{root_uri}/cache"
+    flow = FlowRun(workload=workload, settings=settings, manifest_uri=manifest_uri, cache_uri=cache_uri, name="serve")
     timing = flow.run(1)
     labels = {job.job_id: job.choices[choice] for job, choice in zip(workload.jobs, timing.labels, strict=True)}
-    cache_uri = f"{root_uri}/cache/{1 if warm else 'of the service'}"
-    store = replace(settings.store, uri=cache_uri.replace(" ", "-"))
+    store = replace(settings.store, uri=f"{cache_uri}/{1 if warm else 'of-the-service'}")
+    rows = []
     with _serving(settings.model_copy(update={"store": store})) as url:
-        on_progress("the service: warm-up")
+        show("the service: warm-up")
         ask_all(url, [_body(job, root_uri) for job in workload.warm_up], clients=1)
-        rows = []
         for place, count in enumerate(counts):
-            on_progress(f"the service: {count} clients")
+            show(f"the service: {count} clients")
             jobs = workload.jobs[place * requests : (place + 1) * requests]
             step = ask_all(url, [_body(job, root_uri) for job in jobs], clients=count)
-            rows.append(_summarize(count, step, labels))
-    return Measured(flow_per_s=timing.jobs_per_s, rated=settings.serve.max_requests, jobs=len(workload.jobs), rows=rows)
+            rows.append(summarize(count, step, labels, flow_per_s=timing.jobs_per_s))
+    cache = "frames in the cache" if warm else "no frames in the cache"
+    title = f"{model}, {cache}; the flow on the same {len(workload.jobs):,} videos: {timing.jobs_per_s:.1f} jobs/s"
+    shares = (Column("clients", "clients"), *(Column(name, name, ".0%") for name in rows[0]["stages"]))
+    by_stage = [{"clients": row["clients"], **row["stages"]} for row in rows]
+    tables = [Table(title, rows, _RATES), Table("Share of the latency by stage", by_stage, shares)]
+    return tables, targets(rows, rated=settings.serve.max_requests)
 
 
-def _upload(workload: Workload, settings: Settings, root_uri: str) -> str:
-    """Put the videos and their manifest on the store; return the manifest's URI."""
-    objects = ObjectStore(settings.store)
-    for path in {job.video_uri for job in (*workload.jobs, *workload.warm_up)}:
-        objects.replace(f"{root_uri}/{Path(path).name}", Path(path).read_bytes())
-    with TemporaryDirectory(prefix="reelabel-") as folder:
-        manifest = Path(folder) / "manifest.parquet"
-        write_manifest(workload.jobs, manifest, root_uri=root_uri)
-        objects.replace(f"{root_uri}/manifest.parquet", manifest.read_bytes())
-    return f"{root_uri}/manifest.parquet"
+def targets(rows: Sequence[Mapping[str, Any]], *, rated: int) -> list[Target]:
+    """Return what is to be reached; `rated` is the number of places of the service, beyond which it refuses."""
+    found = []
+    for row in rows:
+        who = f"{row['clients']} clients"
+        found += [Target(f"{who}: {name} requests", row[name], most=0) for name in ("failed", "wrong")]
+        if row["clients"] <= rated:
+            found.append(Target(f"{who}: refused requests, of no more than there are places", row["refused"], most=0))
+            found.append(Target(f"{who}: P99 / P50", row["tail"], most=_TAIL))
+        if row["clients"] == _AT_CLIENTS:
+            found.append(Target(f"{who}: share of the flow's rate", row["of_flow"], least=_SHARE))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request that was answered.
+
+    Attributes:
+        job_id: The job.
+        label: Its answer.
+        ended_s: When, by `time.monotonic`.
+        took_ms: Milliseconds, as its client saw them.
+        stage_ms: Milliseconds by stage, as the service counts them.
+    """
+
+    job_id: str
+    label: str
+    ended_s: float
+    took_ms: float
+    stage_ms: Mapping[str, float] = field(repr=False)
+
+
+@dataclass(slots=True)
+class Step:
+    """What clients that asked at the same time got.
+
+    Attributes:
+        answered: In the order of the answers.
+        refused_ms: Of each request that found no place, how long its refusal took; it was sent again after the time
+            that the service named.
+        faults: Answers that are neither, and connections that broke.
+    """
+
+    answered: list[Asked] = field(default_factory=list)
+    refused_ms: list[float] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+def ask_all(url: str, jobs: Sequence[Mapping[str, Any]], *, clients: int) -> Step:
+    """Ask all jobs by so many clients at once, each the next job as soon as it has its answer."""
+    step, left, lock = Step(), deque(jobs), threading.Lock()
+
+    def ask_in_turn() -> None:
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_TIMEOUT_S)
+        while True:
+            with lock:
+                if not left:
+                    break
+                job = left.popleft()
+            _ask(connection, job, step, lock)
+        connection.close()
+
+    threads = [threading.Thread(target=ask_in_turn) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return step
+
+
+def _ask(connection: http.client.HTTPConnection, job: Mapping[str, Any], step: Step, lock: threading.Lock) -> None:
+    body = json.dumps({name: value for name, value in job.items() if name != "job_id"})
+    while True:
+        began_s = time.monotonic()
+        try:
+            connection.request("POST", "/v1/classify", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            with lock:
+                step.faults.append(repr(error))
+            return
+        ended_s = time.monotonic()
+        again_s = answer.headers["Retry-After"]
+        if answer.status != _BUSY or again_s is None:
+            break
+        with lock:
+            step.refused_ms.append((ended_s - began_s) * 1e3)
+        connection.close()  # the service closes idle ones
+        time.sleep(float(again_s))
+    with lock:
+        if answer.status != _OK:
+            step.faults.append(text.decode(errors="replace"))
+            return
+        found = json.loads(text)
+        step.answered.append(
+            Asked(
+                job_id=job["job_id"],
+                label=found["label"],
+                ended_s=ended_s,
+                took_ms=(ended_s - began_s) * 1e3,
+                stage_ms=found["stage_ms"],
+            )
+        )
 
 
 def _body(job: Job, root_uri: str) -> dict[str, object]:
-    uri = f"{root_uri}/{Path(job.video_uri).name}"
+    uri = uri_of(job.video_uri, root_uri)
     return {"job_id": job.job_id, "video_uri": uri, "prompt": job.prompt, "choices": list(job.choices)}
 
 
@@ -178,27 +239,33 @@ def _serving(settings: Settings) -> Iterator[str]:
                 process.kill()
 
 
-def _summarize(clients: int, step: Step, labels: Mapping[str, str]) -> StepRow:
+def summarize(clients: int, step: Step, labels: Mapping[str, str], *, flow_per_s: float) -> dict[str, Any]:
+    """Return rates, latencies and shares of them by stage, of the second half of a step.
+
+    `wrong` are answers that are not those of the flow; `outside` is what the service does not see of the latency.
+    """
     answered = step.answered
     half = len(answered) // 2
     measured = answered[half:]
     took_ms = np.array([each.took_ms for each in measured])
-    seconds = measured[-1].ended_s - answered[half - 1].ended_s
+    per_s = len(measured) / (measured[-1].ended_s - answered[half - 1].ended_s)
     stages = Counter[str]()
     for each in measured:
         stages.update(dict(each.stage_ms))
-    shares = {name: ms / took_ms.sum() for name, ms in stages.items()}
-    p50, p95, p99 = np.percentile(took_ms, [50, 95, 99])
-    return StepRow(
-        clients=clients,
-        requests=len(measured),
-        refused=len(step.refused_ms),
-        refused_ms=max(step.refused_ms, default=0.0),
-        failed=len(step.faults),
-        wrong=sum(each.label != labels[each.job_id] for each in answered),
-        per_s=len(measured) / seconds,
-        p50_ms=float(p50),
-        p95_ms=float(p95),
-        p99_ms=float(p99),
-        stages=shares | {"outside": 1 - sum(shares.values())},
-    )
+    shares = {name: ms / float(took_ms.sum()) for name, ms in stages.items()}
+    p50, p95, p99 = map(float, np.percentile(took_ms, [50, 95, 99]))
+    return {
+        "clients": clients,
+        "requests": len(measured),
+        "refused": len(step.refused_ms),
+        "refused_ms": max(step.refused_ms, default=None),
+        "failed": len(step.faults),
+        "wrong": sum(each.label != labels[each.job_id] for each in answered),
+        "per_s": per_s,
+        "of_flow": per_s / flow_per_s,
+        "p50_ms": p50,
+        "p95_ms": p95,
+        "p99_ms": p99,
+        "tail": p99 / p50,
+        "stages": shares | {"outside": 1 - sum(shares.values())},
+    }

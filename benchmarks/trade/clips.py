@@ -1,26 +1,64 @@
-"""The benchmark's clips and their manifest, one question per clip."""
+"""The benchmark's clips and their manifest: every question and answer equally often for each number of keyframes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import cycle, islice, product
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from benchmarks.trade.mix import block, mix
 from tasks.demo.clips import FPS, MANIFEST_NAME, Encoding, write_clip, write_manifest
-from tools.tiny_model.scenes import SCENE_QUESTIONS, draw_scene
+from tools.tiny_model.scenes import SCENE_QUESTIONS, STILL_TASKS, draw_scene
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from benchmarks.trade.mix import Cell
-
 SEED = 40_000  # distinct from the seeds of training, demo and evaluation
 CLIPS = 1_120  # seven blocks
 FIT_SEED_OFFSET = 10_000  # from the measured clips' seed to that of the clips to fit on
 _LENGTHS_S = (4, 5, 6, 7, 8)  # whole seconds, so that every number of keyframes divides the frames
+
+
+KEYFRAMES = (1, 2, 4, 8, 16)
+SCENE, MOTION = "scene", "motion"
+# Two kinds of questions about scenes and four about motion: those about scenes appear twice.
+_ASKED = ("colour", "direction", "shape", "count", "colour", "order", "shape", "late")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """Content of one clip.
+
+    Attributes:
+        subtask: One of SCENE_QUESTIONS.
+        answer: The right choice.
+        keyframes: Number of keyframes of the clip.
+    """
+
+    subtask: str
+    answer: str
+    keyframes: int
+
+    @property
+    def task(self) -> str:
+        """`scene` where any frame answers the question, else `motion`."""
+        return SCENE if self.subtask in STILL_TASKS else MOTION
+
+
+def block() -> list[Cell]:
+    """Return each combination once, alternating scene and motion."""
+    return [
+        Cell(subtask=subtask, answer=SCENE_QUESTIONS[subtask][1][answer], keyframes=keyframes)
+        for answer, subtask, keyframes in product(range(4), _ASKED, KEYFRAMES)
+    ]
+
+
+def mix(clips: int) -> list[Cell]:
+    """Repeat the block; fully balanced at multiples of its length, 160."""
+    return list(islice(cycle(block()), clips))
 
 
 def make_trade(folder: Path, *, clips: int = CLIPS, seed: int = SEED, uri_prefix: str | None = None) -> pl.DataFrame:
@@ -68,13 +106,7 @@ def fit_clips(clips: int) -> int:
 
 
 def kept_trade(folder: Path, *, clips: int, seed: int) -> pl.DataFrame:
-    """Return the benchmark of a seed, from an earlier call where its number of clips is the same.
-
-    Args:
-        folder: Parent of one folder per seed.
-        clips: Number of clips.
-        seed: Seed of the clips.
-    """
+    """Return the benchmark of a seed, from an earlier call where its number of clips is the same."""
     return keep(folder / f"seed-{seed}", clips, lambda target: make_trade(target, clips=clips, seed=seed))
 
 

@@ -1,28 +1,81 @@
-"""What is fitted on clips of another seed: which tasks need no motion, and the margins for escalation."""
+"""The specs to compare, and what is fitted on clips of another seed: tasks that need no motion, and margins.
+
+Coverage thresholds other than the default ones are tried, too, on answers with keyframes and with the dense sampler.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from benchmarks.trade.candidates import AUTO, DENSE, ESCALATED, KEYFRAMES, auto_of, escalated, escalated_name, specs_of
+from benchmarks.trade.clips import MOTION
 from benchmarks.trade.margins import estimate_margin, still_tasks, task_needs
-from benchmarks.trade.thresholds import try_thresholds
+from reelabel.coverage import DEFAULT_THRESHOLDS, CoverageThresholds, measure_coverage
 from reelabel.digest import hash64
+from reelabel.sampling.options import Sampling
+from tasks.demo.actors import SIDE_PX
+from tasks.domain import RunSpec
 from tasks.evaluation.route import PairedAnswers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from benchmarks.trade.inference import Answers
     from benchmarks.trade.margins import EstimatedMargin, TaskNeed
-    from benchmarks.trade.thresholds import ThresholdResult
-    from tasks.domain import ModelIdentity, RunSpec
+    from tasks.domain import ModelIdentity
 
     Ask = Callable[[str, RunSpec], Answers]
+
+_NONE = CoverageThresholds(min_keyframes=1, max_gap_s=1e6, min_coverage=0.0)
+_ALONE = (
+    *(replace(_NONE, min_keyframes=number) for number in (3, 4, 8, 16)),
+    *(replace(_NONE, max_gap_s=gap_s) for gap_s in (1.0, 1.5, 2.0, 2.5, 4.0)),
+    *(replace(_NONE, min_coverage=cover) for cover in (0.2, 0.4, 0.6, 0.8)),
+)
+DENSE, UNIFORM, KEYFRAMES, AUTO = "qwen2_vl", "uniform:16", "keyframes", "auto"
+_FIXED: dict[str, dict[str, Any]] = {
+    DENSE: {"sampler": DENSE},  # the baseline: two frames per second
+    UNIFORM: {"sampler": "uniform"},
+    "uniform:8": {"sampler": "uniform", "num_frames": 8},
+    KEYFRAMES: {"sampler": "keyframes"},
+    "keyframes:4": {"sampler": "keyframes", "num_frames": 4},
+}
+ESCALATED = (KEYFRAMES, AUTO)
+
+
+def specs_of(model: ModelIdentity) -> dict[str, RunSpec]:
+    """Return the specs without fitted numbers, by name."""
+    return {
+        name: RunSpec(model=model, sampling=Sampling(max_pixels=SIDE_PX**2, size_multiple_px=28, **options))
+        for name, options in _FIXED.items()
+    }
+
+
+def auto_of(model: ModelIdentity, still_tasks: Sequence[str]) -> RunSpec:
+    """Return the spec that uses keyframes where they cover the clip, and for still tasks."""
+    sampling = Sampling(
+        sampler="auto",
+        dense_sampler="qwen2_vl",
+        still_tasks=tuple(still_tasks) or None,
+        max_pixels=SIDE_PX**2,
+        size_multiple_px=28,
+    )
+    return RunSpec(model=model, sampling=sampling)
+
+
+def escalated(spec: RunSpec, below: float) -> RunSpec:
+    """Return a spec that asks again with the dense sampler where the margin of an answer is lower."""
+    sampling = replace(spec.sampling, dense_sampler="qwen2_vl", escalate_below=min(below, 1.0))
+    return spec.model_copy(update={"sampling": sampling})
+
+
+def escalated_name(first: str) -> str:
+    """Return the name of a spec with escalation."""
+    return f"{first}, escalated"
+
 
 WITHIN = 0.005  # so that it stays within one point on other clips
 
@@ -43,7 +96,7 @@ class Fitted:
     seed: int
     needs: tuple[TaskNeed, ...]
     routes: Mapping[str, EstimatedMargin]
-    thresholds: tuple[ThresholdResult, ...] = field(repr=False)
+    thresholds: Sequence[Mapping[str, Any]] = field(repr=False)
 
     def specs_of(self, model: ModelIdentity) -> dict[str, RunSpec]:
         """Return the specs that use the fitted numbers, by name."""
@@ -54,14 +107,7 @@ class Fitted:
 
 
 def fit(manifest: pl.DataFrame, model: ModelIdentity, ask: Ask, *, seed: int) -> Fitted:
-    """Ask with keyframes, with the dense sampler and with `auto`, and fit to the answers.
-
-    Args:
-        manifest: Jobs to fit on.
-        model: The model that answers.
-        ask: Answers all jobs with a named spec.
-        seed: Seed of the clips.
-    """
+    """Ask with keyframes, with the dense sampler and with `auto`, and fit to the answers; `seed` is the clips'."""
     specs = specs_of(model)
     answers = {name: ask(name, specs[name]) for name in (DENSE, KEYFRAMES)}
     both = answers[KEYFRAMES].rows.join(answers[DENSE].rows, on="job_id", suffix="_dense").join(manifest, on="job_id")
@@ -75,18 +121,12 @@ def fit(manifest: pl.DataFrame, model: ModelIdentity, ask: Ask, *, seed: int) ->
         routes={
             first: estimate_margin(asked_twice(manifest, answers[first], answers[DENSE]), WITHIN) for first in ESCALATED
         },
-        thresholds=tuple(try_thresholds(manifest, answers[KEYFRAMES], answers[DENSE])),
+        thresholds=try_thresholds(manifest, answers[KEYFRAMES], answers[DENSE]),
     )
 
 
 def asked_twice(manifest: pl.DataFrame, first: Answers, second: Answers) -> PairedAnswers:
-    """Join first answers with those of the dense sampler.
-
-    Args:
-        manifest: Jobs with their right answers.
-        first: Answers with keyframes, or with `auto`.
-        second: Answers with the dense sampler.
-    """
+    """Join first answers, with keyframes or with `auto`, with those of the dense sampler."""
     known = manifest.select("job_id", "video_uri", "answer", "task")
     rows = known.join(first.rows, on="job_id").join(second.rows, on="job_id", suffix="_again")
     by_keyframes = pl.col("sampler") == "keyframes"
@@ -106,3 +146,55 @@ def asked_twice(manifest: pl.DataFrame, first: Answers, second: Answers) -> Pair
     )
     arrays = {name: columns[name].to_numpy() for name in columns.columns}
     return PairedAnswers(**arrays | {"tasks": arrays["tasks"].astype(np.str_)})
+
+
+def try_thresholds(manifest: pl.DataFrame, first: Answers, second: Answers) -> list[dict[str, Any]]:
+    """Apply no threshold, each one alone, and the default ones together, to questions about motion.
+
+    Args:
+        manifest: Jobs with their right answers.
+        first: Answers with keyframes.
+        second: Answers with the dense sampler, whose own result comes first.
+
+    Returns:
+        By `name`: `by_keyframes`, the share of the clips whose keyframes are sufficient; `accuracy`; `frames_decoded`.
+    """
+    moving = manifest.filter(task=MOTION).select("job_id", "answer")
+    rows = moving.join(first.rows, on="job_id").join(second.rows, on="job_id", suffix="_again")
+    ends = [
+        _try(
+            rows, replace(DEFAULT_THRESHOLDS, coverage_radius_s=0.0), f"{DENSE} for all clips"
+        ),  # no instant is near a keyframe
+        _try(rows, _NONE, "none: clips of one keyframe alone"),
+    ]
+    alone = [_try(rows, thresholds, _named(thresholds)) for thresholds in _ALONE]
+    return [*ends, *alone, _try(rows, DEFAULT_THRESHOLDS, f"default: {_named(DEFAULT_THRESHOLDS)}")]
+
+
+def _named(thresholds: CoverageThresholds) -> str:
+    """Return the names and values of the thresholds in effect."""
+    numbers = {name: value for name, value in asdict(thresholds).items() if value != getattr(_NONE, name)}
+    return ", ".join(f"{name} {value:g}" for name, value in numbers.items())
+
+
+def _try(rows: pl.DataFrame, thresholds: CoverageThresholds, name: str) -> dict[str, Any]:
+    sufficient = [
+        _are_sufficient(keyframe_ms, duration_s, thresholds)
+        for keyframe_ms, duration_s in rows.select("keyframe_ms", "duration_s").iter_rows()
+    ]
+    by_keyframes = pl.Series(sufficient)
+    taken = rows.select(
+        right=pl.when(by_keyframes).then("label").otherwise("label_again") == pl.col("answer"),
+        frames=pl.when(by_keyframes).then("frames_decoded").otherwise("frames_decoded_again"),
+    )
+    return {
+        "name": name,
+        "by_keyframes": int(by_keyframes.sum()) / len(rows),
+        "accuracy": int(taken["right"].sum()) / len(rows),
+        "frames_decoded": int(taken["frames"].sum()),
+    }
+
+
+def _are_sufficient(keyframe_ms: list[int] | None, duration_s: float, thresholds: CoverageThresholds) -> bool:
+    times_ms = None if keyframe_ms is None else np.array(keyframe_ms, np.int64)
+    return measure_coverage(times_ms, keyframes=0, duration_s=duration_s, thresholds=thresholds).is_good

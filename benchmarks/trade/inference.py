@@ -15,19 +15,21 @@ import polars as pl
 from reelabel.cores import usable_cores
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
+from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.passes import choose_pass, dense_pass, sampling_of_pass
-from reelabel_engine.protocol import Batch
+from reelabel_engine.protocol import Batch, EngineConfig
+from tasks.demo.actors import SIDE_PX
 from tasks.domain import Answer, Job
+from tasks.model.engine.process import EngineProcess
 from tasks.model.prompts.prompt import build_question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.options import Sampling
     from tasks.domain import RunSpec
-    from tasks.model.engine.process import EngineProcess
+    from tasks.model.identity import ModelCard
 
 _BATCH_JOBS = 32
 _MAX_CONCURRENT_BATCHES = 3
@@ -72,10 +74,7 @@ class SpecRunner:
     def run(self, jobs: Sequence[Job], spec: RunSpec, *, samplings: Mapping[str, Sampling] | None = None) -> Answers:
         """Answer every job from freshly decoded frames, with several batches in flight.
 
-        Args:
-            jobs: The jobs.
-            spec: How they are asked.
-            samplings: The sampling of each job, by its id, if the spec's depends on what is asked.
+        `samplings` is the sampling of each job, by its id, if the spec's depends on what is asked.
         """
         began_s = time.perf_counter()
         batches = [list(jobs[start : start + _BATCH_JOBS]) for start in range(0, len(jobs), _BATCH_JOBS)]
@@ -123,6 +122,17 @@ class SpecRunner:
 
     def _extract(self, job: Job, sampling: Sampling) -> SampledFrames:
         return self.pool.extract(Path(job.video_uri), sampling=sampling, limits=Limits())
+
+
+def decode_pool() -> DecodePool:
+    """Return decoding processes, one for each core."""
+    return DecodePool(processes=usable_cores(), timeout_s=60, memory_mib=4096)
+
+
+def engine_of(card: ModelCard, log_path: Path, **options: Any) -> EngineProcess:  # noqa: ANN401 - of EngineConfig
+    """Return an engine that has yet to be started; in float32, answers do not depend on their batch."""
+    config = EngineConfig(model=card.location, dtype="float32", max_pixels=SIDE_PX**2, **options)
+    return EngineProcess(config, log_path=log_path, start_timeout_s=600)
 
 
 def jobs_of(manifest: pl.DataFrame) -> list[Job]:

@@ -5,26 +5,23 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from benchmarks.console import figures_table
-from benchmarks.trade.candidates import DENSE, specs_of
-from benchmarks.trade.inference import jobs_of
-from benchmarks.trade.tables import share_cell, signed_cell
+from benchmarks.harness import Column, Table
+from benchmarks.trade.fitting import DENSE, specs_of
+from benchmarks.trade.inference import decode_pool, engine_of, jobs_of
+from benchmarks.trade.report import share_cell, signed_cell
 from reelabel.cores import usable_cores
 from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
-from reelabel.pool.decode_pool import DecodePool
-from reelabel_engine.protocol import Batch, EngineConfig
-from tasks.demo.actors import SIDE_PX
+from reelabel_engine.protocol import Batch
 from tasks.domain import Answer
 from tasks.evaluation.compare import CandidateResults, compare_candidates
-from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import read_model_card
 from tasks.model.prompts.prompt import build_question
 from tools.tiny_model.scenes import SCENE_QUESTIONS
@@ -32,18 +29,21 @@ from tools.tiny_model.scenes import SCENE_QUESTIONS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from rich.table import Table
-
     from tasks.domain import Job, RunSpec
     from tasks.evaluation.scores import CandidateScore
-    from tasks.model.identity import ModelCard
+    from tasks.model.engine.process import EngineProcess
 
 RATES = (0.25, 0.5, 0.75)
 UNPRUNED = "unpruned"
 _BATCH_JOBS = 32
-_START_TIMEOUT_S = 600.0
-_DECODE_TIMEOUT_S = 60.0
-_DECODE_MIB = 4096
+_COLUMNS = (
+    Column("video_pruning_rate", "rate"),
+    Column("tokens", "tokens", ".1f"),
+    Column("accuracy", "accuracy"),
+    Column(f"minus {UNPRUNED}", "difference"),
+    Column("times as fast", "speed", ".2f"),
+    Column("the same, all questions on a clip", "speed_shared", ".2f"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,23 +83,16 @@ def measure_pruning(
         on_progress(f"Answering {len(jobs):,} questions with and without a video_pruning_rate of {rate:g}")
         with ExitStack() as stack:
             pruning, other = (
-                stack.enter_context(_engine(card, each, log_folder / f"engine-{each:g}.log")) for each in (rate, 0.0)
+                stack.enter_context(engine_of(card, log_folder / f"engine-{each:g}.log", video_pruning_rate=each))
+                for each in (rate, 0.0)
             )
             measured.append(_compare(pruning, other, jobs, files, spec, rate=rate))
     return measured
 
 
-def _engine(card: ModelCard, rate: float, log_path: Path) -> EngineProcess:
-    config = EngineConfig(model=card.location, dtype="float32", max_pixels=SIDE_PX**2, video_pruning_rate=rate)
-    return EngineProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S)
-
-
 def _extract(jobs: Sequence[Job], spec: RunSpec) -> dict[str, bytes]:
     """Return the frame file of each job's clip, by URI."""
-    with (
-        DecodePool(processes=usable_cores(), timeout_s=_DECODE_TIMEOUT_S, memory_mib=_DECODE_MIB) as pool,
-        ThreadPoolExecutor(usable_cores()) as threads,
-    ):
+    with decode_pool() as pool, ThreadPoolExecutor(usable_cores()) as threads:
 
         def extract(job: Job) -> bytes:
             frames = pool.extract(Path(job.video_uri), sampling=spec.sampling, limits=Limits())
@@ -201,26 +194,15 @@ def score(manifest: pl.DataFrame, measured: Sequence[PrunedAnswers]) -> list[Can
     return list(compare_candidates(manifest, results, baseline=UNPRUNED).specs)
 
 
-def pruning_table(scores: Sequence[CandidateScore], measured: Sequence[PrunedAnswers]) -> Table:
+def pruning_tables(manifest: pl.DataFrame, measured: Sequence[PrunedAnswers]) -> list[Table]:
     """Tabulate what each rate does to tokens, speed and answers."""
-    speeds = ("times as fast", "the same, all questions on a clip")
-    headings = ("video_pruning_rate", "tokens", "accuracy", f"minus {UNPRUNED}", *speeds)
-    table = figures_table(f"{scores[0].jobs:,} questions with {DENSE}, pruned", headings)
-    first, *others = scores
-    assert first.accuracy
-    table.add_row(UNPRUNED, f"{measured[0].unpruned_tokens:.1f}", share_cell(first.accuracy), "", "", "")
+    first, *others = score(manifest, measured)
+    rows: list[dict[str, Any]] = [
+        {"rate": UNPRUNED, "tokens": measured[0].unpruned_tokens, "accuracy": share_cell(first.accuracy)}
+    ]
     for one, each in zip(others, measured, strict=True):
-        assert one.accuracy
         assert one.difference
-        cells = (f"{each.tokens:.1f}", share_cell(one.accuracy), signed_cell(one.difference))
-        table.add_row(one.name, *cells, f"{each.speed:.2f}", f"{each.speed_shared:.2f}")
-    return table
-
-
-def pruning_json(scores: Sequence[CandidateScore], measured: Sequence[PrunedAnswers]) -> dict[str, Any]:
-    """Return everything as JSON values."""
-    figures = ("rate", "tokens", "unpruned_tokens", "speed", "speed_shared")
-    return {
-        "scores": [asdict(each) for each in scores],
-        "measured": [{name: getattr(each, name) for name in figures} for each in measured],
-    }
+        row = {"rate": one.name, "tokens": each.tokens, "accuracy": share_cell(one.accuracy)}
+        row |= {"difference": signed_cell(one.difference), "speed": each.speed, "speed_shared": each.speed_shared}
+        rows.append(row)
+    return [Table(f"{first.jobs:,} questions with {DENSE}, pruned", rows, _COLUMNS)]

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from benchmarks.describe.embedder import tiny_embedder
+from benchmarks.embedding import tiny_embedder
+from benchmarks.harness import Column, Table
 from benchmarks.trade.brief import BRIEF
-from benchmarks.trade.inference import SpecRunner, jobs_of
-from reelabel.cores import usable_cores
-from reelabel.pool.decode_pool import DecodePool
+from benchmarks.trade.inference import SpecRunner, decode_pool, engine_of, jobs_of
+from benchmarks.trade.report import share_cell, signed_cell
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import with_times
 from reelabel.segment import WHOLE
-from reelabel_engine.protocol import EngineConfig
 from tasks.demo.actors import SIDE_PX
 from tasks.domain import RunSpec
 from tasks.evaluation.significance import paired_difference, proportion
-from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import read_model_card
 from tasks.relevance import choose_adaptively, choose_frames
 
@@ -30,11 +28,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from benchmarks.harness import Row
     from tasks.description.embeddings import Embeddings
     from tasks.domain import Job
     from tasks.embedding.encoder import Encoder
     from tasks.embedding.video import VideoEmbedder
-    from tasks.evaluation.scores import Difference, Proportion
 
 COUNTS = (4, 8, 16)
 BASELINE, RELEVANT = "uniform", "relevant"
@@ -53,104 +51,58 @@ _TEXTS: dict[str, Callable[[Job], Sequence[str]]] = {
     "each choice with the question": lambda job: job.texts,
 }
 _THRESHOLDS = (0.8, 0.5)
-_START_TIMEOUT_S = 600.0
-_DECODE_TIMEOUT_S = 60.0
-_DECODE_MIB = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What one sampler shows, and what is answered by that.
-
-    Attributes:
-        sampler: A key of `_SAMPLERS`.
-        count: Frames asked for.
-        accuracy: Share of right answers.
-        difference: From the baseline with as many frames; None for the baseline.
-        found: Share of the clips of which at least one frame shows what is asked about.
-        frames: Mean number of frames that show it.
-        decoded: Mean number of frames decoded a clip, those to embed included.
-    """
-
-    sampler: str
-    count: int
-    accuracy: Proportion
-    difference: Difference | None
-    found: Proportion
-    frames: float
-    decoded: float
+def _found_cell(at: int, row: Row) -> str:
+    return f"{row['found'][at].value:.2f}, {row['frames'][at]:.1f}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """What is found by comparing frames with some texts.
-
-    Attributes:
-        task: The kind of clips.
-        texts: A key of `_TEXTS`.
-        stands_out: By how much the best frames must stand out, as `choose_adaptively` takes it.
-        found: For each of `COUNTS`, the share of the clips of which at least one frame shows what is asked about.
-        frames: For each of them, the mean number of such frames.
-    """
-
-    task: str
-    texts: str
-    stands_out: float
-    found: tuple[Proportion, ...]
-    frames: tuple[float, ...]
+_SEEN = (
+    Column("sampler", "sampler"),
+    Column("frames", "count"),
+    Column("accuracy, with 95% interval", lambda row: share_cell(row["accuracy"])),
+    Column(f"minus {BASELINE}", lambda row: signed_cell(row["difference"]) if row["difference"] else None),
+    Column("clips of which it is shown", lambda row: share_cell(row["found"])),
+    Column("frames of it", "frames", ".1f"),
+    Column("decoded a clip", "decoded", ",.0f"),
+)
+_COMPARED = (
+    Column("clips", "task"),
+    Column("compared with", "texts"),
+    Column("stands out by", "stands_out", "g"),
+    *(Column(f"{count} frames", partial(_found_cell, at)) for at, count in enumerate(COUNTS)),
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelevanceTrade:
-    """All results.
-
-    Attributes:
-        clips: Clips that were asked about.
-        seen: By sampler and number of frames.
-        compared: By kind of clip, texts and threshold.
-    """
-
-    clips: int
-    seen: tuple[Seen, ...]
-    compared: tuple[Compared, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return asdict(self)
+def relevance_tables(clips: int, seen: Sequence[Row], compared: Sequence[Row]) -> list[Table]:
+    """Tabulate what each sampler shows, and what is found by comparing frames with other texts and thresholds."""
+    title = f"{clips:,} clips of a minute, three seconds of which answer the question"
+    others = "Clips of which it is shown, and frames of it, by what frames are compared with"
+    return [Table(title, seen, _SEEN), Table(others, compared, _COMPARED)]
 
 
 def measure_relevance(
     manifest: pl.DataFrame, *, model: str, folder: Path, on_progress: Callable[[str], None]
-) -> RelevanceTrade:
-    """Embed the clips, choose among their frames, and ask about those that can be asked about.
-
-    Args:
-        manifest: Jobs on the clips of `benchmarks.trade.brief`.
-        model: The model that answers.
-        folder: For embeddings and logs.
-        on_progress: Called with a description of each step.
-    """
+) -> list[Table]:
+    """Embed the clips of `benchmarks.trade.brief`, choose among their frames, and ask about those that can be."""
     card, asked = read_model_card(model), manifest.filter(task=BRIEF)
-    config = EngineConfig(model=card.location, dtype="float32", max_pixels=SIDE_PX**2)
-    with DecodePool(processes=usable_cores(), timeout_s=_DECODE_TIMEOUT_S, memory_mib=_DECODE_MIB) as pool:
+    with decode_pool() as pool:
         on_progress(f"Embedding frames of {manifest.height:,} clips")
         with tiny_embedder(pool, folder) as embedder:
             clips, decoded = _embed(embedder, manifest)
             texts = {name: _embed_texts(embedder.frames.encoder, manifest, of) for name, of in _TEXTS.items()}
-        compared = tuple(_compare(manifest, clips, texts))
+        compared = list(_compare(manifest, clips, texts))
         on_progress("Loading the model")
-        with EngineProcess(config, log_path=folder / "engine.log", start_timeout_s=_START_TIMEOUT_S) as engine:
+        with engine_of(card, folder / "engine.log") as engine:
             runner, rows = SpecRunner(engine=engine, pool=pool), {}
             for sampler, options_of in _SAMPLERS.items():
                 for count in COUNTS:
                     on_progress(f"Answering {asked.height:,} questions with {count} frames of {sampler}")
-                    spec = RunSpec(
-                        model=card.identity,
-                        sampling=Sampling(max_pixels=SIDE_PX**2, size_multiple_px=28, **options_of(count)),
-                    )
-                    samplings = _chosen(asked, clips, texts, spec.sampling) if sampler == RELEVANT else None
+                    sampling = Sampling(max_pixels=SIDE_PX**2, size_multiple_px=28, **options_of(count))
+                    spec = RunSpec(model=card.identity, sampling=sampling)
+                    samplings = _chosen(asked, clips, texts, sampling) if sampler == RELEVANT else None
                     rows[sampler, count] = runner.run(jobs_of(asked), spec, samplings=samplings).rows
-    return RelevanceTrade(clips=asked.height, seen=tuple(_score(asked, rows, decoded)), compared=compared)
+    return relevance_tables(asked.height, list(_score(asked, rows, decoded)), compared)
 
 
 def _embed(embedder: VideoEmbedder, manifest: pl.DataFrame) -> tuple[dict[str, Embeddings], float]:
@@ -184,7 +136,12 @@ def _compare(
     manifest: pl.DataFrame,
     clips: Mapping[str, Embeddings],
     texts: Mapping[str, Mapping[str, npt.NDArray[np.float32]]],
-) -> Iterator[Compared]:
+) -> Iterator[dict[str, Any]]:
+    """Yield what is found, by texts and by how much the best frames must stand out.
+
+    For each of COUNTS: the share of the clips of which at least one frame shows what is asked about, and the mean
+    number of such frames.
+    """
     for (task,), jobs in manifest.group_by("task", maintain_order=True):
         for name, vectors in texts.items():
             scores = {job_id: (clips[job_id].vectors @ vectors[job_id].T).max(axis=1) for job_id in jobs["job_id"]}
@@ -197,13 +154,13 @@ def _compare(
                     for count in COUNTS
                 ]
                 hits = [_hits(jobs, times_ms) for times_ms in shown]
-                yield Compared(
-                    task=str(task),
-                    texts=name,
-                    stands_out=stands_out,
-                    found=tuple(proportion(int((each > 0).sum()), len(each)) for each in hits),
-                    frames=tuple(float(each.mean()) for each in hits),
-                )
+                yield {
+                    "task": str(task),
+                    "texts": name,
+                    "stands_out": stands_out,
+                    "found": [proportion(int((each > 0).sum()), len(each)) for each in hits],
+                    "frames": [float(each.mean()) for each in hits],
+                }
 
 
 def _hits(jobs: pl.DataFrame, times_ms: Mapping[str, Any]) -> npt.NDArray[np.int64]:
@@ -216,19 +173,23 @@ def _hits(jobs: pl.DataFrame, times_ms: Mapping[str, Any]) -> npt.NDArray[np.int
     )
 
 
-def _score(asked: pl.DataFrame, rows: Mapping[tuple[str, int], pl.DataFrame], embedded: float) -> Iterator[Seen]:
+def _score(
+    asked: pl.DataFrame, rows: Mapping[tuple[str, int], pl.DataFrame], embedded: float
+) -> Iterator[dict[str, Any]]:
     for (sampler, count), each in rows.items():
         hits = _hits(asked, dict(each.select("job_id", "times_ms").iter_rows()))
         right = _right(asked, each)
-        yield Seen(
-            sampler=sampler,
-            count=count,
-            accuracy=proportion(int(right.sum()), len(right)),
-            difference=None if sampler == BASELINE else paired_difference(right, _right(asked, rows[BASELINE, count])),
-            found=proportion(int((hits > 0).sum()), len(hits)),
-            frames=float(hits.mean()),
-            decoded=float(each["frames_decoded"].to_numpy().mean()) + (embedded if sampler == RELEVANT else 0.0),
-        )
+        yield {
+            "sampler": sampler,
+            "count": count,
+            "accuracy": proportion(int(right.sum()), len(right)),
+            "difference": None
+            if sampler == BASELINE
+            else paired_difference(right, _right(asked, rows[BASELINE, count])),
+            "found": proportion(int((hits > 0).sum()), len(hits)),
+            "frames": float(hits.mean()),
+            "decoded": float(each["frames_decoded"].to_numpy().mean()) + (embedded if sampler == RELEVANT else 0.0),
+        }
 
 
 def _right(asked: pl.DataFrame, rows: pl.DataFrame) -> npt.NDArray[np.bool_]:

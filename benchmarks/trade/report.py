@@ -1,16 +1,17 @@
-"""Accuracy and cost of every candidate."""
+"""Accuracy and cost of every candidate, and their tables."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from benchmarks.trade.candidates import DENSE, ESCALATED
-from benchmarks.trade.fitting import asked_twice
-from benchmarks.trade.margins import accuracy_curve
+from benchmarks.harness import Column, Table
+from benchmarks.trade.clips import KEYFRAMES as NUMBERS
+from benchmarks.trade.clips import MOTION, SCENE
+from benchmarks.trade.fitting import DENSE, ESCALATED, KEYFRAMES, asked_twice
+from benchmarks.trade.margins import LARGEST_LOSS, accuracy_curve
 from tasks.evaluation.compare import CandidateResults, compare_candidates
 from tasks.evaluation.scores import Cost
 
@@ -21,8 +22,52 @@ if TYPE_CHECKING:
     from benchmarks.trade.inference import Answers
     from tasks.domain import RunSpec
     from tasks.evaluation.route import RoutingPoint
-    from tasks.evaluation.scores import Evaluation
+    from tasks.evaluation.scores import CandidateScore, Difference, Evaluation, Proportion
 
+_ACCURACY = (
+    Column("questions", "questions"),
+    *(Column(str(number), str(number), ".2f") for number in NUMBERS),
+    Column("all, with 95% interval", "all"),
+    Column(f"minus {DENSE}", "difference"),
+)
+_STILL = (
+    Column("questions", "questions"),
+    Column(KEYFRAMES, "first", ".3f"),
+    Column(DENSE, "dense", ".3f"),
+    Column("difference, with 95% interval", "difference"),
+    Column(f"less than {LARGEST_LOSS:g}", "verdict"),
+)
+_THRESHOLDS = (
+    Column("threshold", "name"),
+    Column("keyframes sufficient", "by_keyframes", ".0%"),
+    Column("accuracy", "accuracy", ".3f"),
+    Column(f"frames of {DENSE}", "share", ".0%"),
+)
+_MARGINS = (
+    Column("from", "from"),
+    Column("margin", "margin", ".4f"),
+    Column("of each half", "halves"),
+    Column("accuracy, held out", "accuracy", ".3f"),
+    Column(f"{DENSE}, held out", "dense", ".3f"),
+    Column("frames, held out", "frames", ".0%"),
+)
+_COST = (
+    Column("candidate", "candidate"),
+    Column("accuracy, with 95% interval", "accuracy"),
+    Column("frames decoded", "frames_decoded", ","),
+    Column(f"of {DENSE}", "share", ".0%"),
+    Column("on scenes", "on_scenes", ".0%"),
+    Column("wall s", "wall_s", ".1f"),
+    Column("jobs/s", "jobs_per_s", ".1f"),
+)
+_CURVE = (
+    Column("margin", "below", ".4f"),
+    Column("asked again", "asked_again", ".0%"),
+    Column("accuracy", "accuracy", ".3f"),
+    Column("frames decoded", "frames_decoded", ","),
+    Column(f"of {DENSE}", "share", ".0%"),
+    Column("seconds", "seconds", ".1f"),
+)
 _BY = ["candidate", "task", "subtask", "keyframes"]
 
 
@@ -83,21 +128,82 @@ class Trade:
         """Return the seconds of decoding and of the engine."""
         return float(self.work.filter(candidate=candidate)["seconds"].sum())
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
+    def tables(self) -> list[Table]:
+        """Tabulate accuracies, what was fitted on other clips, cost, and escalation by its margin."""
+        specs = self.evaluation.specs
+        fitted = f"Fitted on {self.fitted.clips:,} other clips, seed {self.fitted.seed:,}"
+        return [
+            *(
+                Table(f"{spec.name}: accuracy by number of keyframes", self._accuracies(spec.name), _ACCURACY)
+                for spec in specs
+            ),
+            Table(f"{fitted}: what {KEYFRAMES} lose", self._needs(), _STILL),
+            Table(f"{fitted}: motion questions, one coverage threshold at a time", self._thresholds(), _THRESHOLDS),
+            Table(f"{fitted}: margins below which to ask again", self._margins(), _MARGINS),
+            Table("Cost", [self._cost(spec) for spec in specs], _COST),
+            *(
+                Table(f"{first}, then {DENSE} where the margin is below", self._curve(first), _CURVE)
+                for first in self.curves
+            ),
+        ]
+
+    def _accuracies(self, candidate: str) -> list[dict[str, Any]]:
+        """Return accuracies by task and subtask, and number of keyframes."""
+        rows = []
+        for task in (SCENE, MOTION):
+            for score in (*self.evaluation.tasks, *self.evaluation.subtasks):
+                if (score.spec, score.task) == (candidate, task):
+                    group = {name: value for name, value in (("task", task), ("subtask", score.subtask)) if value}
+                    row: dict[str, Any] = {str(number): self.accuracy(candidate, number, **group) for number in NUMBERS}
+                    difference = signed_cell(score.difference) if score.difference else None
+                    row |= {"questions": score.subtask or task, "all": share_cell(score.accuracy)}
+                    rows.append(row | {"difference": difference})
+        return rows
+
+    def _needs(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "questions": need.subtask or need.task,
+                "first": need.first,
+                "dense": need.dense,
+                "difference": signed_cell(need.difference),
+                "verdict": "surely" if need.is_still else "not surely",
+            }
+            for need in self.fitted.needs
+        ]
+
+    def _thresholds(self) -> list[dict[str, Any]]:
+        dense = self.fitted.thresholds[0]["frames_decoded"]
+        return [{**each, "share": each["frames_decoded"] / dense} for each in self.fitted.thresholds]
+
+    def _margins(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "from": first,
+                "margin": route.below,
+                "halves": " ".join(f"{below:.4f}" for below in route.half_below),
+                "accuracy": route.held_out.accuracy,
+                "dense": route.dense_accuracy,
+                "frames": route.held_out.frames_decoded / route.dense_frames,
+            }
+            for first, route in self.fitted.routes.items()
+        ]
+
+    def _cost(self, spec: CandidateScore) -> dict[str, Any]:
+        assert spec.accuracy is not None
         return {
-            "evaluation": json.loads(self.evaluation.to_json()),
-            "by_keyframes": self.cells.to_dicts(),
-            "work": self.work.to_dicts(),
-            "fitted": {
-                "clips": self.fitted.clips,
-                "seed": self.fitted.seed,
-                "needs": [asdict(need) for need in self.fitted.needs],
-                "thresholds": [asdict(each) for each in self.fitted.thresholds],
-                "routes": {first: asdict(route) for first, route in self.fitted.routes.items()},
-            },
-            "curves": {first: [asdict(point) for point in curve] for first, curve in self.curves.items()},
+            "candidate": spec.name,
+            "accuracy": share_cell(spec.accuracy),
+            "frames_decoded": self.frames_decoded(spec.name),
+            "share": self.frames_decoded(spec.name) / self.frames_decoded(DENSE),
+            "on_scenes": self.frames_decoded(spec.name, SCENE) / self.frames_decoded(DENSE, SCENE),
+            "wall_s": spec.cost.wall_s,
+            "jobs_per_s": spec.cost.jobs_per_s,
         }
+
+    def _curve(self, first: str) -> list[dict[str, Any]]:
+        dense = self.frames_decoded(DENSE)
+        return [{**asdict(point), "share": point.frames_decoded / dense} for point in self.curves[first]]
 
 
 def _results(name: str, answers: Answers, spec: RunSpec) -> CandidateResults:
@@ -118,3 +224,13 @@ def _results(name: str, answers: Answers, spec: RunSpec) -> CandidateResults:
             engine_s=float(rows["engine_s"].sum()),
         ),
     )
+
+
+def share_cell(share: Proportion | None) -> str:
+    """Return a share with its interval."""
+    return f"{share.value:.3f} ({share.low:.3f} to {share.high:.3f})" if share else ""
+
+
+def signed_cell(difference: Difference) -> str:
+    """Return a difference with its interval."""
+    return f"{difference.value:+.3f} ({difference.low:+.3f} to {difference.high:+.3f})"

@@ -26,7 +26,7 @@ LosslessEncoding = Literal["raw", "lz4", "zstd"]
 ExactEncoding = Literal["raw", "lz4", "zstd", "packets"]
 Encoding = Literal["raw", "lz4", "zstd", "packets", "jpeg"]
 
-# The higher levels take up to ten times as long for a tenth fewer bytes: `python -m benchmarks store`.
+# The higher levels take up to ten times as long for a tenth fewer bytes: `python -m benchmarks extract store`.
 _ZSTD_LEVEL = 1
 _MAX_JPEG_PX = 65_500
 _RED, _GREEN, _BLUE = range(3)

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from sqlalchemy import select
 
-from benchmarks.describe.model import SIZE, make_model
+from benchmarks.models import SIGLIP_SIZE, make_siglip
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import DESCRIPTION, PLAN, RUN, SHARD
 from tasks.demo.captions import SHAPE_BANK
@@ -202,14 +202,14 @@ def test_the_run_leaves_a_page_with_film_strips_by_scenes(described, reelabel, v
 
 
 def test_a_siglip_in_a_folder_describes_and_is_searched_by_itself(reelabel, describe, tmp_path_factory):
-    model = make_model(tmp_path_factory.mktemp("model"))
+    model = make_siglip(tmp_path_factory.mktemp("model"))
 
     run = describe("--model", model, "--tags", PLACES)
 
     said = spoken(run)
     assert said["videos"] == f"{CLIPS + 1} embedded, 0 from the cache"  # none is taken for another model's
     rows = pl.read_csv(io.StringIO(reelabel("results", "last", "--format", "csv").stdout)).drop_nulls("tags")
-    assert rows["dimensions"].unique().to_list() == [SIZE]
+    assert rows["dimensions"].unique().to_list() == [SIGLIP_SIZE]
     own = reelabel("search", "a kitchen", "--model", model, "--format", "json")
     assert own.returncode == 0, own.stderr
     tiny = reelabel("search", "a red circle", "--format", "json")

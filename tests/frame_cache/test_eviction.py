@@ -1,4 +1,5 @@
 import os
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -83,3 +84,27 @@ def test_eviction_works_on_s3(objects, store_settings):
 
     assert (result.kept, result.removed) == (2, 1)
     assert len(left(store_settings.uri, objects)) == 2
+
+
+def test_ten_times_as_many_files_take_little_more_memory_to_list_and_to_evict(tmp_path):
+    peaks = [[], []]
+    for count in (200, 2000):
+        for number in range(count):
+            path = tmp_path / f"v1/{number % 256:02x}/{number:032x}.arrow"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"x")
+        for taken, call in zip(
+            peaks,
+            (
+                lambda: sum(1 for _ in cached_files(STORE, tmp_path.as_uri())),
+                lambda count=count: evict(STORE, tmp_path.as_uri(), max_bytes=count // 2, dry_run=True).kept,
+            ),
+            strict=True,
+        ):
+            tracemalloc.start()
+            assert call() in {count, count // 2}
+            taken.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+
+    for few, many in peaks:
+        assert many - few < 200_000  # a list of 1,800 more would hold over 400 KB

@@ -2,6 +2,7 @@
 
 import json
 import re
+import struct
 import tarfile
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 
 from infra.errors import ManifestError
 from infra.settings import Settings
+from reelabel.frames.fetch import RANGES_MIN_BYTES
 from reelabel.sampling.options import Sampling
 from tasks.survey.describe import amount, headlines
 from tasks.survey.page import render
@@ -106,6 +108,20 @@ def test_videos_in_an_archive_on_s3_are_surveyed_as_any_other(make_clip, write_m
 
     assert found.one_keyframe.clips.value == 1
     assert [(share.name, share.seen) for share in found.failed] == [("video_missing", 1)]
+
+
+def test_a_survey_of_videos_whose_indexes_are_cached_reads_nothing_of_them(
+    make_clip, write_manifest, settings, objects
+):
+    uri = f"{settings.store.uri}/long.mp4"
+    padding = struct.pack(">I4s", 8 + RANGES_MIN_BYTES, b"free") + bytes(RANGES_MIN_BYTES)  # a large video
+    objects.replace(uri, make_clip().read_bytes() + padding)
+    manifest = write_manifest({"video_uri": uri})
+
+    first, again = (take_survey(manifest, settings, AUTO, QUICK) for _ in range(2))
+
+    assert (first.seen, again.seen) == (1, 1)
+    assert first.bytes_read > 0 == again.bytes_read
 
 
 def test_a_survey_of_chunks_counts_them_and_their_frames(make_clip, write_manifest, settings):

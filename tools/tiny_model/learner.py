@@ -50,10 +50,6 @@ class Learner:
         features = TOKENS_PER_GROUP * model.config.text_config.hidden_size
         return cls(model=model, prompts=prompts, head=torch.nn.Linear(features, len(SHAPES) + len(COLOURS) + 2))
 
-    def parameters(self) -> list[torch.nn.Parameter]:
-        """Return all trainable parameters."""
-        return [*self.model.parameters(), *self.head.parameters()]
-
     def embed(self, clips: npt.NDArray[np.uint8]) -> torch.Tensor:
         """Embed clips (B, T, S, S, 3); shape (B, video tokens, hidden)."""
         groups = clips.shape[1] // TEMPORAL_PATCH

@@ -10,9 +10,7 @@ shape crossing the picture from anywhere, and counts changed as late as 0.85 of 
 from __future__ import annotations
 
 import argparse
-import math
 import time
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +23,12 @@ from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration
 from tools.tiny_model.architecture import make_model, make_processor, make_tokenizer
 from tools.tiny_model.examples import FRAMES, draw_examples, draw_glimpses, tokenize_questions
 from tools.tiny_model.learner import Learner, use_fast_vision
+from tools.training import Training
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 _HELD_OUT_SEED = 999
-_WARM_UP_STEPS = 50
 _GLIMPSE_WEIGHT = 0.5
 _AT_A_RATE_SHARE = 0.5
 _REPORT_STEPS = 50
@@ -47,25 +45,14 @@ def train(
     batch: int = 24,
     on_report: Callable[[], object] = bool,
 ) -> None:
-    """Train with a warm-up and a cosine decay, printing the accuracy on held-out clips.
-
-    Args:
-        learner: The model and its head.
-        steps: Number of batches.
-        seed: Seed of the clips.
-        peak_rate: Highest learning rate.
-        batch: Clips per batch.
-        on_report: Called after each report.
-    """
-    optimizers = _optimizers(learner)
+    """Train on clips of a seed, printing the accuracy on held-out clips; `on_report` is called after that."""
+    training = Training(learner.model, learner.head, outer=("embed_tokens", "lm_head"))
     rng = np.random.default_rng(seed)
     held_out = draw_examples(np.random.default_rng(_HELD_OUT_SEED), 160)
     started = time.monotonic()
     for step in range(1, steps + 1):
-        decay = 0.5 * (1 + math.cos(math.pi * step / steps)) * 0.95 + 0.05
-        for group in chain.from_iterable(optimizer.param_groups for optimizer in optimizers):
-            group["lr"] = peak_rate * min(1, step / _WARM_UP_STEPS) * decay
-        _take_step(learner, optimizers, rng, clips=batch)
+        training.begin_step(step, steps, peak_rate=peak_rate, least=0.05)
+        training.end_step(_loss(learner, rng, clips=batch))
         if step % _REPORT_STEPS == 0 or step == steps:
             elapsed_s = time.monotonic() - started
             _console.print(
@@ -74,38 +61,13 @@ def train(
             on_report()
 
 
-def _optimizers(learner: Learner) -> list[torch.optim.Optimizer]:
-    """Optimize the matrices of the layers with Muon, which needs fewer steps, and all else with AdamW."""
-    matrices: list[torch.nn.Parameter] = []
-    others: list[torch.nn.Parameter] = list(learner.head.parameters())
-    for name, parameter in learner.model.named_parameters():
-        is_inner = parameter.dim() == 2 and "embed_tokens" not in name and "lm_head" not in name  # noqa: PLR2004
-        (matrices if is_inner else others).append(parameter)
-    return [
-        torch.optim.Muon(matrices, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, weight_decay=0.01, betas=(0.9, 0.98)),
-    ]
-
-
-def _take_step(
-    learner: Learner,
-    optimizers: Sequence[torch.optim.Optimizer],
-    rng: np.random.Generator,
-    *,
-    clips: int,
-) -> None:
+def _loss(learner: Learner, rng: np.random.Generator, *, clips: int) -> torch.Tensor:
     frames, duration_s = _draw_length(rng)
-    for optimizer in optimizers:
-        optimizer.zero_grad()
     # Half precision takes two thirds of the time, provided that attention avoids a kernel that is slow in it.
-    with sdpa_kernel(SDPBackend.MATH):
-        with torch.autocast("cpu", torch.bfloat16):
-            answered = learner.answer_loss(draw_examples(rng, clips, frames=frames), duration_s)
-            glimpsed = learner.glimpse_loss(draw_glimpses(rng, clips // 6))
-        (answered + _GLIMPSE_WEIGHT * glimpsed).backward()
-    torch.nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
-    for optimizer in optimizers:
-        optimizer.step()
+    with sdpa_kernel(SDPBackend.MATH), torch.autocast("cpu", torch.bfloat16):
+        answered = learner.answer_loss(draw_examples(rng, clips, frames=frames), duration_s)
+        glimpsed = learner.glimpse_loss(draw_glimpses(rng, clips // 6))
+    return answered + _GLIMPSE_WEIGHT * glimpsed
 
 
 def _draw_length(rng: np.random.Generator) -> tuple[int, float]:

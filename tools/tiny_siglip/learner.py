@@ -41,10 +41,6 @@ class Learner:
         """Add a new head to a model."""
         return cls(model=model, tokenizer=tokenizer, head=torch.nn.Linear(WIDTH, len(ATTRIBUTES)))
 
-    def parameters(self) -> list[torch.nn.Parameter]:
-        """Return all trainable parameters."""
-        return [*self.model.parameters(), *self.head.parameters()]
-
     def embed_pictures(self, images: npt.NDArray[np.uint8]) -> torch.Tensor:
         """Embed pictures (B, S, S, 3); shape (B, D), not normalised."""
         pixels = torch.from_numpy(np.moveaxis(images, -1, 1).copy()).float() / 127.5 - 1

@@ -8,7 +8,6 @@ shapes that is dropped afterwards.
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,13 +21,13 @@ from tasks.demo.shapes import draw_shape, render_frames
 from tools.tiny_siglip.architecture import make_image_processor, make_model, make_tokenizer
 from tools.tiny_siglip.learner import Learner
 from tools.tiny_siglip.pictures import draw_pictures
+from tools.training import Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _HELD_OUT_SEED = 999
 _HELD_OUT = 512
-_WARM_UP_STEPS = 50
 _REPORT_STEPS = 50
 _PEAK_RATE = 1.5e-3
 _BATCH = 128
@@ -44,43 +43,15 @@ def train(
     batch: int = _BATCH,
     on_report: Callable[[int, float], object] = lambda _step, _loss: None,
 ) -> None:
-    """Train with a warm-up and a cosine decay.
-
-    Args:
-        learner: The model and its head.
-        steps: Number of batches.
-        seed: Seed of the pictures and captions.
-        batch: Pictures per batch.
-        on_report: Called with the step and its loss, every _REPORT_STEPS and at the end.
-    """
-    optimizers = _optimizers(learner)
+    """Train on pictures of a seed; `on_report` gets the step and its loss, every _REPORT_STEPS and at the end."""
+    training = Training(learner.model, learner.head, outer=("embedding",))
     rng = np.random.default_rng(seed)
     for step in range(1, steps + 1):
-        decay = 0.5 * (1 + math.cos(math.pi * step / steps))
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-            for group in optimizer.param_groups:
-                group["lr"] = _PEAK_RATE * min(1, step / _WARM_UP_STEPS) * decay
+        training.begin_step(step, steps, peak_rate=_PEAK_RATE)
         loss = learner.loss(draw_pictures(rng, batch))
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
+        training.end_step(loss)
         if step % _REPORT_STEPS == 0 or step == steps:
             on_report(step, loss.item())
-
-
-def _optimizers(learner: Learner) -> list[torch.optim.Optimizer]:
-    """Optimize the matrices of the layers with Muon, which needs fewer steps, and all else with AdamW."""
-    matrices: list[torch.nn.Parameter] = []
-    others: list[torch.nn.Parameter] = list(learner.head.parameters())
-    for name, parameter in learner.model.named_parameters():
-        is_inner = parameter.dim() == 2 and "embedding" not in name  # noqa: PLR2004
-        (matrices if is_inner else others).append(parameter)
-    return [
-        torch.optim.Muon(matrices, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, weight_decay=0.01, betas=(0.9, 0.98)),
-    ]
 
 
 def new_learner(seed: int = 0) -> Learner:

@@ -161,38 +161,17 @@ def report_progress(rows: int) -> None:
 
 
 def report(uri: str, frames: int, *, given: int, error: str = "") -> None:
-    """Tell what came of one video.
-
-    Args:
-        uri: Its URI.
-        frames: Frames that the script has.
-        given: Frames that the library gave for that, before the script chose among them.
-        error: Why there are none.
-    """
+    """Tell how many frames of a video the script has, and how many the library gave, before the script chose."""
     _tell(event="row", id=uri, frames=frames, given=given, error=error)
 
 
 def report_answer(job_id: str, letter: str, *, is_new: bool = True, error: str = "") -> None:
-    """Tell the answer to one question.
-
-    Args:
-        job_id: Its id.
-        letter: The letter of its choice.
-        is_new: Whether this run has asked, and not an earlier one.
-        error: Why there is none.
-    """
+    """Tell the answer to one question; it is new if this run has asked, and not an earlier one."""
     _tell(event="row", id=job_id, letter=letter, is_new=is_new, error=error)
 
 
 def report_tag(uri: str, tag: str, *, vectors: int, error: str = "") -> None:
-    """Tell the tag that fits a video best.
-
-    Args:
-        uri: Its URI.
-        tag: The tag.
-        vectors: Of how many of its frames there are vectors.
-        error: Why there are none.
-    """
+    """Tell the tag that fits a video best, and of how many of its frames there are vectors."""
     _tell(event="row", id=uri, tag=tag, vectors=vectors, error=error)
 
 

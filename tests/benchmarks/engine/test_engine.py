@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.engine.choice_mass import CHOICES_ONLY, TOKEN_ONLY, WITH, measure_choice_mass
-from benchmarks.engine.model_folders import MEDIUM, Architecture, write_architecture
 from benchmarks.engine.noise import noise_video
-from benchmarks.engine.questions import measure_questions
-from benchmarks.engine.sweep import CHOSEN, Candidate, Requests, Sweep, SweepRow, sweep
+from benchmarks.engine.process import CHOICES_ONLY, TOKEN_ONLY, WITH
+from benchmarks.engine.sweep import CHOSEN, Candidate, Requests, measure_questions, scoring, sweep
+from benchmarks.models import MEDIUM, Architecture, write_architecture
 from reelabel_engine.protocol import EngineConfig
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
@@ -36,19 +35,19 @@ def test_a_sweep_measures_each_setting_and_names_failing_ones():
     found = sweep(Requests(config=TINY, count=3, side_px=56, rounds=1), tried, on_candidate=shown.append)
 
     assert tuple(shown) == tried
-    assert [row.candidate for row in found.rows] == [tried[0]]
+    [row] = found.rows
+    assert (row["name"], found.best) == (CHOSEN, tried[0])
     assert list(found.failures) == [refused.name]
-    assert found.best.requests_per_s > 0
-    assert found.best.core_ms > 0
-    assert found.best.prompt_tokens > 32
+    assert min(row["requests_per_s"], row["core_ms"]) > 0
+    assert row["prompt_tokens"] > 32
 
 
 @pytest.mark.system
-def test_answers_with_and_without_choice_mass_are_measured():
-    rows = measure_choice_mass(Requests(config=TINY, count=2, side_px=56, rounds=1))
+def test_answers_with_and_without_choice_mass_are_measured(tmp_path):
+    [table] = scoring("tiny", tmp_path, requests=2, rounds=1)
 
-    assert [row.name for row in rows] == [WITH, CHOICES_ONLY, TOKEN_ONLY]
-    assert all(row.request_ms > 0 and row.core_ms > 0 for row in rows)
+    assert [row["name"] for row in table.rows] == [WITH, CHOICES_ONLY, TOKEN_ONLY]
+    assert all(row["request_ms"] > 0 and row["core_ms"] > 0 for row in table.rows)
 
 
 @pytest.mark.system
@@ -59,9 +58,9 @@ def test_questions_on_one_video_are_measured_on_an_architecture_without_weights(
         one, four = measure_questions(engine.answer, frames=64, side_px=56, rounds=1, counts=(1, 4))
 
     video_tokens = 64 // 2 * 4
-    assert one.cached_tokens == 0
-    assert four.cached_tokens >= 3 * video_tokens  # the video is computed once, for the first question
-    assert four.prompt_tokens == 4 * one.prompt_tokens
+    assert one["cached_tokens"] == 0
+    assert four["cached_tokens"] >= 3 * video_tokens  # the video is computed once, for the first question
+    assert four["prompt_tokens"] == 4 * one["prompt_tokens"]
 
 
 def test_the_architecture_of_a_hundred_million_parameters_has_about_as_many():
@@ -75,19 +74,3 @@ def test_videos_of_noise_differ_from_each_other():
     assert first.shape == (4, 28, 28, 3)
     assert (first != second).mean() > 0.9
     assert metadata["frames_indices"] == [0, 1, 2, 3]
-
-
-def test_the_ceiling_is_the_best_of_a_sweep():
-    slow, fast = (
-        SweepRow(
-            candidate=Candidate(name=name),
-            requests_per_s=rate,
-            core_ms=1.0,
-            start_s=1.0,
-            prompt_tokens=80,
-            settings="chosen",
-        )
-        for name, rate in (("slow", 9.0), ("fast", 10.0))
-    )
-
-    assert Sweep(rows=(slow, fast)).best is fast

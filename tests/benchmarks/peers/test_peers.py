@@ -7,24 +7,23 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
-from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
+from benchmarks import harness
 from benchmarks.__main__ import app
 from benchmarks.peers import environment, measure
-from benchmarks.peers.cases import LONG_S, dirty_case, frame_cases
+from benchmarks.peers.cases import dirty_case, frame_cases
 from benchmarks.peers.counter import Traffic
 from benchmarks.peers.decoded import DecodedFrames
 from benchmarks.peers.descriptions import DescriptionCase
 from benchmarks.peers.measure import Bench, Outcome, pythons_of
 from benchmarks.peers.peer import OURS, PEERS, PLAIN, count_lines
 from benchmarks.peers.questions import QuestionCase
-from benchmarks.peers.report import panels, peer_table, record, target_is_met
+from benchmarks.peers.report import peer_table, target_is_met
 from benchmarks.peers.scripts.job import FrameJob, Place, pick_evenly
 from benchmarks.peers.watch import Run, last_words, run_script
 from infra.settings import StoreSettings
@@ -47,10 +46,10 @@ def outcome(peer, wall_s, *, case=KEYFRAMES, rows=ROWS, why="", start_s=0.5):
     return Outcome(peer=peer, case=case, runs=tuple(runs), traffic=traffic, why=why)
 
 
-def shown(table):
-    console = Console(file=StringIO(), width=200)
-    console.print(table)
-    return console.file.getvalue()
+def cells(*outcomes):
+    """The table's cells of each peer, by its heading."""
+    table = peer_table(outcomes)
+    return [{column.heading: column.cell(row) for column in table.columns} for row in table.rows]
 
 
 def test_rows_that_are_lost_doubled_failed_or_short_are_counted():
@@ -97,25 +96,21 @@ def test_the_target_is_to_be_first(case, outcomes, is_met):
 
 
 def test_the_table_tells_medians_and_why_a_peer_has_none():
-    outcomes = [outcome(OURS, (1, 2, 9)), outcome(DAFT, (8, 7, 20)), outcome(PLAIN[0], (), why="cannot be installed")]
+    plain = outcome(PLAIN[0], (), why="cannot be installed")
 
-    lines = shown(peer_table(outcomes)).splitlines()
+    ours, daft, none = cells(outcome(OURS, (1, 2, 9)), outcome(DAFT, (8, 7, 20)), plain)
 
-    assert any("reelabel" in line and " 2.00 " in line and "1.00x" in line for line in lines)
-    assert any("Daft" in line and " 8.00 " in line and "4.00x" in line and "600" in line for line in lines)
-    assert any("plain script" in line and "cannot be installed" in line for line in lines)
-    assert record(outcomes[1])["runs"][2]["wall_s"] == 20
-    assert [panel.lines["Daft"] for panel in panels(outcomes)] == [[(LONG_S, 4)]]
+    assert (ours["peer"], ours["wall, s"], ours["/ ours"]) == ("reelabel", "2.00", "1.00x")
+    assert (daft["peer"], daft["wall, s"], daft["/ ours"], daft["given"]) == ("Daft", "8.00", "4.00x", "600")
+    assert (none["peer"], none["wall, s"], none["faults"]) == ("plain script", "", "cannot be installed")
 
 
 def test_a_peer_that_fails_is_told_of_by_the_run_that_failed():
     runs = (outcome(DAFT, 36.5).runs[0], outcome(DAFT, 60.0, rows=(), why="ended").runs[0])
     failed = replace(outcome(DAFT, (1, 2), why="ended"), runs=runs)
 
-    assert any(
-        " 60.00 " in line and "2 lost; ended" in line
-        for line in shown(peer_table([outcome(OURS, 2), failed])).splitlines()
-    )
+    _, row = cells(outcome(OURS, 2), failed)
+    assert (row["wall, s"], row["faults"]) == ("60.00", "2 lost; ended")
 
 
 def test_answers_that_are_right_and_questions_that_were_asked_are_counted():
@@ -216,7 +211,7 @@ def test_the_last_words_of_a_script_are_its_error(tmp_path):
 
 def test_an_environment_that_cannot_be_made_is_a_row_that_says_why(monkeypatch, tmp_path):
     refused = subprocess.CompletedProcess([], 1, "", "ERROR: no matching distribution\n")
-    monkeypatch.setattr(environment.subprocess, "run", lambda *_, **__: refused)
+    monkeypatch.setattr(harness.subprocess, "run", lambda *_, **__: refused)
     monkeypatch.setattr(environment, "_shared_packages", list)
     monkeypatch.setattr(environment.venv, "create", lambda home, **_: _site_packages(home).mkdir(parents=True))
 
@@ -273,31 +268,26 @@ def test_decoded_frames_are_counted_wherever_they_are_decoded(tmp_path):
 def test_the_smallest_size_with_the_plain_script_alone(tmp_path):
     asked = ["peers", "--peers", "plain", "--clips", "2,0,0", "--rounds", "1", "--folder", str(tmp_path), "--json"]
 
-    got = CliRunner().invoke(app, [*asked, "--plot", str(tmp_path / "peers.svg")])
+    rows = json.loads(CliRunner().invoke(app, asked).stdout)["tables"][0]["rows"]
 
-    rows = json.loads(got.stdout)
-    assert [(row["peer"], row["why"]) for row in rows] == [("reelabel", ""), ("plain script", "")] * 2
+    assert [(row["peer"], row["faults"]) for row in rows] == [("reelabel", "none"), ("plain script", "none")] * 2
     size_bytes = (tmp_path / "640x360-gop60-32s.mp4").stat().st_size
     for row in rows:
-        assert not any(row["faults"].values())
-        assert row["figures"] == {"given": 32}
+        assert row["given"] == 32
         [run] = row["runs"]
         assert run["wall_s"] > run["start_s"] > 0
         assert min(run["cpu_s"], run["peak_bytes"], run["requests"]) > 0
-        assert run["read_bytes"] >= 2 * size_bytes
-    assert "plain script" in (tmp_path / "peers.svg").read_text()
+        assert run["received_bytes"] >= 2 * size_bytes
 
 
 @pytest.mark.system
 def test_clips_are_described_and_searched_as_the_plain_script_does(tmp_path):
     asked = ["peers", "--peers", "plain", "--descriptions", "8", "--rounds", "1", "--folder", str(tmp_path), "--json"]
 
-    rows = json.loads(CliRunner().invoke(app, asked).stdout)
+    rows = json.loads(CliRunner().invoke(app, asked).stdout)["tables"][0]["rows"]
 
     assert [row["case"] for row in rows[::2]] == ["8 clips described", "again, with another bank", "11 searches"]
-    for row in rows:
-        assert not row["why"]
-        assert not any(row["faults"].values())
-    assert [row["figures"]["vectors"] for row in rows[:4]] == [8 * 32] * 4
-    assert all(row["figures"]["right"] >= 0.9 * wanted for row, wanted in zip(rows, [8, 8, 8, 8, 11, 11], strict=True))
-    assert rows[2]["runs"][0]["read_bytes"] < rows[0]["runs"][0]["read_bytes"] / 10
+    assert {row["faults"] for row in rows} == {"none"}
+    assert [row["vectors"] for row in rows[:4]] == [8 * 32] * 4
+    assert all(row["right"] >= 0.9 * wanted for row, wanted in zip(rows, [8, 8, 8, 8, 11, 11], strict=True))
+    assert rows[2]["read_bytes"] < rows[0]["read_bytes"] / 10

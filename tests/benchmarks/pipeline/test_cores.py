@@ -5,8 +5,7 @@ import time
 
 import pytest
 
-from benchmarks.cores import Cores, descendants, engine_binding
-from benchmarks.pipeline.utilization import CpuUtilization
+from benchmarks.cores import Cores, CpuUtilization, descendants, engine_binding
 
 PARENT = (
     "import subprocess, sys, time\n"

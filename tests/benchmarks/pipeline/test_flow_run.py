@@ -5,34 +5,25 @@ import pytest
 
 from benchmarks.cores import Cores
 from benchmarks.media.footage import make_footage
-from benchmarks.pipeline.flow_run import FlowRun
-from benchmarks.pipeline.workload import Workload, make_jobs, write_manifest
-from flows.run.spec import make_spec
-from reelabel.sources.object_store import ObjectStore
+from benchmarks.pipeline.flow import FlowRun
+from benchmarks.pipeline.workload import WARM_UP_CLIPS, upload, workload_of
 from tasks.model.engine.process import EngineProcess
-from tasks.model.engine.vllm_backend import engine_config
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL
 
 
 @pytest.fixture
 def flow_run(prefect_services, tmp_path):
     """The flow on three clips that stand on S3, two questions about each."""
-    settings, card = prefect_services, read_model_card(str(TINY_MODEL))
-    clips = make_footage(tmp_path, count=4, width_px=240, height_px=240)
+    settings = prefect_services
+    clips = make_footage(tmp_path, count=WARM_UP_CLIPS + 3, width_px=240, height_px=240)
+    model = settings.model.model_copy(update={"name": str(TINY_MODEL)})
+    settings = settings.model_copy(update={"model": model})
+    workload = workload_of(settings, clips, questions_per_video=2)
     root_uri = f"{settings.store.uri}/measured"
-    jobs = make_jobs(clips[1:], questions_per_video=2)
-    warm_up = make_jobs(clips[:1], questions_per_video=1)
-    workload = Workload(
-        name="tiny", engine=engine_config(card, settings), spec=make_spec(card, settings), jobs=jobs, warm_up=warm_up
-    )
-    write_manifest(jobs, tmp_path / "manifest.parquet", root_uri=root_uri)
-    objects = ObjectStore(settings.store)
-    for path in (*clips, tmp_path / "manifest.parquet"):
-        objects.replace(f"{root_uri}/{path.name}", path.read_bytes())
     return FlowRun(
         workload=workload,
         settings=settings,
-        manifest_uri=f"{root_uri}/manifest.parquet",
+        manifest_uri=upload(workload, settings.store, root_uri),
         cache_uri=f"{root_uri}/cache",
         name="measured",
         cores=Cores(),

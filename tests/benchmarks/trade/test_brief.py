@@ -1,16 +1,12 @@
 """Three seconds of a minute answer the question, and the tables count what of them is shown."""
 
-import io
-
 import numpy as np
 import polars as pl
 import pytest
-from rich.console import Console
 
 from benchmarks.trade.brief import BRIEF, LENGTH_S, NAMED, SHOWN_S, _draw_brief, _draw_named, make_brief
 from benchmarks.trade.measure import run_relevance
-from benchmarks.trade.relevance import COUNTS, RelevanceTrade, _compare, _score
-from benchmarks.trade.relevance_tables import compared_table, seen_table
+from benchmarks.trade.relevance import COUNTS, _compare, _score, relevance_tables
 from tasks.demo.actors import paint
 from tasks.demo.shapes import COLOURS
 from tasks.description.embeddings import Embeddings
@@ -68,14 +64,16 @@ def test_what_is_shown_and_answered_is_counted_for_each_sampler():
     }
     uniform, relevant = _score(asked, found, 40.0)
 
-    assert (uniform.accuracy.value, relevant.accuracy.value, relevant.difference.value) == (0.5, 1.0, 0.5)
-    assert (uniform.found.value, uniform.frames, relevant.found.value, relevant.frames) == (0.5, 1.0, 1.0, 1.5)
-    assert (uniform.decoded, relevant.decoded) == (20, 60)
-    compared = tuple(_compare_two())
-    trade = RelevanceTrade(clips=2, seen=(uniform, relevant), compared=compared)
-    assert printed(seen_table(trade)).count("+0.500") == 1
-    assert [each.found[0].value for each in compared] == [1.0, 1.0]
-    assert "named" in printed(compared_table(trade))
+    assert [each["accuracy"].value for each in (uniform, relevant)] == [0.5, 1.0]
+    assert [each["found"].value for each in (uniform, relevant)] == [0.5, 1.0]
+    assert [each["frames"] for each in (uniform, relevant)] == [1.0, 1.5]
+    assert [each["decoded"] for each in (uniform, relevant)] == [20, 60]
+    assert (uniform["difference"], relevant["difference"].value) == (None, 0.5)
+    compared = list(_compare_two())
+    assert [each["found"][0].value for each in compared] == [1.0, 1.0]
+    seen_table, compared_table = relevance_tables(2, [uniform, relevant], compared)
+    assert [column.cell(relevant).partition(" ")[0] for column in seen_table.columns][3] == "+0.500"
+    assert [column.cell(compared[0]) for column in compared_table.columns][:2] == [NAMED, "the question"]
 
 
 def _compare_two():
@@ -85,20 +83,13 @@ def _compare_two():
     return _compare(jobs, clips, {"the question": {"a": np.array([[0.0, 1.0]], np.float32)}})
 
 
-def printed(table):
-    console = Console(file=io.StringIO(), width=200)
-    console.print(table)
-    return console.file.getvalue()
-
-
 @pytest.mark.system
-def test_the_benchmark_shows_what_answers_the_question(tmp_path, capsys):
-    run_relevance(clips=16, seed=7, keep_in=str(tmp_path), model=str(TINY_MODEL), as_json=True)
+def test_the_benchmark_shows_what_answers_the_question(tmp_path):
+    seen, compared = run_relevance(clips=16, seed=7, keep_in=str(tmp_path), model=str(TINY_MODEL))
 
-    found = pl.read_json(io.StringIO(capsys.readouterr().out))
-    assert found["clips"].item() == 12
-    seen = {(each["sampler"], each["count"]): each for each in found["seen"].item()}
-    assert {count for _, count in seen} == set(COUNTS)
-    assert min(seen["relevant", count]["found"]["value"] for count in COUNTS) == 1.0
-    assert seen["relevant", 4]["accuracy"]["value"] > seen["uniform", 4]["accuracy"]["value"]
-    assert {each["task"] for each in found["compared"].item()} == {BRIEF, NAMED}
+    assert seen.title.startswith("12 clips")
+    rows = {(each["sampler"], each["count"]): each for each in seen.rows}
+    assert {count for _, count in rows} == set(COUNTS)
+    assert min(rows["relevant", count]["found"].value for count in COUNTS) == 1.0
+    assert rows["relevant", 4]["accuracy"].value > rows["uniform", 4]["accuracy"].value
+    assert {each["task"] for each in compared.rows} == {BRIEF, NAMED}

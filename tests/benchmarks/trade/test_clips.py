@@ -6,8 +6,17 @@ import av
 import polars as pl
 import pytest
 
-from benchmarks.trade.clips import CLIPS, fit_clips, kept_trade, make_trade
-from benchmarks.trade.mix import KEYFRAMES, MOTION, SCENE, block, mix
+from benchmarks.trade.clips import (
+    CLIPS,
+    KEYFRAMES,
+    MOTION,
+    SCENE,
+    block,
+    fit_clips,
+    kept_trade,
+    make_trade,
+    mix,
+)
 from tools.tiny_model.scenes import SCENE_QUESTIONS
 
 CELLS = pl.DataFrame(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.engine.frame_files import frame_file_of
+from benchmarks.engine.noise import frame_file_of
 from tasks.demo.shapes import draw_shape, render_frames
 from tasks.live.window import Pairs
 

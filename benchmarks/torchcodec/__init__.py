@@ -1,1 +1,0 @@
-"""Dense sampling beside TorchCodec, which has an environment of its own."""

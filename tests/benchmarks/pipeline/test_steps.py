@@ -1,0 +1,49 @@
+"""Steps of a long benchmark: what is kept, what fails, and what is left."""
+
+import pytest
+
+from benchmarks.pipeline.gpu import Steps
+from reelabel_engine.errors import ModelError
+
+
+@pytest.fixture
+def begin(tmp_path):
+    return lambda minutes=None: Steps(tmp_path / "new" / "figures.jsonl", minutes=minutes, on_progress=lambda _: None)
+
+
+def never():
+    pytest.fail("measured twice")
+
+
+def test_a_step_is_measured_once(begin):
+    assert begin().take("a", lambda: {"ms": (1, 2)}) == {"ms": [1, 2]}
+
+    assert begin().take("a", never) == {"ms": [1, 2]}
+
+
+def test_a_step_that_failed_is_tried_again(begin):
+    def fail():
+        raise ModelError("no GPU")
+
+    first = begin()
+    assert first.take("a", fail) is None
+    assert first.failures == {"a": "no GPU"}
+
+    assert begin().take("a", lambda: 2) == 2
+
+
+def test_no_step_begins_late_but_what_is_known_is_told(begin):
+    begin().take("a", lambda: 1)
+    late = begin(minutes=0)
+
+    assert (late.take("a", never), late.take("b", never)) == (1, None)
+    assert late.left == ["b"]
+
+
+def test_half_a_line_of_a_run_that_was_killed_is_measured_again(begin, tmp_path):
+    begin().take("a", lambda: 1)
+    with (tmp_path / "new" / "figures.jsonl").open("a") as file:
+        file.write('{"name": "b", "figu')
+
+    assert begin().take("b", lambda: 2) == 2
+    assert begin().take("b", never) == 2
