@@ -118,14 +118,14 @@ def test_what_the_flow_runs_of_a_run_wait_for_is_described(client, prefect_servi
     flows.start()
     pool = client.read_deployment_by_name("extract/cpu").work_pool_name
 
-    assert nobody.describe_waiting() == ""
-    described = flows.describe_waiting()
+    assert nobody.waiting() == ""
+    described = flows.waiting()
     client.update_work_pool(pool, WorkPoolUpdate(is_paused=True))
-    paused = flows.describe_waiting()
+    paused = flows.waiting()
     client.update_work_pool(pool, WorkPoolUpdate(is_paused=False))
     for flow_run_id in flows._ids:
         client.set_flow_run_state(flow_run_id, Running(), force=True)
-    running = flows.describe_waiting()
+    running = flows.waiting()
     for flow_run_id in flows._ids:
         client.delete_flow_run(flow_run_id)
 
