@@ -7,7 +7,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from flows.shard import metrics
+from flows.shard import metrics, retry
 from flows.shard.describe import DescriptionContext, describe_shard
 from infra.errors import EngineLostError
 from reelabel.errors import TransientError
@@ -74,7 +74,10 @@ def test_a_shard_that_is_described_again_reuses_what_is_there(context, db, tmp_p
     assert read_descriptions(db, SCOPE)["frames_embedded"].to_list() == [0, 0]
 
 
-def test_a_shard_whose_encoder_are_lost_writes_nothing_and_may_be_tried_again(context, db, tmp_path, encoder):
+def test_a_shard_whose_encoder_is_lost_writes_nothing_and_may_be_tried_again(
+    context, db, tmp_path, encoder, monkeypatch
+):
+    monkeypatch.setattr(retry, "_log_and_wait", lambda *_: True)  # makes another attempt without a wait
     shard = shard_of(tmp_path, a=[("red", 3)])
     encoder.is_dead = True
 
