@@ -31,6 +31,8 @@ _TIMEOUT_S = 10
 _DEFAULTS = {"connect_timeout": _TIMEOUT_S} | _KEEPALIVE
 # Classes and codes of SQLSTATE, and signs in what libpq says of a connection, which has no code.
 _REFUSED = ("28", "3D", "42501")
+# Nobody who cannot prove to be the server that knows the password is told it: it is as good as away.
+_IMPOSTOR = "authentication method requirement"
 _SIGNS = re.compile(
     r"authentication|password|certificate|private key|does not support SSL|does not match host name|"
     r"does not exist|permission denied|pg_hba|alert unknown ca"
@@ -230,7 +232,9 @@ def _explain(error: BaseException | None) -> ReelabelError | None:
         detail = detail.partition(guess)[0]
     detail = detail.rstrip(".")
     state = getattr(error, "sqlstate", None) or ""
-    if state.startswith(_REFUSED) or ("connection failed" in detail and _SIGNS.search(detail)):
+    if state.startswith(_REFUSED) or (
+        "connection failed" in detail and _SIGNS.search(detail) and _IMPOSTOR not in detail
+    ):
         return ConfigurationError(f"Postgres refuses the login: {detail}. Fix its URL in [database].")
     if isinstance(error, psycopg.errors.DiskFull):
         return DiskFullError(

@@ -1,4 +1,5 @@
 import os
+from datetime import timedelta
 
 import pytest
 from prefect.deployments import run_deployment
@@ -17,6 +18,7 @@ from tests.command_line import reelabel
 
 def test_a_dry_run_lists_what_maintenance_then_removes(client, own_services, monkeypatch):
     monkeypatch.setattr(maintain, "TAG", "of this test alone")
+    monkeypatch.setattr(maintain, "_FLOW_RUNS_KEPT", timedelta(0))
     ours, strangers = (
         client.create_flow_run(classify, parameters={"manifest": "x"}, tags=tags, state=Completed())
         for tags in (["of this test alone"], [TAG])

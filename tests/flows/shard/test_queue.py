@@ -14,6 +14,7 @@ from prefect.logging import disable_run_logger
 from flows.shard import queue, retry
 from flows.shard.queue import MAX_ATTEMPTS, ShardQueue
 from flows.shard.served_plans import ServedPlans
+from infra.database import connect as database
 from infra.database.connect import connect
 from infra.errors import DatabaseUnavailableError, PlanForeignError, PlanLostError
 from infra.settings import DatabaseSettings, StoreSettings
@@ -153,7 +154,8 @@ def away_for_a_moment(db):
 
 
 @pytest.fixture
-def busy_engine(database_url):
+def busy_engine(database_url, monkeypatch):
+    monkeypatch.setattr(database, "_TIMEOUT_S", 1)
     return connect(DatabaseSettings(url=database_url), pool_size=3)
 
 
