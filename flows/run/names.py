@@ -24,5 +24,5 @@ def on_demand(flow: str) -> str:
 
 
 def run_name(kind: str, dataset: str, at: datetime, *, where: str = "") -> str:
-    """Return the name of a flow run, which tells it from others: `classify animals 2026-11-01 02:00`."""
+    """Return the name of a flow run, such as `classify animals 2026-11-01 02:00`."""
     return printable(" ".join(filter(None, (kind, dataset, f"{at:%Y-%m-%d %H:%M}", where))))

@@ -192,8 +192,8 @@ class JobSelector:
         labels = count_labels(reader, scope)
         if label not in labels:
             shown = ", ".join(f"{name} ({count:,})" for name, count in [*labels.items()][:_SHOWN_LABELS])
-            told = f"No job of {scope.dataset} has the label {label!r}; the labels are: {shown or 'none yet'}."
-            raise ConfigurationError(" ".join([told, *found.elsewhere]))
+            message = f"No job of {scope.dataset} has the label {label!r}; the labels are: {shown or 'none yet'}."
+            raise ConfigurationError(" ".join([message, *found.elsewhere]))
 
     def _changed(self, reader: Engine, scope: Scope, jobs: JobTable) -> list[str]:
         if not self.selection.changed_video:

@@ -92,11 +92,11 @@ class Guard:
         if self._settings.token is None:
             return True
         expected = self._settings.token.get_secret_value().encode()
-        scheme, _, told = headers.get("authorization", "").partition(" ")
-        given = told.strip().encode("latin-1")  # as Starlette has decoded it
+        scheme, _, credentials = headers.get("authorization", "").partition(" ")
+        given = credentials.strip().encode("latin-1")  # as Starlette has decoded it
         if scope["type"] == "websocket" and not given:  # a browser's WebSocket cannot set headers
-            [told, *_] = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])
-            scheme, given = "bearer", told.encode()
+            [credentials, *_] = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])
+            scheme, given = "bearer", credentials.encode()
         return scheme.lower() == "bearer" and hmac.compare_digest(given, expected)
 
 

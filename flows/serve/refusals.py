@@ -54,7 +54,7 @@ class RequestRefusedError(ReelabelError):
     """
 
     def __init__(self, message: str, *, code: str, status: HTTPStatus, retry_after_s: float | None = None) -> None:
-        """Store what the client is told."""
+        """Store the code and the message of the response."""
         super().__init__(message)
         self.code = code  # type: ignore[misc]  # of this refusal, not of the class
         self.status = status

@@ -31,7 +31,7 @@ _TIMEOUT_S = 10
 _DEFAULTS = {"connect_timeout": _TIMEOUT_S} | _KEEPALIVE
 # Classes and codes of SQLSTATE, and signs in what libpq says of a connection, which has no code.
 _REFUSED = ("28", "3D", "42501")
-# Nobody who cannot prove to be the server that knows the password is told it: it is as good as away.
+# A server that cannot prove that it knows the password is not sent it; it counts as away.
 _IMPOSTOR = "authentication method requirement"
 _SIGNS = re.compile(
     r"authentication|password|certificate|private key|does not support SSL|does not match host name|"

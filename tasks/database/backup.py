@@ -62,7 +62,7 @@ def write_backup(engine: Engine, file: Path, *, tell: Tell) -> int:
     Args:
         engine: Of a login that reads all tables and sequences.
         file: The backup.
-        tell: Is told, from time to time, how far it is.
+        tell: Called with the progress from time to time.
 
     Raises:
         ConfigurationError: The database has no tables, or some that the login may not read; or `file` is no file.
@@ -102,7 +102,7 @@ def restore_backup(engine: Engine, file: Path, *, tell: Tell) -> int:
     Args:
         engine: Of the login that owns the tables.
         file: The backup.
-        tell: Is told, from time to time, how far it is.
+        tell: Called with the progress from time to time.
 
     Raises:
         ConfigurationError: `file` is not a backup, or one of another version; the database is not empty, or the login

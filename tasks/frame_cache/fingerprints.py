@@ -1,4 +1,4 @@
-"""What a look at many videos tells: fingerprints, to compare with those they had when labelled, and faults."""
+"""Stat many videos: their fingerprints, to compare with those they had when labelled, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def current_fingerprints(objects: ObjectStore, uris: Sequence[str]) -> list[str 
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """What a look at videos told.
+    """The result of a stat of many videos.
 
     Attributes:
         faults: Why videos cannot be used, by URI.

@@ -93,7 +93,7 @@ class ProtocolError(ReelabelError):
     code: ErrorCode  # type: ignore[misc]  # of this refusal, not of the class
 
     def __init__(self, message: str, *, code: ErrorCode, is_fatal: bool = False) -> None:
-        """Store what the client is told."""
+        """Store the code and the message of the event."""
         super().__init__(message)
         self.code = code
         self.is_fatal = is_fatal
@@ -103,7 +103,7 @@ class ProtocolError(ReelabelError):
 
 
 class _Message(BaseModel):
-    """What a client sends. Fields of newer protocols are ignored, and its client is told so: see `unknown_fields`."""
+    """What a client sends. Fields of newer protocols are ignored, with a notice: see `unknown_fields`."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 

@@ -1,4 +1,4 @@
-"""What extracting a clip will cost, by what its index tells."""
+"""Estimate the cost of extracting a clip from its index."""
 
 from __future__ import annotations
 

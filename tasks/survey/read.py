@@ -30,7 +30,7 @@ class SeenClip:
     """A clip whose video was looked at.
 
     Attributes:
-        seen: What its index tells; None if the video cannot be used.
+        seen: Its index; None if the video cannot be used.
         code: Code of the failure; empty if there is none.
         message: Its sentence.
         chunks: The chunks that jobs on it are cut into; empty if they are not.

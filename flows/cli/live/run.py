@@ -73,16 +73,16 @@ def run_live(options: LiveOptions) -> int:
     """
     _check(options)
     settings = load_settings()
-    told = _Told(options)
+    transcript = _Transcript(options)
     with Source(options.source, fps=options.fps) as source:
         config = {"window_s": options.window_s} if options.window_s else {}
         token = settings.serve.token.get_secret_value() if settings.serve.token else None
-        client = LiveClient(options.url or _url_of(settings), token=token, config=config, hear=told.hear)
+        client = LiveClient(options.url or _url_of(settings), token=token, config=config, hear=transcript.hear)
         if not options.as_json:
             print_notice(f"Session {client.session.session_id}: {printable(client.session.model)}.")
         stopped = False
         try:
-            _run(client, source, told, hears=_hears(options, source, client.session))
+            _run(client, source, transcript, hears=_hears(options, source, client.session))
             if not client.finish(_ANSWERS_S):
                 print_notice("Not all questions were answered in time.")
             elif client.is_lost:
@@ -92,10 +92,10 @@ def run_live(options: LiveOptions) -> int:
             client.finish(2.0)
         finally:
             client.close()
-    told.summarize(resumed=client.resumed)
+    transcript.summarize(resumed=client.resumed)
     if stopped:
         return EXIT_CODE
-    return 1 if told.asked > told.answered else 0
+    return 1 if transcript.asked > transcript.answered else 0
 
 
 def _check(options: LiveOptions) -> None:
@@ -129,26 +129,26 @@ def _hears(options: LiveOptions, source: Source, session: SessionCreated) -> boo
     return options.audio is not False and source.has_audio and session.takes_audio
 
 
-def _run(client: LiveClient, source: Source, told: _Told, *, hears: bool) -> None:
-    options = told.options
+def _run(client: LiveClient, source: Source, transcript: _Transcript, *, hears: bool) -> None:
+    options = transcript.options
     every_s = options.every_s or (None if source.is_file else _EVERY_S)
     next_s = every_s
     for part in source.parts(hears=hears):
         if client.has_ended or (options.limit_s is not None and part.time_s > options.limit_s):
             break
         if isinstance(part, SourceAudio):
-            told.send_audio(client, part)
+            transcript.send_audio(client, part)
             continue
-        told.send(client, part.jpeg, part.time_s)
-        if options.limit_s is not None and told.sent == 1:
+        transcript.send(client, part.jpeg, part.time_s)
+        if options.limit_s is not None and transcript.sent == 1:
             _stop_after(source, options.limit_s)
         if next_s is not None and part.time_s >= next_s:
             next_s += (every_s or 0.0) * (1 + (part.time_s - next_s) // (every_s or 1.0))
-            told.ask(client)
-    if not told.sent:
+            transcript.ask(client)
+    if not transcript.sent:
         raise ConfigurationError("The source has no frame that could be sent; name another one.")
-    if every_s is None or not told.asked:
-        told.ask(client)
+    if every_s is None or not transcript.asked:
+        transcript.ask(client)
 
 
 def _stop_after(source: Source, seconds: float) -> None:
@@ -164,7 +164,7 @@ def _url_of(settings: Settings) -> str:
 
 
 @dataclass(eq=False)
-class _Told:
+class _Transcript:
     """What was sent, and what the server has said of it."""
 
     options: LiveOptions

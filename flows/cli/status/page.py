@@ -193,8 +193,8 @@ def _troubles(
         return
     yield cell("Needs attention:")
     for at, what, state, run_id, message, repair in sorted(entries, key=lambda entry: entry[0], reverse=True):
-        name, told = names.get(run_id, run_id), on_one_line(message or "")
-        yield cell(f"  {at.astimezone():%Y-%m-%d %H:%M} {what} ({name}) {state}: {told}")
+        name, why = names.get(run_id, run_id), on_one_line(message or "")
+        yield cell(f"  {at.astimezone():%Y-%m-%d %H:%M} {what} ({name}) {state}: {why}")
         if repair:
             yield _line(f"    {repair}")
 
