@@ -75,11 +75,12 @@ class PlanWriter:
     def add(self, rows: pl.DataFrame, sizes: Sequence[int]) -> None:
         """Write the next shards of so many rows each, in which jobs on one video are adjacent.
 
-        Columns of PLAN_SCHEMA that are missing are empty.
+        Columns of PLAN_SCHEMA that are missing are empty, or false.
 
         Raises:
             ConfigurationError: The store denies access.
         """
+        rows = rows if "asks_again" in rows.columns else rows.with_columns(asks_again=False)
         named = (pl.col(name) if name in rows.columns else pl.lit(None).alias(name) for name in PLAN_SCHEMA.names)
         if "media" in rows.columns:
             self.media = self.media.larger(most_media(rows))

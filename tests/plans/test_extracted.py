@@ -114,10 +114,10 @@ def test_an_altered_extraction_is_not_used_and_its_shard_is_extracted_again(tmp_
     data = STORE.read(first)
 
     STORE.replace(first, STORE.read(second))
-    with pytest.raises(PlanLostError, match=r"its seal.*Its shard will be extracted again"):
+    with pytest.raises(PlanLostError, match=r"Seal mismatch.*Its shard will be extracted again"):
         read(plan_uri, shards[0])
     STORE.replace(first, data.replace(b"video_missing", b"video_refused"))
-    with pytest.raises(PlanLostError, match=r"its seal.*Its shard will be extracted again"):
+    with pytest.raises(PlanLostError, match=r"Seal mismatch.*Its shard will be extracted again"):
         read(plan_uri, shards[0])
 
 
