@@ -34,7 +34,7 @@ def answered(started, manifest, tmp_path):
     frames = extract_local(Path(uri), sampling=SPEC.sampling, limits=Limits(), segment=segment)
     cache = FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache")
     cache.write(FrameIdentity(**asked, segment=segment), encode_frame_file(frames, **asked))
-    started(CUT, [merge_chunks(cut, {}, dict(enumerate(chunks)), "any:no")], chunks=chunks)
+    started(CUT, [merge_chunks(cut, chunks, "any:no")], chunks=chunks)
 
 
 @pytest.mark.usefixtures("answered")

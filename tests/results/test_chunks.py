@@ -141,17 +141,6 @@ def test_a_video_that_was_replaced_leaves_a_failure_and_no_chunks(db, run):
     assert audit_jobs(db, SCOPE, jobs=[again.job]).is_reconciled
 
 
-def test_an_audit_of_a_job_that_lost_a_chunk_says_how_to_ask_again(db, run):
-    write(db, run, film(), dict.fromkeys(range(3), result(job("a"))))
-    with db.begin() as connection:
-        connection.execute(delete(CHUNK).where(CHUNK.c.chunk == 1))
-
-    found = str(audit_jobs(db, SCOPE, jobs=[film().job]))
-
-    assert found.startswith("Not reconciled: 1 job = 1 label + 0 failures, from 2 chunks")
-    assert found.endswith("such as film; ask about them again with `reelabel backfill --ids ... --force`.")
-
-
 def test_a_video_that_is_gone_for_a_while_costs_no_answers(db, run):
     write(db, run, film(), {0: result(job("a")), 1: failure(job("a")), 2: result(job("a"))}, rule="any:yes")
 

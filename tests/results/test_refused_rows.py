@@ -95,12 +95,12 @@ def test_a_refused_chunk_fails_its_job_alone(db, run):
     labels, chunks = [], []
     for name, used in (("bad", 2**40), ("good", 4)):
         cut = cut_job(job(name, chunk_s=60), 180)
-        asked = {
-            number: ChunkOutcome(job=cut.job, number=number, outcome=result(cut.chunks[number], frames_used=used))
-            for number in range(3)
-        }
-        labels.append(replace(merge_chunks(cut, {}, asked, "majority"), provenance=result(job("a")).provenance))
-        chunks += asked.values()
+        asked = [
+            ChunkOutcome(job=cut.job, number=number, outcome=result(part, frames_used=used))
+            for number, part in enumerate(cut.chunks)
+        ]
+        labels.append(replace(merge_chunks(cut, asked, "majority"), provenance=result(job("a")).provenance))
+        chunks += asked
 
     refused = ShardWriter(db, run).write(labels, [], chunks=chunks)
 

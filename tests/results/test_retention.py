@@ -99,7 +99,7 @@ def test_rows_of_superseded_specs_are_removed_and_other_datasets_kept(db, run):
 def test_chunks_stay_as_long_as_the_row_of_their_job_and_go_with_it(db, run):
     cut = cut_job(job("film", chunk_s=60), 120)
     chunks = [ChunkOutcome(job=cut.job, number=number, outcome=result(part)) for number, part in enumerate(cut.chunks)]
-    row = merge_chunks(cut, {}, dict(enumerate(chunks)), "mean")
+    row = merge_chunks(cut, chunks, "mean")
     lost = cut_job(job("lost", chunk_s=60), 120)
     failed = [
         ChunkOutcome(job=lost.job, number=number, outcome=failure(part)) for number, part in enumerate(lost.chunks)
