@@ -104,7 +104,7 @@ def test_chunks_stay_as_long_as_the_row_of_their_job_and_go_with_it(db, run):
     failed = [
         ChunkOutcome(job=lost.job, number=number, outcome=failure(part)) for number, part in enumerate(lost.chunks)
     ]
-    failed_row = merge_chunks(lost, {}, dict(enumerate(failed)), "mean")
+    failed_row = merge_chunks(lost, failed, "mean")
     ShardWriter(db, run).write([row], [failed_row], chunks=[*chunks, *failed])
     newer = RunSpec(model=SPEC.model, permutations=2)
     open_run(db, run_id=run.run_id, spec=newer, facts=FACTS)
