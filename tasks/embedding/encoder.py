@@ -14,6 +14,7 @@ from reelabel_engine.devices import assign_gpus, visible_gpus
 from reelabel_engine.environment import encoder_environment, find_python
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EmbedImages, EmbedTexts, EncoderConfig, LoadEncoder
+from tasks.model.engine.keeper import WarmEngines
 from tasks.model.fleet import Fleet
 from tasks.model.identity import read_model_card
 from tasks.model.model_process import LostError, ModelProcess, SingleReply
@@ -212,7 +213,10 @@ def open_encoder(settings: Settings, card: ModelCard) -> EncoderProcess | Encode
         ConfigurationError: There are fewer GPUs than processes.
     """
     chosen, model = settings.describe, settings.model
-    shares = assign_gpus(visible_gpus(), engines=chosen.engines, tensor_parallel_size=1)
+    gpus = visible_gpus()
+    if gpus:
+        WarmEngines.of(settings.home).end()  # else it would hold most of their memory
+    shares = assign_gpus(gpus, engines=chosen.engines, tensor_parallel_size=1)
     members = [
         EncoderProcess(
             EncoderConfig(model=card.location, revision=card.revision, devices=devices),
