@@ -218,7 +218,7 @@ def test_events_that_are_no_longer_kept_are_told_as_lost(url, monkeypatch):
 
 
 def test_a_client_that_pings_and_does_not_read_is_left(url, monkeypatch):
-    monkeypatch.setattr("flows.serve.connections._MOST_UNREAD_BYTES", 65_536)
+    monkeypatch.setattr("flows.serve.server._MOST_UNREAD_BYTES", 65_536)
     config, pings = _masked(0x81, b'{"type": "session.config"}'), 1000 * _masked(0x89, b"p" * 125)
 
     def shout():
