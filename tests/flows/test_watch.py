@@ -289,9 +289,10 @@ def test_the_limit_of_simultaneous_runs_holds_on_one_machine_and_not_in_remote_p
 
 
 @pytest.mark.system
-def test_the_schedule_leaves_no_flow_run_if_nothing_arrives(client, folder, prefect_services):
-    often = WatchSettings(manifests=f"{folder}/*.parquet", cron="* * * * * */5")
-    deploy_flows(prefect_services.model_copy(update={"watch": often}))
+def test_the_schedule_leaves_no_flow_run_if_nothing_arrives(client, folder, prefect_services, monkeypatch):
+    often = CronSchedule(cron="* * * * * */5", timezone="UTC")
+    monkeypatch.setattr("flows.schedule.deployments._EACH_MINUTE", often)
+    deploy_flows(prefect_services.model_copy(update={"watch": WatchSettings(manifests=f"{folder}/*.parquet")}))
     deployment = client.read_deployment_by_name("watch/manifests")
     this = DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id]))
 
