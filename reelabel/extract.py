@@ -236,9 +236,12 @@ def extract(decoder: Decoder, request: Request, progress: Progress) -> SampledFr
     got, is_empty, missing = _take(decoder, request, progress)
     if got.method != "index" and not decoder.is_remote:  # report the same keyframe times for every sampler
         got = _with_listing(got, listed or _try_list_keyframes(decoder))
-    got = _without_similar(_check_request(got, request, is_empty=is_empty), request.sampling)
+    with as_video_errors():
+        got = check_frame_times(got, request.limits)
+        got = _without_similar(_check_request(got, request, is_empty=is_empty), request.sampling)
+        got = check_frame_times(_check_truncation(got, missing), request.limits)
     return replace(
-        check_frame_times(_check_truncation(got, missing), request.limits),
+        got,
         frames_decoded=decoder.frames_decoded - decoded_before,
         sampler=request.sampling.sampler,
         decode_ms=max(0.0, time.perf_counter() - decoder.wait_s - started) * 1e3,
@@ -299,7 +302,9 @@ def _take_in(way: Way, decoder: Decoder, request: Request, progress: Progress) -
         if not error.linear_only or index.is_whole:
             raise
         # The frames around the segment depend on earlier ones: read the GOPs before them, too.
-        index = decoder.list_frames(way, lists, _widened(request.segment, index))
+        with as_video_errors():
+            widened = _widened(request.segment, index)
+        index = decoder.list_frames(way, lists, widened)
         chosen, note = _choose(decoder, request, way, index)
         decoded = decoder.decode(chosen.unique, request.view)
     methods: dict[Way, Method] = {"container": "index" if lists == "keyframes" else "seek", "packets": "seek"}

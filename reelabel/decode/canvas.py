@@ -145,7 +145,7 @@ class Canvas:
         self._orientation, self._stated_size = orientation, size
         self._renderer: Renderer | None = None
         self._has_begun, self._threads = threading.Event(), threading.local()
-        self._drawn = 0
+        self._drawn: set[int] = set()
 
     def draw(self, info: FrameInfo, frame: VideoFrame) -> None:
         """Draw a frame.
@@ -163,7 +163,7 @@ class Canvas:
         if not hasattr(self._threads, "renderer"):
             self._threads.renderer = self._renderer.copy()
         self._threads.renderer.draw(cut_margins(frame, self._crop), self.images[row])
-        self._drawn = max(self._drawn, row + 1)
+        self._drawn.add(row)
 
     def stop(self) -> None:
         """Let every thread that draws end."""
@@ -212,7 +212,7 @@ class Canvas:
         Raises:
             VideoUnreadableError: Not every frame was.
         """
-        if self._renderer is None or self._drawn < len(self.wanted):
+        if self._renderer is None or len(self._drawn) < len(self._rows):
             raise VideoUnreadableError("The video is decoded differently each time; it is probably damaged.")
         return Decoded(
             images=self.images,

@@ -95,6 +95,9 @@ class ForkServer:
             except (OSError, struct.error):
                 self._close()
                 code = -signal.SIGKILL
+            except BaseException:  # Ctrl-C: its answer would be taken for that to the next request
+                self._close()
+                raise
             self._end_if_unused()
         return code
 

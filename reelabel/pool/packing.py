@@ -39,6 +39,7 @@ _FRACTION = re.compile(r"[0-9]{1,10}(/[1-9][0-9]{0,9})?")
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _ALIGNMENT_BYTES = 8
 _BLOCK_BYTES = 512
+_MOST_SIDES, _LONGEST = 4, 1 << 40
 _SMALL_BYTES = 64 * 1024  # arrays up to this size are copied: one that is kept must not keep the pixels
 
 
@@ -147,10 +148,10 @@ def unpack(kinds: Sequence[type], data: bytes, descriptor: int | None, *, max_by
         raise InvalidReplyError("an unexpected kind of message")
     if has_arrays(kind) != (descriptor is not None):
         raise InvalidReplyError("a memory file that nobody asked for, or none")
-    arrays = _map_all(kind, sent["arrays"], descriptor, max_bytes)
     try:
+        arrays = _map_all(kind, sent["arrays"], descriptor, max_bytes)
         return _record(sent["fields"], kind, "", arrays)
-    except ValueError as error:  # of the dataclass's own checks
+    except (ValueError, OSError) as error:  # of the dataclass's own checks, or of a file that cannot be mapped
         raise InvalidReplyError(str(error)[:MAX_TEXT]) from None
 
 
@@ -158,7 +159,8 @@ def _map_all(kind: type, shapes: Any, descriptor: int | None, max_bytes: int) ->
     types = _arrays_of(kind)
     _require(isinstance(shapes, dict) and shapes.keys() <= types.keys(), "arrays by the names of fields")
     for shape in shapes.values():
-        _require(isinstance(shape, list) and all(type(side) is int and side >= 0 for side in shape), "a shape")
+        is_list = isinstance(shape, list) and len(shape) <= _MOST_SIDES
+        _require(is_list and all(type(side) is int and 0 <= side < _LONGEST for side in shape), "a shape")
     sizes = {path: types[path].itemsize * math.prod(shape) for path, shape in shapes.items()}
     size_bytes = sum(size + _padding(size) for size in sizes.values())
     if size_bytes > max_bytes:

@@ -134,13 +134,14 @@ class DecodingProcess:
         self._watch.pause()
         self._is_done = True
 
-    def call(self, call: Call, kind: type, reader: RangeReader | None) -> Any:  # noqa: ANN401 - of the kind
+    def call(self, call: Call, kind: type, reader: RangeReader | None, *, max_bytes: int | None = None) -> Any:  # noqa: ANN401 - of the kind
         """Have a method called of the decoder of the open video.
 
         Args:
             call: The method.
             kind: What it returns.
             reader: Reads ranges of the video, if it has no descriptor.
+            max_bytes: Size of the largest arrays; None takes the memory limit of the process.
 
         Raises:
             ProcessDiedError: The process has died.
@@ -153,7 +154,7 @@ class DecodingProcess:
         self._channel.watch = self._watch
         self._channel.send(pickle.dumps(call))
         expected = (kind, Failed, Reads) if reader else (kind, Failed)
-        while isinstance(reply := self._receive(*expected), Reads):
+        while isinstance(reply := self._receive(*expected, max_bytes=max_bytes), Reads):
             assert reader is not None
             self._read(reply, reader)
         self._watch.pause()
@@ -218,7 +219,7 @@ class DecodingProcess:
         finally:
             batch.stop()  # if a limit was reached, no further range is read
 
-    def _receive(self, *kinds: type) -> Reply:
+    def _receive(self, *kinds: type, max_bytes: int | None = None) -> Reply:
         """Receive a message of one of some kinds.
 
         Raises:
@@ -226,7 +227,7 @@ class DecodingProcess:
         """
         data, descriptor = self._channel.receive()
         try:
-            reply: Reply = unpack(kinds, data, descriptor, max_bytes=self._max_bytes)
+            reply: Reply = unpack(kinds, data, descriptor, max_bytes=min(self._max_bytes, max_bytes or self._max_bytes))
         finally:
             if descriptor is not None:
                 os.close(descriptor)

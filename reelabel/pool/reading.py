@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.sources.sparse_file import ByteSource
 
+_MOST_KEPT_BYTES = 272 * 1024**2  # a sparse file holds 256 MiB
 _SPARE_READS = 1024  # beyond one for each block of the file: ranges between known ones may be smaller
 
 
@@ -38,6 +39,7 @@ class RangeReader:
         self._source = source
         self._reads_left = source.size_bytes // BLOCK_BYTES + _SPARE_READS
         self._bytes_left = source.size_bytes
+        self._kept_left = _MOST_KEPT_BYTES
 
     def start(self, spans: Sequence[tuple[int, int]], *, is_kept: bool = True) -> Batch:
         """Start reading ranges concurrently.
@@ -67,6 +69,9 @@ class RangeReader:
         extent = batch.take(number)
         self.bytes_fetched += len(extent.data)
         if batch.is_kept:
+            self._kept_left -= len(extent.data)
+            if self._kept_left < 0:
+                raise InvalidReplyError("more ranges to keep than an index has")
             self.extents.append(extent)
         return extent.data
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from reelabel.sources.sparse_file import ByteSource, CachedRange
 
 
+# Of a frame in the columns of an index, at most.
+_LISTED_BYTES, _SPARE_FRAMES = 64, 65_536
+
+
 class RemoteDecoder:
     """A `reelabel.decode.decoder.Decoder` whose methods run in a decoding process.
 
@@ -117,7 +121,9 @@ class RemoteDecoder:
         return decoded
 
     def _list(self, method: str, *arguments: Any, **options: Any) -> VideoIndex:  # noqa: ANN401
-        listed: Listed = self._call(Listed, method, *arguments, **options)
+        is_bounded = not options.get("of_any_size")
+        max_bytes = _LISTED_BYTES * (self._opening.limits.max_frames + _SPARE_FRAMES) if is_bounded else None
+        listed: Listed = self._call(Listed, method, *arguments, max_bytes=max_bytes, **options)
         self._note_reads(listed.header_reads)
         return listed.index
 
@@ -132,13 +138,20 @@ class RemoteDecoder:
             self.process.distrust()
             raise InvalidReplyError("a keyframe table of another video")
 
-    def _call(self, kind: type, method: str, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+    def _call(
+        self,
+        kind: type,
+        method: str,
+        *arguments: Any,  # noqa: ANN401 - of the method
+        max_bytes: int | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401 - of the kind
         if not self._is_open:
             descriptor = self._video.descriptor if isinstance(self._video, VideoFile) else None
             self.process.open(self._opening, descriptor, self._allowed)
             self._is_open = True
         try:
-            return self.process.call(Call(method, arguments, options), kind, self._reader)
+            return self.process.call(Call(method, arguments, options), kind, self._reader, max_bytes=max_bytes)
         except FallbackRequired as error:
             self.frames_decoded = max(self.frames_decoded, error.frames_decoded)
             raise

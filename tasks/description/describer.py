@@ -133,7 +133,7 @@ class VideoDescriber:
     def _stored(self, job: Job, info: ObjectInfo, shard: ShardVectors) -> EmbeddedVideo | None:
         identity = self.embedder.identity(job, info)
         found = shard.found.get(identity.key)
-        if found is None:
+        if found is None or found.vectors.shape[1] != identity.dimensions:
             return None
         return EmbeddedVideo(info=info, identity=identity, embeddings=found, was_cached=True, cost=DescriptionCost())
 

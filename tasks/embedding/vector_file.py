@@ -176,7 +176,7 @@ def decode(data: bytes, key: str, seal: Seal = NO_KEY) -> tuple[dict[str, Embedd
             )
             for each, end in zip(of_videos, ends, strict=True)
         }
-    except (pa.ArrowException, OSError, KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
+    except (pa.ArrowException, OSError, LookupError, ValueError, ArithmeticError, TypeError, AttributeError) as error:
         raise FrameFileError(f"The embedding file is damaged ({type(error).__name__}).") from None
     return videos, facts
 

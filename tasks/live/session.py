@@ -544,6 +544,7 @@ class Session:
                 while await in_thread(self._read_on, self._window.goal):
                     self._engine.back()
                     metrics.frames_prefilled((time.monotonic() - began_s) * 1e3)
+                    began_s = time.monotonic()
             except EngineLostError:
                 self._engine.lost()
                 await asyncio.sleep(_PAUSE_S)

@@ -66,6 +66,7 @@ class Sessions:
                 code="too_many_sessions",
                 is_fatal=True,
             )
+        self._opening += 1
         opened: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._run(config, opened))
         self._tasks.add(task)
@@ -75,7 +76,6 @@ class Sessions:
     async def _run(self, config: SessionConfig, opened: asyncio.Future[Session]) -> None:
         """Run a session from its record's begin to its client's last event."""
         session_id = str(uuid4())
-        self._opening += 1
         try:
             record = await in_thread(self._open_record, session_id, config)
             token = secrets.token_urlsafe(24)

@@ -263,7 +263,9 @@ class Life:
         os.eventfd_write(self._stop, 1)
         self._outbox.put(None)
         for thread in self._threads:
-            thread.join()
+            thread.join(_END_TIMEOUT_S)
+        if any(thread.is_alive() for thread in self._threads):  # it reads nothing any more
+            return False
         assert self._lifeline is not None
         facts = {
             "pid": self.process.pid,
@@ -271,7 +273,11 @@ class Life:
             "folders": list(map(str, self.folders)),
             "next_number": next(self._numbers),
         }
-        keep(self._connection.fileno(), self._lifeline, facts)
+        try:
+            keep(self._connection.fileno(), self._lifeline, facts)
+        except OSError as error:
+            _LOG.warning("The engine cannot be kept for the next run: %s.", error)
+            return False
         self.process.returncode = 0  # nobody here waits for it
         self._close()
         return True
@@ -426,7 +432,9 @@ class AdoptedProcess:
         Raises:
             subprocess.TimeoutExpired: It has not.
         """
-        if not select.select([self._descriptor], [], [], timeout)[0]:
+        ended = select.poll()
+        ended.register(self._descriptor, select.POLLIN)
+        if not ended.poll(None if timeout is None else timeout * 1e3):
             raise subprocess.TimeoutExpired("the engine", timeout or 0)
         return 0
 

@@ -63,32 +63,43 @@ class WarmEngines:
         """Return those of a home folder."""
         return cls(folder=home / "engines", keep_s=keep_s)
 
-    def take(self, key: str) -> KeptEngine | None:
-        """Take over an engine that was kept under a key, and end those that were kept under any other."""
+    def take(self, key: str, place: str = "") -> KeptEngine | None:
+        """Take over an engine that was kept under a key at a place, and end those that were kept under another key.
+
+        Args:
+            key: Names the model and all else that engines are loaded with.
+            place: Names the GPUs of one of several engines.
+        """
         for path in self._sockets():
             if not path.name.startswith(f"{key}-"):
                 _ask(path, b"end")
-            elif (found := _ask(path, b"take")) and len(found[1]) == 2:  # noqa: PLR2004 - connection and lifeline
+            elif path.name.startswith(f"{key}-{place}-") and (found := _ask(path, b"take")):
                 connection, lifeline = found[1]
                 return KeptEngine(connection=connection, lifeline=lifeline, facts=found[0])
         return None
 
-    def keep(self, key: str, connection: int, lifeline: int, facts: dict[str, Any]) -> None:
+    def keep(self, key: str, place: str, connection: int, lifeline: int, facts: dict[str, Any]) -> None:
         """Have another process keep an engine; the caller closes its own descriptors.
 
         Args:
             key: Names the model and all else that the engine was loaded with.
+            place: Names its GPUs.
             connection: Descriptor of the connection to the engine, which is idle.
             lifeline: Descriptor that keeps the engine alive.
             facts: What is handed to who takes it over, as JSON values. `pid` is that of the engine, `temporary` the
                 folder that is removed once it has ended.
+
+        Raises:
+            OSError: It cannot be kept here.
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self.folder / f"{key}-{secrets.token_hex(4)}.sock"
+        path = self.folder / f"{key}-{place}-{secrets.token_hex(4)}.sock"
+        unready = path.with_suffix(".new")
         with socket.socket(socket.AF_UNIX) as listener:
-            with _short(path) as address:
+            with _short(unready) as address:
                 listener.bind(address)
             listener.listen()
+            unready.rename(path)  # whoever finds it can connect
             kept = (listener.fileno(), connection, lifeline)
             about = json.dumps(
                 {"socket": str(path), "seconds": self.keep_s, "until": time.time() + self.keep_s, **facts}
@@ -123,12 +134,21 @@ def _ask(path: Path, request: bytes) -> tuple[dict[str, Any], list[int]] | None:
                 keeper.connect(address)
             keeper.sendall(request)
             data, descriptors, _, _ = socket.recv_fds(keeper, _MOST_BYTES, 2)
-            while part := keeper.recv(_MOST_BYTES):
-                data += part
-            return json.loads(data), descriptors
-        except (OSError, ValueError):
+            try:
+                while part := keeper.recv(_MOST_BYTES):
+                    data += part
+                facts = json.loads(data)
+                if len(descriptors) == (2 if request == b"take" else 0):
+                    return facts, descriptors
+            except (OSError, ValueError):
+                pass
+            for descriptor in descriptors:
+                os.close(descriptor)
+        except (ConnectionRefusedError, FileNotFoundError):
             path.unlink(missing_ok=True)  # it was killed
-            return None
+        except OSError:  # it takes too long
+            pass
+    return None
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from contextlib import suppress
@@ -9,7 +10,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec import convert
+from msgspec import MsgspecError, convert
 
 from infra.errors import EngineClosedError, EngineLostError
 from reelabel.digest import json_digest
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
     from tasks.model.backend import Reply
     from tasks.model.engine.keeper import WarmEngines
 
-# Variables that change what an engine loads, and how.
-_LOADED_BY = re.compile(r"VLLM_|CUDA_|HF_|TORCH|OMP_|NVIDIA_|LD_|PYTHONPATH$")
+# Variables that differ between runs, and change nothing of what an engine loads; its GPUs are its place.
+_HARMLESS = re.compile(
+    r"(PREFECT|REELABEL|SSH|XDG|PYTEST|OTEL)_|(_|SHLVL|PWD|OLDPWD|COLUMNS|LINES|TERM|TMPDIR|CUDA_VISIBLE_DEVICES)$"
+)
 
 
 class EngineProcess(ModelProcess[EngineConfig]):
@@ -69,7 +72,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
         Args:
             config: What to load.
             warm: Where an engine is taken from, and kept once it is closed; None always starts and ends one.
-            fingerprint: Tells versions of the model apart.
+            fingerprint: Tells versions of the model, and numbers of engines, apart.
             options: Of its process.
         """
         super().__init__(config, **options)
@@ -82,33 +85,47 @@ class EngineProcess(ModelProcess[EngineConfig]):
         if self._warm:
             self._key = json_digest(
                 {
-                    "load": encode(load).hex(),
+                    "load": encode(LoadEngine(config=replace(self._config, devices=()))).hex(),
                     "fingerprint": self._fingerprint,
                     "command": [*(self._command or python.command)],
                     "versions": dict(python.versions),
-                    "environment": {name: environment[name] for name in sorted(environment) if _LOADED_BY.match(name)},
+                    "environment": {
+                        name: environment[name] for name in sorted(environment) if not _HARMLESS.match(name)
+                    },
                 }
             )
-            if kept := self._warm.take(self._key):
-                with suppress(ProcessLookupError):
+            if kept := self._warm.take(self._key, self._place):
+                try:
                     info = convert(kept.facts["info"], EngineInfo)
                     return Life.adopt(kept, info=replace(info, start_ms=0.0), note_times=self._note_times)
+                except (OSError, LookupError, MsgspecError):  # without its lifeline, it ends
+                    for descriptor in (kept.connection, kept.lifeline):
+                        with suppress(OSError):
+                            os.close(descriptor)
         return self._start(python, load, environment)
 
     def close(self) -> None:
         """End the process and all its children for good, or leave it to the next run; idempotent."""
         with self._lock:
             life = self._life
-        if self._warm and self._warm.keep_s and life and life.release(partial(self._keep, life)):
-            with self._lock:
+            if self._warm and self._warm.keep_s and life:
                 self._is_closed, self._life = True, None
+            else:
+                life = None
+        if life and not life.release(partial(self._keep, life)):
+            life.end("it was closed")
         super().close()
+
+    @property
+    def _place(self) -> str:
+        gpus = ",".join(self._config.devices) or os.environ.get("CUDA_VISIBLE_DEVICES") or "all"
+        return re.sub(r"[^\w,]", "_", gpus)
 
     def _keep(self, life: Life, connection: int, lifeline: int, facts: dict[str, Any]) -> None:
         assert self._warm is not None
         info: EngineInfo = life.info.result()
         facts |= {"model": self._config.model, "info": asdict(info)}
-        self._warm.keep(self._key, connection, lifeline, facts)
+        self._warm.keep(self._key, self._place, connection, lifeline, facts)
 
     def wait_ready(self) -> EngineInfo:
         """Wait until the model is loaded.

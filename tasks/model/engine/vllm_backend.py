@@ -244,7 +244,7 @@ def _processes(
             start_timeout_s=model.start_timeout_s,
             python=model.python,
             warm=WarmEngines.of(settings.home, keep_s),
-            fingerprint=card.identity.model_dump_json(),
+            fingerprint=f"{len(shares)} of {card.identity.model_dump_json()}",
         )
         for number, devices in enumerate(shares)
     ]

@@ -170,3 +170,20 @@ time.sleep(60)
         process.kill()
 
     until(lambda: not runs(first))
+
+
+def test_engines_beside_each_other_are_kept_and_taken_one_by_one(run, warm):
+    first = {devices: run(devices=(devices,)) for devices in ("0", "1")}
+
+    assert {kept["pid"] for kept in warm.show()} == set(first.values())
+    assert {devices: run(devices=(devices,)) for devices in ("0", "1")} == first
+
+
+def test_a_run_ends_well_where_no_engine_can_be_kept(run, warm):
+    warm.folder.parent.mkdir(parents=True, exist_ok=True)
+    warm.folder.write_text("in the way")
+
+    pid = run(warm=WarmEngines(folder=warm.folder / "below", keep_s=60))
+
+    until(lambda: not runs(pid))
+    warm.folder.unlink()

@@ -154,6 +154,8 @@ NAN, MINUS_TWO = struct.pack("d", float("nan")), struct.pack("q", -2)
 CHANGES = {
     "another_height": {"shapes": {"images": [2, 9, 8, 3]}},
     "gigantic_shape": {"shapes": {"images": [2**62, 2**31 - 1, 2**31 - 1, 3]}},
+    "too_many_dimensions": {"shapes": {"images": [1] * 65}},
+    "a_side_beyond_numpy": {"shapes": {"images": [0, 2**63, 8, 3]}},
     "no_frames": {"shapes": {"images": [0, 8, 8, 3]}},
     "negative_shape": {"shapes": {"images": [-2, -8, 8, 3]}},
     "shape_of_text": {"shapes": {"images": ["2", 8, 8, 3]}},

@@ -65,6 +65,8 @@ def test_frames_that_no_honest_process_sends_are_refused(change):
 INVALID = [
     "another_number_of_frames",
     "gigantic_shape",
+    "too_many_dimensions",
+    "a_side_beyond_numpy",
     "more_fields",
     "sealed_but_writable",
     "begin_forever",
