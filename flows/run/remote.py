@@ -91,12 +91,13 @@ class IdleAlarm:
 
     Attributes:
         model: The model to name in commands; None is that of the settings.
-        waiting: By stage, describes flow runs that were started for it and do not run yet; empty if there are none.
+        waiting: By stage, describes flow runs that were started for it and do not run yet; empty if there are none,
+            None if one runs, which may be loading its model.
         patience_s: Seconds before the warning, and before it is repeated.
     """
 
     model: str | None
-    waiting: Mapping[str, Callable[[], str]]
+    waiting: Mapping[str, Callable[[], str | None]]
     patience_s: float = PATIENCE_S
     _since_s: dict[Work, float] = field(default_factory=dict)
 
@@ -114,8 +115,9 @@ class IdleAlarm:
         for stage, since_s in self._since_s.items():
             if now_s - since_s >= self.patience_s:
                 self._since_s[stage] = now_s
-                parts = (no_worker_message(stage, model=self.model), self.waiting[stage]())
-                get_run_logger().warning("%s.", "; ".join(filter(None, parts)), extra={IS_OUTAGE: True})
+                if (waiting := self.waiting[stage]()) is not None:
+                    parts = (no_worker_message(stage, model=self.model), waiting)
+                    get_run_logger().warning("%s.", "; ".join(filter(None, parts)), extra={IS_OUTAGE: True})
 
 
 @contextmanager
@@ -188,12 +190,14 @@ class _Flows:
             )
         return True
 
-    def waiting(self) -> str:
-        """Describe the flow runs that do not run yet, and what they wait for; empty if there are none."""
+    def waiting(self) -> str | None:
+        """Describe the flow runs that wait, and for what; empty if there are none, None if one runs."""
         with suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
             runs = [client.read_flow_run(flow_run_id) for flow_run_id in self._ids]
             states = [run.state for run in runs if run.state]
-            waiting = [state for state in states if not state.is_running() and not state.is_final()]
+            if any(state.is_running() for state in states):
+                return None
+            waiting = [state for state in states if not state.is_final()]
             if not waiting or not runs[0].work_pool_name:
                 return ""
             pool = client.read_work_pool(runs[0].work_pool_name)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tasks.domain import Shard
     from tasks.domain.chunks import CutShard
     from tasks.plans.lease import Lease
+    from tasks.results.chunks import AnsweredChunk
 
 
 @task(task_run_name="infer-shard-{index}", cache_policy=NO_CACHE, persist_result=False)
@@ -116,23 +117,25 @@ def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> 
 
 
 def merge_ended(
-    cut: CutShard, outcome: ShardOutcome, answered: Mapping[str, JobResult], context: AnswerContext
+    cut: CutShard, outcome: ShardOutcome, answered: Mapping[str, AnsweredChunk], context: AnswerContext
 ) -> EndedShard:
     """Make one outcome a job of those of its chunks; `answered` are the answers that earlier runs had, by chunk id."""
     rule = context.spec.chunk_rule
     if not cut.jobs or rule is None:
         return EndedShard(results=outcome.results, failures=outcome.failures)
-    known: dict[str, JobResult | Failure] = {**answered}
+    known: dict[str, JobResult | Failure] = {chunk_id: each.result for chunk_id, each in answered.items()}
     known |= {each.job.job_id: each for each in outcome.results}
     known |= {each.job.job_id: each for each in outcome.failures}
     merged: list[JobResult | Failure] = []
     written: list[ChunkOutcome] = []
     for parts in cut.jobs.values():
         chunks: list[ChunkOutcome] = []
+        found = {part.job_id: known.pop(part.job_id) for part in parts.chunks if part.job_id in known}
         try:
             with failing_alone(f"Merging the chunks of job {parts.job.job_id}", stage=InferenceError.stage):
                 for number, part in enumerate(parts.chunks):
-                    chunks.append(ChunkOutcome(job=parts.job, number=number, outcome=known.pop(part.job_id)))
+                    fence = answered[part.job_id].fence if part.job_id in answered else None
+                    chunks.append(ChunkOutcome(job=parts.job, number=number, outcome=found[part.job_id], fence=fence))
                 merged.append(merge_chunks(parts, chunks, rule))
         except InternalError as error:
             merged.append(Failure.of(error, parts.job, outcome.index))

@@ -34,8 +34,8 @@ _REFUSED = ("28", "3D", "42501")
 # A server that cannot prove that it knows the password is not sent it; it counts as away.
 _IMPOSTOR = "authentication method requirement"
 _SIGNS = re.compile(
-    r"authentication|password|certificate|private key|does not support SSL|does not match host name|"
-    r"does not exist|permission denied|pg_hba|alert unknown ca"
+    r"authentication failed|authentication method|password|certificate|private key|does not support SSL|"
+    r"does not match host name|does not exist|permission denied|pg_hba|alert unknown ca"
 )
 # The server has ended a session, in the last two cases for its own limits of time; or it is read-only, and has failed
 # over, or is about to.
@@ -232,10 +232,9 @@ def _explain(error: BaseException | None) -> ReelabelError | None:
         detail = detail.partition(guess)[0]
     detail = detail.rstrip(".")
     state = getattr(error, "sqlstate", None) or ""
-    if state.startswith(_REFUSED) or (
-        "connection failed" in detail and _SIGNS.search(detail) and _IMPOSTOR not in detail
-    ):
-        return ConfigurationError(f"Postgres refuses the login: {detail}. Fix its URL in [database].")
+    is_refused = "connection failed" in detail and _SIGNS.search(detail) and _IMPOSTOR not in detail
+    if state.startswith(_REFUSED) or is_refused:
+        return ConfigurationError(f"Postgres refuses the login: {detail}. Fix its URL in [database], or its rights.")
     if isinstance(error, psycopg.errors.DiskFull):
         return DiskFullError(
             f"The disk of Postgres is full: {detail}. Free space there, then run the same command again."

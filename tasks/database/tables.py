@@ -269,8 +269,8 @@ CHUNK = Table(
     *_checks("chunk >= 0", "choice_index >= 0", "margin BETWEEN 0 AND 1", "(label IS NULL) <> (code IS NULL)"),
     Index("chunk_by_run", "run_id"),
     comment="The chunks that a job's label or failure follows from, each with a label of its own, or with the reason "
-    "why it has none. They are written and replaced together with the row of their job; of a job that is asked about "
-    "some of them alone, the others stay, so that each has the fence under which it was written.",
+    "why it has none. They are all written and replaced together with the row of their job, also those whose answers "
+    "an earlier run had: run_id and fence are those of the row of the job.",
 )
 
 _CAPTION = ("caption_score", "caption_probability")

@@ -145,11 +145,13 @@ class ChunkOutcome:
         job: The job that it is a chunk of.
         number: Position among its chunks, from 0.
         outcome: The outcome of the chunk as a job of its own.
+        fence: The fence of the row from which its answer was read; None if it was asked about.
     """
 
     job: Job
     number: int
     outcome: JobResult | Failure
+    fence: int | None = None
 
     @property
     def fingerprint(self) -> str | None:

@@ -39,7 +39,7 @@ from tasks.manifest.rejects import (
 from tasks.manifest.schema import ROW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     import numpy.typing as npt
@@ -107,13 +107,6 @@ class JobTable:
     def chosen(self, rows: npt.NDArray[np.bool_]) -> JobTable:
         """Return the jobs that are also selected by `rows`; shape (self.rows,)."""
         return replace(self, here=self.here & rows)
-
-    def with_ids(self, job_ids: Collection[str]) -> JobTable:
-        """Return the jobs with these ids; ids of others are ignored."""
-        here, wanted = np.zeros_like(self.here), pl.Series("job_id", [*job_ids], dtype=pl.String).implode()
-        for part in self.parts():
-            here[part.filter(pl.col("job_id").is_in(wanted))[ROW].to_numpy()] = True
-        return replace(self, here=here)
 
     def first(self, most: int | None) -> JobTable:
         """Return the first `most` jobs in the order of the manifest; None returns all."""

@@ -170,8 +170,8 @@ def plan_state(engine: Engine, plan_id: UUID) -> PlanState:
     is_leased = SHARD.c.lease_until > func.clock_timestamp()
     query = select(
         *(count.label(state) for state, count in shards.items()),
-        func.count().filter(is_leased, SHARD.c.claimed_for == Work.EXTRACT).label("extracting"),
-        func.count().filter(is_leased, SHARD.c.claimed_for == Work.INFER).label("inferring"),
+        func.count().filter(is_leased, SHARD.c.claimed_for != Work.INFER).label("extracting"),
+        func.count().filter(is_leased, SHARD.c.claimed_for != Work.EXTRACT).label("inferring"),
         func.count().filter(is_leased).label("leased"),
         func.coalesce(func.sum(SHARD.c.jobs).filter(SHARD.c.state != "done"), 0).label("jobs_left"),
     ).where(SHARD.c.plan_id == plan_id)

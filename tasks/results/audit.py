@@ -78,7 +78,7 @@ _CHUNKS = text(
     "SELECT coalesce(sum(chunks), 0)::bigint, coalesce(sum(chunks - chunks_answered), 0)::bigint FROM ("
     "SELECT job_id, job_digest, dataset, spec_id, chunks, chunks_answered FROM reelabel.result UNION ALL "
     "SELECT job_id, job_digest, dataset, spec_id, chunks, chunks_answered FROM reelabel.failure) AS ended "
-    "JOIN asked USING (job_id, job_digest) WHERE dataset = :dataset AND spec_id = :spec_id"
+    "JOIN asked USING (job_id, job_digest) WHERE dataset = :dataset AND spec_id = :spec_id AND chunks IS NOT NULL"
 )
 
 

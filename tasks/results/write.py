@@ -24,7 +24,7 @@ from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RESULT_HISTORY
 from tasks.database.temp_table import array_literal, copy_rows
 from tasks.domain import MAX_JOBS, ChunkCounts, Failure, FirstAnswer, OrderBias
 from tasks.plans.lease import finish
-from tasks.results.chunks import ANSWER_COLUMNS, answer_values, replace_chunks
+from tasks.results.chunks import ANSWER_COLUMNS, answer_values, replace_chunks, require_unchanged
 from tasks.results.descriptions import write_descriptions
 
 if TYPE_CHECKING:
@@ -178,6 +178,10 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) ->
     _drop(connection, DESCRIPTION, run, current.labels.keys() & ended)
     _drop(connection, FAILURE, run, current.failures.keys() & ended)
     shared = {name: getattr(run, name) for name in _SHARED}
+    scope = Scope(dataset=run.dataset, spec_id=run.spec_id)
+    require_unchanged(
+        connection, scope, [each for shard in shards for each in shard.chunks if each.job.job_id in ended]
+    )
     chunks = [(chunk, shard.fence) for shard in shards for chunk in shard.chunks if chunk.job.job_id in ended]
     cut = {chunk.job.job_id for chunk, _ in chunks}
     kept = {each.job.job_id for each, _ in recorded if each.chunks} - cut

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 _LARGEST = 127
 # The first byte is off by at most a half, which the second divides into 127 steps.
 _STEP = 0.5 / _LARGEST
-# Of vectors of length 1, with room for rounding.
-LARGEST_SCALE = 1.001 / _LARGEST
 # Rows whose floats fit a core's cache.
 _BLOCK_BYTES = 1024**2
 

@@ -5,10 +5,12 @@ from uuid import uuid4
 
 import polars as pl
 import pytest
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, select, update
 
+from infra.errors import ChunksOutdatedError
 from tasks.database.scope import Scope
 from tasks.database.tables import CHUNK, FAILURE, RESULT
+from tasks.domain import Shard
 from tasks.domain.chunks import ChunkOutcome, CutShard, CutVideo, cut_job, merge_chunks
 from tasks.results.audit import audit_jobs
 from tasks.results.chunks import read_answered_chunks
@@ -47,7 +49,8 @@ def write(db, run, cut, endings, *, rule="majority"):
 def answered(db, cut, fingerprint="e1"):
     """Read the answers that a shard with a job need not ask for again."""
     videos = {cut.job.video_uri: CutVideo(180, fingerprint)}
-    return read_answered_chunks(db, SCOPE, CutShard(shard=None, jobs={cut.job.job_id: cut}, videos=videos))
+    shard = CutShard(shard=Shard(index=0, jobs=()), jobs={cut.job.job_id: cut}, videos=videos)
+    return {name: each.result for name, each in read_answered_chunks(db, SCOPE, shard).items()}
 
 
 def rows(db, *columns):
@@ -199,3 +202,21 @@ def test_counting_by_spec_sees_jobs_not_chunks(db, run):
 
     with db.connect() as connection:
         assert connection.execute(select(func.count()).select_from(RESULT)).scalar_one() == 1
+
+
+def test_an_answer_that_another_run_has_replaced_since_it_was_read_is_not_written_back(db, run):
+    write(db, run, film(), dict.fromkeys(range(3), result(job("a"))))
+    videos = {film().job.video_uri: CutVideo(180, "e1")}
+    shard = CutShard(shard=Shard(index=0, jobs=()), jobs={"film": film()}, videos=videos)
+    read = read_answered_chunks(db, SCOPE, shard)
+    reused = [
+        ChunkOutcome(job=film().job, number=number, outcome=each.result, fence=each.fence)
+        for number, each in enumerate(read.values())
+    ]
+    with db.begin() as connection:
+        connection.execute(update(CHUNK).where(CHUNK.c.chunk == 1).values(fence=7))
+
+    with pytest.raises(ChunksOutdatedError):
+        ShardWriter(db, run).write([merge_chunks(film(), reused, "majority")], [], chunks=reused)
+
+    assert rows(db, "fence") == [(0,), (7,), (0,)]

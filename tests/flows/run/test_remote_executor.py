@@ -131,4 +131,4 @@ def test_what_the_flow_runs_of_a_run_wait_for_is_described(client, prefect_servi
 
     assert described == "2 flow runs of extract/cpu waiting for a Prefect worker of work pool cpu (process)"
     assert paused == "2 flow runs of extract/cpu in work pool cpu, which is paused"
-    assert running == ""
+    assert running is None
