@@ -50,6 +50,7 @@ class Live:
         self.side_px = side_px
         self.model = EngineLiveModel([engine], read_model_card(name), max_frame_px=56 * 56)
         self._sessions = 0
+        self._hearing = set()  # once a session has had audio, all its prefixes say so
 
     def open(self):
         self._sessions += 1
@@ -59,6 +60,8 @@ class Live:
     def read(self, session, *prefixes):
         """Have prefixes read; return the tokens up to the last step, and those that were cached before the first."""
         goal = [prefix_of(session, items) for items in prefixes]
+        self._hearing |= {session for each in goal if each.has_audio}
+        goal = [replace(each, has_audio=session in self._hearing) for each in goal]
         first = last = self.model.prefill(goal)
         while step := self.model.prefill(goal):
             last = step
