@@ -88,7 +88,7 @@ def _absolute(path: Any) -> Any:  # noqa: ANN401
     return Path(path).absolute() if isinstance(path, str | Path) else path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True, unsafe_hash=True)  # not frozen, nor with slots: Ray sets attributes of its own
 class PrepareVideo:
     """Adds the sampled frames of each row's videos to a batch.
 
