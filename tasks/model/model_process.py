@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import logging
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -45,6 +44,7 @@ from reelabel_engine.protocol import (
     encode,
 )
 from reelabel_engine.written_folders import written_folders
+from tasks.model.engine.keeper import AdoptedProcess
 from tasks.model.engine.log import engine_log
 from tasks.model.lifetime import Lifetime
 
@@ -406,46 +406,6 @@ class Life:
                 os.close(self._stop)
                 self._connection.close()
                 self._lifeline = None
-
-
-class AdoptedProcess:
-    """A process that another one has started.
-
-    Attributes:
-        pid: Its process id.
-        returncode: None.
-    """
-
-    def __init__(self, pid: int) -> None:
-        """Open it: the id may be that of another process later.
-
-        Raises:
-            ProcessLookupError: It has ended.
-        """
-        self.pid = pid
-        self.returncode: int | None = None
-        self._descriptor = os.pidfd_open(pid)
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait until it has ended.
-
-        Raises:
-            subprocess.TimeoutExpired: It has not.
-        """
-        ended = select.poll()
-        ended.register(self._descriptor, select.POLLIN)
-        if not ended.poll(None if timeout is None else timeout * 1e3):
-            raise subprocess.TimeoutExpired("the engine", timeout or 0)
-        return 0
-
-    def kill(self) -> None:
-        """Kill it."""
-        signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
-
-    def __del__(self) -> None:
-        """Close its descriptor."""
-        with contextlib.suppress(AttributeError, OSError):
-            os.close(self._descriptor)
 
 
 class ModelProcess(Lifetime, Generic[Config]):

@@ -13,6 +13,7 @@ import os
 import secrets
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -123,6 +124,46 @@ class WarmEngines:
 
     def _sockets(self) -> list[Path]:
         return sorted(self.folder.glob("*.sock"))
+
+
+class AdoptedProcess:
+    """A process that another one has started.
+
+    Attributes:
+        pid: Its process id.
+        returncode: None.
+    """
+
+    def __init__(self, pid: int) -> None:
+        """Open it: the id may be that of another process later.
+
+        Raises:
+            ProcessLookupError: It has ended.
+        """
+        self.pid = pid
+        self.returncode: int | None = None
+        self._descriptor = os.pidfd_open(pid)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: It has not.
+        """
+        ended = select.poll()
+        ended.register(self._descriptor, select.POLLIN)
+        if not ended.poll(None if timeout is None else timeout * 1e3):
+            raise subprocess.TimeoutExpired("the engine", timeout or 0)
+        return 0
+
+    def kill(self) -> None:
+        """Kill it."""
+        signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+
+    def __del__(self) -> None:
+        """Close its descriptor."""
+        with suppress(AttributeError, OSError):
+            os.close(self._descriptor)
 
 
 def _ask(path: Path, request: bytes) -> tuple[dict[str, Any], list[int]] | None:
