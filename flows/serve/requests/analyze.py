@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self, TypeAlias
 
@@ -169,6 +169,20 @@ class StreamPosition(NamedTuple):
 BEGINNING = StreamPosition()
 
 
+@dataclass(slots=True)
+class _Stream:
+    """A stream, of which one part is described at a time.
+
+    Attributes:
+        position: Where the next part begins.
+        last: Version and segment of the last part, and where it began: it is sent again if its answer was lost.
+    """
+
+    position: StreamPosition = BEGINNING
+    last: tuple[tuple[str, float | None, float | None], StreamPosition] | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
 class Analyzer:
     """Describes single videos; a context manager. Thread-safe."""
 
@@ -193,7 +207,7 @@ class Analyzer:
         self._encoder = encoder or open_encoder(settings, self._resolved.card)
         self._describer_of = lru_cache(_DESCRIBERS)(self._open)
         self._bank_of = lru_cache(_DESCRIBERS)(self._embed_bank)
-        self._streams: OrderedDict[str, StreamPosition] | None = OrderedDict() if has_streams else None
+        self._streams: OrderedDict[str, _Stream] | None = OrderedDict() if has_streams else None
         self._lock = threading.Lock()
         self._stack = ExitStack()
         self._info: EncoderInfo | None = None
@@ -261,13 +275,19 @@ class Analyzer:
         if self._streams is None:
             raise invalid("On Ray Serve, parts of a stream may reach different replicas; leave stream_id out.")
         with self._lock:
-            before = self._streams.get(stream_id, BEGINNING)
-        found = describer.describe(job, 0, average=before.average_at(round((job.start_s or 0.0) * _MS)))
-        with self._lock:
-            self._streams[stream_id] = before.after(found)
+            stream = self._streams.setdefault(stream_id, _Stream())
             self._streams.move_to_end(stream_id)
             if len(self._streams) > _MOST_STREAMS:
                 self._streams.popitem(last=False)
+        start_ms = round((job.start_s or 0.0) * _MS)
+        with stream.lock:
+            before = stream.position
+            found = describer.describe(job, 0, average=before.average_at(start_ms))
+            part = (found.fingerprint, job.start_s, job.end_s)
+            if stream.last and stream.last[0] == part:
+                before = stream.last[1]
+                found = describer.describe(job, 0, average=before.average_at(start_ms))
+            stream.position, stream.last = before.after(found), (part, before)
         return found, before
 
     def _open(

@@ -153,6 +153,11 @@ def test_parts_of_a_stream_go_on_from_the_part_before(client, folder):
     assert (second["chunks"][0]["start_s"], second["chunks"][-1]["end_s"]) == (4, 9)
     assert alone["chunks"][0]["chunk"] == 0
 
+    again, third = (client.post("/v1/analyze", json=request).json() for request in reversed(requests))
+    assert [each["chunk"] for each in again["chunks"]] == [2, 3, 4]  # as if its answer had been lost
+    assert again["changes"] == second["changes"]
+    assert third["chunks"][0]["start_s"] == 9
+
 
 @pytest.mark.parametrize(
     ("body", "code", "says"),
