@@ -63,11 +63,11 @@ _STEP = 7_368_787
 _LABELLED = text(
     "INSERT INTO reelabel.result (dataset, job_id, spec_id, job_digest, source_fingerprint, label, choice_index,"
     " probabilities, margin, entropy_nats, keyframes_in_file, frames_used, prompt_tokens, cached_tokens, fetch_ms,"
-    " decode_ms, cache_write_ms, cache_read_ms, preprocess_ms, inference_ms, run_id, shard_index, model, versions,"
-    " host, task, decode_method) "
+    " decode_ms, cache_write_ms, cache_read_ms, preprocess_ms, inference_ms, embed_ms, permutations, run_id,"
+    " shard_index, model, versions, host, task, decode_method) "
     "SELECT :dataset, job_id, :spec_id, CASE WHEN row % 10000 = 7 THEN 'older' ELSE job_digest END,"
     " 'etag-' || md5(left(job_id, -3)) || '-1234567', 'picks it up', 0, '{0.5,0.25,0.125,0.125}', 0.25, 1.21, 30, 16,"
-    " 1071, 1024, 1.5, 30.5, 2.5, 1.25, 9.5, 10.5, :run_id, row / 100, 'made-up', CAST(:versions AS jsonb),"
+    " 1071, 1024, 1.5, 30.5, 2.5, 1.25, 9.5, 10.5, 0, 1, :run_id, row / 100, 'made-up', CAST(:versions AS jsonb),"
     " 'machine-1', task, 'index' FROM asked WHERE row % 1000 > 10 OR row % 1000 = 7"
 )
 _TAGS = ", ".join(f'{{"text": "place {n}", "score": 0.0{8 - n}437286913394928, "probability": 0.01}}' for n in range(5))
