@@ -123,7 +123,8 @@ def test_a_locked_process_decodes_like_any_other(videos, threads):
         socket.send_fds(ours, [b"warm up"], [first])
         os.close(first)
         differing = []
-        for path in videos:
+        # From which earlier picture a damaged one is concealed depends on the turns of threads, here as there.
+        for path in videos if threads == 1 else [each for each in videos if "fuzzed" not in each.name]:
             expected, got = outcome_here(path), outcome_in_child(ours, path)
             if type(expected) is not type(got) or not np.array_equal(expected, got):
                 differing.append((path.name, expected, got))
