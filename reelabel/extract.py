@@ -237,7 +237,6 @@ def extract(decoder: Decoder, request: Request, progress: Progress) -> SampledFr
     if got.method != "index" and not decoder.is_remote:  # report the same keyframe times for every sampler
         got = _with_listing(got, listed or _try_list_keyframes(decoder))
     with as_video_errors():
-        got = check_frame_times(got, request.limits)
         got = _without_similar(_check_request(got, request, is_empty=is_empty), request.sampling)
         got = check_frame_times(_check_truncation(got, missing), request.limits)
     return replace(
