@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tomli_w
 import typer
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from flows.cli.console import print_line, print_notice
@@ -156,14 +156,14 @@ def settings_page() -> str:
     """Return docs/settings.md: every setting with its default, its bounds and its meaning."""
     lines = [_SETTINGS_PAGE]
     for section, field in Settings.model_fields.items():
-        if not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+        model: Any = field.annotation
+        if not (fields := fields_of(model)):
             lines += [f"`{section}` (default `{field.get_default()}`): {field.description}\n"]
             continue
-        model = field.annotation
         lines += [f"## `[{section}]`\n\n{(model.__doc__ or '').strip()}\n"]
         lines += ["| setting | default | values | |", "|---|---|---|---|"]
-        properties = model.model_json_schema()["properties"]
-        for name, each in model.model_fields.items():
+        properties = TypeAdapter(model).json_schema()["properties"]
+        for name, each in fields.items():
             default = to_jsonable_python(each.get_default(call_default_factory=True))
             shown = "" if default is None else f"`{_inline(default)}`"
             about = (each.description or "").replace("|", "\\|")

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 
 WEB_SCHEMES = ("http", "https")
+CLOUD_SCHEMES = ("gs", "gcs", "az", "abfs", "abfss", "hf")  # read by fsspec
+FSSPEC_PREFIX = "fsspec+"  # before the scheme of any other filesystem
 INLINE_SCHEME = "data"
-_WITHOUT_LOGIN = (None, "s3", "file", INLINE_SCHEME)
+_WITHOUT_LOGIN = (None, "s3", "file", *CLOUD_SCHEMES, INLINE_SCHEME)
 _SHOWN_CHARACTERS = 40
 # A host is in ASCII, and its name is written out: what else parsers accept, they read as different hosts.
 _WEB_URI = re.compile(
@@ -55,6 +57,12 @@ def scheme_of(uri: str) -> str | None:
     """Return the scheme as written; None for a plain path, which may contain a colon."""
     found = _SCHEME.match(uri)
     return (found[1] or found[2]) if found else None
+
+
+def is_read_by_fsspec(uri: str) -> bool:
+    """Return whether fsspec reads an object."""
+    scheme = scheme_of(uri) or ""
+    return scheme in CLOUD_SCHEMES or scheme.startswith(FSSPEC_PREFIX)
 
 
 def path_advice(path: str) -> str:

@@ -1,4 +1,4 @@
-"""One interface to objects of all kinds: `s3://`, `file://` and paths, and read-only `http(s)://` and `data:`.
+"""One interface to objects of all kinds: `s3://`, `file://` and paths, and read-only web, fsspec's and `data:` URIs.
 
 A member of an archive (`s3://bucket/shard.tar#clip.mp4`) is read as an object of its own.
 """
@@ -28,8 +28,8 @@ from reelabel.sources.cancel import Cancellation
 from reelabel.sources.local import FileStore
 from reelabel.sources.object_info import (
     INLINE_SCHEME,
-    WEB_SCHEMES,
     ObjectInfo,
+    is_read_by_fsspec,
     redact_uri,
     scheme_of,
     split_member,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from reelabel.sources.filesystems import Filesystems
     from reelabel.sources.members import IndexStore, MemberIndex
     from reelabel.sources.s3 import S3
     from reelabel.sources.source import Source
@@ -95,8 +96,13 @@ class ObjectStore:
         module = require("reelabel.sources.web", extra="web", purpose="Reading http:// and https://")
         return cast("Web", module.Web(self._web_options, self._cancellation))
 
+    @cached_property
+    def _filesystems(self) -> Filesystems:
+        module = require("reelabel.sources.filesystems", extra="fsspec", purpose="Reading gs://, az:// and hf://")
+        return cast("Filesystems", module.Filesystems(self._web_options, self._buckets, self._cancellation))
+
     def cancel(self) -> None:
-        """Cancel all requests to the web and to S3, reads and writes alike; called by another thread than theirs.
+        """Cancel all requests to servers, reads and writes alike; called by another thread than theirs.
 
         They, and all later ones, raise ReadingEndedError.
         """
@@ -289,7 +295,7 @@ class ObjectStore:
         is_local = scheme_of(file) != INLINE_SCHEME and self._remote(file) is None
         return self._folder.path(file) if is_local else None
 
-    def _remote(self, uri: str) -> S3 | Web | None:
+    def _remote(self, uri: str) -> S3 | Web | Filesystems | None:
         """Return the store of an object that lies on a server, and in no archive."""
         self._cancellation.check()
         if split_member(uri):
@@ -301,16 +307,21 @@ class ObjectStore:
                 return self._web
             case None | "file" | "data":
                 return None
+        if is_read_by_fsspec(uri):
+            return self._filesystems
         raise ConfigurationError(
-            f"{redact_uri(uri)} has an unknown scheme; use s3://, file://, https://, http://, data: or a path."
+            f"{redact_uri(uri)} has an unknown scheme; use s3://, gs://, az://, hf://, https://, http://, "
+            "file://, data:, a path, or fsspec+ before any other scheme that fsspec knows."
         )
 
     def _writable(self, uri: str) -> FileStore | S3:
         if split_member(uri):
             raise ConfigurationError(f"{redact_uri(uri)} is a member of an archive, which is read-only.")
-        if scheme_of(uri) in {*WEB_SCHEMES, INLINE_SCHEME}:
-            raise ConfigurationError(f"{redact_uri(uri)} is read-only; to write or list, use s3://, file:// or a path.")
-        return self._s3 if self._remote(uri) else self._folder
+        if scheme_of(uri) in {None, "file"}:
+            return self._folder
+        if scheme_of(uri) == "s3" and self._remote(uri):
+            return self._s3
+        raise ConfigurationError(f"{redact_uri(uri)} is read-only; to write or list, use s3://, file:// or a path.")
 
 
 _BASE64 = ";base64"

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from reelabel.errors import ObjectRefusedError, StoreUnavailableError, VideoRefusedError, VideoUnavailableError
-from reelabel.sources.object_info import WEB_SCHEMES, changed, scheme_of
+from reelabel.sources.object_info import changed, is_read_by_fsspec, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,7 @@ class Source:
 
 
 class StoredSource(Source):
-    """An object on S3 or the web."""
+    """An object on a server."""
 
     def __init__(self, objects: ObjectStore, info: ObjectInfo) -> None:
         """Read one version of it by its store."""
@@ -94,6 +94,12 @@ class StoredSource(Source):
         with faults_of_one_object(uri):
             return self.objects.download(uri, path, fingerprint=fingerprint, max_bytes=max_bytes)
 
+    def check_unchanged(self) -> None:
+        """Look once more, unless each read has checked the version; raise as `faults_of_one_object` does."""
+        if is_read_by_fsspec(self.info.uri):
+            with faults_of_one_object(self.info.uri):
+                self.objects.stat(self.info.uri).require(fingerprint=self.info.fingerprint, max_bytes=None)
+
 
 @contextmanager
 def faults_of_one_object(uri: str) -> Iterator[None]:
@@ -101,14 +107,14 @@ def faults_of_one_object(uri: str) -> Iterator[None]:
 
     Raises:
         VideoRefusedError: Access to the object is denied.
-        VideoUnavailableError: It is on the web, and its server is unavailable; an outage of S3 concerns all.
+        VideoUnavailableError: Its server is unavailable; an outage of S3 concerns all.
     """
     try:
         yield
     except ObjectRefusedError as error:
         raise VideoRefusedError(error.message) from None
     except StoreUnavailableError as error:
-        if scheme_of(uri) in WEB_SCHEMES:
+        if scheme_of(uri) != "s3":
             raise VideoUnavailableError(error.message) from None
         raise
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from infra.settings.types import check_template
 from infra.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_INLINE, MAX_URI, NO_NUL, too_long
-from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES
+from reelabel.sources.object_info import FSSPEC_PREFIX, INLINE_SCHEME, WEB_SCHEMES
 from tasks.domain import MAX_MEDIA
 from tasks.manifest.messages import messages_as_json, resolve_media
 from tasks.manifest.rejects import find_violations, list_violations
@@ -247,8 +247,8 @@ def _uri_rules(uri: pl.Expr) -> Iterator[tuple[str, pl.Expr]]:
     yield f"that holds a video {too_long(MAX_INLINE)}; name a file instead.", is_inline & (characters > MAX_INLINE)
     yield f"{NO_NUL}.", _has_nul(uri)
     yield (
-        f"is not a path, and its scheme is not one of {', '.join(SCHEMES)}.",
-        scheme.is_not_null() & ~scheme.is_in(SCHEMES),
+        f"is not a path, and its scheme is not one of {', '.join(SCHEMES)}, or fsspec+ and another.",
+        scheme.is_not_null() & ~scheme.is_in(SCHEMES) & ~scheme.str.starts_with(FSSPEC_PREFIX),
     )
     yield (
         "has no bucket or no key; write s3://bucket/key.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from infra.text_bounds import MAX_CHOICE, MAX_ID, MAX_INLINE, MAX_TEXT
-from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES
+from reelabel.sources.object_info import CLOUD_SCHEMES, INLINE_SCHEME, WEB_SCHEMES
 
 REQUIRED: dict[str, pl.DataType] = {
     "job_id": pl.String(),
@@ -38,7 +38,7 @@ QUESTION |= {"examples": None, "answer": None}
 # Additional column: a row's number in the manifest, from 0.
 ROW = "row"
 
-SCHEMES = ("s3", "file", *WEB_SCHEMES, INLINE_SCHEME)
+SCHEMES = ("s3", "file", *CLOUD_SCHEMES, *WEB_SCHEMES, INLINE_SCHEME)
 
 # The required columns that rows need not have where they have another one, by its name.
 REPLACED = {"messages": frozenset({"video_uri", "prompt"}), "video_uris": frozenset({"video_uri"})}

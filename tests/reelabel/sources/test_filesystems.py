@@ -1,0 +1,182 @@
+"""Objects that fsspec reads: its own filesystems in memory, on disk and over HTTP, and packages that are missing."""
+
+import threading
+import time
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
+from socket import create_server
+
+import fsspec
+import pytest
+
+from reelabel import extract_frames
+from reelabel.errors import (
+    ConfigurationError,
+    ObjectChangedError,
+    ObjectMissingError,
+    ObjectRefusedError,
+    ObjectTooLargeError,
+    RangesIgnoredError,
+    ReadingEndedError,
+    StoreUnavailableError,
+    VideoUnavailableError,
+)
+from reelabel.frames.fetch import stat_video
+from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.options import WebOptions
+from tests.clips import write_clip
+from tests.http_server import HttpServer
+
+DATA = bytes(range(256)) * 100
+URI = "fsspec+memory://bucket/folder/a.bin"
+ALLOWED = WebOptions(allow_protocols=("memory", "file", "http"))
+
+
+@pytest.fixture
+def memory():
+    filesystem = fsspec.filesystem("memory")
+    filesystem.pipe_file("/bucket/folder/a.bin", DATA)
+    yield filesystem
+    filesystem.rm("/bucket", recursive=True)
+
+
+@pytest.fixture
+def store():
+    return ObjectStore(web=ALLOWED)
+
+
+@pytest.mark.usefixtures("memory")
+def test_an_object_is_described_and_read_whole_by_range_and_to_a_file(store, tmp_path):
+    info = store.stat(URI)
+
+    assert info.size_bytes == len(DATA)
+    assert info.modified is not None
+    assert store.read(URI, fingerprint=info.fingerprint) == DATA
+    assert store.read_range(URI, start=300, size=10, fingerprint=info.fingerprint) == DATA[300:310]
+    assert store.read_range(URI, start=len(DATA) - 4, size=10, fingerprint=info.fingerprint) == DATA[-4:]
+    assert store.download(URI, tmp_path / "copy", fingerprint=info.fingerprint) == len(DATA)
+    assert (tmp_path / "copy").read_bytes() == DATA
+
+
+def test_an_object_that_was_replaced_is_another_version(store, memory):
+    info = store.stat(URI)
+    with store.open(URI, known=info) as source:
+        assert source.read(0, 4) == DATA[:4]
+        memory.pipe_file("/bucket/folder/a.bin", DATA[::-1])
+        with pytest.raises(ObjectChangedError, match="was replaced"):
+            source.check_unchanged()
+    with pytest.raises(ObjectChangedError, match="was replaced"):
+        store.read(URI, fingerprint=info.fingerprint)
+
+
+@pytest.mark.usefixtures("memory")
+def test_what_is_missing_a_folder_or_too_large_is_refused(store, tmp_path):
+    with pytest.raises(ObjectMissingError, match="no object at"):
+        store.stat("fsspec+memory://bucket/none.bin")
+    with pytest.raises(ObjectMissingError, match="is a folder"):
+        store.stat("fsspec+memory://bucket/folder")
+    with pytest.raises(ObjectTooLargeError, match="exceeds the limit"):
+        store.download(URI, tmp_path / "copy", max_bytes=len(DATA) - 1)
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.usefixtures("memory")
+def test_only_protocols_and_buckets_that_are_allowed_are_read(tmp_path):
+    (tmp_path / "secret").write_bytes(b"secret")
+    with pytest.raises(ConfigurationError, match=r"web\.allow_protocols does not list file"):
+        ObjectStore().stat(f"fsspec+file://{tmp_path}/secret")
+    with pytest.raises(ObjectMissingError):  # not a chain of filesystems
+        ObjectStore(web=ALLOWED).stat(f"fsspec+memory://bucket/a::file://{tmp_path}/secret")
+    with pytest.raises(ConfigurationError, match="none of the allowed buckets"):
+        ObjectStore(web=ALLOWED, buckets=("other",)).stat(URI)
+    assert ObjectStore(web=ALLOWED, buckets=("bucket",)).stat(URI).size_bytes == len(DATA)
+
+
+def test_a_package_that_is_missing_is_named(store):
+    with pytest.raises(ConfigurationError, match="gcsfs"):
+        store.stat("gs://bucket/a.mp4")
+
+
+def test_an_object_cannot_be_written(store):
+    with pytest.raises(ConfigurationError, match="is read-only"):
+        store.replace(URI, b"")
+
+
+def test_a_video_on_a_filesystem_gives_the_same_frames_as_the_file(store, tmp_path):
+    path = write_clip(tmp_path / "clip.mp4", frames=90)
+    from_file = extract_frames(path, "uniform", num_frames=8)
+    from_filesystem = extract_frames(f"fsspec+file://{path}", "uniform", num_frames=8, store=store)
+
+    assert from_filesystem.index.tolist() == from_file.index.tolist()
+    assert (from_filesystem.images == from_file.images).all()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Sends DATA with a version and without ranges; refuses everything below /refused."""
+
+    def do_GET(self):
+        self._answer(with_body=True)
+
+    def do_HEAD(self):
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body):
+        is_refused = self.path.startswith("/refused")
+        self.send_response(403 if is_refused else 200)
+        self.send_header("Content-Length", str(len(DATA)))
+        if "timeless" not in self.path:
+            self.send_header("ETag", '"one"')
+        self.end_headers()
+        if with_body:
+            self.wfile.write(DATA)
+
+    def log_message(self, *_arguments):
+        pass
+
+
+@pytest.fixture
+def http():
+    with HttpServer(("127.0.0.1", 0), _Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"fsspec+http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_server_without_ranges_is_read_whole(store, http):
+    info = store.stat(f"{http}/a.bin")
+    with pytest.raises(RangesIgnoredError):
+        store.read_range(info.uri, start=5, size=10, fingerprint=info.fingerprint)
+    assert store.read_part(info.uri, start=5, size=10, fingerprint=info.fingerprint) == DATA[5:15]
+
+
+def test_an_object_whose_versions_cannot_be_told_apart_is_refused(store, http):
+    with pytest.raises(ConfigurationError, match="neither a version nor a time"):
+        store.stat(f"{http}/timeless.bin")
+
+
+def test_refused_credentials_are_named_as_such(store, http):
+    with pytest.raises(ObjectRefusedError, match="may not be read with these credentials"):
+        store.read_range(f"{http}/refused.bin", start=0, size=1, fingerprint="")
+
+
+@pytest.fixture
+def silent():
+    """URI at a server that accepts connections and never answers."""
+    with create_server(("127.0.0.1", 0)) as server:
+        yield f"fsspec+http://127.0.0.1:{server.getsockname()[1]}/a.mp4"
+
+
+def test_a_filesystem_that_does_not_answer_costs_no_more_than_the_time_limit(silent):
+    store = ObjectStore(web=replace(ALLOWED, total_timeout_s=0.5))
+    with pytest.raises(StoreUnavailableError, match=r"longer than web\.total_timeout_s"):
+        store.stat(silent)
+    with pytest.raises(VideoUnavailableError, match=r"longer than web\.total_timeout_s"):
+        stat_video(store, silent)
+
+
+def test_a_request_that_is_cancelled_ends(store, silent):
+    threading.Timer(0.5, store.cancel).start()
+    started_s = time.monotonic()
+    with pytest.raises(ReadingEndedError):
+        store.stat(silent)
+    assert time.monotonic() - started_s < 60
