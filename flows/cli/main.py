@@ -64,6 +64,7 @@ COMMANDS = (
         ("job", "rows.commands", "Show all that is known of one job, with its frames."),
         ("audit", "rows.commands", "Check that every job of a run's manifest ended exactly once."),
         ("diff", "rows.commands", "Compare the labels and margins of two runs."),
+        ("duplicates", "rows.commands", "List groups of described videos that show the same."),
         ("frames", "rows.commands", "Show which frames of a video the model would see."),
         ("replay", "rows.commands", "Write a page that replays what keyframes and uniform sampling show of a video."),
         ("prompt", "rows.commands", "Print the exact prompt of a job, token by token; no weights are loaded."),

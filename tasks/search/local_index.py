@@ -225,6 +225,15 @@ class LocalIndex:
         parts = [_Part.of(file.rows, numbers) for file, numbers in zip(self._files, split, strict=True)]
         return IndexSearch(tuple(part for part in parts if len(part)))
 
+    def videos(self, keys: pl.Series) -> IndexedVideos:
+        """Return the vectors of some embedding files, by their position; the keys are distinct."""
+        places: list[tuple[Rows, slice] | None] = [None] * len(keys)
+        for file, numbers in zip(self._files, self._split(self._numbers(keys)), strict=True):
+            ends = np.searchsorted(file.rows.files, np.arange(len(numbers) + 1))
+            for at in np.flatnonzero(numbers >= 0):
+                places[numbers[at]] = (file.rows, slice(ends[at], ends[at + 1]))
+        return IndexedVideos(tuple(places), self.space.dimensions)
+
     def _open(self, paths: Sequence[Path]) -> None:
         for path in paths:
             try:
@@ -389,6 +398,24 @@ class IndexSearch:
             for (part, _), (scores, rows) in zip(blocks, scored, strict=True)
         )
         return best_frames(near, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedVideos:
+    """The vectors of a selection, video by video; none of those that could not be read."""
+
+    _places: tuple[tuple[Rows, slice] | None, ...] = field(repr=False)
+    _dimensions: int
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, number: int) -> npt.NDArray[np.float32]:
+        """Return the vectors of a video; shape (frames, D)."""
+        if (place := self._places[number]) is None:
+            return np.zeros((0, self._dimensions), np.float32)
+        rows, part = place
+        return dequantize(rows.codes[part], rows.fine[part], rows.scales[part])
 
 
 def _score_of_rank(scores: list[npt.NDArray[np.float32]], rank: int) -> float:

@@ -237,6 +237,32 @@ def search(  # noqa: PLR0913 - a command's options
 
 
 @app.command()
+@example("reelabel duplicates --dataset films --similarity 0.95")
+def duplicates(
+    *,
+    similarity: Annotated[
+        float,
+        typer.Option(min=0.5, max=1, help="Least mean cosine of each frame with the most similar one of the other."),
+    ] = 0.95,
+    dataset: Annotated[str | None, typer.Option(help="Compare only the videos of this dataset.")] = None,
+    task: Annotated[str | None, typer.Option(help="Compare only the videos of jobs of this task.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Folder or hub name of the embedding model. Default: describe.model.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
+    raw: Raw = False,
+) -> None:
+    """List groups of described videos that show the same, however they are encoded.
+
+    Exits with 1 if there are none.
+    """
+    from flows.cli.rows.duplicates import list_duplicates  # noqa: PLC0415
+
+    found = list_duplicates(similarity, dataset=dataset, task=task, model=model, form=form, raw=raw)
+    raise typer.Exit(0 if found else 1)
+
+
+@app.command()
 @example("reelabel prompt clip-7-colour --manifest jobs.parquet")
 @with_overrides
 def prompt(

@@ -285,3 +285,20 @@ def test_described_clips_are_searched_by_text_picture_and_moment(own_services, t
     others = [row["job_id"] for row in json.loads(done.stdout) if row["job_id"] != job_id]
     assert shown[others[0]] == shown[job_id]
     assert Image.open(sheet).size[0] > 1000
+
+
+def test_duplicates_are_listed_with_their_jobs(db, world, environment):
+    world.add("a.mp4", [RED, RED, BLUE], task="colour")
+    world.add("copy-of-a.mp4", [BLUE, RED + 0.01 * BLUE], task="shape")
+    world.add("b.mp4", [BLUE + 0.5 * RED], task="shape")
+    describe(db, world)
+
+    done = reelabel(environment, "duplicates", "--format", "json")
+    rows = json.loads(done.stdout)
+
+    assert done.returncode == 0, done.stderr
+    assert [(row["group"], row["video_uri"].rpartition("/")[2]) for row in rows] == [(1, "a.mp4"), (1, "copy-of-a.mp4")]
+    assert [row["similarity"] for row in rows] == [pytest.approx(1, abs=1e-3)] * 2
+    assert "1 group among 3 videos." in reelabel(environment, "duplicates").stdout
+    none = reelabel(environment, "duplicates", "--task", "shape")
+    assert (none.returncode, none.stdout) == (1, "No duplicates among 2 videos.\n")

@@ -1,0 +1,90 @@
+"""`reelabel duplicates`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+from rich.table import Table
+
+from flows.cli.console import ERRORS, OUT, cell, print_line, print_notice
+from flows.cli.context import open_database
+from flows.cli.rows.formats import check_format, print_rows
+from infra.embedded import ServiceName
+from reelabel.errors import ConfigurationError
+from reelabel.text import pluralize
+from tasks.embedding.encoder import read_encoder_card
+from tasks.embedding.vector_file import VectorCache
+from tasks.results.search_catalogue import DatabaseCatalogue
+from tasks.search.catalogue import choose_space
+from tasks.search.duplicates import find_duplicates
+from tasks.search.local_index import LocalIndex
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+
+
+def list_duplicates(
+    least: float, *, dataset: str | None, task: str | None, model: str | None, form: str, raw: bool
+) -> bool:
+    """Print the groups of described videos whose similarity is at least `least`; return whether there are any."""
+    check_format(form, raw=raw)
+    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+        rows, compared = _find(settings, DatabaseCatalogue(engine), least, dataset, task, model)
+    if form == "table":
+        _print_table(rows, compared)
+    else:
+        print_rows([rows], form=form, raw=raw)
+    return not rows.is_empty()
+
+
+def _find(
+    settings: Settings,
+    catalogue: DatabaseCatalogue,
+    least: float,
+    dataset: str | None,
+    task: str | None,
+    model: str | None,
+) -> tuple[pl.DataFrame, int]:
+    """Return a row for each job on a video that has a duplicate, and how many videos were compared."""
+    space = choose_space(catalogue, read_encoder_card(settings, model).identity)
+    of = {"dataset": dataset, "task": task}
+    # One file for each version of a video, which may have been described in several ways.
+    files = catalogue.files(space, **of).unique("video", keep="first", maintain_order=True)
+    if files.is_empty():
+        raise ConfigurationError(f"No described video of this selection has embeddings of {space}.")
+    with ERRORS.status("Opening the index") as status:
+        index = LocalIndex(settings.home / "search", space)
+        if missing := index.missing(files["key"]):
+            status.update(f"Indexing {pluralize(len(missing), 'new video')}")
+            if refused := index.add(missing, VectorCache.of(settings.store)):
+                key, why = next(iter(refused.items()))
+                print_notice(f"{pluralize(len(refused), 'embedding file')} cannot be read, such as {key}: {why}")
+        total = len(files)
+        found = find_duplicates(
+            index.videos(files["key"]),
+            least=least,
+            progress=lambda done: status.update(f"Comparing videos: {done:,} of {total:,}"),
+        )
+    groups = pl.DataFrame(
+        {
+            "group": [each.group + 1 for each in found],
+            "key": [files["key"][each.video] for each in found],
+            "similarity": [each.similarity for each in found],
+        },
+        schema={"group": pl.Int64, "key": pl.String, "similarity": pl.Float64},
+    )
+    jobs = catalogue.read(space, keys=groups["key"].to_list(), **of)
+    columns = ("group", "similarity", "dataset", "job_id", "task", "video_uri")
+    return groups.join(jobs, on="key", how="left", maintain_order="left").select(columns), total
+
+
+def _print_table(rows: pl.DataFrame, compared: int) -> None:
+    if rows.is_empty():
+        print_line(f"No duplicates among {pluralize(compared, 'video')}.")
+        return
+    table = Table("group", "similarity", "job", "video")
+    for row in rows.iter_rows(named=True):
+        table.add_row(*map(cell, (str(row["group"]), f"{row['similarity']:.3f}", row["job_id"], row["video_uri"])))
+    OUT.print(table)
+    print_line(f"{pluralize(rows['group'].n_unique(), 'group')} among {pluralize(compared, 'video')}.")

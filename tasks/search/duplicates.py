@@ -1,0 +1,108 @@
+"""Videos that show the same: groups of near-duplicates among the vectors of their frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
+
+_BLOCK_VIDEOS = 1024
+
+
+class FrameVectors(Protocol):
+    """The vectors of the frames of videos, by the number of the video."""
+
+    def __len__(self) -> int:
+        """Return how many videos there are."""
+        ...
+
+    def __getitem__(self, number: int) -> npt.NDArray[np.float32]:
+        """Return the vectors of a video, each of length 1; shape (frames, D)."""
+        ...
+
+
+class Duplicate(NamedTuple):
+    """A video of a group.
+
+    Attributes:
+        group: Number of its group, from 0.
+        video: Number of the video.
+        similarity: To the first video of its group.
+    """
+
+    group: int
+    video: int
+    similarity: float
+
+
+def similarity(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> float:
+    """Return how well each frame of two videos is found in the other, whatever their order, number and times.
+
+    It is the mean cosine of each frame with the most similar one of the other video (Chamfer similarity), in the
+    direction in which it is smaller: a part of a video is not its duplicate. Without frames, nothing is similar.
+    """
+    if not (len(first) and len(second)):
+        return 0.0
+    cosines = first @ second.T
+    return float(min(cosines.max(axis=1).mean(), cosines.max(axis=0).mean()))
+
+
+def find_duplicates(
+    videos: FrameVectors, *, least: float, progress: Callable[[int], None] = lambda _done: None
+) -> list[Duplicate]:
+    """Find groups of videos that are connected by similarities of `least` or more.
+
+    Only videos whose mean vectors differ from 1 by at most twice as much as `least` are compared frame by frame: copies
+    that were sampled at other times show their scenes in other shares.
+
+    Args:
+        videos: What is compared; videos without frames have no duplicates.
+        least: Least similarity, more than 0.
+        progress: Called with the number of videos that were compared with all others.
+
+    Returns:
+        The videos of all groups, in the order of the groups' first videos, and of the videos.
+    """
+    pairs = list(_similar_pairs(videos, least, progress))
+    if not pairs:
+        return []
+    first, second = np.array(pairs).T
+    links = coo_array((np.ones(len(pairs), np.bool_), (first, second)), shape=(len(videos), len(videos)))
+    _, labels = connected_components(links, directed=False)
+    grouped = np.unique(np.concatenate([first, second]))
+    groups: dict[int, list[int]] = {}
+    for video in grouped.tolist():
+        groups.setdefault(int(labels[video]), []).append(video)
+    return [
+        Duplicate(number, video, similarity(videos[members[0]], videos[video]))
+        for number, members in enumerate(groups.values())
+        for video in members
+    ]
+
+
+def _similar_pairs(videos: FrameVectors, least: float, progress: Callable[[int], None]) -> Iterator[tuple[int, int]]:
+    means = _mean_vectors(videos)
+    for start in range(0, len(means), _BLOCK_VIDEOS):
+        block = means[start : start + _BLOCK_VIDEOS]
+        for row, column in np.argwhere(block @ means[start:].T >= 2 * least - 1).tolist():
+            one, other = start + row, start + column
+            if one < other and similarity(videos[one], videos[other]) >= least:
+                yield one, other
+        progress(start + len(block))
+
+
+def _mean_vectors(videos: FrameVectors) -> npt.NDArray[np.float32]:
+    """Return the mean vector of each video, of length 1; of zeros if it has no frames. Shape (videos, D)."""
+    if not len(videos):
+        return np.zeros((0, 1), np.float32)
+    sums = np.stack([videos[number].sum(axis=0) for number in range(len(videos))])
+    lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+    means: npt.NDArray[np.float32] = np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)
+    return means

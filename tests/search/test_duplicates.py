@@ -1,0 +1,85 @@
+"""Videos that show the same are found, whatever was done to them, and others are not."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tasks.search.duplicates import find_duplicates, similarity
+from tests.search.conftest import SIZE
+
+
+def unit(vectors):
+    vectors = np.asarray(vectors, np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+def scenes(rng, count=6):
+    return unit(rng.normal(size=(count, SIZE)))
+
+
+def encoded_again(rng, vectors):
+    return unit(vectors + 0.02 * rng.normal(size=vectors.shape))
+
+
+def grouped(found):
+    return [[each.video for each in found if each.group == number] for number in range(1 + found[-1].group)]
+
+
+def test_copies_are_found_among_other_videos(rng):
+    one, two = scenes(rng), scenes(rng)
+    videos = [scenes(rng), one, two, encoded_again(rng, one), scenes(rng), two[::-1], encoded_again(rng, two)]
+
+    found = find_duplicates(videos, least=0.9)
+
+    assert grouped(found) == [[1, 3], [2, 5, 6]]
+    assert [each.similarity >= 0.9 for each in found] == [True] * 5
+    assert found[0].similarity == pytest.approx(1)
+
+
+def test_a_part_of_a_video_is_not_its_duplicate(rng):
+    film = scenes(rng, 20)
+    assert similarity(film, film[:10]) < 0.9
+    assert similarity(film[:10], film) < 0.9
+    assert find_duplicates([film, film[:4]], least=0.9) == []
+
+
+def test_groups_are_those_of_a_comparison_of_all_pairs(rng, monkeypatch):
+    monkeypatch.setattr("tasks.search.duplicates._BLOCK_VIDEOS", 7)
+    centres = scenes(rng, 12)
+    videos = [unit(centres[number % 12] + 0.12 * rng.normal(size=(5, SIZE))) for number in range(60)]
+    done = []
+
+    found = find_duplicates(videos, least=0.8, progress=done.append)
+
+    linked = {
+        (one, other) for one in range(60) for other in range(one) if similarity(videos[one], videos[other]) >= 0.8
+    }
+    together = {(one, other) for group in grouped(found) for one in group for other in group if other < one}
+    assert linked
+    assert linked <= together
+    assert all(one % 12 == other % 12 for one, other in together)
+    assert done == [7, 14, 21, 28, 35, 42, 49, 56, 60]
+
+
+def test_nothing_is_found_among_none_one_or_empty_videos(rng):
+    assert find_duplicates([], least=0.5) == []
+    assert find_duplicates([scenes(rng)], least=0.5) == []
+    assert find_duplicates([np.zeros((0, SIZE), np.float32)] * 2, least=0.5) == []
+
+
+def test_vectors_come_from_the_index_of_this_machine_video_by_video(world, rng):
+    one = scenes(rng)
+    keys = pl.Series([world.add("a.mp4", one), world.add("b.mp4", scenes(rng)), world.add("c.mp4", one), "f" * 64])
+    index = world.index()
+    index.add(index.missing(keys), world.cache)
+
+    videos = index.videos(keys)
+
+    assert [len(videos[number]) for number in range(len(videos))] == [6, 6, 6, 0]
+    assert np.abs(videos[0] - one).max() < 1e-3  # stored as 16-bit floats
+    assert grouped(find_duplicates(videos, least=0.9)) == [[0, 2]]
