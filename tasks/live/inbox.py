@@ -104,9 +104,9 @@ class Inbox:
         self._has_room.set()
 
     @property
-    def is_full(self) -> bool:
-        """Whether no more should be received for now."""
-        return not self._has_room.is_set()
+    def is_empty(self) -> bool:
+        """Whether nothing waits."""
+        return self._waiting.empty()
 
     def put(self, arrival: Arrival) -> None:
         """Add what has arrived."""
