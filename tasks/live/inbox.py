@@ -73,6 +73,7 @@ class PendingQuery:
         ended_by: Why it is to end before it is answered; None if it is not.
         said: The pieces of the answer so far.
         first_ms: From its arrival to the first piece; None before that.
+        first_speech_ms: The same of the answer in speech.
     """
 
     number: int | None
@@ -83,6 +84,7 @@ class PendingQuery:
     ended_by: ErrorCode | None = None
     said: list[str] = field(default_factory=list)
     first_ms: float | None = None
+    first_speech_ms: float | None = None
 
     @property
     def waited_ms(self) -> float:

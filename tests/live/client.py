@@ -27,8 +27,8 @@ def frame(shade, **fields):
 
 
 def config(**fields):
-    """Return a configuration."""
-    return SessionConfig(type="session.config", **fields)
+    """Return a configuration, without a sink by default."""
+    return SessionConfig(type="session.config", **fields | ({} if fields.keys() & {"sink", "sink_frames"} else {"sink": 0}))
 
 
 class Told:
