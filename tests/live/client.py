@@ -28,7 +28,9 @@ def frame(shade, **fields):
 
 def config(**fields):
     """Return a configuration, without a sink by default."""
-    return SessionConfig(type="session.config", **fields | ({} if fields.keys() & {"sink", "sink_frames"} else {"sink": 0}))
+    if not fields.keys() & {"sink", "sink_frames"}:
+        fields["sink"] = 0
+    return SessionConfig(type="session.config", **fields)
 
 
 class Told:
