@@ -9,9 +9,10 @@ from prefect import State, flow, get_run_logger
 
 from flows.classify import classify
 from flows.compare.candidates import resolve_candidates
+from flows.compare.live import QUESTIONS, answer_live
 from flows.compare.tables import publish_evaluation
 from flows.run.flow_run import name_of_current
-from flows.run.parameters import Baseline, Dataset, Manifest, Models, Samplers
+from flows.run.parameters import Baseline, Dataset, LiveUrl, Manifest, Models, Samplers
 from flows.run.result import completed_state
 from flows.run.sentence import fail_with_message
 from infra.database.connect import connected
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
 
     from flows.compare.candidates import Candidate
     from infra.settings import Settings
+    from tasks.evaluation.compare import CandidateResults
     from tasks.evaluation.scores import Evaluation
 
-_COLUMNS = ("job_id", "job_digest", "video_uri", "start_s", "end_s", "answer", "task", "subtask")
+_COLUMNS = ("job_id", "job_digest", "video_uri", "start_s", "end_s", "answer", "task", "subtask", *QUESTIONS)
 
 
 @flow(
@@ -50,6 +52,7 @@ def evaluate(
     baseline: Baseline = None,
     *,
     references: bool = True,
+    live: LiveUrl = None,
 ) -> State[str]:
     """Answer a labelled manifest with several candidates, and compare their accuracy; return a sentence.
 
@@ -64,6 +67,7 @@ def evaluate(
         dataset: Name within which job ids are unique; if empty, the manifest's file name.
         baseline: Sampler to compare with; if empty, native, or without references the first of the samplers.
         references: Also compare the samplers native and uniform:16.
+        live: Also compare the answers of live sessions, by the address of the server; if empty, none.
     """
     settings = load_settings()
     jobs = read_labelled_jobs(manifest, settings)
@@ -71,8 +75,15 @@ def evaluate(
     for number, candidate in enumerate(candidates, 1):
         get_run_logger().info("Candidate %s of %s: %s.", number, len(candidates), candidate.name)
         classify(manifest=manifest, dataset=dataset, overrides=candidate.overrides)
+    others = [answer_live(jobs, settings, url=live)] if live else []
     evaluation = score_candidates(
-        candidates, jobs, settings, baseline=against, manifest=manifest, dataset=dataset or dataset_name(manifest)
+        candidates,
+        jobs,
+        settings,
+        others=others,
+        baseline=against,
+        manifest=manifest,
+        dataset=dataset or dataset_name(manifest),
     )
     publish_evaluation(evaluation)
     return completed_state(summarize(evaluation))
@@ -97,16 +108,18 @@ def score_candidates(
     jobs: pl.DataFrame,
     settings: Settings,
     *,
+    others: Sequence[CandidateResults] = (),
     baseline: str,
     manifest: str,
     dataset: str,
 ) -> Evaluation:
-    """Read every candidate's labels, compare them, and save the evaluation."""
+    """Read every candidate's labels, compare them and those of others, and save the evaluation."""
     with connected(settings.database) as database:
         results = [
             read_candidate_results(database, each.spec, name=each.name, dataset=dataset, jobs=jobs)
             for each in candidates
         ]
+        results += others
         evaluation = compare_candidates(jobs, results, baseline=baseline, manifest_uri=manifest, dataset=dataset)
         save_evaluation(database, evaluation)
     return evaluation

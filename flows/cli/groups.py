@@ -63,7 +63,7 @@ def manifest_import(  # noqa: PLR0913 - each is an option
     layout: Annotated[
         str | None,
         typer.Option(
-            help="nextqa, mvbench, videomme, or csv for choices in several columns; "
+            help="nextqa, mvbench, videomme, streamingbench, or csv for choices in several columns; "
             "webdataset, parquet, lerobot or folder for videos."
         ),
     ] = None,

@@ -16,7 +16,7 @@ from reelabel.sources.object_info import absolute_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.frame_cache.pool import video_store
-from tasks.manifest.benchmarks import read_mvbench, read_nextqa, read_videomme
+from tasks.manifest.benchmarks import read_mvbench, read_nextqa, read_streamingbench, read_videomme
 from tasks.manifest.import_csv import import_csv, read_mapped
 from tasks.manifest.import_openai import import_openai_batch
 from tasks.manifest.imported import QuestionFiles
@@ -33,6 +33,7 @@ LAYOUTS: dict[str, Callable[[QuestionFiles], ImportedRows]] = {
     "nextqa": read_nextqa,
     "mvbench": read_mvbench,
     "videomme": read_videomme,
+    "streamingbench": read_streamingbench,
     "csv": read_mapped,
 }
 VIDEO_LAYOUTS: dict[str, Callable[[VideoFiles], ImportedRows]] = {

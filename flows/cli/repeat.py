@@ -58,7 +58,7 @@ def _evaluate(parameters: Mapping[str, Any]) -> str:
         sampler=tuple(parameters.get("samplers") or ()),
         model=tuple(parameters.get("models") or ()),
         no_references=parameters.get("references") is False,
-        **_given(parameters, "baseline"),
+        **_given(parameters, "baseline", "live"),
     )
 
 

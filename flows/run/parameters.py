@@ -23,6 +23,9 @@ Model = Annotated[str | None, Field(max_length=1000), PLAIN_WORDS]
 Samplers = Annotated[list[str], Field(min_length=1, max_length=50), PLAIN_WORDS]
 Models = Annotated[list[str], Field(max_length=20), PLAIN_WORDS]
 Baseline = Annotated[str | None, Field(max_length=200), PLAIN_WORDS]
+LiveUrl = Annotated[
+    Annotated[str, Field(max_length=1000)] | None, BeforeValidator(lambda url: url or None), PLAIN_WORDS
+]
 Sample = Annotated[Annotated[int, Field(ge=2)] | None, PLAIN_WORDS]
 Starts = Annotated[Started, PLAIN_WORDS]
 PlanId = Annotated[str | None, Field(max_length=36), PLAIN_WORDS]

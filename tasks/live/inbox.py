@@ -73,6 +73,7 @@ class PendingQuery:
         ended_by: Why it is to end before it is answered; None if it is not.
         said: The pieces of the answer so far.
         first_ms: From its arrival to the first piece; None before that.
+        first_speech_ms: The same of the answer in speech.
     """
 
     number: int | None
@@ -83,6 +84,7 @@ class PendingQuery:
     ended_by: ErrorCode | None = None
     said: list[str] = field(default_factory=list)
     first_ms: float | None = None
+    first_speech_ms: float | None = None
 
     @property
     def waited_ms(self) -> float:
@@ -104,9 +106,9 @@ class Inbox:
         self._has_room.set()
 
     @property
-    def is_full(self) -> bool:
-        """Whether no more should be received for now."""
-        return not self._has_room.is_set()
+    def is_empty(self) -> bool:
+        """Whether nothing waits."""
+        return self._waiting.empty()
 
     def put(self, arrival: Arrival) -> None:
         """Add what has arrived."""

@@ -157,8 +157,13 @@ class SessionConfig(_Message):
     sink: Annotated[
         int,
         _also("sink", "sink_frames"),
-        Field(ge=0, le=1024, description="Number of first kept frames that are never evicted."),
-    ] = 0
+        Field(
+            ge=0,
+            le=1024,
+            description="Number of first kept frames that are never evicted: by default about 512 tokens, at the size "
+            "to which frames are scaled by default. Of a small `max_frames`, at most a quarter.",
+        ),
+    ] = 4
     num_frames: Annotated[
         int | None,
         _also("num_frames", "num_sample_frames"),
@@ -169,7 +174,8 @@ class SessionConfig(_Message):
         ),
     ] = None
     max_frames: Annotated[
-        int | None, Field(ge=1, le=256, description="Maximum frames that a query sees: a `window` of half as many.")
+        int | None,
+        Field(ge=1, le=256, description="Maximum frames that a query sees, with the sink, in place of `window`."),
     ] = None
     enable_frame_filter: Annotated[
         bool,
@@ -569,6 +575,9 @@ class ResponseDone(_Event):
     evicted: int = Field(description="Kept frames that have left the window so far, which it did not see.")
     audio_s: float = Field(default=0.0, description="Seconds of audio that the query heard.")
     speech_s: float = Field(default=0.0, description="Seconds of its answer in speech.")
+    first_speech_ms: float | None = Field(
+        default=None, description="From the arrival of the query to the first piece of its answer in speech."
+    )
     last_audio_s: float | None = Field(default=None, description="When that audio ends, on the clock of the frames.")
     engine_restarts: int = Field(default=0, description="How often the engine was lost while it was answered.")
 

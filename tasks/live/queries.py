@@ -343,6 +343,7 @@ class Queries:
                         if asked.number is not None:
                             self._events.send(messages.TextDelta(query=asked.number, delta=piece.text))
                     case Speech():
+                        asked.first_speech_ms = asked.first_speech_ms or asked.waited_ms
                         speech_s += piece.seconds
                         self._say(asked, piece)
                     case _:
@@ -430,6 +431,7 @@ def _done(
         probabilities=(answer.probabilities or None) if answer else None,
         margin=answer.margin if answer else None,
         first_token_ms=waited_ms + answer.first_token_ms if answer else asked.first_ms,
+        first_speech_ms=asked.first_speech_ms,
         total_ms=waited_ms + answer.total_ms if answer else asked.waited_ms,
         prompt_tokens=answer.prompt_tokens if answer else 0,
         output_tokens=answer.output_tokens if answer else 0,

@@ -376,8 +376,8 @@ class Session:
                 "limit_reached", f"The session has lasted {settings.total_s:g} seconds, which is the limit."
             )
             self.end("total_time")
-        elif self._inbox.is_full:
-            self._heard_s = now_s  # its client may be sending what is not received yet
+        elif not self._inbox.is_empty:
+            self._heard_s = now_s  # its client waits for what it has sent, or for room to send more
         elif self._is_idle(now_s):
             self._send_error("idle_timeout", f"Nothing was received for {settings.idle_timeout_s:g} seconds.")
             self.end("idle")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tasks.live.frames import FrameReader
     from tasks.live.model import LiveInfo, LiveModel
 
-_DEFAULT_WINDOW = 25  # as published: at most 50 frames are seen
+_MAX_FRAMES = 50  # that are seen by default, as published
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +73,11 @@ def window_rule(config: SessionConfig) -> WindowRule:
     """Return how much of the stream a query sees."""
     if config.window_s is not None:
         return WindowRule(sink=config.sink, size=config.window_s, unit="seconds")
-    size = config.window or (max(2, config.max_frames // 2) if config.max_frames else _DEFAULT_WINDOW)
-    return WindowRule(sink=config.sink, size=size)
+    if config.window is not None:
+        return WindowRule(sink=config.sink, size=config.window)
+    most = config.max_frames or _MAX_FRAMES
+    sink = min(config.sink, most // 4)
+    return WindowRule(sink=sink, size=max(2, (most - sink) // 2))
 
 
 def window_full(settings: LiveSettings) -> ProtocolError:

@@ -1,15 +1,18 @@
-"""Questions of public benchmarks: NExT-QA, MVBench and Video-MME.
+"""Questions of public benchmarks: NExT-QA, MVBench, Video-MME and StreamingBench.
 
 Xiao et al., "NExT-QA: Next Phase of Question-Answering to Explaining Temporal Actions", CVPR 2021.
 Li et al., "MVBench: A Comprehensive Multi-modal Video Understanding Benchmark", CVPR 2024.
 Fu et al., "Video-MME: The First-Ever Comprehensive Evaluation Benchmark of Multi-modal LLMs in Video
 Analysis", CVPR 2025.
+Lin et al., "StreamingBench: Assessing the Gap for MLLMs to Achieve Streaming Video Understanding", 2024.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import partial
+from pathlib import PurePosixPath
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
@@ -268,6 +271,69 @@ def _answer(letter: str, choices: list[str]) -> str:
     if not 0 <= number < len(choices):
         raise ValueError(f"the answer {quoted(letter)} is not the letter of one of its {len(choices)} choices")
     return choices[number]
+
+
+_STREAMINGBENCH = ("task_type", "question", "time_stamp", "answer", "options")
+_CLOCK = re.compile(r"(\d{1,2}):([0-5]\d):([0-5]\d)")
+
+
+def read_streamingbench(source: QuestionFiles) -> ImportedRows:
+    """Read one of its JSON files, such as `questions_real.json`: each question is about the video up to its time.
+
+    `task` is the task type, `subtask` the required ability. Videos are at the path in the file, or in the video map.
+    Questions without choices, such as those of proactive output, are left out, and noted.
+
+    Raises:
+        ManifestError: The file has a different layout.
+    """
+    paths, numbers = source.mapped(), Counter[str]()
+    found = ImportedRows(source=source.path, columns=(*_COLUMNS, "end_s"))
+    without_choices = 0
+    for number, entry in enumerate(_questions(source.path)):
+        video: Any = entry.get("video_path")
+        questions: Any = entry.get("questions")
+        if not is_text(video) or not isinstance(questions, list) or not all(isinstance(row, dict) for row in questions):
+            raise ManifestError(f"{source.path}: entry {number} lacks video_path or a list of questions.")
+        for row in questions:
+            if not row.get("options"):
+                without_choices += 1
+                continue
+            job_id = f"{PurePosixPath(video).stem}_{numbers[video]}"
+            numbers[video] += 1
+            read = partial(
+                _streamingbench_job, row, job_id=job_id, uri=source.uri_of(paths.get(video, video.removeprefix("./")))
+            )
+            found.add(f"entry {number}", read, job_id=job_id, given=row)
+    if without_choices:
+        found.notes.append(f"Left out {pluralize(without_choices, 'question')} of {source.path} without choices.")
+    return found
+
+
+def _streamingbench_job(row: dict[str, Any], *, job_id: str, uri: str) -> dict[str, Any]:
+    if missing := [name for name in _STREAMINGBENCH if name not in row]:
+        raise ValueError(f"it lacks {', '.join(missing)}")
+    texts = {name: row[name] for name in ("task_type", "question")} | {"required_ability": row.get("required_ability")}
+    for name, text in texts.items():
+        if not is_text(text) and (text is not None or name != "required_ability"):
+            raise ValueError(f"{name} {quoted(text)} is not a valid string")
+    clock = _CLOCK.fullmatch(str(row["time_stamp"]))
+    if clock is None:
+        raise ValueError(f"time_stamp {quoted(row['time_stamp'])} is not of the form 00:01:30")
+    if not isinstance(row["options"], list) or not all(is_text(option) for option in row["options"]):
+        raise ValueError(f"options {quoted(row['options'])} is not a list of texts")
+    choices = strip_letters(row["options"])
+    answer = _answer(str(row["answer"]), choices)
+    hours, minutes, seconds = map(int, clock.groups())
+    return {
+        "job_id": job_id,
+        "video_uri": uri,
+        "prompt": row["question"],
+        "choices": merge_repeated(choices, answer),
+        "answer": answer,
+        "task": row["task_type"],
+        "subtask": row.get("required_ability"),
+        "end_s": float(hours * 3600 + minutes * 60 + seconds),
+    }
 
 
 def _read_parquet(path: Path, types: Mapping[str, pl.DataType], *, layout: str) -> pl.DataFrame:

@@ -27,7 +27,9 @@ def frame(shade, **fields):
 
 
 def config(**fields):
-    """Return a configuration."""
+    """Return a configuration, without a sink by default."""
+    if not fields.keys() & {"sink", "sink_frames"}:
+        fields["sink"] = 0
     return SessionConfig(type="session.config", **fields)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from infra.settings import LiveSettings
 from reelabel_engine.errors import InferenceError
+from tasks.live.frames import FrameReader
 from tasks.live.messages import ProtocolError, SessionResume
 from tests.live.client import Told, ask, config, frame, send_frames, start
 from tests.live.scripted_model import ScriptedModel
@@ -63,6 +64,20 @@ def test_a_session_whose_query_is_in_work_is_not_idle(begin):
     told.until("response.done")
     told.session.check_time()
     assert ask(told)["query"] == 1
+
+
+def test_a_session_whose_frames_wait_for_their_turn_is_not_idle(begin, monkeypatch):
+    may_decode, decode = threading.Event(), FrameReader.read
+    monkeypatch.setattr(FrameReader, "read", lambda reader, data: may_decode.wait() and decode(reader, data))
+    told = start(begin)
+    told.send(frame(0))
+    told.send(frame(120))  # waits for the one before
+    told.session._heard_s -= 3600
+    told.session.check_time()
+    may_decode.set()
+    assert [told.last("frame.ack")["status"] for _ in range(2)] == ["kept", "kept"]
+    told.session.check_time()
+    assert ask(told)["query"] == 0
 
 
 def test_a_window_in_seconds_cannot_fill_the_memory(begin):

@@ -13,6 +13,7 @@ from reelabel_engine.errors import InferenceError, PromptTooLongError
 from tasks.live.frames import FrameReader
 from tasks.live.inbox import Frame, Inbox
 from tasks.live.messages import ProtocolError, SessionConfig, VideoFrame
+from tasks.live.setup import window_rule
 from tests.live.client import Told, ask, config, frame, picture, send_frames, start
 from tests.live.scripted_model import ScriptedModel
 from tests.wait import until
@@ -220,10 +221,11 @@ def test_a_session_is_full_while_32_mib_of_frames_wait():
     async def fill_and_empty():
         inbox = Inbox()
         for each in frames:
-            assert not inbox.is_full
+            await inbox.wait_for_room()
             inbox.put(each)
-        assert inbox.is_full
         waiting = asyncio.ensure_future(inbox.wait_for_room())
+        await asyncio.sleep(0)
+        assert not waiting.done()
         assert [await inbox.get() for _ in frames] == frames
         await waiting
 
@@ -292,6 +294,22 @@ def test_only_for_audio_a_question_sees_no_frame_after_the_sink(begin):
     send_frames(told, SHADES[:4])
     done = ask(told)
     assert (done["sink_frames"], done["first_frame_s"], done["last_frame_s"]) == (4, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sink", "size"),
+    [
+        ({}, 4, 23),
+        ({"sink": 0}, 0, 25),
+        ({"max_frames": 8}, 2, 3),
+        ({"max_frames": 2}, 0, 2),
+        ({"window": 10}, 4, 10),
+        ({"window_s": 5.0}, 4, 5),
+    ],
+)
+def test_the_first_frames_stay_by_default_and_at_most_fifty_frames_are_seen(fields, sink, size):
+    rule = window_rule(SessionConfig(type="session.config", **fields))
+    assert (rule.sink, rule.size) == (sink, size)
 
 
 def test_at_most_max_frames_are_seen_as_published(begin):

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from infra.errors import ManifestError
-from tasks.manifest.benchmarks import read_mvbench, read_nextqa, read_videomme
+from tasks.manifest.benchmarks import read_mvbench, read_nextqa, read_streamingbench, read_videomme
 from tasks.manifest.check import check_manifest
 from tasks.manifest.import_csv import read_mapped
 from tasks.manifest.imported import QuestionFiles, read_columns, strip_letters
@@ -381,7 +381,55 @@ def test_a_mapping_that_does_not_fit_is_refused(tmp_path, columns, message):
         valid(read_mapped, QuestionFiles(path=write(tmp_path / "any.csv", text), columns=columns))
 
 
+def streamingbench(path, **changed):
+    """Write questions at three times about two videos, as they are published; one has no choices."""
+    question = {
+        "task_type": "Object Perception",
+        "question": "What is on the table now?",
+        "time_stamp": "00:00:50",
+        "answer": "B",
+        "options": ["A. A cup.", "B.A door."],
+        "required_ability": "working memory",
+    } | changed
+    proactive = {"task_type": "Proactive Output", "question": "Say when it opens.", "time_stamp": "00:00:10"}
+    entry = {"time": "[0:00:00 - 0:01:00]", "video_categories": "cards"}
+    first = entry | {"video_path": "./videos/sample_2.mp4", "questions": [question]}
+    later = first | {"questions": [question | {"time_stamp": "01:01:52", "answer": "A"}, proactive]}
+    other = first | {"video_path": "./videos/sample_3.mp4"}
+    return write(path, json.dumps([first, later, other]))
+
+
+def test_streamingbench_questions_are_about_the_video_up_to_their_times(tmp_path):
+    path = streamingbench(tmp_path / "questions_real.json")
+
+    found = read_streamingbench(QuestionFiles(path=path, videos="s3://b/real"))
+
+    frame = found.valid()
+    assert frame["job_id"].to_list() == ["sample_2_0", "sample_2_1", "sample_3_0"]
+    assert frame["video_uri"].to_list() == [f"s3://b/real/videos/sample_{number}.mp4" for number in (2, 2, 3)]
+    assert frame["end_s"].to_list() == [50.0, 3712.0, 50.0]
+    assert frame["choices"][0].to_list() == ["A cup.", "A door."]
+    assert frame["answer"].to_list() == ["A door.", "A cup.", "A door."]
+    assert frame.select("task", "subtask").row(0) == ("Object Perception", "working memory")
+    assert found.notes == [f"Left out 1 question of {path} without choices."]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"time_stamp": "50 s"}, "time_stamp '50 s' is not of the form 00:01:30"),
+        ({"answer": "C"}, "the answer 'C' is not the letter of one of its 2 choices"),
+        ({"options": "A. A cup."}, "options 'A. A cup.' is not a list of texts"),
+        ({"question": 7}, "question 7 is not a valid string"),
+        ({"required_ability": []}, r"required_ability \[\] is not a valid string"),
+    ],
+)
+def test_anything_but_streamingbench_is_refused(tmp_path, changed, message):
+    with pytest.raises(ManifestError, match=message):
+        valid(read_streamingbench, QuestionFiles(path=streamingbench(tmp_path / "questions.json", **changed)))
+
+
 def test_a_missing_file_is_named():
-    for read in (read_nextqa, read_videomme, read_mvbench):
+    for read in (read_nextqa, read_videomme, read_mvbench, read_streamingbench):
         with pytest.raises(ManifestError, match="gone"):
             valid(read, QuestionFiles(path=Path("/gone")))

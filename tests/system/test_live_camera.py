@@ -11,12 +11,14 @@ from playwright.sync_api import expect, sync_playwright
 
 from infra.settings import ServeSettings, Settings
 from reelabel_engine.live.items import AUDIO_HZ, AudioItem
+from tasks.live.model import SPEECH_HZ
 from tests.flows.serve.live.server import live_server
-from tests.live.scripted_model import INFO
+from tests.live.scripted_model import INFO, SPOKEN
 from tests.system.conftest import _CHROMIUM, _OPTIONS
 
 _CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 TOKEN = "sixteen-characters-or-more"
+expect.set_options(timeout=60_000)  # beside other work
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +55,8 @@ def hearing():
 
 def start(page):
     page.get_by_role("button", name="Start").click()
-    expect(page.locator("#state")).to_have_text("Live: scripted", timeout=15_000)
-    expect(page.locator("#kept")).not_to_have_text("0", timeout=15_000)
+    expect(page.locator("#state")).to_have_text("Live: scripted")
+    expect(page.locator("#kept")).not_to_have_text("0")
 
 
 def counted(page, name):
@@ -76,7 +78,7 @@ def test_frames_of_the_camera_are_kept_and_a_question_about_them_is_answered(pag
     page.get_by_role("button", name="Ask", exact=True).click()
     expect(page.locator("#answers li").first.locator(".bars .row")).to_have_count(2)
     assert page.locator("#answers li").first.locator(".bars .share").all_inner_texts() == ["75.0%", "25.0%"]
-    expect(page.locator("#sent")).to_have_text(re.compile(r"^([89]|\d\d+)$"), timeout=15_000)
+    expect(page.locator("#sent")).to_have_text(re.compile(r"^([89]|\d\d+)$"))
     assert page.locator("#frames li img").count() >= 1
     page.screenshot(path=str(tmp_path / "live.png"))
     assert Axe().run(page).response["violations"] == []
@@ -113,7 +115,7 @@ def test_a_standing_question_shows_its_latest_answers_until_it_is_cancelled(page
     page.get_by_role("button", name="Ask", exact=True).click()
 
     answer = page.locator("#answers > li").first
-    expect(answer.locator(".changes li").first).to_contain_text("s: no", timeout=15_000)  # then it is yes for good
+    expect(answer.locator(".changes li").first).to_contain_text("s: no")  # then it is yes for good
     expect(answer.locator(".changes li").last).to_contain_text("s: yes")
     expect(answer.locator(".often")).to_have_text("when it changes")
     assert Axe().run(page).response["violations"] == []
@@ -140,8 +142,8 @@ def test_a_lost_connection_is_taken_up_again_and_the_session_goes_on(page, serve
 
     server.drop()
 
-    expect(page.locator("#state")).to_have_text("The connection was lost; connecting again.", timeout=10_000)
-    expect(page.locator("#state")).to_have_text("Live: scripted", timeout=15_000)
+    expect(page.locator("#state")).to_have_text("The connection was lost; connecting again.")
+    expect(page.locator("#state")).to_have_text("Live: scripted")
     assert page.locator("#about").inner_text() == about
     page.fill("#question", "Which frames?")
     page.get_by_role("button", name="Ask", exact=True).click()
@@ -171,10 +173,10 @@ def test_the_microphone_is_heard_among_the_frames_while_it_is_on(browser, hearin
         expect(page.locator("#audio")).to_have_text("0")
         page.get_by_label("Microphone").check()
 
-        expect(page.locator("#audio")).to_have_text(re.compile("[3-9]"), timeout=20_000)
+        expect(page.locator("#audio")).to_have_text(re.compile("[3-9]"))
         page.fill("#question", "What do you hear?")
         page.get_by_role("button", name="Ask", exact=True).click()
-        expect(page.locator("#answers li .note").first).to_contain_text("s of audio", timeout=20_000)
+        expect(page.locator("#answers li .note").first).to_contain_text("s of audio")
         page.get_by_label("Microphone").uncheck()
         page.get_by_role("button", name="Stop").click()
         expect(page.locator("#state")).to_have_text("Stopped.")
@@ -184,6 +186,28 @@ def test_the_microphone_is_heard_among_the_frames_while_it_is_on(browser, hearin
     samples = np.concatenate([item.samples for item in prefix.items if isinstance(item, AudioItem)])
     assert len(samples) >= AUDIO_HZ  # a second; the fake microphone beeps twice in each
     assert np.abs(samples).max() > 1000
+
+
+def test_speech_is_played_as_it_comes_unless_it_is_switched_off(browser):
+    """What the page plays is noted where it is handed to the browser, as no test hears it."""
+    with live_server(info=replace(INFO, speaks=True)) as server, closing(browser.new_page()) as page:
+        page.add_init_script(
+            "window.played = [];"
+            "AudioBufferSourceNode.prototype.start = function () { window.played.push(this.buffer.duration) }"
+        )
+        page.goto(f"{server.url}/live")
+        start(page)
+        page.fill("#question", "What is there?")
+        page.get_by_role("button", name="Ask", exact=True).click()
+        expect(page.locator("#answers li .note").first).to_contain_text("0.1 s of speech")
+        played = page.evaluate("window.played")
+        assert played == [pytest.approx(len(SPOKEN) / 2 / SPEECH_HZ)]
+
+        page.get_by_label("Play speech").uncheck()
+        page.get_by_role("button", name="Ask", exact=True).click()
+        expect(page.locator("#answers li .note")).to_have_count(2)
+        expect(page.locator("#answers li .note").first).to_contain_text("s of speech")
+        assert page.evaluate("window.played") == played
 
 
 def test_a_microphone_that_is_not_allowed_is_told_and_the_camera_goes_on(browser, hearing):
@@ -200,7 +224,7 @@ def test_a_microphone_that_is_not_allowed_is_told_and_the_camera_goes_on(browser
         expect(page.locator("#state")).to_have_text("The microphone cannot be used: it was not allowed.")
         expect(page.get_by_label("Microphone")).not_to_be_checked()
         kept = counted(page, "sent")
-        expect(page.locator("#sent")).not_to_have_text(str(kept), timeout=15_000)
+        expect(page.locator("#sent")).not_to_have_text(str(kept))
 
 
 def test_a_page_whose_model_does_not_hear_has_no_microphone(page):
@@ -221,7 +245,7 @@ def test_the_page_asks_for_the_token_and_holds_none(browser):
         page.fill("#token", TOKEN)
         page.get_by_role("button", name="Start").click()
 
-        expect(page.locator("#state")).to_have_text("Live: scripted", timeout=15_000)
+        expect(page.locator("#state")).to_have_text("Live: scripted")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -34,13 +34,17 @@ def evaluate(
     references: Annotated[
         bool, typer.Option("--references/--no-references", help="Also compare the samplers native and uniform:16.")
     ] = True,
+    live: Annotated[
+        str | None,
+        typer.Option(help="Address of `reelabel serve`: also compare the answers of its live sessions."),
+    ] = None,
     json: Annotated[str | None, typer.Option(help="Write the evaluation as JSON to this file; - prints it.")] = None,
 ) -> None:
     """Compare samplers, frame counts and models on a manifest with known answers."""
     from flows.cli.evaluation.evaluate import run_evaluate  # noqa: PLC0415
 
     asked = {"samplers": sampler or ["keyframes"], "models": model or [], "dataset": dataset, "baseline": baseline}
-    raise typer.Exit(run_evaluate(manifest, **asked, references=references, json_to=json))
+    raise typer.Exit(run_evaluate(manifest, **asked, references=references, live=live, json_to=json))
 
 
 @app.command()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,13 +11,14 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from flows.cli.console import print_line, print_notice
-from flows.cli.live.client import LiveClient
 from flows.cli.live.source import Source, SourceAudio
 from infra.settings import load_settings
 from infra.signals import EXIT_CODE
 from reelabel.errors import ConfigurationError
+from reelabel.live import LiveClient
 from reelabel.text import pluralize, printable
 from tasks.live.messages import (
+    EVENTS,
     ErrorEvent,
     FrameAck,
     Notice,
@@ -28,12 +29,14 @@ from tasks.live.messages import (
 )
 
 if TYPE_CHECKING:
+    from flows.cli.live.source import SourceFrame
     from infra.settings import Settings
     from tasks.live.messages import Event
 
 _EVERY_S = 5.0
 # How long answers are waited for when the source has ended.
 _ANSWERS_S = 120.0
+_STOP_S = 2.0  # the same at Ctrl-C
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,29 +76,25 @@ def run_live(options: LiveOptions) -> int:
     """
     _check(options)
     settings = load_settings()
-    transcript = _Transcript(options)
-    with Source(options.source, fps=options.fps) as source:
-        config = {"window_s": options.window_s} if options.window_s else {}
-        token = settings.serve.token.get_secret_value() if settings.serve.token else None
-        client = LiveClient(options.url or _url_of(settings), token=token, config=config, hear=transcript.hear)
-        if not options.as_json:
-            print_notice(f"Session {client.session.session_id}: {printable(client.session.model)}.")
-        stopped = False
+    token = settings.serve.token.get_secret_value() if settings.serve.token else None
+    config = {"window_s": options.window_s} if options.window_s else {}
+    with Source(options.source, fps=options.fps) as source, asyncio.Runner() as runner:
+        conversation = _Conversation(
+            options, source, LiveClient(options.url or _url_of(settings), token=token, **config)
+        )
+        is_stopped = False
         try:
-            _run(client, source, transcript, hears=_hears(options, source, client.session))
-            if not client.finish(_ANSWERS_S):
-                print_notice("Not all questions were answered in time.")
-            elif client.is_lost:
-                print_notice("The connection was lost and could not be resumed in time.")
+            runner.run(conversation.run())
         except KeyboardInterrupt:
-            stopped = True
-            client.finish(2.0)
+            is_stopped = True
+            runner.run(conversation.stop())
         finally:
-            client.close()
-    transcript.summarize(resumed=client.resumed)
-    if stopped:
+            source.stop()
+            runner.run(conversation.close())
+    conversation.summarize()
+    if is_stopped:
         return EXIT_CODE
-    return 1 if transcript.asked > transcript.answered else 0
+    return 1 if conversation.asked > conversation.answered else 0
 
 
 def _check(options: LiveOptions) -> None:
@@ -129,45 +128,18 @@ def _hears(options: LiveOptions, source: Source, session: SessionCreated) -> boo
     return options.audio is not False and source.has_audio and session.takes_audio
 
 
-def _run(client: LiveClient, source: Source, transcript: _Transcript, *, hears: bool) -> None:
-    options = transcript.options
-    every_s = options.every_s or (None if source.is_file else _EVERY_S)
-    next_s = every_s
-    for part in source.parts(hears=hears):
-        if client.has_ended or (options.limit_s is not None and part.time_s > options.limit_s):
-            break
-        if isinstance(part, SourceAudio):
-            transcript.send_audio(client, part)
-            continue
-        transcript.send(client, part.jpeg, part.time_s)
-        if options.limit_s is not None and transcript.sent == 1:
-            _stop_after(source, options.limit_s)
-        if next_s is not None and part.time_s >= next_s:
-            next_s += (every_s or 0.0) * (1 + (part.time_s - next_s) // (every_s or 1.0))
-            transcript.ask(client)
-    if not transcript.sent:
-        raise ConfigurationError("The source has no frame that could be sent; name another one.")
-    if every_s is None or not transcript.asked:
-        transcript.ask(client)
-
-
-def _stop_after(source: Source, seconds: float) -> None:
-    """End a source after some time, also while it holds a picture for longer."""
-    ending = threading.Timer(seconds, source.stop)
-    ending.daemon = True
-    ending.start()
-
-
 def _url_of(settings: Settings) -> str:
     host = settings.serve.host
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.serve.port}"
 
 
 @dataclass(eq=False)
-class _Transcript:
-    """What was sent, and what the server has said of it."""
+class _Conversation:
+    """A session: what is sent, and what the server says of it."""
 
     options: LiveOptions
+    source: Source
+    client: LiveClient
     sent: int = 0
     asked: int = 0
     answered: int = 0
@@ -178,50 +150,99 @@ class _Transcript:
     total_ms: list[float] = field(default_factory=list)
     _sent_at: dict[str, float] = field(default_factory=dict)
     _questions: dict[str, str] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    def send(self, client: LiveClient, jpeg: bytes, time_s: float) -> None:
-        """Send a frame."""
-        with self._lock:
-            frame_id, self.sent = str(self.sent), self.sent + 1
-            self._sent_at[frame_id] = time.monotonic()
-        if not client.send_frame(jpeg, frame_id=frame_id, time_s=time_s):
-            with self._lock:
-                del self._sent_at[frame_id]
-                self.acks["not sent"] += 1
+    async def run(self) -> None:
+        """Send the source to its end, ask, and wait for the answers."""
+        await self.client.__aenter__()
+        session = SessionCreated.model_validate(self.client.session)
+        if not self.options.as_json:
+            print_notice(f"Session {session.session_id}: {printable(session.model)}.")
+        sending = asyncio.create_task(self._send_all(hears=_hears(self.options, self.source, session)))
+        listening = asyncio.create_task(self._listen())
+        self._tasks = [sending, listening]
+        await sending
+        await self.client.finish()
+        await asyncio.wait([listening], timeout=_ANSWERS_S)
+        if not listening.done():
+            print_notice("Not all questions were answered in time.")
+        elif self.client.is_lost:
+            print_notice("The connection was lost and could not be resumed in time.")
 
-    def send_audio(self, client: LiveClient, audio: SourceAudio) -> None:
-        """Send audio."""
-        if client.send_audio(audio.samples, time_s=audio.time_s):
-            self.audio_s += audio.end_s - audio.time_s
+    async def stop(self) -> None:
+        """Send nothing more, and end the session, which gets a moment for its answers."""
+        if self._tasks:
+            sending, listening = self._tasks
+            sending.cancel()
+            await self.client.finish()
+            await asyncio.wait([listening], timeout=_STOP_S)
 
-    def ask(self, client: LiveClient) -> None:
-        """Ask all questions."""
+    async def close(self) -> None:
+        """Leave."""
+        for task in self._tasks:
+            task.cancel()
+        await self.client.close()
+
+    async def _send_all(self, *, hears: bool) -> None:
+        options = self.options
+        every_s = options.every_s or (None if self.source.is_file else _EVERY_S)
+        next_s = every_s
+        parts = self.source.parts(hears=hears)
+        # A source waits until its next part is due.
+        while part := await asyncio.to_thread(next, parts, None):
+            if self._tasks[1].done() or (options.limit_s is not None and part.time_s > options.limit_s):
+                break
+            if isinstance(part, SourceAudio):
+                if await self.client.send_audio(part.samples.astype("<i2").tobytes(), time_s=part.time_s):
+                    self.audio_s += part.end_s - part.time_s
+                continue
+            await self._send_frame(part)
+            if options.limit_s is not None and self.sent == 1:
+                asyncio.get_running_loop().call_later(
+                    options.limit_s, self.source.stop
+                )  # also while it holds a picture
+            if next_s is not None and part.time_s >= next_s:
+                next_s += (every_s or 0.0) * (1 + (part.time_s - next_s) // (every_s or 1.0))
+                await self._ask()
+        if not self.sent:
+            raise ConfigurationError("The source has no frame that could be sent; name another one.")
+        if every_s is None or not self.asked:
+            await self._ask()
+
+    async def _send_frame(self, frame: SourceFrame) -> None:
+        frame_id, self.sent = str(self.sent), self.sent + 1
+        self._sent_at[frame_id] = time.monotonic()
+        if not await self.client.send_frame(frame.jpeg, frame_id=frame_id, time_s=frame.time_s):
+            del self._sent_at[frame_id]
+            self.acks["not sent"] += 1
+
+    async def _ask(self) -> None:
+        choices = {"choices": list(self.options.choices)} if self.options.choices else {}
         for question in self.options.questions:
-            with self._lock:
-                query_id, self.asked = f"q{self.asked}", self.asked + 1
-                self._questions[query_id] = question
-            client.ask(question, query_id=query_id, choices=self.options.choices)
+            query_id, self.asked = f"q{self.asked}", self.asked + 1
+            self._questions[query_id] = question
+            await self.client.ask(question, query_id=query_id, **choices)
 
-    def hear(self, event: Event) -> None:
-        """Take an event, on the client's thread."""
+    async def _listen(self) -> None:
+        async for event in self.client:
+            event.pop("data", None)
+            self._take(EVENTS.validate_python(event))
+
+    def _take(self, event: Event) -> None:
         match event:
             case FrameAck():
-                with self._lock:
-                    self.acks[event.status] += 1
-                    if (sent_s := self._sent_at.pop(event.frame_id or "", None)) is not None:
-                        self.ack_ms.append((time.monotonic() - sent_s) * 1e3)
+                self.acks[event.status] += 1
+                if (sent_s := self._sent_at.pop(event.frame_id or "", None)) is not None:
+                    self.ack_ms.append((time.monotonic() - sent_s) * 1e3)
             case ResponseDone():
-                with self._lock:
-                    self.answered += 1
-                    self.first_token_ms.append(event.first_token_ms or event.total_ms)
-                    self.total_ms.append(event.total_ms)
+                self.answered += 1
+                self.first_token_ms.append(event.first_token_ms or event.total_ms)
+                self.total_ms.append(event.total_ms)
                 self._print_answer(event)
             case ErrorEvent():
                 if event.frame_id is not None:
-                    with self._lock:
-                        self._sent_at.pop(event.frame_id, None)
-                        self.acks["refused"] += 1
+                    self._sent_at.pop(event.frame_id, None)
+                    self.acks["refused"] += 1
                 print_notice(f"{event.code}: {printable(event.message)}")
             case Notice():
                 print_notice(printable(event.message))
@@ -242,7 +263,7 @@ class _Transcript:
             f"{done.cached_tokens:,} of them read before"
         )
 
-    def summarize(self, *, resumed: int) -> None:
+    def summarize(self) -> None:
         """Print what became of the frames and questions."""
         if self.options.as_json:
             return
@@ -260,5 +281,5 @@ class _Transcript:
             )
         elif self.asked:
             print_line(f"None of {pluralize(self.asked, 'question')} answered.")
-        if resumed:
-            print_line(f"The connection was lost and resumed {pluralize(resumed, 'time')}.")
+        if self.client.resumed:
+            print_line(f"The connection was lost and resumed {pluralize(self.client.resumed, 'time')}.")

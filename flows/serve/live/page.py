@@ -22,13 +22,19 @@ _NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
 OPEN_PATHS = frozenset({PATH, *(f"{PATH}/{name}" for name in _SCRIPTS)})
 
 
-def page_router(*, needs_token: bool, takes_audio: bool) -> APIRouter:
-    """Return the routes of the page, which may ask for a token, and offers the microphone if the model takes audio."""
+def page_router(*, needs_token: bool, takes_audio: bool, speaks: bool) -> APIRouter:
+    """Return the routes of the page.
+
+    Args:
+        needs_token: Whether it asks for a token.
+        takes_audio: Whether it offers the microphone.
+        speaks: Whether it plays answers in speech.
+    """
     router = APIRouter(include_in_schema=False)
 
     @router.get(PATH)
     async def live_page() -> HTMLResponse:
-        page = _page(needs_token=needs_token, takes_audio=takes_audio)
+        page = _page(needs_token=needs_token, takes_audio=takes_audio, speaks=speaks)
         return HTMLResponse(page, headers=_headers(takes_audio=takes_audio))
 
     for name in _SCRIPTS:
@@ -42,7 +48,7 @@ async def _script_file(name: str) -> Response:
 
 
 @cache
-def _page(*, needs_token: bool, takes_audio: bool) -> str:
+def _page(*, needs_token: bool, takes_audio: bool, speaks: bool) -> str:
     return (
         environment()
         .from_string(_read("live.html.jinja"))
@@ -51,6 +57,7 @@ def _page(*, needs_token: bool, takes_audio: bool) -> str:
             script=Markup(_script()),  # noqa: S704
             needs_token=needs_token,
             takes_audio=takes_audio,
+            speaks=speaks,
             version=version("reelabel"),
         )
     )

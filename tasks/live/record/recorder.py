@@ -1,8 +1,8 @@
 """Saves live sessions: frames to the object store, queries to Postgres.
 
 A query's row is committed before its answer is acknowledged. Frames are written in the background, so that no arrival
-waits for the store: a server that is killed loses those of the last seconds at most. What cannot be written when a
-session ends is written once the store and Postgres are back.
+waits for the store: a server that is killed loses those of the last seconds at most. What cannot be written, also when
+a session ends, waits until the store and Postgres are back.
 """
 
 from __future__ import annotations
@@ -40,27 +40,20 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 # How often waiting frames are written, and sessions are marked as alive.
 WRITE_EVERY_S = 10.0
-# The most pixels of a frame file, and of the frames that wait for a store that does not respond: those of one session,
-# and those of all that have ended.
+# The most pixels of a frame file, and of all frames that wait for a store that does not respond.
 _PART_BYTES = 64 * 1024**2
 _WAITING_BYTES = 4 * _PART_BYTES
-_MAX_ENDED = 64
 
 
 class Recorder:
     """Records the sessions of one server; threads of it write their frames and heartbeats. Thread-safe."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        files: SealedFiles,
-        *,
-        write_every_s: float = WRITE_EVERY_S,
-    ) -> None:
+    def __init__(self, engine: Engine, files: SealedFiles, *, write_every_s: float = WRITE_EVERY_S) -> None:
         """Start the threads."""
         self.engine, self.files = engine, files
         self._every_s = write_every_s
         self._records: dict[UUID, SessionRecord] = {}
+        self._waiting_bytes = 0  # of all sessions
         self._lock = threading.Lock()
         self._wake, self._closing = threading.Event(), threading.Event()
         # Two, as a store that does not respond takes long, and sessions are alive meanwhile.
@@ -106,9 +99,15 @@ class Recorder:
         with self._lock:
             self._records.pop(session_id, None)
 
-    def wake(self) -> None:
-        """Write waiting frames now, in the background."""
-        self._wake.set()
+    def reserve(self, size_bytes: int) -> bool:
+        """Return whether so much more may wait, and count it; a negative size frees it."""
+        with self._lock:
+            if size_bytes > 0 and self._waiting_bytes + size_bytes > _WAITING_BYTES:
+                return False
+            self._waiting_bytes += size_bytes
+            if self._waiting_bytes >= _PART_BYTES:
+                self._wake.set()
+            return True
 
     def close(self) -> None:
         """Stop the threads, and write what waits; sessions that have not ended stay open in the database.
@@ -135,26 +134,18 @@ class Recorder:
             self._write_all()
 
     def _write_all(self) -> None:
-        records = self._bounded()
+        with self._lock:
+            records = list(self._records.values())
         for record in records:
             try:
                 record.write()
-            except Exception as error:  # noqa: BLE001 - those of the other sessions are written all the same
-                _LOGGER.warning("Frames of the live session %s wait: %s", record.session_id, _told(error))
-                if record.has_ended and not isinstance(error, ReelabelError):  # as if its row were gone
+            except ReelabelError as error:
+                _LOGGER.warning("Frames of the live session %s wait: %s", record.session_id, error)
+            except Exception:  # those of the other sessions are written all the same
+                _LOGGER.exception("Frames of the live session %s cannot be written", record.session_id)
+                if record.has_ended:  # as if its row were gone
+                    record.give_up_frames()
                     self.forget(record.session_id)
-
-    def _bounded(self) -> list[SessionRecord]:
-        """Return all sessions; those that have ended give up frames where too much waits."""
-        with self._lock:
-            records = list(self._records.values())
-        room = _WAITING_BYTES
-        ended = [record for record in reversed(records) if record.has_ended]
-        for number, record in enumerate(ended, 1):
-            room -= record.waiting_bytes
-            if room < 0 or number > _MAX_ENDED:
-                record.give_up_frames()
-        return records
 
     def _beat(self) -> None:
         while not self._closing.wait(self._every_s):
@@ -180,13 +171,11 @@ class SessionRecord:
     recorder: Recorder
     session_id: UUID
     _waiting: deque[KeptFrame] = field(default_factory=deque)
-    _waiting_bytes: int = 0
     _kept: int = 0
     _lost: int = 0
     _parts: int = 0
     _end: dict[str, Any] | None = None  # of its row
     _ended_s: float = 0.0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
     _writing: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -194,27 +183,17 @@ class SessionRecord:
         """Whether no frame and no query follow."""
         return self._end is not None
 
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes of the frames that wait."""
-        return self._waiting_bytes
-
     def keep(self, *, number: int, time_s: float, image: npt.NDArray[np.uint8]) -> None:
         """Record a kept frame, later than those before; returns at once.
 
         Where the store has not responded for so long that the waiting frames would fill the memory, a frame is
         counted as lost instead.
         """
-        with self._lock:
-            self._kept = number + 1
-            if self._waiting_bytes + image.nbytes > _WAITING_BYTES:
-                self._lost += 1
-                return
+        self._kept = number + 1
+        if self.recorder.reserve(image.nbytes):
             self._waiting.append(KeptFrame(number, time_s, np.ascontiguousarray(image)))
-            self._waiting_bytes += image.nbytes
-            is_full = self._waiting_bytes >= _PART_BYTES
-        if is_full:
-            self.recorder.wake()
+        else:
+            self._lost += 1
 
     def answer(self, row: Mapping[str, Any]) -> None:
         """Write the row of a query; it is committed when this returns. Writing the same query again changes nothing.
@@ -245,10 +224,9 @@ class SessionRecord:
 
     def give_up_frames(self) -> None:
         """Count the waiting frames as lost."""
-        with self._writing, self._lock:
+        with self._writing:
             self._lost += len(self._waiting)
-            self._waiting.clear()
-            self._waiting_bytes = 0
+            self._forget_frames([*self._waiting])
 
     def close(self, *, reason: str, **counts: float) -> None:
         """Write the remaining frames, and the session's end; `counts` are columns of `live_session`.
@@ -260,30 +238,27 @@ class SessionRecord:
         self.write()
 
     def _forget_frames(self, frames: list[KeptFrame]) -> None:
-        with self._lock:
-            for frame in frames:
-                self._waiting.popleft()
-                self._waiting_bytes -= frame.image.nbytes
+        for frame in frames:
+            self._waiting.popleft()
+            self.recorder.reserve(-frame.image.nbytes)
 
     def _write_end(self, values: Mapping[str, Any]) -> None:
         ended = update(LIVE_SESSION).where(LIVE_SESSION.c.session_id == self.session_id)
-        with self._lock:
-            counted = {"frames_kept": self._kept, "frames_lost": self._lost}
+        counted = {"frames_kept": self._kept, "frames_lost": self._lost}
         ended_at = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, time.monotonic() - self._ended_s)
         with database_errors(), self.recorder.engine.begin() as connection:
             connection.execute(ended.values({**values, **counted, "ended_at": ended_at, "seen_at": func.now()}))
 
     def _next_part(self) -> list[KeptFrame]:
         """Return the next waiting frames of one size that fit into one file."""
-        with self._lock:
-            frames: list[KeptFrame] = []
-            room = _PART_BYTES
-            for frame in self._waiting:
-                if frames and (frame.image.shape != frames[0].image.shape or frame.image.nbytes > room):
-                    break
-                frames.append(frame)
-                room -= frame.image.nbytes
-            return frames
+        frames: list[KeptFrame] = []
+        room = _PART_BYTES
+        for frame in tuple(self._waiting):  # others may be added meanwhile
+            if frames and (frame.image.shape != frames[0].image.shape or frame.image.nbytes > room):
+                break
+            frames.append(frame)
+            room -= frame.image.nbytes
+        return frames
 
     def _write_part(self, frames: list[KeptFrame]) -> None:
         recorder, key = self.recorder, key_of(self.session_id, self._parts)
@@ -299,10 +274,6 @@ class SessionRecord:
             connection.execute(replaced.on_conflict_do_update(index_elements=["session_id", "part"], set_=row))
             connection.execute(kept.values(frames_kept=frames[-1].number + 1, seen_at=func.now()))
         self._parts += 1
-
-
-def _told(error: Exception) -> str:
-    return str(error) if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def _storable(value: object) -> object:

@@ -3,10 +3,10 @@
 import threading
 from dataclasses import dataclass, field
 
-from flows.cli.live.client import LiveClient
 from reelabel.errors import ConfigurationError
 from tests.chaos.gate import Gate
 from tests.live.client import picture
+from tests.live.sync_client import LiveClient
 
 _STEP_S = 0.1
 _RETRY_S = 0.3

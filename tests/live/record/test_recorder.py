@@ -123,7 +123,7 @@ def test_frames_wait_for_a_store_that_is_away_and_are_counted_as_lost_once_they_
 def test_what_a_session_could_not_write_at_its_end_is_written_once_postgres_is_back(
     db, objects, store_settings, monkeypatch
 ):
-    monkeypatch.setattr(recorder_module, "_MAX_ENDED", 1)
+    monkeypatch.setattr(recorder_module, "_WAITING_BYTES", image(0).nbytes)
     away = connect(DatabaseSettings(url="postgresql://u@127.0.0.1:1/none"))
     recorder = start(db, objects, store_settings.uri)
     records = [recorder.open(uuid4(), **OPENED) for _ in range(2)]
@@ -136,8 +136,8 @@ def test_what_a_session_could_not_write_at_its_end_is_written_once_postgres_is_b
 
     recorder.close()
 
-    lost, kept = ({row["session_id"]: row for row in rows(db, LIVE_SESSION)}[each.session_id] for each in records)
-    assert (lost["reason"], lost["frames_kept"], lost["frames_lost"]) == ("done", 1, 1)  # too many had ended
+    kept, lost = ({row["session_id"]: row for row in rows(db, LIVE_SESSION)}[each.session_id] for each in records)
+    assert (lost["reason"], lost["frames_kept"], lost["frames_lost"]) == ("done", 1, 1)  # too much waited
     assert (kept["reason"], kept["frames_kept"], kept["frames_lost"]) == ("done", 1, 0)
     assert kept["ended_at"] < kept["seen_at"]
     assert [part["session_id"] for part in rows(db, LIVE_FRAMES)] == [kept["session_id"]]

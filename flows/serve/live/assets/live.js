@@ -17,6 +17,7 @@ let session = null;
 let isWanted = false; // between Start and Stop
 let stream = null;
 let microphone = null; // its stream and its audio context, while it is on
+let speaker = null; // its audio context, the answer that it plays, and when that ends
 let audioS = 0; // seconds of audio sent
 let audioEndS = 0;
 let frameTimer = 0;
@@ -191,9 +192,10 @@ function sendAudio(samples) {
 // The session
 
 function connect() {
-  const begun = new LiveSession(location.href, { token: byId("token")?.value || null, config: { modalities: ["text"] } });
+  const modalities = byId("speech") ? ["text", "audio"] : ["text"];
+  const begun = new LiveSession(location.href, { token: byId("token")?.value || null, config: { modalities } });
   session = begun;
-  begun.addEventListener("message", ({ data }) => begun === session && hear(data));
+  begun.addEventListener("message", ({ data, speech }) => begun === session && hear(data, speech));
   begun.addEventListener("lost", () => {
     if (begun !== session || !isWanted) return;
     byId("send").disabled = true;
@@ -207,8 +209,11 @@ function connect() {
   });
 }
 
-function hear(event) {
+function hear(event, speech) {
   switch (event.type) {
+    case "response.audio":
+      play(event, speech);
+      break;
     case "session.created":
       if (event.is_resumed) forgetFrames(); // those that never arrived are never acknowledged
       byId("send").disabled = false;
@@ -223,9 +228,10 @@ function hear(event) {
       queries.get(event.query)?.text.append(event.delta);
       break;
     case "response.start": {
+      if (speaker?.query === event.query) silence(); // it begins again, as the engine was lost
       const item = queries.get(event.query_id);
       if (!item) break;
-      item.text.textContent = ""; // it begins again if the engine was lost
+      item.text.textContent = "";
       queries.set(event.query, item);
       break;
     }
@@ -239,6 +245,27 @@ function hear(event) {
     case "error":
       showError(event);
   }
+}
+
+// Speech
+
+function play(event, speech) {
+  if (!byId("speech").checked) return;
+  speaker ??= { context: new AudioContext(), endS: 0 };
+  speaker.query = event.query;
+  const samples = Float32Array.from(new Int16Array(speech), (sample) => sample / 2 ** 15);
+  const buffer = new AudioBuffer({ length: samples.length, sampleRate: event.sample_rate });
+  buffer.copyToChannel(samples, 0);
+  const source = new AudioBufferSourceNode(speaker.context, { buffer });
+  source.connect(speaker.context.destination);
+  const startS = Math.max(speaker.context.currentTime, speaker.endS); // after the piece before
+  source.start(startS);
+  speaker.endS = startS + buffer.duration;
+}
+
+function silence() {
+  speaker?.context.close();
+  speaker = null;
 }
 
 function forgetFrames() {
@@ -302,7 +329,10 @@ function ask() {
     changes: element("ol", { className: "changes", hidden: true }),
   };
   item.cancel.setAttribute("aria-label", `Cancel: ${text}`);
-  item.cancel.addEventListener("click", () => session?.cancel(query_id));
+  item.cancel.addEventListener("click", () => {
+    session?.cancel(query_id);
+    silence();
+  });
   item.changes.setAttribute("aria-label", "Earlier answers");
   const head = element("div", { className: "head" }, element("h2", { textContent: text }), item.often, item.cancel);
   byId("answers").prepend(element("li", {}, head, item.text, item.bars, item.note, item.changes));
@@ -330,6 +360,7 @@ function showAnswer(done) {
     `${done.frames_used} ${done.frames_used === 1 ? "frame" : "frames"}, the last at ${done.last_frame_s.toFixed(1)} s · ` +
     (done.turns ? `${done.turns} earlier ${done.turns === 1 ? "question" : "questions"} · ` : "") +
     (done.audio_s ? `${done.audio_s.toFixed(1)} s of audio · ` : "") +
+    (done.speech_s ? `${done.speech_s.toFixed(1)} s of speech · ` : "") +
     `${done.prompt_tokens} tokens, ${done.cached_tokens} of them read before`;
 }
 
@@ -401,6 +432,7 @@ function stop(why = "Stopped.") {
   }
   closeCamera();
   closeMicrophone();
+  silence();
   byId("last").textContent = "";
   byId("send").disabled = true;
   byId("start").textContent = "Start";
@@ -428,6 +460,7 @@ byId("camera").addEventListener("change", async () => {
   }
 });
 byId("microphone")?.addEventListener("change", switchMicrophone);
+byId("speech")?.addEventListener("change", () => byId("speech").checked || silence());
 byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   ask();

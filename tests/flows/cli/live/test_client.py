@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flows.cli.live.client import LiveClient
 from flows.cli.live.run import LiveOptions, run_live
 from flows.cli.live.source import Source
 from infra.settings import LiveSettings, ServeSettings, Settings
@@ -32,6 +31,7 @@ from tests.flows.cli.live.rtsp_server import rtsp_camera
 from tests.flows.serve.live.server import live_server
 from tests.http_server import HttpServer
 from tests.live.scripted_model import INFO
+from tests.live.sync_client import LiveClient
 from tests.reelabel.test_hdr import encode as encode_hdr
 
 pytestmark = pytest.mark.system

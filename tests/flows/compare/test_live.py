@@ -1,0 +1,65 @@
+"""The candidate `live` of an evaluation, on the real server with a scripted model."""
+
+import polars as pl
+import pytest
+
+from flows.compare.live import answer_live
+from infra.settings import Settings
+from reelabel.errors import ConfigurationError
+from tests.flows.cli.live.test_client import write_video
+from tests.flows.serve.live.server import live_server
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_evaluate_live")]
+
+
+@pytest.fixture(scope="module")
+def server():
+    with live_server() as server:
+        yield server
+
+
+def jobs_of(*rows):
+    """Return jobs on videos: each a video, its start and its end."""
+    return pl.DataFrame(
+        [
+            {
+                "job_id": f"job-{number}",
+                "video_uri": str(uri),
+                "start_s": start_s,
+                "end_s": end_s,
+                "prompt": "Which frames?",
+                "choices": ["yes", "no"],
+                "system_prompt": None,
+            }
+            for number, (uri, start_s, end_s) in enumerate(rows)
+        ],
+        schema_overrides={"start_s": pl.Float64, "end_s": pl.Float64, "system_prompt": pl.String},
+    )
+
+
+def seen(model):
+    """Return the times of the frames that each question saw, in order."""
+    return [[item.times_s[at] for item in prefix.items for at in range(item.frames)] for prefix, _ in model.asked]
+
+
+def test_a_question_sees_the_video_up_to_its_time(server, tmp_path):
+    clip = write_video(tmp_path / "clip.mp4", seconds=5)
+
+    results = answer_live(
+        jobs_of((clip, None, None), (clip, None, 1.5), (clip, 3.0, 4.0), ("/gone.mp4", None, None)),
+        Settings(),
+        url=server.url,
+    )
+
+    assert results.labels.select("job_id", "label").sort("job_id").rows() == [(f"job-{n}", "yes") for n in range(3)]
+    assert results.labels["probabilities"].to_list() == [[0.75, 0.25]] * 3
+    assert (results.failed, results.model, results.spec_id) == (["job-3"], "scripted", "")
+    early, late, part = seen(server.model)
+    assert early == [0, 1]
+    assert late == [0, 1, 2, 3, 4]
+    assert part == [0, 1]  # of the session, which begins at the third second
+
+
+def test_a_server_that_is_not_there_ends_the_evaluation_with_a_sentence():
+    with pytest.raises(ConfigurationError, match="No live sessions are served at"):
+        answer_live(jobs_of(("/clip.mp4", None, None)), Settings(), url="http://127.0.0.1:1")
