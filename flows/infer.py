@@ -7,7 +7,6 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache, partial, reduce
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from prefect import flow, get_run_logger
@@ -42,6 +41,7 @@ from tasks.manifest.plan_file import read_media
 from tasks.model.backend import backend_of, open_backend, require_media
 from tasks.plans.extracted import ExtractedShard, read_extracted
 from tasks.plans.lease import Work, finish_alone
+from tasks.results.runs import add_versions
 from tasks.results.write import RunKey
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from flows.shard.queue import LeasedShard, ShardQueue
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
-    from reelabel_engine.protocol import EngineInfo
     from tasks.domain import ModelIdentity, RunSpec
     from tasks.model.backend import Backend
     from tasks.model.identity import ModelCard
@@ -126,7 +125,8 @@ def _answer(plans: list[Plan], served: ServedPlans, registered: Backend, card: M
         def context_of(plan: Plan) -> InferenceContext:
             spec = served.spec_of(plan)
             extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=0, videos=videos, files=objects)
-            run = _run_key(plan, model=card.identity.name, info=info)
+            retry_outage(add_versions, served.database, plan.run_id, decoder_versions() | info.versions)
+            run = RunKey(run_id=plan.run_id, dataset=plan.dataset, spec_id=plan.spec_id, host=socket.gethostname())
             made = make_inference_context(
                 extractor, backend, run=run, spec=spec, settings=settings, database=served.database
             )
@@ -218,14 +218,3 @@ def _read_handed_over(source: ShardQueue, leased: LeasedShard, spec: RunSpec) ->
         source.run_or_release(leased, partial(retry_outage, back))
         source.keeper.forget(leased.lease)
         return None
-
-
-def _run_key(plan: Plan, *, model: str, info: EngineInfo) -> RunKey:
-    return RunKey(
-        run_id=plan.run_id,
-        dataset=plan.dataset,
-        spec_id=plan.spec_id,
-        model=model,
-        versions=decoder_versions() | {"reelabel": version("reelabel")} | info.versions,
-        host=socket.gethostname(),
-    )

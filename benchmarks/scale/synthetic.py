@@ -39,15 +39,7 @@ DESCRIBE_SPEC = DescribeSpec(
     captions="made-up",
     scene_threshold=10.0,
 )
-RUN = RunKey(
-    run_id=UUID(int=1),
-    dataset=DATASET,
-    spec_id=SPEC.spec_id,
-    model="made-up",
-    versions={"av": "18.1.0", "reelabel": "0.1.0", "vllm": "0.32.0"},
-    host="machine-1",
-)
-_VERSIONS = '{"av": "18.1.0", "reelabel": "0.1.0", "vllm": "0.32.0"}'
+RUN = RunKey(run_id=UUID(int=1), dataset=DATASET, spec_id=SPEC.spec_id, host="machine-1")
 _TABLES = "reelabel.result, reelabel.failure, reelabel.description, reelabel.description_chunk"
 _KEYS = text(
     "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"
@@ -64,10 +56,10 @@ _LABELLED = text(
     "INSERT INTO reelabel.result (dataset, job_id, spec_id, job_digest, source_fingerprint, label, choice_index,"
     " probabilities, margin, entropy_nats, keyframes_in_file, frames_used, prompt_tokens, cached_tokens, fetch_ms,"
     " decode_ms, cache_write_ms, cache_read_ms, preprocess_ms, inference_ms, embed_ms, permutations, run_id,"
-    " shard_index, model, versions, host, task, decode_method) "
+    " shard_index, host, task, decode_method) "
     "SELECT :dataset, job_id, :spec_id, CASE WHEN row % 10000 = 7 THEN 'older' ELSE job_digest END,"
     " 'etag-' || md5(left(job_id, -3)) || '-1234567', 'picks it up', 0, '{0.5,0.25,0.125,0.125}', 0.25, 1.21, 30, 16,"
-    " 1071, 1024, 1.5, 30.5, 2.5, 1.25, 9.5, 10.5, 0, 1, :run_id, row / 100, 'made-up', CAST(:versions AS jsonb),"
+    " 1071, 1024, 1.5, 30.5, 2.5, 1.25, 9.5, 10.5, 0, 1, :run_id, row / 100,"
     " 'machine-1', task, 'index' FROM asked WHERE row % 1000 > 10 OR row % 1000 = 7"
 )
 _TAGS = ", ".join(f'{{"text": "place {n}", "score": 0.0{8 - n}437286913394928, "probability": 0.01}}' for n in range(5))
@@ -76,13 +68,13 @@ _DESCRIBED = text(
     " embedding_key, dimensions, duration_s, tags, caption, caption_score, caption_probability, scenes, scene_changes,"
     " scene_method, chunks, frames_used, task, decode_method, decode_note, frames_decoded, frames_embedded,"
     " bytes_fetched, fetch_ms, decode_ms, cache_write_ms, cache_read_ms, embed_ms, scenes_ms, describe_ms, run_id,"
-    " shard_index, model, versions, host) "
+    " shard_index, host) "
     "SELECT :dataset, job_id, :spec_id, CASE WHEN row % 10000 = 7 THEN 'older' ELSE job_digest END,"
     " 's3://footage/' || job_id || '.mp4', 'etag-' || md5(job_id) || '-1234567',"
     " 'v1/' || left(md5(job_id), 2) || '/' || md5(job_id) || '.arrow', 768, 10, CAST(:tags AS jsonb),"
     ' \'people walk along a street\', 0.101, 0.02, \'[{"start_s": 0.0, "end_s": 10.0, "shots": 1}]\', 0,'
     " 'index and ema', 1, 16, task, 'index', '', 16, 16, 1234567, 1.5, 30.5, 2.5, 1.25, 450.5, 10.5, 1.5, :run_id,"
-    " row / 100, 'made-up', CAST(:versions AS jsonb), 'machine-1'"
+    " row / 100, 'machine-1'"
     " FROM asked WHERE row % 1000 > 10 OR row % 1000 = 7"
 )
 _CHUNKS = text(
@@ -132,7 +124,7 @@ def fill_results(settings: DatabaseSettings, jobs: JobTable) -> dict[str, int]:
     Returns:
         Counts that an audit must find.
     """
-    _fill(settings, jobs, SPEC, (_LABELLED, {"versions": _VERSIONS}), (_FAILED, {}), (_ORPHANED, {}))
+    _fill(settings, jobs, SPEC, (_LABELLED, {}), (_FAILED, {}), (_ORPHANED, {}))
     return _expected(jobs)
 
 
@@ -142,7 +134,7 @@ def fill_descriptions(settings: DatabaseSettings, jobs: JobTable) -> dict[str, i
     Returns:
         Counts that an audit must find.
     """
-    described = {"versions": _VERSIONS, "tags": f"[{_TAGS}]"}
+    described = {"tags": f"[{_TAGS}]"}
     _fill(
         settings,
         jobs,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -26,7 +25,7 @@ from tasks.domain import DescribeSpec, RunPhase
 from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.encoder import open_encoder, read_encoder_card
 from tasks.frame_cache.pool import decode_pool, video_store
-from tasks.results.runs import update_run
+from tasks.results.runs import add_versions, update_run
 from tasks.results.write import ShardWriter
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ def _execute_here(
                 return
         progress.start_cpu_clock()
         _note_load(encoder, progress)
-        key = replace(run.key, versions=run.key.versions | info.versions)
+        retry_outage(add_versions, database, run.key.run_id, info.versions)
         workers = ThreadPoolExecutor(progress.processes * (1 + settings.extract.lookahead_shards))
         stack.callback(workers.shutdown, wait=False, cancel_futures=True)
         context = DescriptionContext(
@@ -157,7 +156,7 @@ def _execute_here(
                 charge=partial(_answering, encoder, profile),
             ),
             encoder=encoder,
-            writer=ShardWriter(database, key),
+            writer=ShardWriter(database, run.key),
             workers=workers,
             profile=profile,
             gpus=lambda: encoder.loaded.gpus if encoder.loaded else 0,
@@ -166,7 +165,7 @@ def _execute_here(
         shown_s = float("-inf")
 
         def show() -> None:
-            retry_outage(update_run, database, key.run_id, versions=key.versions, **progress.columns())
+            retry_outage(update_run, database, run.key.run_id, **progress.columns())
             artifact.update(progress.jobs_ended)
 
         for report in _describe_shards(chain(first, leasing), queue, context, max_concurrent=_CONCURRENT_SHARDS):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from contextlib import ExitStack, contextmanager, suppress
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -29,7 +28,6 @@ from infra.telemetry import start_metrics
 from reelabel.cores import usable_cores
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ConfigurationError, ReelabelError, TransientError
-from reelabel.frames.cache_key import decoder_versions
 from reelabel.sources.object_store import ObjectStore
 from reelabel.temporary import remove_stale_folders
 from reelabel.text import pluralize
@@ -147,8 +145,6 @@ def open_run(
             run_id=UUID(flow_run.id) if flow_run.id else uuid4(),
             dataset=request.dataset or dataset_name(request.manifest),
             spec_id=prepared.spec.spec_id,
-            model=prepared.card.identity.name,
-            versions=decoder_versions() | {"reelabel": version("reelabel")},
             host=socket.gethostname(),
         )
         refresh_annotations(database, key, jobs=jobs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ from prefect import get_run_logger
 
 from infra.errors import PlanForeignError, PlanLostError
 from reelabel.errors import TransientError
+from reelabel.frames.cache_key import decoder_versions
 from reelabel.text import pluralize
 from tasks.domain import RunSpec
 from tasks.frame_cache.fingerprints import current_fingerprints
@@ -213,19 +215,19 @@ class Planner:
             "jobs_skipped": total - jobs,
             "shards_total": 0,
             "host": run.key.host,
-            "versions": run.key.versions,
+            "versions": decoder_versions() | {"reelabel": version("reelabel")},
             "message": message,
         }
         setup_ms = sum(run.profile.spent_ms.values())
         open_run(run.database, run_id=run.key.run_id, spec=run.spec, facts=facts, setup_ms=setup_ms)
 
     def _record_size(self, *, jobs: int, shards: int) -> None:
-        key, total = self.run.key, self.run.jobs.jobs_in_manifest
+        key, total, model = self.run.key, self.run.jobs.jobs_in_manifest, self.run.prepared.card.identity.name
         self._jobs += jobs
         self._shards += shards
         skipped = max(0, total - self._jobs)  # some may be in two plans
         update_run(self.run.database, key.run_id, shards_total=self._shards, jobs_skipped=skipped)
-        get_run_logger().info("%s", size_line(key.dataset, total=total, jobs=jobs, shards=shards, model=key.model))
+        get_run_logger().info("%s", size_line(key.dataset, total=total, jobs=jobs, shards=shards, model=model))
 
 
 def size_line(dataset: str, *, total: int, jobs: int, shards: int, model: str) -> str:

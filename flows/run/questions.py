@@ -24,7 +24,7 @@ from tasks.manifest.plan_file import read_media
 from tasks.model.backend import backend_of, open_backend, require_media
 from tasks.relevance import relevant_extraction
 from tasks.results.evaluation.routes import escalation_margin
-from tasks.results.runs import update_run
+from tasks.results.runs import add_versions, update_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -116,12 +116,14 @@ def _execute_here(run: Run, plan: Plan, progress: Progress, _done_before: Sequen
         progress.start_cpu_clock()
         progress.stage_ms["engine start"] = info.start_ms
         get_run_logger().info("The engine is ready after %.1f s.", info.start_ms / 1e3)
-        key = replace(run.key, versions=run.key.versions | info.versions)
-        context = make_inference_context(extractor, backend, run=key, spec=spec, settings=settings, database=database)
+        # Engine tuning affects speed but not answers.
+        tuning = {"engine settings": info.tuning} if info.tuning else {}
+        retry_outage(add_versions, database, run.key.run_id, info.versions | tuning)
+        context = make_inference_context(
+            extractor, backend, run=run.key, spec=spec, settings=settings, database=database
+        )
         context = replace(context, profile=profile)
         artifact = stack.enter_context(ProgressArtifact(total=plan.jobs))
-        # Engine tuning affects speed but not answers: recorded with the run, not with its rows.
-        versions = key.versions | ({"engine settings": info.tuning} if info.tuning else {})
         reports = infer_shards(
             chain(first, extracting),
             queue,
@@ -131,7 +133,7 @@ def _execute_here(run: Run, plan: Plan, progress: Progress, _done_before: Sequen
         )
         for report in reports:
             progress.add(report)
-            retry_outage(update_run, database, key.run_id, versions=versions, **progress.columns())
+            retry_outage(update_run, database, run.key.run_id, **progress.columns())
             artifact.update(progress.jobs_ended)
         with profile.doing(RunPhase.UNLOAD):
             stack.close()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     DDL,
+    REAL,
     BigInteger,
     Boolean,
     CheckConstraint,
@@ -46,7 +47,9 @@ METADATA = MetaData(schema="reelabel")
 
 _TYPES: dict[type, type[TypeEngine[Any]]] = {str: Text, bool: Boolean, float: Double}
 _INTEGERS: dict[int, type[TypeEngine[Any]]] = {16: SmallInteger, 32: Integer, 64: BigInteger}
+_ALIGNED_BYTES = {Double: 8, BigInteger: 8, DateTime: 8, Integer: 4, SmallInteger: 2, Boolean: 1, Uuid: 1}
 _TIME = DateTime(timezone=True)
+_PROBABILITIES = ARRAY(REAL)  # as precise as those of models
 _RUN_KINDS = "kind IN ('classify', 'describe', 'backfill')"
 
 
@@ -72,18 +75,19 @@ def _spec(name: str = "spec_id") -> Column[Any]:
     return Column(name, Text, ForeignKey("reelabel.spec.spec_id"), nullable=False)
 
 
-def _written(*, model: bool = False) -> list[Any]:
+def _written() -> list[Column[Any]]:
     """Return the columns that say which run and shard wrote a row, under which lease, and where."""
-    of_model = [*_all(Text, "model"), *_all(JSONB, "versions")] if model else []
     return [
         *_all(Uuid, "run_id"),
         *_all(Integer, "shard_index"),
         *_all(BigInteger, "fence", default="0"),
-        *of_model,
         *_all(Text, "host"),
         *_times("created_at"),
-        ForeignKeyConstraint(["run_id", "spec_id"], ["reelabel.run_spec.run_id", "reelabel.run_spec.spec_id"]),
     ]
+
+
+def _by_run() -> ForeignKeyConstraint:
+    return ForeignKeyConstraint(["run_id", "spec_id"], ["reelabel.run_spec.run_id", "reelabel.run_spec.spec_id"])
 
 
 def _checks(*conditions: str) -> list[CheckConstraint]:
@@ -104,6 +108,11 @@ def record_columns(record: type[DataclassInstance], *, required: Container[str] 
         )
         for each in columns_of(record)
     ]
+
+
+def _packed(*columns: Column[Any]) -> list[Column[Any]]:
+    """Return columns with the widest numbers first and texts last, so that Postgres pads none of millions of rows."""
+    return sorted(columns, key=lambda each: -_ALIGNED_BYTES.get(type(each.type), 0))
 
 
 SPEC = Table(
@@ -159,15 +168,18 @@ RESULT = Table(
     METADATA,
     *_key("dataset", "job_id", "spec_id"),
     *(*_all(Text, "job_digest"), *_some(Text, "answer", "task", "subtask"), *_all(Text, "label")),
-    *record_columns(Answer, required={*names_of(Answer)} - {"choice_mass"}),
-    *_all(ARRAY(Double), "probabilities"),
-    *_all(Double, "margin", "entropy_nats"),
-    *record_columns(OrderBias, required=["permutations"]),
-    *record_columns(FrameProvenance, required=["source_fingerprint", "frames_used", *_FRAME_TIMES]),
-    *_some(Text, "routed_by"),
-    *record_columns(FirstAnswer),
-    *record_columns(ChunkCounts),
-    *_written(model=True),
+    *_packed(
+        *record_columns(Answer, required={*names_of(Answer)} - {"choice_mass"}),
+        *_all(_PROBABILITIES, "probabilities"),
+        *_all(Double, "margin", "entropy_nats"),
+        *record_columns(OrderBias, required=["permutations"]),
+        *record_columns(FrameProvenance, required=["source_fingerprint", "frames_used", *_FRAME_TIMES]),
+        *_some(Text, "routed_by"),
+        *record_columns(FirstAnswer),
+        *record_columns(ChunkCounts),
+        *_written(),
+    ),
+    _by_run(),
     *_checks("choice_index >= 0", "margin BETWEEN 0 AND 1", "entropy_nats >= 0", "choice_mass BETWEEN 0 AND 1"),
     *_checks("chunks > 0", "chunks_answered BETWEEN 1 AND chunks", "frames_decoded >= 0", "bytes_fetched >= 0"),
     *_checks("choice_index < array_length(probabilities, 1)"),
@@ -180,7 +192,7 @@ RESULT = Table(
 # What is kept of a replaced label.
 _HISTORY = (
     *("dataset", "job_id", "spec_id", "job_digest", "source_fingerprint", "task", "label"),
-    *("probabilities", "margin", "model", "run_id", "created_at"),
+    *("probabilities", "margin", "run_id", "created_at"),
 )
 RESULT_HISTORY = Table(
     "result_history",
@@ -247,6 +259,7 @@ FAILURE = Table(
     *record_columns(ChunkCounts),
     *_some(Text, "task", "subtask"),
     *_written(),
+    _by_run(),
     *_checks("attempts >= 1", "chunks > 0", "chunks_answered BETWEEN 0 AND chunks"),
     Index("failure_by_run", "run_id"),
     comment="The jobs that have no label, and why.",
@@ -257,15 +270,17 @@ CHUNK = Table(
     METADATA,
     *_key("dataset", "job_id", "spec_id"),
     Column("chunk", Integer, primary_key=True),
-    *_all(Text, "job_digest"),
-    *_some(Double, "start_s", "end_s"),
-    *_some(Text, "label"),
-    *record_columns(Answer),
-    *_some(ARRAY(Double), "probabilities"),
-    *_some(Double, "margin", "entropy_nats"),
-    *_some(Text, "routed_by", "stage", "code", "message"),
-    *record_columns(FrameProvenance),
-    *_written(),
+    *(*_all(Text, "job_digest"), *_some(Text, "label")),
+    *_packed(
+        *_some(Double, "start_s", "end_s"),
+        *record_columns(Answer),
+        *_some(_PROBABILITIES, "probabilities"),
+        *_some(Double, "margin", "entropy_nats"),
+        *_some(Text, "routed_by", "stage", "code", "message"),
+        *record_columns(FrameProvenance),
+        *_written(),
+    ),
+    _by_run(),
     *_checks("chunk >= 0", "choice_index >= 0", "margin BETWEEN 0 AND 1", "(label IS NULL) <> (code IS NULL)"),
     Index("chunk_by_run", "run_id"),
     comment="The chunks that a job's label or failure follows from, each with a label of its own, or with the reason "
@@ -287,7 +302,8 @@ DESCRIPTION = Table(
     *(*_all(Integer, "chunks", "frames_used"), *_all(Integer, "frame_pixels", default="0")),
     *_some(Text, "decode_method", "decode_note"),
     *record_columns(DescriptionCost, required=names_of(DescriptionCost)),
-    *_written(model=True),
+    *_written(),
+    _by_run(),
     *_checks("dimensions > 0", "duration_s >= 0", "scene_changes >= 0", "chunks > 0"),
     *_checks("(caption IS NULL) = (caption_score IS NULL)"),
     Index("description_by_run", "run_id"),

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
-from tasks.database.tables import RESULT
+from tasks.database.tables import RESULT, SPEC
 from tasks.live.record.stored import SessionFrames
 from tasks.report.frames import thumbnail
 from tasks.report.render import Frames, render, render_page, with_cards
@@ -75,8 +75,12 @@ def load_session(engine: Engine, session: StoredSession, files: SealedFiles) -> 
 
 def _replays(engine: Engine, session: StoredSession) -> dict[str, list[tuple[str, str, float]]]:
     """Return the answers of `reelabel classify --session`: model, label and margin, by job id, the latest first."""
-    columns = (RESULT.c.job_id, RESULT.c.model, RESULT.c.label, RESULT.c.margin)
-    query = select(*columns).where(RESULT.c.dataset == f"live-{session.row['session_id']}")
+    model = SPEC.c.body["model"]["name"].astext
+    query = (
+        select(RESULT.c.job_id, model, RESULT.c.label, RESULT.c.margin)
+        .join(SPEC, SPEC.c.spec_id == RESULT.c.spec_id)
+        .where(RESULT.c.dataset == f"live-{session.row['session_id']}")
+    )
     found: dict[str, list[tuple[str, str, float]]] = {}
     with database_errors(), engine.connect() as connection:
         for job_id, *answer in connection.execute(query.order_by(RESULT.c.created_at.desc())):

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
-from sqlalchemy import RowMapping, String, case, cast, func, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import RowMapping, String, case, cast, func, literal, select, update
+from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from infra.database.connect import database_errors
 from infra.processes import has_ended, own_process
@@ -66,6 +66,11 @@ def update_run(engine: Engine, run_id: UUID, **columns: Any) -> None:  # noqa: A
     """Set some of a run's columns."""
     with database_errors(), engine.begin() as connection:
         connection.execute(update(RUN).where(RUN.c.run_id == run_id).values(**columns))
+
+
+def add_versions(engine: Engine, run_id: UUID, versions: Mapping[str, Any]) -> None:
+    """Add to the versions of what a run uses, or replace them; several processes may work for one run."""
+    update_run(engine, run_id, versions=RUN.c.versions.op("||")(literal(dict(versions), JSONB)))
 
 
 def close_run(engine: Engine, run_id: UUID, *, state: str, message: str, **columns: Any) -> None:  # noqa: ANN401

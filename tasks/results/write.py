@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     Outcome = TypeVar("Outcome", JobResult, Failure)
 
-_SHARED = ("run_id", "dataset", "spec_id", "model", "versions", "host")
+_SHARED = ("run_id", "dataset", "spec_id", "host")
 _JOB_COLUMNS = ("job_id", "job_digest", "task", "subtask")
 _job_values = attrgetter("job_id", "digest", "task", "subtask")
 _ONE_ORDER = (1, None, None, None)  # in place of an `OrderBias`
@@ -60,8 +60,6 @@ class RunKey(Scope):
     """The values that all rows of a run share."""
 
     run_id: UUID
-    model: str
-    versions: dict[str, str]
     host: str
 
 

@@ -129,7 +129,7 @@ class Rows:
     """What is written of shards."""
 
     def __init__(self):
-        self.run = RunKey(run_id=uuid4(), dataset="d", spec_id="s", model="m", versions={}, host="h")
+        self.run = RunKey(run_id=uuid4(), dataset="d", spec_id="s", host="h")
         self.engine, self.codes, self.ids = None, Counter(), []
 
     def write(self, results, failures, *, descriptions=(), **_more):

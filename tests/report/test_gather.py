@@ -55,7 +55,7 @@ def started(engine, manifest):
     """Start and end a run of the manifest under a spec; its rows are then as given."""
 
     def start(spec, results=(), failures=(), chunks=(), run_id=None):
-        run = RunKey(run_id=run_id or uuid4(), dataset="d", spec_id=spec.spec_id, model="tiny", versions={}, host="h")
+        run = RunKey(run_id=run_id or uuid4(), dataset="d", spec_id=spec.spec_id, host="h")
         facts = {"dataset": "d", "manifest_uri": str(manifest), "kind": "classify", "host": "h", "versions": {}}
         open_run(engine, run_id=run.run_id, spec=spec, facts=facts | {"jobs_total": 4, "jobs_skipped": 0})
         ShardWriter(engine, run).write(results=results, failures=failures, chunks=chunks)

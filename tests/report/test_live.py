@@ -87,7 +87,7 @@ def test_hostile_texts_are_shown_as_they_are_and_many_questions_fit(recorder, db
 
 
 _RESULT = """
-WITH spec AS (INSERT INTO reelabel.spec (spec_id, body) VALUES ('s', '{}')),
+WITH spec AS (INSERT INTO reelabel.spec (spec_id, body) VALUES ('s', '{"model": {"name": "large"}}')),
 run AS (
     INSERT INTO reelabel.run (run_id, dataset, spec_id, manifest_uri, kind, state, jobs_total, jobs_skipped, host)
     VALUES ('00000000-0000-0000-0000-000000000001', :dataset, 's', 'm', 'classify', 'done', 1, 0, 'h')
@@ -96,9 +96,9 @@ run_spec AS (INSERT INTO reelabel.run_spec VALUES ('00000000-0000-0000-0000-0000
 INSERT INTO reelabel.result (
     dataset, job_id, spec_id, job_digest, source_fingerprint, label, choice_index, probabilities, margin, entropy_nats,
     frames_used, prompt_tokens, cached_tokens, fetch_ms, decode_ms, cache_write_ms, cache_read_ms, preprocess_ms,
-    inference_ms, embed_ms, permutations, run_id, shard_index, model, versions, host
+    inference_ms, embed_ms, permutations, run_id, shard_index, host
 ) VALUES (
     :dataset, 'query-0', 's', 'd', 'f', 'no', 1, '{0.1, 0.9}', 0.8, 0.3, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1,
-    '00000000-0000-0000-0000-000000000001', 0, 'large', '{}', 'h'
+    '00000000-0000-0000-0000-000000000001', 0, 'h'
 )
 """

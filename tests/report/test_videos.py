@@ -33,7 +33,7 @@ def run(engine, describer_of, tmp_path):
     rows = [{"job_id": name, "video_uri": str(path)} for name, path in paths.items()]
     manifest = tmp_path / "films.parquet"
     pl.DataFrame(rows[:-1]).write_parquet(manifest)
-    run = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, model="colours", versions={}, host="h")
+    run = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, host="h")
     facts = {"dataset": "d", "manifest_uri": str(manifest), "kind": "describe", "host": "h", "versions": {}}
     open_run(engine, run_id=run.run_id, spec=SPEC, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
     describer = describer_of()

@@ -9,6 +9,6 @@ from tests.results.rows import FACTS, SPEC
 
 @pytest.fixture
 def run(db):
-    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, model="tiny", versions={"av": "18"}, host="h")
+    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, host="h")
     open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS)
     return key

@@ -26,7 +26,7 @@ SCOPE = Scope(dataset="d", spec_id=SPEC.spec_id)
 
 @pytest.fixture
 def run(db):
-    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, model="tiny", versions={"av": "18"}, host="h")
+    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, host="h")
     open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS)
     return key
 

@@ -75,7 +75,7 @@ def described(of, **changed):
 
 @pytest.fixture
 def run(db):
-    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, model="siglip", versions={"av": "18"}, host="h")
+    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, host="h")
     open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS | {"kind": "describe"})
     return key
 
@@ -101,8 +101,8 @@ def test_a_video_has_a_row_with_its_tags_caption_scenes_and_cost_and_one_for_eac
         {"start_s": 0, "end_s": 12.5, "shots": 1, "begins": None},
         {"start_s": 12.5, "end_s": 25, "shots": 2, "begins": "cut"},
     ]
-    told = ("caption", "caption_score", "caption_probability", "duration_s", "chunks", "frames_used", "task", "model")
-    assert [row[name] for name in told] == ["a dog runs", 0.4, None, 25.0, 3, 32, "dogs", "siglip"]
+    told = ("caption", "caption_score", "caption_probability", "duration_s", "chunks", "frames_used", "task")
+    assert [row[name] for name in told] == ["a dog runs", 0.4, None, 25.0, 3, 32, "dogs"]
     assert (row["scene_changes"], row["scene_method"], row["scene_note"]) == (1, "index and ema", "fixed\ufffd")
     assert (row["frames_decoded"], row["frames_embedded"], row["embed_ms"]) == (99, 32, 1.5)
     assert count_frames(db, run.run_id) == (99, 32)

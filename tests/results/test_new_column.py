@@ -33,7 +33,7 @@ from uuid import uuid4
 
 upgrade(url)
 with connected(DatabaseSettings(url=url)) as db:
-    run = RunKey(**SCOPE.key, run_id=uuid4(), model="tiny", versions={}, host="h")
+    run = RunKey(**SCOPE.key, run_id=uuid4(), host="h")
     open_run(db, run_id=run.run_id, spec=SPEC, facts=FACTS)
     ShardWriter(db, run).write([result(job("a"), lookup_ms=1.5)], [])
     with db.connect() as connection:

@@ -112,7 +112,7 @@ def test_a_refused_chunk_fails_its_job_alone(db, run):
 
 
 def test_a_refused_description_fails_its_job_alone(db):
-    run = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC_OF_DESCRIPTIONS.spec_id, model="m", versions={}, host="h")
+    run = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC_OF_DESCRIPTIONS.spec_id, host="h")
     open_run(db, run_id=run.run_id, spec=SPEC_OF_DESCRIPTIONS, facts=FACTS | {"kind": "describe"})
     videos = [described(film("good")), described(film("bad"), duration_s=-1.0), described(film("other"))]
 

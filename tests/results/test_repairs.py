@@ -30,7 +30,7 @@ def ended(db, manifest):
     """Record a run that has written some rows."""
 
     def ended(kind, state, *, results=(), failures=(), spec=SPEC, **facts):
-        key = RunKey(run_id=uuid4(), dataset="d", spec_id=spec.spec_id, model="tiny", versions={}, host="h")
+        key = RunKey(run_id=uuid4(), dataset="d", spec_id=spec.spec_id, host="h")
         facts |= {"kind": kind, "manifest_uri": str(manifest)}
         open_run(db, run_id=key.run_id, spec=spec, facts=FACTS | facts)
         ShardWriter(db, key).write(results=list(map(result, results)), failures=list(map(failure, failures)))

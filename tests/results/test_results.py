@@ -499,3 +499,14 @@ def test_a_run_starts_with_its_setup(db, run):
 def test_a_database_without_runs_says_so(db):
     with pytest.raises(ConfigurationError, match="No run has been started yet"):
         find_run(db, "last")
+
+
+def test_a_label_takes_at_most_400_bytes(db, run):
+    of = job(
+        "clips/2026-11-28/000000001-q1", task="action", choices=("picks it up", "puts it down", "throws it", "none")
+    )
+    fingerprint = "etag-9e107d9d372bb6826bd81d3542a419d6-1234567"
+    ShardWriter(db, run).write([result(of, (0.1, 0.6, 0.2, 0.1), fingerprint=fingerprint, decode_method="index")], [])
+
+    with db.connect() as connection:
+        assert connection.execute(text("SELECT pg_column_size(r) FROM reelabel.result AS r")).scalar_one() <= 400

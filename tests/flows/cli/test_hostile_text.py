@@ -67,7 +67,7 @@ def run_id(db, jobs, tmp_path):
     run_id = uuid4()
     facts = FACTS | {"dataset": HOSTILE, "manifest_uri": str(tmp_path / MANIFEST), "host": HOSTILE}
     open_run(db, run_id=run_id, spec=SPEC, facts=facts)
-    key = RunKey(run_id=run_id, dataset=HOSTILE, spec_id=SPEC.spec_id, model=HOSTILE, versions={}, host=HOSTILE)
+    key = RunKey(run_id=run_id, dataset=HOSTILE, spec_id=SPEC.spec_id, host=HOSTILE)
     failed = Failure(job=jobs[1], stage=Stage.DECODE, code="no_frames", message=HOSTILE, shard_index=0)
     ShardWriter(db, key).write(results=[result(jobs[0]), result(jobs[3])], failures=[failed])
     update_run(db, run_id, bottleneck=HOSTILE, jobs_labelled=2, jobs_failed=1)

@@ -63,7 +63,7 @@ def context_of(extractor, kind=InferenceContext, **more):
     )
 
 
-WRITER = ShardWriter(None, RunKey(run_id=None, dataset="d", spec_id="s", model="m", versions={}, host="h"))
+WRITER = ShardWriter(None, RunKey(run_id=None, dataset="d", spec_id="s", host="h"))
 
 
 def film(uri, name="film", **changed):

@@ -26,7 +26,7 @@ SCOPE = Scope(dataset="d", spec_id=SPEC.spec_id)
 
 @pytest.fixture
 def context(db, describer_of, encoder):
-    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, model="colours", versions={}, host="h")
+    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, host="h")
     open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS | {"kind": "describe"})
     with ThreadPoolExecutor(3) as workers:
         yield DescriptionContext(

@@ -156,7 +156,7 @@ def test_a_group_is_asked_about_in_batches_of_bounded_size(
 class RefusingOnce:
     """Takes no rows the first time, and notes the milliseconds of wall time that shards tell of."""
 
-    engine, run = None, RunKey(run_id=None, dataset="d", spec_id="s", model="m", versions={}, host="h")
+    engine, run = None, RunKey(run_id=None, dataset="d", spec_id="s", host="h")
 
     def __init__(self):
         self.told_ms = []

@@ -20,7 +20,7 @@ def answer(db):
     """Have a run of a dataset answer each job by a label; return the run's id."""
 
     def answer(labels, dataset="d"):
-        key = RunKey(run_id=uuid4(), dataset=dataset, spec_id=SPEC.spec_id, model="tiny", versions={}, host="h")
+        key = RunKey(run_id=uuid4(), dataset=dataset, spec_id=SPEC.spec_id, host="h")
         open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS | {"dataset": dataset})
         rows = []
         for name, (choice, probabilities) in labels.items():

@@ -61,7 +61,7 @@ def describe(db, world):
         "tags": [], "scenes": [], "scene_changes": 0, "scene_method": "ema", "chunks": 1, "frames_used": 1,
         "frames_decoded": 0, "frames_embedded": 0, "bytes_fetched": 0, "fetch_ms": 0, "decode_ms": 0,
         "cache_write_ms": 0, "cache_read_ms": 0, "embed_ms": 0, "scenes_ms": 0, "describe_ms": 0, "shard_index": 0,
-        "fence": 0, "model": world.model.name, "versions": {}, "host": "here",
+        "fence": 0, "host": "here",
     }  # fmt: skip
     with db.begin() as connection:
         connection.execute(insert(SPEC).values(spec_id=spec.spec_id, body=spec.model_dump(mode="json")))

@@ -95,8 +95,8 @@ def test_a_dataset_alone_is_enough_to_find_its_manifest(backfill):
 def test_an_unused_label_is_refused_with_a_list_of_those_that_exist(backfill, own_services):
     with connected(own_services.database) as engine:
         row = newest_run(engine, manifest_uri=None, dataset="animals")
-        names = ("run_id", "dataset", "spec_id", "versions", "host")
-        key = RunKey(model="tiny", **{name: row[name] for name in names})
+        names = ("run_id", "dataset", "spec_id", "host")
+        key = RunKey(**{name: row[name] for name in names})
         write_shards(engine, run=key, shards=[EndedShard(results=[result(job("other"))], failures=[])])
 
     refused = backfill("--label", "yse", "--dataset", "animals", "--dry-run")

@@ -265,8 +265,7 @@ def test_a_failed_run_leaves_the_list_once_backfills_have_answered_its_jobs(page
     jobs_to_rows([job("a")]).drop("row", "job_digest").write_parquet(path)
     about = FACTS | {"manifest_uri": str(path), "dataset": secrets.token_hex(6), "jobs_total": 1}
     failed, repair = (
-        RunKey(run_id=uuid4(), dataset=about["dataset"], spec_id=SPEC.spec_id, model="m", versions={}, host="h")
-        for _ in range(2)
+        RunKey(run_id=uuid4(), dataset=about["dataset"], spec_id=SPEC.spec_id, host="h") for _ in range(2)
     )
     open_run(engine, run_id=failed.run_id, spec=SPEC, facts=about)
     close_run(engine, failed.run_id, state="failed", message="Postgres was away.")
