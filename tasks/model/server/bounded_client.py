@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import openai
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_MAX_BYTES = 16 * 1024**2  # of a response that is not streamed; that of a question has some thousand
-_OF_THE_WIRE = {"content-encoding", "content-length", "transfer-encoding"}
+# Of a response, streamed or not. A label has some thousand, speech about 4 MiB a minute.
+_MAX_BYTES = 16 * 1024**2
 
 
 class ResponseTooLargeError(openai.OpenAIError):
@@ -20,7 +23,7 @@ class ResponseTooLargeError(openai.OpenAIError):
 
 
 class BoundedClient(openai.DefaultHttpxClient):
-    """Reads responses up to the limit, as decompressed.
+    """Reads responses up to the limit, as decompressed; beyond it, reading one raises `ResponseTooLargeError`.
 
     Attributes:
         lost: How often a connection was lost, or not made, so far.
@@ -40,25 +43,23 @@ class BoundedClient(openai.DefaultHttpxClient):
         super().__init__(verify=context)
 
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:  # noqa: ANN401
-        """Send a request.
-
-        Raises:
-            ResponseTooLargeError: The response exceeds the limit.
-        """
+        """Send a request."""
         try:
             response = super().send(request, stream=True, **options)
         except httpx2.TransportError:
             self.lost += 1
             raise
-        if stream:
-            return response
-        body = bytearray()
-        try:
-            for chunk in response.iter_bytes():
-                body += chunk
-                if len(body) > _MAX_BYTES:
-                    raise ResponseTooLargeError(f"a response of more than {_MAX_BYTES // 1024**2} MiB")
-        finally:
-            response.close()
-        headers = [(name, value) for name, value in response.headers.multi_items() if name not in _OF_THE_WIRE]
-        return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=response.request)
+        vars(response)["iter_bytes"] = partial(_bounded, response.iter_bytes)  # by which all of it is read
+        if not stream:
+            with closing(response):
+                response.read()
+        return response
+
+
+def _bounded(read: Callable[..., Iterator[bytes]], chunk_size: int | None = None) -> Iterator[bytes]:
+    size = 0
+    for chunk in read(chunk_size):
+        size += len(chunk)
+        if size > _MAX_BYTES:
+            raise ResponseTooLargeError(f"a response of more than {_MAX_BYTES // 1024**2} MiB")
+        yield chunk

@@ -98,11 +98,14 @@ def test_an_answer_that_is_none_is_told_in_a_sentence(make, text, words):
 
 
 BLOCKED = b"<html><p>Blocked.</p></html>"
+ENDLESS = b'data: {"choices": [{"delta": {"content": "%s"}}]}\n\n' % (b"word " * 2000) * 1700
 ODD = [  # with choices or without, and what a query is told
     ((200, CUT), (), "peer closed connection"),
     ((200, b'data: {"error": {"message": "Out of memory."}}\n\n'), (), "broke off its answer: Out of memory"),
     ((200, b'data: {"choices": [{"delta": null}]}\n\n'), (), "broke off its answer"),
     ((200, BLOCKED), (), "ended its answer early"),
+    ((200, ENDLESS), (), "sent a response of more than 16 MiB"),
+    ((200, b"data: " + b"x" * 17 * 1024**2), (), "sent a response of more than 16 MiB"),
     ((403, BLOCKED), (), r"rejects the question \(HTTP 403\): Blocked"),
     ((200, BLOCKED), ("red", "blue"), "answers others: Blocked"),
     ((404, BLOCKED), ("red", "blue"), r"rejects the question \(HTTP 404\): Blocked"),
