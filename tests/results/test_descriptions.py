@@ -63,7 +63,9 @@ def described(of, **changed):
         frames=32,
         description=Description(tags=TAGS, caption=CAPTION, chunks=chunks),
         changes=SceneChanges(
-            changes=(SceneChange(pts_ms=12_500, score=0.5, since_ms=12_400),), method="index and ema", note="fixed\0"
+            changes=(SceneChange(pts_ms=12_500, score=0.5, since_ms=12_400, kind="cut"),),
+            method="index and ema",
+            note="fixed\0",
         ),
         scenes=(Scene(0, 12.5, 1), Scene(12.5, 25, 2, "cut")),
         decode_method="seek",
@@ -107,9 +109,9 @@ def test_a_video_has_a_row_with_its_tags_caption_scenes_and_cost_and_one_for_eac
     assert count_frames(db, run.run_id) == (99, 32)
     chunks = pl.concat(read_description_chunks(db, SCOPE)).select("chunk", "start_s", "end_s", "caption", "changes")
     assert chunks.rows() == [
-        (0, 0.0, 10.0, "a dog runs", []),
-        (1, 10.0, 20.0, "a dog runs", [12.5]),
-        (2, 20.0, 25.0, None, []),
+        (0, 0.0, 10.0, "a dog runs", "[]"),
+        (1, 10.0, 20.0, "a dog runs", '[{"kind": "cut", "frame": 0, "score": 0.5, "time_s": 12.5}]'),
+        (2, 20.0, 25.0, None, "[]"),
     ]
 
 
