@@ -52,6 +52,13 @@ class Extraction(StrEnum):
     TORCHCODEC = "torchcodec"
 
 
+class Route(StrEnum):
+    """Routes of the service."""
+
+    CLASSIFY = "classify"
+    ANALYZE = "analyze"
+
+
 class Engine(StrEnum):
     """Parts of the benchmark `engine`."""
 
@@ -280,7 +287,7 @@ def live(
     show(tables, as_json=json)
 
 
-def serve(
+def serve(  # noqa: PLR0913 - a command's options
     concurrency: Annotated[
         str, typer.Option(help="Numbers of clients that ask at once, comma-separated.")
     ] = "1,2,4,8,16,32,64",
@@ -290,6 +297,13 @@ def serve(
     model: Annotated[str, typer.Option(help="tiny or 100m.")] = "tiny",
     folder: Folder = FOLDER,
     *,
+    url: Annotated[
+        str | None, typer.Option(help="Instead, upload clips to the service at this address; nothing is compared.")
+    ] = None,
+    route: Annotated[Route, typer.Option(help="What to ask of the service at --url.")] = Route.CLASSIFY,
+    token: Annotated[
+        str | None, typer.Option(envvar="REELABEL_SERVE_TOKEN", help="The token of the service at --url.")
+    ] = None,
     warm: Annotated[bool, typer.Option("--warm", help="Let the service find the flow's frames in the cache.")] = False,
     json: AsJson = False,
 ) -> None:
@@ -298,6 +312,13 @@ def serve(
     Exit with 1 where a target is missed.
     """
     counts, name = whole_numbers(concurrency, "--concurrency"), known_names(model, _MODELS, "--model")[0]
+    if url:
+        from benchmarks.serve.measure import Service, measure_address  # noqa: PLC0415
+
+        with progress() as update:
+            service = Service(url.rstrip("/"), route, token)
+            tables, targets = measure_address(service, folder, counts, requests=requests, show=update)
+        raise typer.Exit(show(tables, targets=targets, as_json=json))
     with flow_services() as settings, progress() as update:
         from benchmarks.serve.measure import measure_serve  # noqa: PLC0415 - once Prefect is configured
 

@@ -106,7 +106,7 @@ def pending_set(manifest: str, ids: str, settings: DatabaseSettings, spec: Spec 
 def catalogue(settings: DatabaseSettings) -> int:
     """Read what a search knows of all described videos, as it does when it opens the index; return their number."""
     known = DatabaseCatalogue(connect(settings))
-    return sum(len(known.files(space)) for space in known.spaces())
+    return sum(len(known.files(model)) for model in known.models())
 
 
 def _pending(jobs: JobTable, engine: Engine, spec: Spec, *, retry_failures: bool = False) -> JobTable:

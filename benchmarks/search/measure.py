@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.harness import GIB, Column, Table, Target, progress, run_in_process, status_bytes
-from benchmarks.search.vectors import FRAMES_PER_FILE, MadeVectors, exact_neighbours
+from benchmarks.search.vectors import FRAMES_PER_FILE, MODEL, MadeVectors, exact_neighbours
 from tasks.search.catalogue import FILES
 from tasks.search.local_index import LocalIndex
 from tasks.search.searcher import Searcher
@@ -129,7 +129,7 @@ class Case:
         """Open the index, and add what it lacks of the first files."""
         made = self.made
         table = pl.DataFrame({"key": made.keys(0, files), "video": range(files)}, schema=FILES)
-        index = LocalIndex(self.folder / "search", made.space)
+        index = LocalIndex(self.folder / "search", MODEL)
         return Searcher(table, cast("VectorCache", made), index, is_whole=True)
 
     def recall(self, kind: str, found: list[npt.NDArray[np.int64]]) -> float:

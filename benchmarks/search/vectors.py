@@ -15,7 +15,6 @@ import numpy as np
 from reelabel.digest import json_digest
 from tasks.description.embeddings import Embeddings, normalize
 from tasks.domain import ModelIdentity
-from tasks.search.catalogue import VectorSpace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 FRAMES_PER_FILE = 1000
 _RANK = 128
 _TOPICS = 5000
+MODEL = ModelIdentity(name="made")
 _STEP_MS = 625  # 16 frames in 10 s
 
 
@@ -39,11 +39,6 @@ class MadeVectors:
 
     dimensions: int
     seed: int = 0
-
-    @property
-    def space(self) -> VectorSpace:
-        """Their space."""
-        return VectorSpace(model=ModelIdentity(name="made"), dimensions=self.dimensions)
 
     @cached_property
     def _world(self) -> tuple[npt.NDArray[np.float32], ...]:
@@ -70,7 +65,7 @@ class MadeVectors:
         """Make a file."""
         vectors = self.file(self._numbers[key])
         pts_ms = np.arange(len(vectors), dtype=np.int64) * _STEP_MS
-        return Embeddings(vectors=vectors, pts_ms=pts_ms), self.space.model
+        return Embeddings(vectors=vectors, pts_ms=pts_ms), MODEL
 
     def file(self, number: int, *, frames: int = FRAMES_PER_FILE) -> npt.NDArray[np.float32]:
         """Return the vectors of a file; shape (frames, D)."""

@@ -1,29 +1,27 @@
-"""Single requests to `reelabel serve`, by how many clients ask at once, beside the flow on the same videos."""
+"""Single requests to `reelabel serve`, by how many clients ask at once, beside the flow on the same videos.
+
+Or to a service at any address, without the flow.
+"""
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections import Counter, deque
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
-
-import numpy as np
 
 from benchmarks.harness import Column, Table, Target
 from benchmarks.media.footage import make_footage
 from benchmarks.models import model_folder
 from benchmarks.pipeline.flow import FlowRun
-from benchmarks.pipeline.workload import WARM_UP_CLIPS, upload, uri_of, workload_of
+from benchmarks.pipeline.workload import WARM_UP_CLIPS, make_jobs, upload, uri_of, workload_of
+from benchmarks.serve.client import RATES, Body, Service, ask_all, stage_table, summarize
 from infra.embedded import export
 
 if TYPE_CHECKING:
@@ -35,25 +33,47 @@ if TYPE_CHECKING:
 
 _SIDE_PX = 240
 _STOP_S = 30
-_TIMEOUT_S = 300
 _ADDRESS = re.compile(r"at (http://\S+);")
-_OK, _BUSY = 200, 429
+_CLIPS = 64  # each is sent with other bytes at its end, so that no service has seen it
+_BOUNDARY = "reelabel-benchmark"
 # To reach: this share of the flow's rate with so many clients; and tails of at most so many medians.
 _SHARE, _AT_CLIENTS, _TAIL = 0.9, 16, 3.0
-_RATES = (
-    Column("clients", "clients"),
-    Column("requests", "requests", ","),
-    Column("failed", "failed", ","),
+_AGAINST_FLOW = (
+    *RATES[:3],
     Column("wrong", "wrong", ","),
-    Column("requests/s", "per_s", ".1f"),
+    RATES[3],
     Column("of the flow", "of_flow", ".2f"),
-    Column("P50, ms", "p50_ms", ",.0f"),
-    Column("P95, ms", "p95_ms", ",.0f"),
-    Column("P99, ms", "p99_ms", ",.0f"),
-    Column("P99 / P50", "tail", ".1f"),
-    Column("refused", "refused", ","),
-    Column("in at most, ms", "refused_ms", ",.0f"),
+    *RATES[4:],
 )
+
+
+def measure_address(
+    service: Service, folder: Path, counts: Sequence[int], *, requests: int, show: Callable[[str], None]
+) -> tuple[list[Table], list[Target]]:
+    """Upload clips to a service with each number of clients; the first half of each step is thrown away."""
+    clips = cycle(make_footage(folder, count=_CLIPS, width_px=_SIDE_PX, height_px=_SIDE_PX))
+    bodies = (_form(service.route, clip) for clip in clips)
+    show("warm-up")
+    ask_all(service, islice(bodies, WARM_UP_CLIPS), clients=1)
+    rows = []
+    for count in counts:
+        show(f"{count} clients")
+        rows.append(summarize(count, ask_all(service, islice(bodies, requests), clients=count)))
+    targets = [Target(f"{row['clients']} clients: failed requests", row["failed"], most=0) for row in rows]
+    return [Table(f"{service.url}, {service.route}: clips that are uploaded", rows, RATES), stage_table(rows)], targets
+
+
+def _form(route: str, clip: Path) -> Body:
+    """Return the upload of a clip, which differs from all others by a box that players skip."""
+    [job] = make_jobs([clip])
+    request = {"prompt": job.prompt, "choices": list(job.choices)} if route == "classify" else {}
+    head = f"--{_BOUNDARY}\r\nContent-Disposition: form-data; name=".encode()
+    parts = (
+        *(head, b'"request"\r\n\r\n', json.dumps(request).encode(), b"\r\n"),
+        *(head, b'"video"; filename="clip.mp4"\r\n\r\n', clip.read_bytes()),
+        *((24).to_bytes(4, "big"), b"free", os.urandom(16), f"\r\n--{_BOUNDARY}--\r\n".encode()),
+    )
+    return Body(clip.stem, b"".join(parts), f"multipart/form-data; boundary={_BOUNDARY}")
 
 
 def measure_serve(
@@ -86,131 +106,39 @@ def measure_serve(
     rows = []
     with _serving(settings.model_copy(update={"store": store})) as url:
         show("the service: warm-up")
-        ask_all(url, [_body(job, root_uri) for job in workload.warm_up], clients=1)
+        service = Service(url, "classify")
+        ask_all(service, (_body(job, root_uri) for job in workload.warm_up), clients=1)
         for place, count in enumerate(counts):
             show(f"the service: {count} clients")
             jobs = workload.jobs[place * requests : (place + 1) * requests]
-            step = ask_all(url, [_body(job, root_uri) for job in jobs], clients=count)
-            rows.append(summarize(count, step, labels, flow_per_s=timing.jobs_per_s))
+            step = ask_all(service, (_body(job, root_uri) for job in jobs), clients=count)
+            row = summarize(count, step)
+            wrong = sum(answer.fields["label"] != labels[answer.name] for answer in step.answered)
+            rows.append(row | {"wrong": wrong, "of_flow": row["per_s"] / timing.jobs_per_s})
     cache = "frames in the cache" if warm else "no frames in the cache"
     title = f"{model}, {cache}; the flow on the same {len(workload.jobs):,} videos: {timing.jobs_per_s:.1f} jobs/s"
-    shares = (Column("clients", "clients"), *(Column(name, name, ".0%") for name in rows[0]["stages"]))
-    by_stage = [{"clients": row["clients"], **row["stages"]} for row in rows]
-    tables = [Table(title, rows, _RATES), Table("Share of the latency by stage", by_stage, shares)]
+    tables = [Table(title, rows, _AGAINST_FLOW), stage_table(rows)]
     return tables, targets(rows, rated=settings.serve.max_requests)
 
 
 def targets(rows: Sequence[Mapping[str, Any]], *, rated: int) -> list[Target]:
-    """Return what is to be reached; `rated` is the number of places of the service, beyond which it refuses."""
+    """Return what is to be reached; `rated` is the number of slots of the service, beyond which it refuses."""
     found = []
     for row in rows:
         who = f"{row['clients']} clients"
         found += [Target(f"{who}: {name} requests", row[name], most=0) for name in ("failed", "wrong")]
         if row["clients"] <= rated:
-            found.append(Target(f"{who}: refused requests, of no more than there are places", row["refused"], most=0))
+            found.append(Target(f"{who}: refused requests, of no more than there are slots", row["refused"], most=0))
             found.append(Target(f"{who}: P99 / P50", row["tail"], most=_TAIL))
         if row["clients"] == _AT_CLIENTS:
             found.append(Target(f"{who}: share of the flow's rate", row["of_flow"], least=_SHARE))
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """One request that was answered.
-
-    Attributes:
-        job_id: The job.
-        label: Its answer.
-        ended_s: When, by `time.monotonic`.
-        took_ms: Milliseconds, as its client saw them.
-        stage_ms: Milliseconds by stage, as the service counts them.
-    """
-
-    job_id: str
-    label: str
-    ended_s: float
-    took_ms: float
-    stage_ms: Mapping[str, float] = field(repr=False)
-
-
-@dataclass(slots=True)
-class Step:
-    """What clients that asked at the same time got.
-
-    Attributes:
-        answered: In the order of the answers.
-        refused_ms: Of each request that found no place, how long its refusal took; it was sent again after the time
-            that the service named.
-        faults: Answers that are neither, and connections that broke.
-    """
-
-    answered: list[Asked] = field(default_factory=list)
-    refused_ms: list[float] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-
-
-def ask_all(url: str, jobs: Sequence[Mapping[str, Any]], *, clients: int) -> Step:
-    """Ask all jobs by so many clients at once, each the next job as soon as it has its answer."""
-    step, left, lock = Step(), deque(jobs), threading.Lock()
-
-    def ask_in_turn() -> None:
-        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_TIMEOUT_S)
-        while True:
-            with lock:
-                if not left:
-                    break
-                job = left.popleft()
-            _ask(connection, job, step, lock)
-        connection.close()
-
-    threads = [threading.Thread(target=ask_in_turn) for _ in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return step
-
-
-def _ask(connection: http.client.HTTPConnection, job: Mapping[str, Any], step: Step, lock: threading.Lock) -> None:
-    body = json.dumps({name: value for name, value in job.items() if name != "job_id"})
-    while True:
-        began_s = time.monotonic()
-        try:
-            connection.request("POST", "/v1/classify", body, {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            text = answer.read()
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            with lock:
-                step.faults.append(repr(error))
-            return
-        ended_s = time.monotonic()
-        again_s = answer.headers["Retry-After"]
-        if answer.status != _BUSY or again_s is None:
-            break
-        with lock:
-            step.refused_ms.append((ended_s - began_s) * 1e3)
-        connection.close()  # the service closes idle ones
-        time.sleep(float(again_s))
-    with lock:
-        if answer.status != _OK:
-            step.faults.append(text.decode(errors="replace"))
-            return
-        found = json.loads(text)
-        step.answered.append(
-            Asked(
-                job_id=job["job_id"],
-                label=found["label"],
-                ended_s=ended_s,
-                took_ms=(ended_s - began_s) * 1e3,
-                stage_ms=found["stage_ms"],
-            )
-        )
-
-
-def _body(job: Job, root_uri: str) -> dict[str, object]:
+def _body(job: Job, root_uri: str) -> Body:
     uri = uri_of(job.video_uri, root_uri)
-    return {"job_id": job.job_id, "video_uri": uri, "prompt": job.prompt, "choices": list(job.choices)}
+    request = {"video_uri": uri, "prompt": job.prompt, "choices": list(job.choices)}
+    return Body(job.job_id, json.dumps(request).encode())
 
 
 @contextmanager
@@ -237,35 +165,3 @@ def _serving(settings: Settings) -> Iterator[str]:
                 process.wait(_STOP_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-
-
-def summarize(clients: int, step: Step, labels: Mapping[str, str], *, flow_per_s: float) -> dict[str, Any]:
-    """Return rates, latencies and shares of them by stage, of the second half of a step.
-
-    `wrong` are answers that are not those of the flow; `outside` is what the service does not see of the latency.
-    """
-    answered = step.answered
-    half = len(answered) // 2
-    measured = answered[half:]
-    took_ms = np.array([each.took_ms for each in measured])
-    per_s = len(measured) / (measured[-1].ended_s - answered[half - 1].ended_s)
-    stages = Counter[str]()
-    for each in measured:
-        stages.update(dict(each.stage_ms))
-    shares = {name: ms / float(took_ms.sum()) for name, ms in stages.items()}
-    p50, p95, p99 = map(float, np.percentile(took_ms, [50, 95, 99]))
-    return {
-        "clients": clients,
-        "requests": len(measured),
-        "refused": len(step.refused_ms),
-        "refused_ms": max(step.refused_ms, default=None),
-        "failed": len(step.faults),
-        "wrong": sum(each.label != labels[each.job_id] for each in answered),
-        "per_s": per_s,
-        "of_flow": per_s / flow_per_s,
-        "p50_ms": p50,
-        "p95_ms": p95,
-        "p99_ms": p99,
-        "tail": p99 / p50,
-        "stages": shares | {"outside": 1 - sum(shares.values())},
-    }

@@ -11,6 +11,7 @@ import time
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from http import HTTPStatus
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -266,10 +267,8 @@ class Decoder:
         if video is None:
             yield None
             return
-        with self._uploads.receive() as upload:
-            upload.write(video)
-            with self._uploads.keep(upload) as path:
-                yield path
+        with self._uploads.keep(BytesIO(video)) as path:
+            yield path
 
     def __del__(self) -> None:
         """End its processes."""

@@ -322,16 +322,15 @@ DESCRIPTION_CHUNK = Table(
     Column("chunk", Integer, primary_key=True),
     *_all(Double, "start_s", "end_s"),
     *_all(Integer, "frames_used"),
-    *(*_all(JSONB, "tags"), *_some(Text, "caption"), *_some(Double, *_CAPTION)),
-    *_all(ARRAY(Double), "changes"),
+    *(*_all(JSONB, "tags"), *_some(Text, "caption"), *_some(Double, *_CAPTION), *_all(JSONB, "changes")),
     ForeignKeyConstraint(
         ["dataset", "job_id", "spec_id"],
         [f"reelabel.description.{name}" for name in ("dataset", "job_id", "spec_id")],
         ondelete="CASCADE",
     ),
     *_checks("chunk >= 0"),
-    comment="The chunks of a described video. changes are the times at which scenes change in it; a chunk without "
-    "frames has no tags and no caption.",
+    comment="The chunks of a described video. changes is a list of objects with time_s, score, frame, which counts the "
+    "chunk's sampled frames, and kind: cut, gradual or sampled. A chunk without frames has no tags and no caption.",
 )
 
 # Tokens of leases, one sequence for all plans: of two leases of any plans, the one with the greater token is newer.

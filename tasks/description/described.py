@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,30 @@ if TYPE_CHECKING:
     from tasks.description.chunks import Chunk
     from tasks.description.embeddings import Embeddings
     from tasks.description.pooling import Description
-    from tasks.description.scenes.change import SceneChange, SceneChanges
+    from tasks.description.scenes.change import ChangeKind, SceneChanges
     from tasks.description.scenes.detect import Scene
     from tasks.domain import DescribeSpec, Job
 
 _MS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkChange:
+    """A change of scene in a chunk.
+
+    Attributes:
+        chunk: Number of the chunk.
+        frame: Number of the first sampled frame of the new scene, within the chunk.
+        time_s: Its time since the video's first frame.
+        score: As of `SceneChange`.
+        kind: As of `SceneChange`.
+    """
+
+    chunk: int
+    frame: int
+    time_s: float
+    score: float
+    kind: ChangeKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +86,25 @@ class DescribedVideo:
     decode_note: str = ""
     cost: DescriptionCost = field(default_factory=DescriptionCost)
 
-    def changes_in(self, chunk: Chunk) -> list[SceneChange]:
-        """Return the changes within a chunk, up to the start of the next; those after the last one belong to it."""
-        start_ms, *next_ms = (round(part.chunk.start_s * _MS) for part in self.description.chunks[chunk.index :][:2])
-        return [
-            change
-            for change in self.changes.changes
-            if (start_ms <= change.pts_ms or not chunk.index) and all(change.pts_ms < end_ms for end_ms in next_ms)
-        ]
+    def chunk_changes(self) -> list[ChunkChange]:
+        """Return the changes with their chunks; those before the first chunk or after the last one belong to it."""
+        chunks = self.description.chunks
+        starts_ms = [round(part.chunk.start_s * _MS) for part in chunks[1:]]
+        firsts = np.cumsum([0, *(part.frames for part in chunks)])
+        found = []
+        for change in self.changes.changes:
+            chunk = bisect_right(starts_ms, change.pts_ms)
+            frame = int(np.searchsorted(self.pts_ms, change.pts_ms) - firsts[chunk])
+            found.append(
+                ChunkChange(
+                    chunk=chunk,
+                    frame=min(max(0, frame), max(0, chunks[chunk].frames - 1)),
+                    time_s=change.pts_ms / _MS,
+                    score=change.score,
+                    kind=change.kind,
+                )
+            )
+        return found
 
 
 def chunks_of(job: Job, duration_s: float, spec: DescribeSpec) -> tuple[Chunk, ...]:

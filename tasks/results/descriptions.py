@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from infra.database.connect import database_errors
 from reelabel.record import names_of, reader_of
 from reelabel.sources.object_info import redact_uri
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK
-from tasks.database.temp_table import array_literal, copy_rows
+from tasks.database.temp_table import copy_rows
 from tasks.description.cost import DescriptionCost
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from tasks.description.described import DescribedVideo
     from tasks.description.pooling import ScoredText
 
-_MS = 1000
 _COLUMNS = (
     *("fence", "job_id", "job_digest", "task", "subtask", "video_uri", "source_fingerprint"),
     *("embedding_key", "dimensions", "shard_index"),
@@ -71,12 +71,16 @@ def _row(video: DescribedVideo) -> tuple[Any, ...]:
 
 
 def _chunk_rows(video: DescribedVideo) -> Iterator[tuple[Any, ...]]:
+    changes: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+    for change in video.chunk_changes():
+        changes[change.chunk].append(
+            {"time_s": change.time_s, "score": change.score, "frame": change.frame, "kind": change.kind}
+        )
     for each in video.description.chunks:
         chunk = each.chunk
-        changes = array_literal(str(change.pts_ms / _MS) for change in video.changes_in(chunk))
         yield (
             *(video.job.job_id, chunk.index, chunk.start_s, chunk.end_s, each.frames),
-            *(_as_json(each.tags), *_caption(each.caption), changes),
+            *(_as_json(each.tags), *_caption(each.caption), json.dumps(changes[chunk.index])),
         )
 
 

@@ -13,7 +13,7 @@ from infra.database.connect import database_errors
 from infra.database.copy_out import copy_query
 from tasks.database.tables import DESCRIPTION, SPEC
 from tasks.domain import ModelIdentity
-from tasks.search.catalogue import COLUMNS, VectorSpace
+from tasks.search.catalogue import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,56 +25,52 @@ _KEY = DESCRIPTION.c.embedding_key
 
 @dataclass(frozen=True, slots=True)
 class DatabaseCatalogue:
-    """Knows the embedding files of all described videos; a `Catalogue`.
+    """Knows the embedding files of all described videos.
 
     All methods raise DatabaseUnavailableError if Postgres is unavailable.
     """
 
     engine: Engine
 
-    def spaces(self) -> dict[VectorSpace, int]:
-        """Count the videos of each space, by the spec by which most of them are described."""
+    def models(self) -> dict[ModelIdentity, int]:
+        """Count the videos that each model has embedded, by the spec by which most of them are described."""
         described = (
-            select(DESCRIPTION.c.spec_id, DESCRIPTION.c.dimensions, func.count().label("videos"))
-            .group_by(DESCRIPTION.c.spec_id, DESCRIPTION.c.dimensions)
-            .subquery()
+            select(DESCRIPTION.c.spec_id, func.count().label("videos")).group_by(DESCRIPTION.c.spec_id).subquery()
         )
-        query = select(SPEC.c.body["model"], described.c.dimensions, described.c.videos).join(
-            described, SPEC.c.spec_id == described.c.spec_id
-        )
-        counts: dict[VectorSpace, int] = {}
+        query = select(SPEC.c.body["model"], described.c.videos).join(described, SPEC.c.spec_id == described.c.spec_id)
+        counts: dict[ModelIdentity, int] = {}
         with database_errors(), self.engine.connect() as connection:
-            for body, dimensions, count in connection.execute(query):
-                space = VectorSpace(model=ModelIdentity.model_validate(body), dimensions=dimensions)
-                counts[space] = max(count, counts.get(space, 0))
+            for body, count in connection.execute(query):
+                model = ModelIdentity.model_validate(body)
+                counts[model] = max(count, counts.get(model, 0))
         return counts
 
-    def files(self, space: VectorSpace, *, dataset: str | None = None, task: str | None = None) -> pl.DataFrame:
-        """Return the embedding files of a space, all or some, each once, with the columns of `FILES`."""
+    def files(self, model: ModelIdentity, *, dataset: str | None = None, task: str | None = None) -> pl.DataFrame:
+        """Return the embedding files of a model, all or some, each once, with the columns of `FILES`."""
         # 64 bits tell videos apart: that any two of ten million are taken for one has odds of one in 400,000.
         name = func.concat_ws("\n", DESCRIPTION.c.video_uri, DESCRIPTION.c.source_fingerprint)
         columns = {"key": _KEY, "video": func.hashtextextended(name, 0)}
         kinds = {"key": pa.string(), "video": pa.int64()}
-        return self._select(space, columns, kinds, dataset=dataset, task=task).unique("key", maintain_order=True)
+        return self._select(model, columns, kinds, dataset=dataset, task=task).unique("key", maintain_order=True)
 
     def read(
         self,
-        space: VectorSpace,
+        model: ModelIdentity,
         *,
         dataset: str | None = None,
         task: str | None = None,
         job_id: str | None = None,
         keys: Sequence[str] | None = None,
     ) -> pl.DataFrame:
-        """Return all matching jobs of a space, with the columns of `COLUMNS`, in the order of dataset and id."""
+        """Return all matching jobs of a model, with the columns of `COLUMNS`, in the order of dataset and id."""
         columns = {name: _KEY if name == "key" else DESCRIPTION.c[name] for name in COLUMNS}
         kinds = dict.fromkeys(COLUMNS, pa.string())
-        found = self._select(space, columns, kinds, dataset=dataset, task=task, job_id=job_id, keys=keys)
+        found = self._select(model, columns, kinds, dataset=dataset, task=task, job_id=job_id, keys=keys)
         return found.unique().sort("dataset", "job_id", "key")
 
     def _select(
         self,
-        space: VectorSpace,
+        model: ModelIdentity,
         columns: Mapping[str, ColumnElement[Any]],
         kinds: dict[str, pa.DataType],
         *,
@@ -83,13 +79,12 @@ class DatabaseCatalogue:
         job_id: str | None = None,
         keys: Sequence[str] | None = None,
     ) -> pl.DataFrame:
-        """Return some columns of the descriptions of a space; those by several specs may be equal."""
-        specs = select(SPEC.c.spec_id).where(SPEC.c.body["model"] == space.model.model_dump(mode="json"))
+        """Return some columns of the descriptions by a model; those by several specs may be equal."""
+        specs = select(SPEC.c.spec_id).where(SPEC.c.body["model"] == model.model_dump(mode="json"))
         wanted = {"dataset": dataset, "task": task, "job_id": job_id}
         with database_errors(), self.engine.connect() as connection:
             query = select(*(column.label(name) for name, column in columns.items())).where(
                 DESCRIPTION.c.spec_id.in_(connection.execute(specs).scalars().all()),
-                DESCRIPTION.c.dimensions == space.dimensions,
                 *(DESCRIPTION.c[name] == value for name, value in wanted.items() if value is not None),
                 *([] if keys is None else [_KEY.in_(keys)]),
             )

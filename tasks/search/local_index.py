@@ -1,6 +1,6 @@
 """The vectors of described videos on this machine, as bytes: a search adds those that are new, and compares all.
 
-Files `<random>.arrow` below one folder a space, which only this user can read: columns `file` (uint32, the position in
+Files `<random>.arrow` below one folder a model, which only this user can read: columns `file` (uint32, the position in
 the keys, which the schema's metadata holds as JSON), `pts_ms` (int64), `scale` (float32), and `code` and `fine`
 (fixed-size lists of int8). They are written aside, renamed, and never changed. Two searches at once may add the same
 videos; of a key in two files, the first one counts.
@@ -22,8 +22,10 @@ import polars as pl
 
 from reelabel import arrow as pa
 from reelabel.cores import usable_cores
+from reelabel.digest import json_digest
 from reelabel.disk import disk_errors
 from reelabel.errors import FrameFileError, ObjectMissingError
+from tasks.search.catalogue import name_version
 from tasks.search.codes import dequantize, quantize, score_rows
 from tasks.search.frames import FoundFrames, best_frames
 
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tasks.domain import ModelIdentity
     from tasks.embedding.vector_file import VectorCache
-    from tasks.search.catalogue import VectorSpace
 
 _FILE_BYTES = 64 * 1024**2
 _LEAST_SHARE = 0.5
@@ -99,7 +101,12 @@ def _list_array(rows: npt.NDArray[np.int8]) -> Any:  # noqa: ANN401 - pyarrow
     return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
 
 
-def open_rows(path: Path, *, dimensions: int) -> Rows:
+def _to_matrix(lists: Any) -> npt.NDArray[np.int8]:  # noqa: ANN401 - pyarrow
+    found: npt.NDArray[np.int8] = lists.flatten().to_numpy().reshape(-1, lists.type.list_size)
+    return found
+
+
+def open_rows(path: Path) -> Rows:
     """Map a file into memory; its pages are read when they are first used.
 
     Raises:
@@ -114,7 +121,7 @@ def open_rows(path: Path, *, dimensions: int) -> Rows:
         files, pts_ms, scales = (
             table[name].chunk(0).to_numpy().astype(kind, copy=False) for name, kind in _TYPES.items()
         )
-        codes, fine = (table[name].chunk(0).flatten().to_numpy().reshape(-1, dimensions) for name in ("code", "fine"))
+        codes, fine = (_to_matrix(table[name].chunk(0)) for name in ("code", "fine"))
         rows = Rows(
             keys=tuple(json.loads(table.schema.metadata[_KEYS])),
             files=files,
@@ -164,21 +171,17 @@ class _File(NamedTuple):
 
 
 class LocalIndex:
-    """The vectors of one space on this machine; several processes may use it at once.
+    """The vectors of one model on this machine; several processes may use it at once."""
 
-    Attributes:
-        space: Whose vectors they are.
-    """
-
-    def __init__(self, folder: Path, space: VectorSpace) -> None:
+    def __init__(self, folder: Path, model: ModelIdentity) -> None:
         """Open the files that earlier searches have left; one that is damaged is removed, and read again.
 
         Args:
-            folder: Holds the indexes of all spaces; created on use.
-            space: Whose vectors are searched.
+            folder: Holds the indexes of all models; created on use.
+            model: Whose vectors are searched.
         """
-        self.space = space
-        self._folder = folder / space.key
+        self._model = model
+        self._folder = folder / json_digest(model.model_dump(mode="json"))
         self._files: list[_File] = []
         self._keys = pl.Series([], dtype=pl.String)
         self._open(sorted(self._folder.glob("*.arrow")))
@@ -201,7 +204,7 @@ class LocalIndex:
         first = next(found, None)
         if first is None:
             return refused
-        full = _FILE_BYTES // (2 * self.space.dimensions)
+        full = _FILE_BYTES // (2 * first.codes.shape[1])
         files = list(zip(self._files, self._split(self._keys.is_not_null()), strict=True))
         small = [(file, is_first) for file, is_first in files if len(file.rows) < _LEAST_SHARE * full]
         earlier = (file.rows.take(is_first) for file, is_first in small)
@@ -232,12 +235,12 @@ class LocalIndex:
             ends = np.searchsorted(file.rows.files, np.arange(len(numbers) + 1))
             for at in np.flatnonzero(numbers >= 0):
                 places[numbers[at]] = (file.rows, slice(ends[at], ends[at + 1]))
-        return IndexedVideos(tuple(places), self.space.dimensions)
+        return IndexedVideos(tuple(places), self._files[0].rows.codes.shape[1] if self._files else 0)
 
     def _open(self, paths: Sequence[Path]) -> None:
         for path in paths:
             try:
-                self._files.append(_File(path, open_rows(path, dimensions=self.space.dimensions)))
+                self._files.append(_File(path, open_rows(path)))
             except FileNotFoundError:  # another search has replaced it
                 continue
             except FrameFileError:
@@ -276,13 +279,12 @@ class LocalIndex:
             embeddings, model = cache.read_stored(key)
         except (FrameFileError, ObjectMissingError) as error:
             return error.message
-        vectors = embeddings.vectors
-        if fault := self.space.refuse(model, vectors.shape[1]):
-            return fault
-        codes, fine, scales = quantize(vectors)
+        if model != self._model:
+            return f"Its vectors are of the model {name_version(model)}."
+        codes, fine, scales = quantize(embeddings.vectors)
         return Rows(
             keys=(key,),
-            files=np.zeros(len(vectors), np.uint32),
+            files=np.zeros(len(codes), np.uint32),
             pts_ms=embeddings.pts_ms,
             scales=scales,
             codes=codes,

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tasks.domain import ModelIdentity
     from tasks.embedding.bank_file import BankFiles
     from tasks.embedding.encoder import Encoder
     from tasks.embedding.vector_file import VectorCache
-    from tasks.search.catalogue import VectorSpace
 
 _MAX_CHARACTERS = 2000
 _MAX_IMAGE_BYTES = 64 * 1024**2
@@ -37,15 +37,15 @@ _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryEmbedder:
-    """Turns texts and pictures into vectors of one space. Each is embedded once; its vector is kept on the store.
+    """Turns texts and pictures into vectors of one model. Each is embedded once; its vector is kept on the store.
 
     Attributes:
-        space: The space.
+        model: The model.
         kept: Keeps vectors.
-        open_encoder: Loads the encoder of the space's model; not called for what is stored.
+        open_encoder: Loads the model's encoder; not called for what is stored.
     """
 
-    space: VectorSpace
+    model: ModelIdentity
     kept: BankFiles
     open_encoder: Callable[[], AbstractContextManager[Encoder]]
 
@@ -74,12 +74,11 @@ class QueryEmbedder:
         return self._find_or_make(f"\0picture {digest}", lambda encoder: encoder.embed_images([pixels[None]]))
 
     def _find_or_make(self, name: str, make: Callable[[Encoder], npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
-        stored = self.kept.load_vectors([name], self.space.model)
-        if stored and stored[1].dimensions == self.space.dimensions:
+        if stored := self.kept.load_vectors([name], self.model):
             return np.asarray(stored[0][0], np.float32)
         with self.open_encoder() as encoder:
             vectors = make(encoder)
-            self.kept.save_vectors([name], vectors, encoder.info(), self.space.model)
+            self.kept.save_vectors([name], vectors, encoder.info(), self.model)
         return np.asarray(vectors[0], np.float32)
 
 

@@ -54,9 +54,9 @@ class Searcher:
         """Add what the index of this machine lacks.
 
         Args:
-            files: The selection, as `Catalogue.files` returns it.
+            files: The selection, as `DatabaseCatalogue.files` returns it.
             cache: Reads embedding files.
-            index: The index of their space.
+            index: The index of their model.
             is_whole: Whether the selection is all that there is, so that the index may forget all else.
 
         Raises:
@@ -85,7 +85,7 @@ class Searcher:
         *,
         top: int,
         min_score: float | None = None,
-        without: tuple[str, int] | None = None,
+        exclude: tuple[str, int] | None = None,
     ) -> SearchResult:
         """Find the moments that fit best.
 
@@ -93,12 +93,12 @@ class Searcher:
             query: A vector of length 1; shape (D,), float32.
             top: Maximum moments to return.
             min_score: Least cosine.
-            without: Key of an embedding file, and a time in milliseconds; that moment of its video is not returned.
+            exclude: Key of an embedding file, and a time in milliseconds; that moment of its video is not returned.
         """
         limit = _FRAMES_PER_MOMENT * (top + 1)
         while True:
             found = self.find(query, limit=limit)
-            best = self._select(found, min_score, without)
+            best = self._select(found, min_score, exclude)
             moments = merge_moments(best, self._videos, top=top)
             is_whole = len(found) < limit or (min_score is not None and found.scores[-1] < min_score)
             if len(moments) == top or is_whole or limit >= _MOST_FRAMES:
@@ -106,11 +106,11 @@ class Searcher:
             limit *= _GROWTH  # one long scene has more good frames than that
         return SearchResult(moments=tuple(moments), rows=self.rows, notes=self._notes)
 
-    def _select(self, frames: FoundFrames, min_score: float | None, without: tuple[str, int] | None) -> FoundFrames:
+    def _select(self, frames: FoundFrames, min_score: float | None, exclude: tuple[str, int] | None) -> FoundFrames:
         if min_score is not None:
             frames = frames.take(np.flatnonzero(frames.scores >= min_score))
-        if without is not None:
-            key, time_ms = without
+        if exclude is not None:
+            key, time_ms = exclude
             is_near = np.abs(frames.pts_ms - time_ms) < MOMENT_MS
             videos = self._videos[(self.files["key"] == key).to_numpy()]
             is_same = np.isin(self._videos[frames.files], videos)

@@ -33,7 +33,6 @@ from tasks.results.runs import describes, open_run, read_any_spec, read_spec
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.results.selection import Selection
 from tasks.results.write import RunKey, ShardWriter
-from tasks.search.catalogue import VectorSpace
 from tests.job_table import job_table
 from tests.results.rows import FACTS, failure, ids_of, job
 
@@ -64,7 +63,9 @@ def described(of, **changed):
         frames=32,
         description=Description(tags=TAGS, caption=CAPTION, chunks=chunks),
         changes=SceneChanges(
-            changes=(SceneChange(pts_ms=12_500, score=0.5, since_ms=12_400),), method="index and ema", note="fixed\0"
+            changes=(SceneChange(pts_ms=12_500, score=0.5, since_ms=12_400, kind="cut"),),
+            method="index and ema",
+            note="fixed\0",
         ),
         scenes=(Scene(0, 12.5, 1), Scene(12.5, 25, 2, "cut")),
         decode_method="seek",
@@ -108,9 +109,9 @@ def test_a_video_has_a_row_with_its_tags_caption_scenes_and_cost_and_one_for_eac
     assert count_frames(db, run.run_id) == (99, 32)
     chunks = pl.concat(read_description_chunks(db, SCOPE)).select("chunk", "start_s", "end_s", "caption", "changes")
     assert chunks.rows() == [
-        (0, 0.0, 10.0, "a dog runs", []),
-        (1, 10.0, 20.0, "a dog runs", [12.5]),
-        (2, 20.0, 25.0, None, []),
+        (0, 0.0, 10.0, "a dog runs", "[]"),
+        (1, 10.0, 20.0, "a dog runs", '[{"kind": "cut", "frame": 0, "score": 0.5, "time_s": 12.5}]'),
+        (2, 20.0, 25.0, None, "[]"),
     ]
 
 
@@ -251,28 +252,27 @@ def test_a_spec_of_descriptions_is_told_from_one_of_questions(db, run):
 
 
 def test_searches_know_the_embedding_files_of_described_videos(db, run):
-    catalogue, space = DatabaseCatalogue(db), VectorSpace(model=SPEC.model, dimensions=32)
-    assert (catalogue.spaces(), len(catalogue.read(space))) == ({}, 0)
+    catalogue, model = DatabaseCatalogue(db), SPEC.model
+    assert (catalogue.models(), len(catalogue.read(model))) == ({}, 0)
     secret = "https://videos.example/c.mp4?signature=secret"
     write(db, run, described(film("a", task="dogs")), described(film("b")), described(film("c", video_uri=secret)))
-    write(db, run, described(film("d"), dimensions=64))
 
-    assert catalogue.spaces() == {space: 3, VectorSpace(model=SPEC.model, dimensions=64): 1}
-    assert sorted(catalogue.files(space)["key"]) == ["v1/a.arrow", "v1/b.arrow", "v1/c.arrow"]
-    files = catalogue.files(space).sort("key")
+    assert catalogue.models() == {model: 3}
+    assert sorted(catalogue.files(model)["key"]) == ["v1/a.arrow", "v1/b.arrow", "v1/c.arrow"]
+    files = catalogue.files(model).sort("key")
     assert files["key"].to_list() == ["v1/a.arrow", "v1/b.arrow", "v1/c.arrow"]
     assert files["video"].n_unique() == 3
-    assert catalogue.files(space, task="dogs")["key"].to_list() == ["v1/a.arrow"]
-    rows = catalogue.read(space)
+    assert catalogue.files(model, task="dogs")["key"].to_list() == ["v1/a.arrow"]
+    rows = catalogue.read(model)
     assert rows.select("job_id", "task", "key").rows() == [
         ("a", "dogs", "v1/a.arrow"),
         ("b", None, "v1/b.arrow"),
         ("c", None, "v1/c.arrow"),
     ]
-    assert catalogue.read(space, keys=["v1/c.arrow", "v1/gone.arrow"])["job_id"].to_list() == ["c"]
-    assert catalogue.read(space, keys=[]).is_empty()
+    assert catalogue.read(model, keys=["v1/c.arrow", "v1/gone.arrow"])["job_id"].to_list() == ["c"]
+    assert catalogue.read(model, keys=[]).is_empty()
     assert rows["video_uri"][2] == "https://videos.example/c.mp4?..."
-    assert catalogue.read(space, task="dogs")["job_id"].to_list() == ["a"]
-    assert catalogue.read(space, dataset="e").is_empty()
-    assert catalogue.read(space, job_id="b")["key"].to_list() == ["v1/b.arrow"]
-    assert catalogue.read(VectorSpace(model=ModelIdentity(name="clip"), dimensions=32)).is_empty()
+    assert catalogue.read(model, task="dogs")["job_id"].to_list() == ["a"]
+    assert catalogue.read(model, dataset="e").is_empty()
+    assert catalogue.read(model, job_id="b")["key"].to_list() == ["v1/b.arrow"]
+    assert catalogue.read(ModelIdentity(name="clip")).is_empty()

@@ -17,7 +17,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.description.embeddings import Embeddings, normalize
 from tasks.domain import ModelIdentity
 from tasks.embedding.vector_file import VectorCache, VectorKey
-from tasks.search.catalogue import FILES, VectorSpace
+from tasks.search.catalogue import FILES
 from tasks.search.frames import FoundFrames, best_frames
 from tasks.search.local_index import LocalIndex
 from tasks.search.moments import merge_moments
@@ -44,7 +44,6 @@ class World:
         self.root = self.settings.uri
         self.objects = ObjectStore(self.settings)
         self.cache = VectorCache(objects=self.objects, root_uri=self.root, seal=self.seal)
-        self.space = VectorSpace(model=self.model, dimensions=self.size)
 
     def add(self, video, vectors, *, step_ms=1000, **job):
         """Write the embedding file of a video; return its key."""
@@ -77,7 +76,7 @@ class World:
         return pl.DataFrame(self.jobs, schema=FILES)
 
     def index(self, machine="here"):
-        return LocalIndex(self.folder / machine, self.space)
+        return LocalIndex(self.folder / machine, self.model)
 
     def search(self, query, *, top=5, machine="here", is_whole=True, **options):
         query = normalize(np.asarray(query, np.float32))
@@ -93,7 +92,7 @@ class World:
                 embeddings, model = self.cache.read_stored(key)
             except (FrameFileError, ObjectMissingError):
                 continue
-            if self.space.refuse(model, embeddings.vectors.shape[1]):
+            if model != self.model:
                 continue
             scores = embeddings.vectors @ query
             files_of = np.full(len(scores), number)

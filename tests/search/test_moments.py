@@ -84,7 +84,7 @@ def test_the_moment_that_others_are_to_be_like_is_not_found(world):
     key = world.add("a.mp4", np.ones((20, SIZE)))
     world.add("b.mp4", np.ones((20, SIZE)))
 
-    result = world.search(np.ones(SIZE), top=9, without=(key, 8000))
+    result = world.search(np.ones(SIZE), top=9, exclude=(key, 8000))
 
     assert places(result.moments)[:3] == [(0, 0), (0, 13_000), (0, 18_000)]
     near = [each.file for each in result.moments if abs(each.time_ms - 8000) < 5000]

@@ -45,7 +45,7 @@ def embedder(world, encoder):
         yield encoder
 
     kept = BankFiles(objects=world.objects, root_uri=world.root, seal=world.seal)
-    return QueryEmbedder(space=world.space, kept=kept, open_encoder=opened)
+    return QueryEmbedder(model=world.model, kept=kept, open_encoder=opened)
 
 
 def test_a_text_is_embedded_once_whatever_its_case(embedder, encoder):
@@ -62,13 +62,6 @@ def test_a_kept_vector_that_was_altered_is_made_again(embedder, encoder, world):
 
     assert embedder.embed_text("a red square").tolist() == [0.5] * 32
     assert encoder.asked == 2
-
-
-def test_a_kept_vector_of_another_size_is_made_again(embedder, world):
-    info = replace(INFO, dimensions=16)
-    embedder.kept.save_vectors(["a red square"], np.ones((1, 16), np.float32), info, world.space.model)
-
-    assert embedder.embed_text("a red square").tolist() == [0.5] * 32
 
 
 def test_a_picture_is_embedded_once(embedder, encoder, tmp_path):

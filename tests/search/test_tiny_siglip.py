@@ -58,7 +58,7 @@ def test_what_looks_like_a_clip_shows_the_same(described):
     for number, (job, truth) in enumerate(zip(world.jobs, shown, strict=True)):
         embeddings, _ = world.cache.read_stored(job["key"])
         moment = (job["key"], int(embeddings.pts_ms[8]))
-        found = [each.file for each in world.search(embeddings.vectors[8], top=9, without=moment).moments]
+        found = [each.file for each in world.search(embeddings.vectors[8], top=9, exclude=moment).moments]
         if shown.count(truth) > 1:
             rights.append(shown[next(file for file in found if file != number)] == truth)
 

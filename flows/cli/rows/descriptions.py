@@ -54,7 +54,7 @@ def _print_videos(engine: Engine, run: RowMapping, scope: Scope) -> None:
 def _print_chunks(found: pl.DataFrame) -> None:
     table = Table("job_id", "from", "to", "tags", "caption", "changes")
     for row in found[:SHOWN_CHUNKS].iter_rows(named=True):
-        changes = ", ".join(f"{at_s:.2f} s" for at_s in row["changes"])
+        changes = ", ".join(f"{each['time_s']:.2f} s ({each['kind']})" for each in json.loads(row["changes"]))
         place = f"{row['start_s']:g} s", f"{row['end_s']:g} s"
         table.add_row(*map(cell, (row["job_id"], *place, _tags(row), _caption(row), changes)))
     print_chunks(table, found)

@@ -16,7 +16,7 @@ from reelabel.text import pluralize
 from tasks.embedding.encoder import read_encoder_card
 from tasks.embedding.vector_file import VectorCache
 from tasks.results.search_catalogue import DatabaseCatalogue
-from tasks.search.catalogue import choose_space
+from tasks.search.catalogue import name_version, require_model
 from tasks.search.duplicates import find_duplicates
 from tasks.search.local_index import LocalIndex
 
@@ -47,14 +47,15 @@ def _find(
     model: str | None,
 ) -> tuple[pl.DataFrame, int]:
     """Return a row for each job on a video that has a duplicate, and how many videos were compared."""
-    space = choose_space(catalogue, read_encoder_card(settings, model).identity)
+    identity = read_encoder_card(settings, model).identity
+    require_model(catalogue.models(), identity)
     of = {"dataset": dataset, "task": task}
     # One file for each version of a video, which may have been described in several ways.
-    files = catalogue.files(space, **of).unique("video", keep="first", maintain_order=True)
+    files = catalogue.files(identity, **of).unique("video", keep="first", maintain_order=True)
     if files.is_empty():
-        raise ConfigurationError(f"No described video of this selection has embeddings of {space}.")
+        raise ConfigurationError(f"No described video of this selection has embeddings of {name_version(identity)}.")
     with ERRORS.status("Opening the index") as status:
-        index = LocalIndex(settings.home / "search", space)
+        index = LocalIndex(settings.home / "search", identity)
         if missing := index.missing(files["key"]):
             status.update(f"Indexing {pluralize(len(missing), 'new video')}")
             if refused := index.add(missing, VectorCache.of(settings.store)):
@@ -74,7 +75,7 @@ def _find(
         },
         schema={"group": pl.Int64, "key": pl.String, "similarity": pl.Float64},
     )
-    jobs = catalogue.read(space, keys=groups["key"].to_list(), **of)
+    jobs = catalogue.read(identity, keys=groups["key"].to_list(), **of)
     columns = ("group", "similarity", "dataset", "job_id", "task", "video_uri")
     return groups.join(jobs, on="key", how="left", maintain_order="left").select(columns), total
 

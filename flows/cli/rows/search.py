@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 from rich.table import Table
+from tasks.search.sheet import Cell, draw_moments
 
 from flows.cli.console import ERRORS, OUT, cell, print_line, print_notice, require_sheet
 from flows.cli.context import open_database
@@ -29,11 +30,10 @@ from tasks.embedding.encoder import open_encoder, read_encoder_card
 from tasks.embedding.vector_file import VectorCache
 from tasks.frame_cache.pool import decode_pool, uncached_fetcher, video_store
 from tasks.results.search_catalogue import DatabaseCatalogue
-from tasks.search.catalogue import choose_space
+from tasks.search.catalogue import name_version, require_model
 from tasks.search.local_index import LocalIndex
 from tasks.search.query import QueryEmbedder, check_text, parse_moment, read_image, vector_at
 from tasks.search.searcher import Searcher
-from tasks.search.sheet import Cell, draw_moments
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from reelabel.frames.fetch import FrameFetcher
+    from tasks.domain import ModelIdentity
     from tasks.embedding.encoder import Encoder
-    from tasks.search.catalogue import VectorSpace
     from tasks.search.searcher import SearchResult
 
 _SHEET_PIXELS = 300 * 220 * 4
@@ -73,9 +73,7 @@ class SearchOptions:
     def check(self) -> None:
         """Check all that can be checked before anything is started."""
         if sum(each is not None for each in (self.text, self.bank, self.image, self.like)) != 1:
-            raise ConfigurationError(
-                "Say what to search for: a text, or --bank FILE, or --image FILE, or --like JOB_ID@SECONDS."
-            )
+            raise ConfigurationError("Give one of TEXT, --bank FILE, --image FILE and --like JOB_ID@SECONDS.")
         check_format(self.form, raw=self.raw)
         if self.min_score is not None and not math.isfinite(self.min_score):
             raise ConfigurationError("--min-score must be a number from -1 to 1.")
@@ -144,35 +142,38 @@ class _Search:
     def find(self) -> list[_Found]:
         """Search; return what was found by each search, also with the jobs of each moment."""
         options = self._options
-        space, queries, without = self._find_like() if options.like else self._embed()
+        model, queries, exclude = self._find_like() if options.like else self._embed()
         of = {"dataset": options.dataset, "task": options.task}
-        files = self._catalogue.files(space, **of)
+        files = self._catalogue.files(model, **of)
         if files.is_empty():
-            raise ConfigurationError(f"No described video{_selection(options)} has embeddings of {space}.")
+            raise ConfigurationError(
+                f"No described video{_selection(options)} has embeddings of {name_version(model)}."
+            )
         with ERRORS.status("Opening the index") as status:
-            index = LocalIndex(self._settings.home / "search", space)
+            index = LocalIndex(self._settings.home / "search", model)
             if missing := index.missing(files["key"]):
                 status.update(f"Indexing {pluralize(len(missing), 'new video')}")
             is_whole = not (options.dataset or options.task)
             searcher = Searcher(files, self._cache, index, is_whole=is_whole)
             status.update("Searching")
             results = [
-                searcher.search(query, top=options.top, min_score=options.min_score, without=without)
+                searcher.search(query, top=options.top, min_score=options.min_score, exclude=exclude)
                 for query in queries
             ]
         keys = dict.fromkeys(files["key"][moment.file] for result in results for moment in result.moments)
-        jobs = _with_states(self._catalogue.read(space, keys=list(keys), **of), self._settings)
+        jobs = _with_states(self._catalogue.read(model, keys=list(keys), **of), self._settings)
         texts = options.texts or (None,)
         return [
             _Found(name, result, _rows(text, result, files["key"], jobs))
             for name, text, result in zip(options.names, texts, results, strict=True)
         ]
 
-    def _embed(self) -> tuple[VectorSpace, list[npt.NDArray[np.float32]], None]:
+    def _embed(self) -> tuple[ModelIdentity, list[npt.NDArray[np.float32]], None]:
         """Return vectors of what is searched for; the model is loaded once, if any of them is not kept."""
         options = self._options
         card = read_encoder_card(self._settings, options.model)
-        space = choose_space(self._catalogue, card.identity)
+        model = card.identity
+        require_model(self._catalogue.models(), model)
         with ExitStack() as stack:
 
             @cache
@@ -184,24 +185,25 @@ class _Search:
                 return encoder
 
             embedder = QueryEmbedder(
-                space=space,
+                model=model,
                 kept=BankFiles.of(self._settings.store, python=self._settings.model.python),
                 open_encoder=lambda: nullcontext(load()),
             )
             if options.image is not None:
-                return space, [embedder.embed_image(options.picture)], None
-            return space, [embedder.embed_text(text) for text in options.texts], None
+                return model, [embedder.embed_image(options.picture)], None
+            return model, [embedder.embed_text(text) for text in options.texts], None
 
-    def _find_like(self) -> tuple[VectorSpace, list[npt.NDArray[np.float32]], tuple[str, int]]:
+    def _find_like(self) -> tuple[ModelIdentity, list[npt.NDArray[np.float32]], tuple[str, int]]:
         options = self._options
         job_id, time_s = parse_moment(options.like or "")
-        spaces = self._catalogue.spaces()
+        models = self._catalogue.models()
         if options.model:
             card = read_encoder_card(self._settings, options.model)
-            spaces = {space: spaces[space] for space in [choose_space(self._catalogue, card.identity)]}
+            require_model(models, card.identity)
+            models = {card.identity: models[card.identity]}
         fault: ConfigurationError | None = None
-        for space in sorted(spaces, key=lambda each: -spaces[each]):
-            jobs = self._catalogue.read(space, dataset=options.dataset, job_id=job_id)
+        for model in sorted(models, key=lambda each: -models[each]):
+            jobs = self._catalogue.read(model, dataset=options.dataset, job_id=job_id)
             if jobs["dataset"].n_unique() > 1:
                 names = ", ".join(jobs["dataset"].unique(maintain_order=True))
                 raise ConfigurationError(f"There are jobs {job_id} in {names}; say which with --dataset.")
@@ -211,7 +213,7 @@ class _Search:
                 except ConfigurationError as error:
                     fault = error
                 else:
-                    return space, [query], (key, time_ms)
+                    return model, [query], (key, time_ms)
         raise fault or ConfigurationError(
             f"No job {job_id}{_selection(options)} has been described; `reelabel results` lists those that have."
         )

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self, TypeAlias
 
-import numpy as np
 from pydantic import Field
 
 from flows.run.describing import open_describer, resolve_description
@@ -101,7 +100,6 @@ class AnalyzedChunk(ResponseModel):
     frames_used: FramesUsed
     tags: Annotated[list[ScoredText] | None, Field(description="Texts that fit best, the best first.")] = None
     caption: Annotated[ScoredText | None, Field(description="The caption that fits best.")] = None
-    changes: Annotated[list[float] | None, Field(description="Seconds at which scenes change.")] = None
 
 
 class Change(ResponseModel):
@@ -354,13 +352,21 @@ def _to_answer(
     steps = ("fetch", "decode", "cache_write", "cache_read", "embed", "scenes", "describe")
     # Times of a part are since the beginning of its stream; those of any other video are its own.
     shift_s = before.start_s - (found.job.start_s or 0.0) if asked.stream_id else 0.0
-    changes = _changes(found, before, shift_s)
     of_scenes = {
         "scenes": [replace(each, start_s=each.start_s + shift_s, end_s=each.end_s + shift_s) for each in found.scenes],
         "scene_changes": len(found.changes.changes),
         "scene_method": found.changes.method,
         "scene_note": found.changes.note,
-        "changes": changes,
+        "changes": [
+            Change(
+                time_s=each.time_s + shift_s,
+                score=each.score,
+                chunk=before.chunk + each.chunk,
+                frame=each.frame,
+                kind=each.kind,
+            )
+            for each in found.chunk_changes()
+        ],
     }
     return AnalyzeAnswer(
         duration_s=found.duration_s,
@@ -375,9 +381,6 @@ def _to_answer(
                 frames_used=each.frames,
                 tags=list(each.tags) if asked.tags else None,
                 caption=each.caption if asked.caption else None,
-                changes=[change.time_s for change in changes if change.chunk == before.chunk + each.chunk.index]
-                if asked.scenes
-                else None,
             )
             for each in described.chunks
         ],
@@ -391,21 +394,3 @@ def _to_answer(
         stage_ms=with_unattributed({step.replace("_", " "): getattr(cost, f"{step}_ms") for step in steps}, total_ms),
         total_ms=total_ms,
     )
-
-
-def _changes(found: DescribedVideo, before: StreamPosition, shift_s: float) -> list[Change]:
-    changes, first = [], 0
-    for part in found.description.chunks:
-        for change in found.changes_in(part.chunk):
-            frame = int(np.searchsorted(found.pts_ms, change.pts_ms)) - first
-            changes.append(
-                Change(
-                    time_s=change.pts_ms / _MS + shift_s,
-                    score=change.score,
-                    chunk=before.chunk + part.chunk.index,
-                    frame=min(max(0, frame), max(0, part.frames - 1)),
-                    kind=change.kind,
-                )
-            )
-        first += part.frames
-    return changes

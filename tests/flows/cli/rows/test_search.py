@@ -211,8 +211,8 @@ def test_the_sheet_shows_frames_and_says_which_cannot_be_shown(environment, db, 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "Say what to search for"),
-        (["red", "--like", "a@1"], "Say what to search for"),
+        ([], "Give one of TEXT"),
+        (["red", "--like", "a@1"], "Give one of TEXT"),
         ([""], "no text to search for"),
         (["a\x1b[31mb"], "cannot be printed"),
         (["--bank", "gone.txt"], "Cannot read the bank gone.txt"),
@@ -240,7 +240,7 @@ def test_an_empty_store_is_one_sentence(environment):
     done = reelabel(environment, "search", "red")
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "There is nothing to search yet" in done.stderr
+    assert "No described videos to search" in done.stderr
 
 
 def test_embeddings_of_another_model_are_named(environment, db, world):

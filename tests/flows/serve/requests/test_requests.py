@@ -159,7 +159,9 @@ def test_an_analysis_is_the_row_of_the_run(client, jobs, described):
         for chunk, expected in zip(found["chunks"], chunks, strict=True):
             assert (chunk["start_s"], chunk["end_s"]) == (expected["start_s"], expected["end_s"])
             assert _close(chunk["tags"], expected["tags"])
-            assert chunk["changes"] == list(expected["changes"])
+        assert found["changes"] == [
+            {"chunk": chunk["chunk"]} | change for chunk in chunks for change in chunk["changes"]
+        ]
 
 
 def _close(found, expected):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from tasks.search.sheet import Cell, draw_moments
 
 
