@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from reelabel.coverage import KeyframeCoverage
     from reelabel.errors import NoIndexError, NoSuchFrameError, ReelabelError, VideoError
-    from reelabel.frames.saved import read_frames, write_frames
+    from reelabel.frames.cache_key import FrameIdentity
+    from reelabel.frames.frame_file import read_frames, write_frames
     from reelabel.integrations.ray_data.prepare import PrepareRequest, PrepareVideo
     from reelabel.integrations.ray_data.rows import PreparedRow, VideoMeta
     from reelabel.limits import Limits
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Cost": "reelabel.result",
     "DecodePool": "reelabel.pool.decode_pool",
+    "FrameIdentity": "reelabel.frames.cache_key",
     "FrameIndex": "reelabel.result",
     "Frames": "reelabel.result",
     "KeyframeCoverage": "reelabel.coverage",
@@ -53,13 +55,14 @@ _HOME = {
     "WebOptions": "reelabel.sources.options",
     "extract_frames": "reelabel.video",
     "open": "reelabel.video",
-    "read_frames": "reelabel.frames.saved",
-    "write_frames": "reelabel.frames.saved",
+    "read_frames": "reelabel.frames.frame_file",
+    "write_frames": "reelabel.frames.frame_file",
 }
 
 __all__ = [
     "Cost",
     "DecodePool",
+    "FrameIdentity",
     "FrameIndex",
     "Frames",
     "KeyframeCoverage",

@@ -47,11 +47,10 @@ if TYPE_CHECKING:
 
     from reelabel.decode.canvas import Decoded
     from reelabel.decode.decoder import Decoder, Way
-    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.index import Lists, VideoIndex
     from reelabel.sampling.choose import Chosen, Wanted
     from reelabel.segment import Segment, Windows
-    from reelabel.sources.sparse_file import ByteSource
+    from reelabel.sources.sparse_file import ByteSource, CachedRange
     from reelabel.sources.video_file import VideoFile
 
 Method: TypeAlias = Literal["index", "seek", "linear"]
@@ -179,24 +178,24 @@ def extract_ranges(
     *,
     sampling: Sampling,
     limits: Limits,
-    known: SavedIndex = (),
+    known: tuple[CachedRange, ...] = (),
     threads: int = 1,
     segment: Segment = WHOLE,
     native: bool = False,
-) -> tuple[SampledFrames, SavedIndex]:
+) -> tuple[SampledFrames, tuple[CachedRange, ...]]:
     """Decode sampled frames of a remote video, fetching little more than the index and what those frames need.
 
     Args:
         source: The video's bytes.
         sampling: As of `Request`, like the other options.
         limits: Limits on the video.
-        known: The index that an earlier call returned for the same bytes.
+        known: The ranges that an earlier call returned for the same bytes.
         threads: Threads for decoding.
         segment: The part of the video to sample from.
         native: Leave frames as they are stored.
 
     Returns:
-        The frames, and the index for later calls.
+        The frames, and the ranges that hold the header, for later calls.
 
     Raises:
         FallbackRequired: Byte ranges do not suffice; download the whole file and call `extract_local`.
@@ -208,16 +207,15 @@ def extract_ranges(
         return extract_remotely(decoder, request)
 
 
-def extract_remotely(decoder: Decoder, request: Request) -> tuple[SampledFrames, SavedIndex]:
-    """Extract from a remote video by its ranges; return the frames, and the index for later calls.
+def extract_remotely(decoder: Decoder, request: Request) -> tuple[SampledFrames, tuple[CachedRange, ...]]:
+    """Extract from a remote video by its ranges; return the frames, and the ranges that hold its header.
 
     Raises:
         FallbackRequired: Byte ranges do not suffice.
         VideoError: As `extract_local` does.
     """
     got = extract(decoder, request, Progress(ways=("container",)))
-    parts = decoder.parts if got.sampler == "keyframes" else ()
-    return replace(got, fetch_ms=decoder.wait_s * 1e3, bytes_fetched=decoder.bytes_fetched, parts=parts), decoder.known
+    return replace(got, fetch_ms=decoder.wait_s * 1e3, bytes_fetched=decoder.bytes_fetched), decoder.known
 
 
 def extract(decoder: Decoder, request: Request, progress: Progress) -> SampledFrames:

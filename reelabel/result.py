@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from reelabel.coverage import DEFAULT_THRESHOLDS
 from reelabel.errors import ConfigurationError
 from reelabel.optional import require
-from reelabel.sampled_frames import shown_pixels
+from reelabel.sampled_frames import SampledFrames, Selection, shown_pixels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     import numpy.typing as npt
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from reelabel.coverage import CoverageThresholds, KeyframeCoverage
     from reelabel.index import VideoIndex
     from reelabel.index import VideoInfo as HeaderInfo
-    from reelabel.sampled_frames import SampledFrames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ class VideoInfo:
     hdr: str
 
     @classmethod
-    def of(cls, got: SampledFrames, header: HeaderInfo | None = None) -> VideoInfo:
+    def of(cls, got: Selection, header: HeaderInfo | None = None) -> VideoInfo:
         """Return what is known after decoding some frames, and from the header if it was read."""
         sides = got.native_width_px, got.native_height_px
         width, height = reversed(sides) if got.orientation.is_transposed else sides
@@ -136,7 +135,6 @@ class Frames:
     `Frames` again.
 
     Attributes:
-        unique: RGB pixels of each frame once, in the order of the decode; shape (N, H, W, 3), uint8.
         shown: Rows of `unique`, in the order asked for; shape (M,), int64.
         time_s: When each is shown, in seconds since the video's first frame; shape (M,), float64.
         pts: Presentation timestamps in the stream's time base, -2**63 where there is none; shape (M,), int64.
@@ -144,46 +142,87 @@ class Frames:
         is_keyframe: Whether each is a keyframe; shape (M,), bool.
         deviation_s: `time_s` minus the instant for which each was chosen; shape (M,), float64; None if the sampler has
             no such instants.
+        shape: Shape of `unique`.
         info: What is known of the video.
         sampler: The sampler that chose them; empty if they were asked for by position or time.
         method: How they were found: by the container's `index`, by `seek`, or by a `linear` decode.
         note: Why no faster method was possible, and what is unusual about the video; empty if nothing is.
         cost: What it took to get them.
+        selection: The rest that is known of each frame of `unique`, and of the video.
+        source_uri: URI of the video, if they were read from a frame file; else empty.
     """
 
-    unique: npt.NDArray[np.uint8]
     shown: npt.NDArray[np.int64]
     time_s: npt.NDArray[np.float64]
     pts: npt.NDArray[np.int64]
     index: npt.NDArray[np.int64]
     is_keyframe: npt.NDArray[np.bool_]
     deviation_s: npt.NDArray[np.float64] | None
+    shape: tuple[int, ...]
     info: VideoInfo
     sampler: str
     method: Literal["index", "seek", "linear"]
     note: str
     cost: Cost
-    _sampled: SampledFrames = field(repr=False)
+    selection: Selection
+    source_uri: str = ""
+    _pixels: Callable[[], npt.NDArray[np.uint8]]
 
     @classmethod
-    def of(cls, got: SampledFrames, info: VideoInfo, *, sampler: str, cost: Cost) -> Frames:
+    def of(
+        cls,
+        got: SampledFrames,
+        info: VideoInfo | None = None,
+        *,
+        sampler: str | None = None,
+        cost: Cost | None = None,
+    ) -> Frames:
         """Return decoded frames as they are shown."""
+        frames = cls.with_pixels(got, lambda: got.images, got.images.shape)
+        return replace(
+            frames,
+            info=info or frames.info,
+            sampler=frames.sampler if sampler is None else sampler,
+            cost=cost or frames.cost,
+        )
+
+    @classmethod
+    def with_pixels(
+        cls,
+        got: Selection,
+        pixels: Callable[[], npt.NDArray[np.uint8]],
+        shape: tuple[int, ...],
+        *,
+        source_uri: str = "",
+    ) -> Frames:
+        """Return frames whose pixels, of some shape, are decoded by `pixels` when they are first used."""
         picks = got.picks
         return cls(
-            unique=got.images,
             shown=picks,
             time_s=got.time_s[picks] - (got.first_s or 0.0),
             pts=got.pts[picks],
             index=got.frame_index[picks],
             is_keyframe=got.is_keyframe[picks],
             deviation_s=got.deviation_s,
-            info=info,
-            sampler=sampler,
+            shape=shape,
+            info=VideoInfo.of(got),
+            sampler=got.sampler,
             method=got.method,
             note=got.reason,
-            cost=cost,
-            _sampled=got,
+            cost=Cost(decode_ms=got.decode_ms, frames_decoded=got.frames_decoded),
+            selection=got,
+            source_uri=source_uri,
+            _pixels=pixels,
         )
+
+    @cached_property
+    def unique(self) -> npt.NDArray[np.uint8]:
+        """RGB pixels of each frame once, in the order of the decode; shape (N, H, W, 3), uint8.
+
+        Raises:
+            FrameFileError: They were read from a frame file, and do not match its metadata.
+        """
+        return self._pixels()
 
     @cached_property
     def images(self) -> npt.NDArray[np.uint8]:
@@ -216,11 +255,12 @@ class Frames:
 
     def coverage(self, thresholds: CoverageThresholds = DEFAULT_THRESHOLDS) -> KeyframeCoverage:
         """Return how well the video's keyframes cover it, or the segment that was sampled."""
-        return self._sampled.coverage(thresholds)
+        return self.selection.coverage(thresholds)
 
     def sampled(self) -> SampledFrames:
-        """Return these frames as the rest of the library holds them; there is at least one."""
-        return replace(self._sampled, picks=self.shown, deviation_s=self.deviation_s)
+        """Return these frames with all that is known of them; there is at least one."""
+        known = {each.name: getattr(self.selection, each.name) for each in fields(Selection)}
+        return SampledFrames(**known | {"picks": self.shown, "deviation_s": self.deviation_s}, images=self.unique)
 
     def __len__(self) -> int:
         """Return the number of frames, with repeats."""
@@ -251,7 +291,7 @@ class Frames:
 
     def __repr__(self) -> str:
         """Describe the frames without their pixels."""
-        height, width = self.unique.shape[1:3]
+        height, width = self.shape[1:3]
         times = f"{self.time_s.min():.4g}-{self.time_s.max():.4g} s, " if len(self) else ""
         sampler = f"sampler={self.sampler!r}, " if self.sampler else ""
         return f"Frames({len(self)} x {height}x{width}, {times}{sampler}method={self.method!r})"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from reelabel.coverage import DEFAULT_THRESHOLDS, measure_coverage
+from reelabel.index import Bools, Float64s, Int64s  # noqa: TC001 - fields are read back by their types
 from reelabel.segment import WHOLE, Segment
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel.coverage import CoverageThresholds, KeyframeCoverage
-    from reelabel.sources.sparse_file import CachedRange
 
 
 _Pixel = TypeVar("_Pixel", np.uint8, np.uint16)
@@ -45,17 +45,17 @@ class Orientation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SampledFrames:
-    """Decoded frames, each stored once, and the order in which to show them to the model.
+class Selection:
+    """The frames that were chosen of a video, each once, and the order in which to show them to the model: no pixels.
 
     Attributes:
-        images: RGB pixels; shape (N, H, W, 3), uint8, N >= 1, in the order in which a decoder outputs them.
-        pts: Presentation timestamps in the stream's time base, `NO_PTS` if the container has none; shape (N,), int64.
+        pts: Presentation timestamps in the stream's time base, `NO_PTS` if the container has none; shape (N,), int64,
+            N >= 1, in the order in which a decoder outputs the frames.
         time_s: When each is shown, in seconds on the clock of the first frame, never falling; shape (N,), float64. The
             same as `pts`, unless these jump back or contradict the order.
         frame_index: Positions in the full linear decode, `UNKNOWN_POSITION` if unknown; shape (N,), int64.
         is_keyframe: Whether each frame is a keyframe; shape (N,), bool.
-        picks: Indices into `images` in the order shown to the model, with repeats; shape (M,), int64.
+        picks: Indices of frames in the order shown to the model, with repeats; shape (M,), int64.
         deviation_s: Presentation time of each pick minus the instant it was chosen for; shape (M,), float64; None for
             samplers that target no instants.
         segment: The part of the video that was sampled; all counts are of the whole video.
@@ -79,16 +79,14 @@ class SampledFrames:
         sampler: The sampler that chose the frames.
         fetch_ms: Milliseconds spent waiting for ranges of a remote file; 0 for a local one.
         bytes_fetched: Bytes fetched in those ranges.
-        parts: The fetched ranges, and any that were known before.
         dropped_as_similar: Number of frames dropped as near-duplicates.
     """
 
-    images: npt.NDArray[np.uint8]
-    pts: npt.NDArray[np.int64]
-    time_s: npt.NDArray[np.float64]
-    frame_index: npt.NDArray[np.int64]
-    is_keyframe: npt.NDArray[np.bool_]
-    picks: npt.NDArray[np.int64]
+    pts: Int64s
+    time_s: Float64s
+    frame_index: Int64s
+    is_keyframe: Bools
+    picks: Int64s
     keyframes_in_file: int
     total_frames: int | None
     fps: float
@@ -105,13 +103,12 @@ class SampledFrames:
     bytes_fetched: int = 0
     dropped_as_similar: int = 0
     pixel_aspect: float = 1.0
-    deviation_s: npt.NDArray[np.float64] | None = None
+    deviation_s: Float64s | None = None
     segment: Segment = WHOLE
     starts_s: float | None = None
     first_s: float | None = None
-    keyframe_ms: npt.NDArray[np.int64] | None = field(default=None, repr=False)
+    keyframe_ms: Int64s | None = field(default=None, repr=False)
     first_ms: int | None = None
-    parts: tuple[CachedRange, ...] = field(default=(), repr=False)
 
     @property
     def rotation_deg(self) -> int:
@@ -132,15 +129,32 @@ class SampledFrames:
 
     def __post_init__(self) -> None:
         """Check that all columns have matching shapes."""
-        if self.images.ndim != 4 or self.images.shape[-1] != 3 or len(self.images) == 0:  # noqa: PLR2004
-            raise ValueError(f"images must be (N>=1, H, W, 3), got {self.images.shape}")
-        columns = (self.pts, self.time_s, self.frame_index, self.is_keyframe)
-        if any(column.shape != self.images.shape[:1] for column in columns):
-            raise ValueError(f"{len(self.images)} images, but column shapes are {[column.shape for column in columns]}")
-        if self.picks.size == 0 or self.picks.min() < 0 or self.picks.max() >= len(self.images):
-            raise ValueError(f"picks must be indices of {len(self.images)} images, got {self.picks.tolist()}")
+        shapes = [column.shape for column in (self.pts, self.time_s, self.frame_index, self.is_keyframe)]
+        if not self.pts.size or any(shape != (len(self.pts),) for shape in shapes):
+            raise ValueError(f"columns must be of one length, at least 1; got {shapes}")
+        if self.picks.size == 0 or self.picks.min() < 0 or self.picks.max() >= len(self.pts):
+            raise ValueError(f"picks must be indices of {len(self.pts)} images, got {self.picks.tolist()}")
         if self.deviation_s is not None and self.deviation_s.shape != self.picks.shape:
             raise ValueError(f"{self.picks.size} picks, but {self.deviation_s.size} deviations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SampledFrames(Selection):
+    """Decoded frames.
+
+    Attributes:
+        images: RGB pixels; shape (N, H, W, 3), uint8.
+    """
+
+    images: npt.NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        """Check that all columns have matching shapes."""
+        if self.images.ndim != 4 or self.images.shape[-1] != 3 or len(self.images) == 0:  # noqa: PLR2004
+            raise ValueError(f"images must be (N>=1, H, W, 3), got {self.images.shape}")
+        if self.pts.shape != self.images.shape[:1]:
+            raise ValueError(f"{len(self.images)} images, but columns of shape {self.pts.shape}")
+        Selection.__post_init__(self)
 
 
 def shown_pixels(images: npt.NDArray[np.uint8], picks: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:

@@ -34,14 +34,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.index import Lists, VideoIndex
     from reelabel.index import VideoInfo as HeaderInfo
     from reelabel.pool.decode_pool import DecodePool, PieceDecoder
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.choose import Wanted
     from reelabel.sources.object_store import ObjectStore
-    from reelabel.sources.sparse_file import ByteSource
+    from reelabel.sources.sparse_file import ByteSource, CachedRange
     from reelabel.sources.video_file import VideoFile
     from reelabel.video_source import OpenedSource, VideoSource
 
@@ -117,7 +116,10 @@ class Video:
         self._linear: _PiecesHere | None = None  # in this process, what was once decoded linearly stays open
         self._lock = threading.Lock()
         self._limits, self._as_stored = limits, as_stored
-        self._known: dict[bool, SavedIndex] = {True: (), False: ()}  # of remote videos; of keyframes, of all frames
+        self._known: dict[bool, tuple[CachedRange, ...]] = {
+            True: (),
+            False: (),
+        }  # of remote videos; of keyframes, of all frames
         self._header: HeaderInfo | None = None
         self._info: VideoInfo | None = None
         self._index: FrameIndex | None = None
@@ -373,8 +375,8 @@ class Video:
             self._header, self._known = index.info, {True: found, False: found}
         return self._header
 
-    def _read_index(self, lists: Lists) -> tuple[VideoIndex, SavedIndex]:
-        def read(video: VideoFile | ByteSource) -> tuple[VideoIndex, SavedIndex]:
+    def _read_index(self, lists: Lists) -> tuple[VideoIndex, tuple[CachedRange, ...]]:
+        def read(video: VideoFile | ByteSource) -> tuple[VideoIndex, tuple[CachedRange, ...]]:
             return self._decoders.use(
                 video, self._limits, lambda decoder: (decoder.read_header(lists, of_any_size=True), decoder.known)
             )
@@ -430,7 +432,7 @@ class _Here:
         limits: Limits,
         work: Callable[[LocalDecoder], _T],
         *,
-        known: SavedIndex = (),
+        known: tuple[CachedRange, ...] = (),
     ) -> _T:
         with closing(open_decoder(video, limits, threads=self._threads, known=known)) as decoder:
             return work(decoder)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
+from reelabel.frames.cache_key import FrameIdentity
+from reelabel.frames.frame_file import read_frames, write_frames
 from reelabel.integrations.vllm.video_input import video_input
+from reelabel.result import Frames
 from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sampling.options import Sampling
 from reelabel_engine.protocol import Question
@@ -52,8 +54,8 @@ def frame_file_of(
         reason="",
         decode_ms=0.0,
     )
-    file = encode_frame_file(sampled, source_uri=source_uri, fingerprint=fingerprint, sampling=sampling or Sampling())
-    return file.data
+    identity = FrameIdentity(source_uri=source_uri, fingerprint=fingerprint, sampling=sampling or Sampling())
+    return write_frames(Frames.of(sampled), identity)
 
 
 def question_of(prompt: str, choices: Sequence[str] = _COLOURS, *, video_id: str = "v") -> Question:
@@ -72,7 +74,7 @@ QUESTION = question_of("What colour is the shape?")
 
 def noise_video(seed: int, *, frames: int, side_px: int) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
     """Return a video of noise as input of the engine."""
-    return video_input(decode_frame_file(noise_file(seed, frames=frames, side_px=side_px)))
+    return video_input(read_frames(noise_file(seed, frames=frames, side_px=side_px)))
 
 
 def noise_file(seed: int, *, frames: int, side_px: int) -> bytes:

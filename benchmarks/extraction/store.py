@@ -1,7 +1,7 @@
 """Bytes and milliseconds of storing frames, by format.
 
 Writing is encoding the frames and putting the file on the S3 server; reading is getting and decoding it. Encoding
-packets includes the proof that they decode to the same pixels, in a child process, as reading does.
+ranges includes the proof that they decode to the same pixels, in a child process, as reading does.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from benchmarks.extraction.loaders import SAMPLING, FileParts
 from benchmarks.harness import Column, Table, own_store
 from benchmarks.media.clips import store_clips
 from reelabel.extract import extract_ranges
-from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
-from reelabel.frames.packets import collect_packets, verify_packets, with_packets, with_pixels
+from reelabel.frames.cache_key import FrameIdentity
+from reelabel.frames.frame_file import read_frames, write_frames, write_sparse
 from reelabel.frames.pixels import from_differences, to_differences
+from reelabel.frames.sparse import RecordingSource, SparseVideo
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.result import Frames
 from reelabel.seal import Seal
+from reelabel.segment import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,14 +40,12 @@ if TYPE_CHECKING:
 
     from benchmarks.harness import Row
     from benchmarks.media.clips import BenchClip
-    from reelabel.frames.frame_file import FrameFile
-    from reelabel.frames.packets import StoredPackets
     from reelabel.frames.pixels import LosslessEncoding
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sources.object_store import ObjectStore
 
-PACKETS = "packets"
-_CODECS: tuple[LosslessEncoding, ...] = ("raw", "lz4", "zstd")
+SPARSE = "sparse"
+_CODECS: tuple[LosslessEncoding, ...] = ("raw", "zstd")
 _STEPS = ("encode_ms", "put_ms", "get_ms", "decode_ms")
 _COLUMNS = (
     Column("", "format"),
@@ -84,11 +85,10 @@ def measure_store(
     with DecodePool(processes=1, timeout_s=300, memory_mib=4096, threads=1) as pool:
         for clip in clips:
             path = clip.make(folder)
-            keyframes, index = extract_ranges(FileParts(path), sampling=SAMPLING, limits=Limits())
+            source = RecordingSource(FileParts(path))
+            keyframes, _ = extract_ranges(source, sampling=SAMPLING, limits=Limits())
             formats = _formats(keyframes)
-            packets = collect_packets(keyframes, index, FileParts(path))
-            assert packets is not None  # the clips are MP4
-            formats[PACKETS] = _packed(keyframes, packets, pool)
+            formats[SPARSE] = _sparse(keyframes, SparseVideo(source.size_bytes, source.ranges), pool)
             uri = f"{root_uri}/{clip.name}.frames"
             turns = [{name: _steps_ms(form, objects, uri) for name, form in formats.items()} for _ in range(rounds)]
             for name, form in formats.items():
@@ -114,7 +114,8 @@ def measure_seal(rounds: int) -> dict[str, float]:
 
 def _formats(keyframes: SampledFrames) -> dict[str, Format]:
     def stored(jpeg_quality: int | None = None, lossless: LosslessEncoding = "zstd") -> Format:
-        return Format(lambda: _frame_file(keyframes, lossless, jpeg_quality).data, _decode)
+        identity = FrameIdentity(sampling=replace(SAMPLING, jpeg_quality=jpeg_quality))
+        return Format(lambda: write_frames(Frames.of(keyframes), identity, encoding=lossless), _decode)
 
     images = keyframes.images
     return {
@@ -125,23 +126,17 @@ def _formats(keyframes: SampledFrames) -> dict[str, Format]:
     }
 
 
-def _packed(keyframes: SampledFrames, packets: StoredPackets, pool: DecodePool) -> Format:
+def _sparse(keyframes: SampledFrames, video: SparseVideo, pool: DecodePool) -> Format:
     def encode() -> bytes:
-        assert verify_packets(packets, keyframes, pool, sampling=SAMPLING, limits=Limits())
-        return with_packets(_frame_file(keyframes, "raw"), packets)
+        images = video.decode(pool, sampling=SAMPLING, segment=WHOLE, limits=Limits())
+        assert np.array_equal(images, keyframes.images)
+        return write_sparse(Frames.of(keyframes), FrameIdentity(sampling=SAMPLING), video)
 
-    return Format(encode, lambda data: _decode(with_pixels(decode_frame_file(data), pool, Limits())))
-
-
-def _frame_file(
-    keyframes: SampledFrames, lossless: LosslessEncoding = "zstd", jpeg_quality: int | None = None
-) -> FrameFile:
-    sampling = replace(SAMPLING, jpeg_quality=jpeg_quality)
-    return encode_frame_file(keyframes, source_uri="clip", fingerprint="1", sampling=sampling, lossless=lossless)
+    return Format(encode, lambda data: read_frames(data, pool=pool).unique)
 
 
 def _decode(data: bytes) -> npt.NDArray[np.uint8]:
-    return decode_frame_file(data).images
+    return read_frames(data).unique
 
 
 def _compressed(images: npt.NDArray[np.uint8], *, level: int, differences: bool = True) -> Format:

@@ -145,7 +145,7 @@ class LocalPipeline:
 
     def _batch(self, videos: Sequence[str], preparer: FrameExtractor, extractors: ThreadPoolExecutor) -> Batch:
         asked = [video.identity for video in extractors.map(preparer.prepare, videos)]
-        files = {identity.source_uri: preparer.cache.read(identity).data for identity in asked}
+        files = {identity.source_uri: preparer.cache.read(identity) for identity in asked}
         questions = tuple(chain.from_iterable(self._questions[video] for video in videos))
         return Batch(frame_files=files, questions=questions)
 

@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reelabel.extract import extract_local
-from reelabel.frames.frame_file import encode_frame_file
+from reelabel.frames.cache_key import FrameIdentity
+from reelabel.frames.frame_file import write_frames
 from reelabel.limits import Limits
+from reelabel.result import Frames
 from reelabel_engine.environment import find_python
 from reelabel_engine.protocol import Batch
 from tasks.demo.shapes import QUESTIONS
@@ -86,9 +88,8 @@ def warm_up_batch(workload: Workload) -> Batch:
     for job in workload.warm_up:
         path = Path(job.video_uri)
         keyframes = extract_local(path, sampling=sampling, limits=Limits())
-        files[job.video_uri] = encode_frame_file(
-            keyframes, source_uri=job.video_uri, fingerprint=path.name, sampling=sampling
-        ).data
+        identity = FrameIdentity(source_uri=job.video_uri, fingerprint=path.name, sampling=sampling)
+        files[job.video_uri] = write_frames(Frames.of(keyframes), identity)
     return Batch(frame_files=files, questions=tuple(build_question(job, workload.spec) for job in workload.warm_up))
 
 

@@ -20,7 +20,6 @@ from infra.database.connect import connect
 from infra.settings import StoreSettings
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.extractor import ExtractedVideo
-from reelabel.frames.frame_file import decode_frame_file
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, RunPhase, View, group_by_views
@@ -31,7 +30,6 @@ from tasks.results.write import EndedShard, ShardWriter
 
 if TYPE_CHECKING:
     from infra.settings import DatabaseSettings
-    from reelabel.frames.frame_file import FrameFile
     from reelabel_engine.protocol import Batch
     from tasks.domain import Shard
     from tasks.model.backend import Reply
@@ -96,8 +94,8 @@ class _Frames:
         images = np.random.default_rng(1).integers(0, 256, (_FRAMES, _SIDE_PX, _SIDE_PX, 3), np.uint8)
         self._data = frame_file_of(images, fps=1.0, fingerprint="etag-1", sampling=SPEC.sampling)
 
-    def read(self, _identity: FrameIdentity) -> FrameFile:
-        return decode_frame_file(bytes(bytearray(self._data)))
+    def read(self, _identity: FrameIdentity) -> bytes:
+        return bytes(bytearray(self._data))
 
 
 class _Instant:

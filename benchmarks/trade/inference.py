@@ -13,9 +13,11 @@ import numpy as np
 import polars as pl
 
 from reelabel.cores import usable_cores
-from reelabel.frames.frame_file import encode_frame_file
+from reelabel.frames.cache_key import FrameIdentity
+from reelabel.frames.frame_file import write_frames
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.result import Frames
 from reelabel.sampling.passes import choose_pass, dense_pass, sampling_of_pass
 from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.demo.actors import SIDE_PX
@@ -111,9 +113,9 @@ class SpecRunner:
             return []
         seen = list(decoders.map(self._extract, jobs, samplings))
         files = {
-            job.video_uri: encode_frame_file(
-                frames, source_uri=job.video_uri, fingerprint=job.job_id, sampling=sampling
-            ).data
+            job.video_uri: write_frames(
+                Frames.of(frames), FrameIdentity(source_uri=job.video_uri, fingerprint=job.job_id, sampling=sampling)
+            )
             for job, frames, sampling in zip(jobs, seen, samplings, strict=True)
         }
         questions = tuple(build_question(job, spec) for job in jobs)

@@ -17,8 +17,10 @@ from benchmarks.trade.fitting import DENSE, specs_of
 from benchmarks.trade.inference import decode_pool, engine_of, jobs_of
 from benchmarks.trade.report import share_cell, signed_cell
 from reelabel.cores import usable_cores
-from reelabel.frames.frame_file import encode_frame_file
+from reelabel.frames.cache_key import FrameIdentity
+from reelabel.frames.frame_file import write_frames
 from reelabel.limits import Limits
+from reelabel.result import Frames
 from reelabel_engine.protocol import Batch
 from tasks.domain import Answer
 from tasks.evaluation.compare import CandidateResults, compare_candidates
@@ -96,8 +98,8 @@ def _extract(jobs: Sequence[Job], spec: RunSpec) -> dict[str, bytes]:
 
         def extract(job: Job) -> bytes:
             frames = pool.extract(Path(job.video_uri), sampling=spec.sampling, limits=Limits())
-            uri, sampling = job.video_uri, spec.sampling
-            return encode_frame_file(frames, source_uri=uri, fingerprint=job.job_id, sampling=sampling).data
+            identity = FrameIdentity(source_uri=job.video_uri, fingerprint=job.job_id, sampling=spec.sampling)
+            return write_frames(Frames.of(frames), identity)
 
         return dict(zip([job.video_uri for job in jobs], threads.map(extract, jobs), strict=True))
 

@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 from reelabel.errors import JobError
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.frame_file import read_frames
 from reelabel.integrations.vllm.video_input import adapt_video, video_input
 from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError, PromptTooLongError, SpecialTokensError
@@ -180,10 +180,10 @@ class HashedMedium:
         # The file contains pixels, times and sampling, so its hash covers all of them.
         # A video of one frame, and an image, may have the same file.
         file_hash = blake2b(frame_file, digest_size=16, person=kind.encode()).hexdigest()
-        file = decode_frame_file(frame_file)
-        is_footage = kind == "video" and file.source_uri.endswith(FOOTAGE)
-        starts_s = file.time_s[file.picks][::FRAMES_PER_ITEM].tolist() if is_footage else ()
-        return cls(kind=kind, frames=video_input(file), hash=file_hash, starts_s=tuple(starts_s))
+        frames = read_frames(frame_file)
+        is_footage = kind == "video" and frames.source_uri.endswith(FOOTAGE)
+        starts_s = frames.selection.time_s[frames.shown][::FRAMES_PER_ITEM].tolist() if is_footage else ()
+        return cls(kind=kind, frames=video_input(frames), hash=file_hash, starts_s=tuple(starts_s))
 
     def as_images(self) -> list[HashedMedium]:
         """Return each frame as an image."""

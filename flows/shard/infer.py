@@ -18,7 +18,7 @@ from flows.shard.extract import FrameStream, extract_views, log_remade, prepare_
 from flows.shard.metrics import record_videos
 from infra.logs import in_context
 from reelabel.errors import FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
-from reelabel.frames.packets import with_pixels
+from reelabel.frames.frame_file import with_pixels
 from reelabel.sources.object_info import redact_uri
 from reelabel.text import pluralize
 from reelabel.unexpected import failing_alone
@@ -320,9 +320,9 @@ def _read(context: AnswerContext, view: View, video: ExtractedVideo) -> tuple[Ex
 
 def _read_frame_file(video: ExtractedVideo, context: AnswerContext) -> bytes:
     extractor = context.extractor
-    file = extractor.cache.read(video.identity)
+    data = extractor.cache.read(video.identity)
     try:
-        return with_pixels(file, extractor.pool, extractor.limits) if file.is_packed else file.data
+        return with_pixels(data, extractor.pool, extractor.limits)
     except VideoError as error:
         error.fingerprint = video.provenance.fingerprint
         raise

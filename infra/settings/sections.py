@@ -65,7 +65,7 @@ class StoreSettings(S3Options):
         ),
     ] = None
     encoding: Annotated[
-        Literal["raw", "lz4", "zstd", "packets"],
+        Literal["raw", "zstd", "sparse"],
         Field(description="Pixel encoding of frame files. All are exact, so labels do not depend on it."),
     ] = "zstd"
     read_buckets: Annotated[

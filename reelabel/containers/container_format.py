@@ -100,14 +100,11 @@ class KeyframePackets:
     Attributes:
         first: The first packet of the stream.
         read: Returns the packet of a keyframe, by its row, after checking it against the index.
-        is_self_sufficient: Whether all PTS are exact, each packet is exactly `size` bytes at `pos`, and the first
-            keyframe is the first frame. Later extractions then need nothing else of the file.
         counts_packets: Whether PTS are numbers of packets, which are wrong if the decoder reorders frames.
     """
 
     first: Packet[VideoStream]
     read: Callable[[int], Packet[VideoStream]]
-    is_self_sufficient: bool = False
     counts_packets: bool = False
 
 

@@ -97,9 +97,8 @@ def _read_keyframes(video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
         frames_before=None if hidden is None else numbers - hidden[0],
         is_order_proven=times is not None and bool((np.diff(times) < 0).any()),
     )
-    is_sufficient = times is not None and frames is not None and is_at_start and first_pts == pts[0]
     read = _PacketReader(video, keyframes, shift).read
-    return index, KeyframePackets(first=first, read=read, is_self_sufficient=is_sufficient)
+    return index, KeyframePackets(first=first, read=read)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from reelabel.decode.keyframe_table import KeyframeTable  # noqa: TC001 - its fields are read by their types
 from reelabel.decode.render import Renderer, cut_margins, orientation_of
 from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.index import MOST, NOT_CROPPED, Bools, Float64s, Int64s, VideoIndex, VideoInfo
@@ -72,7 +71,6 @@ class Decoded:
         missing_bytes: Bytes missing at the end of the file.
         frames_decoded: Frames that the decoder has output so far.
         header_reads: How many of the first ranges read of a remote video hold its index.
-        table: Where the keyframes of a remote video are; None if only its header tells.
     """
 
     images: Pixels
@@ -89,7 +87,6 @@ class Decoded:
     missing_bytes: int = 0
     frames_decoded: int = 0
     header_reads: int = 0
-    table: KeyframeTable | None = None
 
     def __post_init__(self) -> None:
         """Check shapes and ranges.

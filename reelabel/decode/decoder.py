@@ -13,8 +13,7 @@ from reelabel.containers.formats import missing_bytes, probe_file
 from reelabel.containers.stream_properties import check_frame_size, video_info
 from reelabel.decode.canvas import Canvas, frames_of
 from reelabel.decode.gops import decode_gops, needed_ranges, no_other_index
-from reelabel.decode.keyframe_table import KeyframeTable
-from reelabel.decode.keyframes import KeyframeDecoder, decode_by_table
+from reelabel.decode.keyframes import KeyframeDecoder
 from reelabel.decode.linear import LinearVideo
 from reelabel.decode.packet_scan import scan_file
 from reelabel.decode.read_index import list_keyframes, read_index
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from reelabel.containers.container_format import OpenVideo
     from reelabel.containers.formats import ProbedFile
     from reelabel.decode.canvas import Decoded
-    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.decode.render import View
     from reelabel.index import Int64s, Lists, VideoIndex
     from reelabel.limits import Limits
@@ -58,8 +56,7 @@ class Decoder(Protocol):
         frames_decoded: Frames that decoders have output so far.
         bytes_fetched: Bytes read of a remote video.
         wait_s: Seconds spent waiting for them.
-        known: What locates the keyframes of a remote video, so that its header need not be read again.
-        parts: The ranges of a remote video that were read to be kept.
+        known: The ranges of a remote video that hold its header and index, so that these need not be read again.
     """
 
     @property
@@ -71,9 +68,7 @@ class Decoder(Protocol):
     @property
     def wait_s(self) -> float: ...  # noqa: D102
     @property
-    def known(self) -> SavedIndex: ...  # noqa: D102
-    @property
-    def parts(self) -> tuple[CachedRange, ...]: ...  # noqa: D102
+    def known(self) -> tuple[CachedRange, ...]: ...  # noqa: D102
 
     def read_header(self, lists: Lists, *, of_any_size: bool = False) -> VideoIndex:
         """List frames or keyframes for others than `decode`, as `reelabel.decode.read_index.read_index` does."""
@@ -97,13 +92,11 @@ class Decoder(Protocol):
 class LocalDecoder:
     """A `Decoder` in this process, which a malicious video may take over; close it afterwards."""
 
-    def __init__(
-        self, file: VideoFile | SparseFile, limits: Limits, *, threads: int = 1, table: KeyframeTable | None = None
-    ) -> None:
-        """Take an open file, or a remote one; of this, a `table` of its keyframes may be known."""
-        self._file, self._limits, self._threads, self._table = file, limits, threads, table
+    def __init__(self, file: VideoFile | SparseFile, limits: Limits, *, threads: int = 1) -> None:
+        """Take an open file, or a remote one."""
+        self._file, self._limits, self._threads = file, limits, threads
         self._ranges = file if isinstance(file, SparseFile) else None
-        self._known: SavedIndex = table or ()
+        self._known: tuple[CachedRange, ...] = ()
         self._open = ExitStack()  # what was listed last
         self._stream: VideoStream | None = None
         self._stats = DecodeStats()
@@ -129,12 +122,8 @@ class LocalDecoder:
         return self._ranges.wait_s if self._ranges else 0.0
 
     @property
-    def known(self) -> SavedIndex:  # noqa: D102
+    def known(self) -> tuple[CachedRange, ...]:  # noqa: D102
         return self._known
-
-    @property
-    def parts(self) -> tuple[CachedRange, ...]:  # noqa: D102
-        return self._ranges.extents if self._ranges else ()
 
     def close(self) -> None:
         """Close the video, but not the file."""
@@ -149,7 +138,7 @@ class LocalDecoder:
     def list_keyframes(self) -> VideoIndex:  # noqa: D102
         with self._errors():
             if self._keyframes is None:
-                index = self._table.index if self._table else list_keyframes(self._file, self._limits)
+                index = list_keyframes(self._file, self._limits)
                 self._keyframes = index or "the keyframes of the file are not listed"
             if isinstance(self._keyframes, str):
                 raise FallbackRequired(self._keyframes)
@@ -162,7 +151,7 @@ class LocalDecoder:
         self._stream = self._decode = None
         with self._errors():
             if way == "container" and lists == "keyframes":
-                return self._list_by_table(self._table) if self._table else self._list_keyframes(segment)
+                return self._list_keyframes(segment)
             if way == "container":
                 return self._list_by_container(segment, in_pieces=in_pieces)
             return self._list_by_packets() if way == "packets" else self._list_linearly(way)
@@ -180,16 +169,6 @@ class LocalDecoder:
             decoded = self._decode(places, view)
             return replace(decoded, missing_bytes=self._missing_bytes(), frames_decoded=self._stats.frames)
 
-    def _list_by_table(self, table: KeyframeTable) -> VideoIndex:
-        assert self._ranges is not None
-        file = self._ranges
-
-        def decode(places: Int64s, view: View) -> Decoded:
-            return decode_by_table(file, table, places, view, self._limits, self._stats, threads=self._threads)
-
-        self._decode = decode
-        return table.index
-
     def _list_keyframes(self, segment: Segment) -> VideoIndex:
         with _of_header():
             probed = probe_file(self._file)
@@ -197,14 +176,11 @@ class LocalDecoder:
             decoder = KeyframeDecoder.of(probed, video, segment)
 
         def decode(places: Int64s, view: View) -> Decoded:
-            self._known = self.parts
-            missing = self._missing_bytes() if self._ranges else 0
+            if self._ranges:
+                self._missing_bytes()  # what this reads belongs to the header
+                self._known = self._ranges.extents
             with _of_header():
-                decoded = decoder.decode(
-                    places, view, self._stats, segment=segment, threads=self._threads, missing=missing
-                )
-            self._known = decoder.table or self._known
-            return replace(decoded, table=decoder.table)
+                return decoder.decode(places, view, self._stats, segment=segment, threads=self._threads)
 
         self._decode = decode
         return decoder.index
@@ -231,7 +207,7 @@ class LocalDecoder:
         def decode(places: Int64s, view: View) -> Decoded:
             if self._ranges:
                 self._ranges.end_of_header()
-                self._known = self._table or self._ranges.index
+                self._known = self._ranges.index
                 with no_other_index():
                     self._ranges.prefetch(needed_ranges(index, places))
             with _of_header():
@@ -287,8 +263,6 @@ class LocalDecoder:
         return video
 
     def _missing_bytes(self) -> int:
-        if self._table and self._known is self._table:
-            return self._table.missing_bytes
         file = self._file if isinstance(self._file, SparseFile) else self._file.reopen()
         return missing_bytes(file, file.size_bytes)
 
@@ -316,13 +290,11 @@ class LocalDecoder:
 
 
 def open_decoder(
-    video: VideoFile | ByteSource, limits: Limits, *, threads: int = 1, known: SavedIndex = ()
+    video: VideoFile | ByteSource, limits: Limits, *, threads: int = 1, known: tuple[CachedRange, ...] = ()
 ) -> LocalDecoder:
     """Return what decodes an open file, or a video of which ranges are read, of whose index something may be known."""
     if isinstance(video, VideoFile):
         return LocalDecoder(video, limits, threads=threads)
-    if isinstance(known, KeyframeTable):
-        return LocalDecoder(SparseFile(video), limits, threads=threads, table=known)
     return LocalDecoder(SparseFile(video, known), limits, threads=threads)
 
 

@@ -7,7 +7,6 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import av
 import numpy as np
 
 from reelabel.containers.container_format import NO_TIME_BASE
@@ -19,10 +18,9 @@ from reelabel.containers.packet_info import (
     is_shown_early,
     is_splice_point,
 )
-from reelabel.containers.stream_properties import check_frame_size, video_info
+from reelabel.containers.stream_properties import video_info
 from reelabel.decode.canvas import Canvas, Decoded, FrameInfo, frames_of
 from reelabel.decode.keyframe_check import decode_single_packet, prime_mpeg4_decoder
-from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.decode.packet_decoder import CodecParameters, threads_that_fit
 from reelabel.decode.parameter_sets import brings_parameters, check_interlaced_flag, check_parameter_sets
 from reelabel.errors import FallbackRequired
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from reelabel.decode.render import View
     from reelabel.decode.run_decoder import DecodeStats
     from reelabel.index import Int64s, VideoIndex
-    from reelabel.limits import Limits
     from reelabel.segment import Segment
 
 # Matroska may state where chroma samples lie. H.264, HEVC and AV1 state it themselves; for the others, only the
@@ -58,14 +55,12 @@ class KeyframeDecoder:
         video: The same, open.
         index: The keyframes.
         keyframes: Their packets.
-        table: What later extractions need to know of the file; None if only its header tells, or it is local.
     """
 
     probed: ProbedFile
     video: OpenVideo
     index: VideoIndex
     keyframes: KeyframePackets
-    table: KeyframeTable | None = None
 
     @classmethod
     def of(cls, probed: ProbedFile, video: OpenVideo, segment: Segment) -> KeyframeDecoder:
@@ -82,10 +77,8 @@ class KeyframeDecoder:
             raise FallbackRequired(NO_TIME_BASE)
         return cls(probed=probed, video=video, index=index, keyframes=keyframes)
 
-    def decode(
-        self, rows: Int64s, view: View, stats: DecodeStats, *, segment: Segment, threads: int, missing: int
-    ) -> Decoded:
-        """Decode some keyframes; `missing` bytes lack at the end of the file.
+    def decode(self, rows: Int64s, view: View, stats: DecodeStats, *, segment: Segment, threads: int) -> Decoded:
+        """Decode some keyframes.
 
         Raises:
             FallbackRequired: The file contradicts the index.
@@ -116,21 +109,6 @@ class KeyframeDecoder:
         are_times_right = index.pts[rows].tolist() == [packet.pts for packet in packets]
         if not segment.is_whole and not are_times_right:
             raise FallbackRequired("keyframe times in the index are wrong", index_is_wrong=True)
-        if isinstance(file, SparseFile) and codec and are_times_right and self.keyframes.is_self_sufficient:
-            table = KeyframeTable(
-                codec=codec,
-                info=decoded.info,
-                orientation=decoded.orientation,
-                pts=index.pts,
-                pos=index.pos,
-                size=index.size,
-                frames_before=index.position,
-                frames=index.total_frames,
-                missing_bytes=missing,
-                brings_parameters=others_bring_parameters,
-                is_order_proven=index.is_order_proven,
-            )
-            self.table = table if table.is_within(self.video.size_bytes) else None  # of a file that is cut short
         return decoded
 
     def _read_packets(self, rows: Sequence[int]) -> list[Packet[VideoStream]]:
@@ -156,35 +134,6 @@ class KeyframeDecoder:
         more = threads_that_fit(threads, own) - 1
         others = [codec.open(self.video.limits) for _ in range(more)] if codec and may_share else []
         return [own, *others]
-
-
-def decode_by_table(
-    file: SparseFile,
-    table: KeyframeTable,
-    rows: Int64s,
-    view: View,
-    limits: Limits,
-    stats: DecodeStats,
-    *,
-    threads: int,
-) -> Decoded:
-    """Decode some keyframes of a remote video, of which nothing but their packets is read.
-
-    Raises:
-        FallbackRequired: A packet does not decode to a keyframe.
-        VideoError: As `Canvas.draw` does.
-    """
-    check_frame_size(table.codec.width, table.codec.height, limits)
-    spans = [ByteRange(int(table.pos[row]), int(table.size[row])) for row in rows]
-    file.prefetch(spans)
-    packets = [_packet(table, row, file.read_span(span)) for row, span in zip(rows.tolist(), spans, strict=True)]
-    codecs = [table.codec.open(limits) for _ in range(threads_that_fit(threads, table.codec))]
-    if not table.is_order_proven and not all(is_closed_gop_start(packet, codecs[0]) for packet in packets):
-        raise TimesOutOfOrderError
-    index = table.index
-    canvas = Canvas(_timed(index, rows, packets), view, limits, lambda: table.info, orientation=table.orientation)
-    _decode(canvas, packets, codecs, stats, others_bring_parameters=table.brings_parameters)
-    return canvas.finish(_positions(index, rows, packets, codecs[0]))
 
 
 def _timed(index: VideoIndex, rows: Int64s, packets: Sequence[Packet[VideoStream]]) -> list[FrameInfo]:
@@ -232,14 +181,6 @@ def _decode(
     # The first packet goes to the first decoder: if that is the stream's own, only its frames carry the rotation.
     items = list(zip(canvas.wanted, packets, strict=True))
     canvas.share(items, [partial(work, codec) for codec in codecs[: len(items)]])
-
-
-def _packet(table: KeyframeTable, number: int, data: bytes) -> Packet[VideoStream]:
-    packet: Packet[VideoStream] = av.Packet(data)  # type: ignore[assignment]
-    packet.pts = int(table.pts[number])
-    packet.time_base = table.info.time_base
-    packet.is_keyframe = True
-    return packet
 
 
 def _shows_order(keyframe: Packet[VideoStream], video: OpenVideo) -> bool:

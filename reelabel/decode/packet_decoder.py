@@ -22,7 +22,6 @@ _STRICT_OPTIONS = {"err_detect": "explode"}
 _THREAD_BYTES = 128 * 1024**2  # a stack, and what the allocator reserves of the address space for a thread
 _HELD_FRAMES = 20  # that a decoder may refer to, decode and hand over
 _PIXEL_BYTES = 3  # of most formats at most
-_TAG = 16  # characters at most, of four bytes
 _SHARE = 2  # the other half is for the frames that are kept, the file and the interpreter
 
 
@@ -62,13 +61,6 @@ class CodecParameters:
             colorspace=int(codec.colorspace),
             field_order=int(codec.field_order),
         )
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether all numbers are possible."""
-        numbers = self.bits_per_coded_sample, self.color_range, self.color_primaries, self.color_trc, self.colorspace
-        sides, most = (self.width, self.height), 2**31
-        return all(0 < side < most for side in sides) and min(*numbers, self.field_order) >= 0 and len(self.tag) <= _TAG
 
     def open(self, limits: Limits) -> VideoCodecContext:
         """Create a decoder that fails on damage, as `open_video(..., strictly=True)` does."""

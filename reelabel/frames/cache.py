@@ -6,32 +6,25 @@ asked for; any other is treated as missing, and replaced.
 
 from __future__ import annotations
 
-import json
 import threading
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from reelabel import arrow as pa
-from reelabel.decode.keyframe_table import KeyframeTable, describe_table, table_arguments
 from reelabel.errors import FrameFileError, ObjectMissingError, SealError
 from reelabel.frames.cache_key import archive_index_key
-from reelabel.frames.frame_file import decode_sealed
+from reelabel.frames.frame_file import load_frames, verify_sealed
+from reelabel.frames.sparse import check_ranges
 from reelabel.seal import NO_KEY, embed_seal
 from reelabel.sources.sparse_file import CachedRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.frames.cache_key import FrameIdentity
-    from reelabel.frames.frame_file import FrameFile
+    from reelabel.result import Frames
     from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectStore
-
-
-_STREAM_KEY = b"stream"
-_COLUMNS = ("pts", "pos", "size", "frames_before")
 
 
 class FrameCache:
@@ -64,8 +57,8 @@ class FrameCache:
         """
         self._objects.reach([self.uri_of("any")])
 
-    def read(self, identity: FrameIdentity) -> FrameFile:
-        """Read a frame file.
+    def read(self, identity: FrameIdentity) -> bytes:
+        """Read a frame file; return its bytes.
 
         Raises:
             ObjectMissingError: The file does not exist.
@@ -73,41 +66,46 @@ class FrameCache:
         """
         return self._memory.take(identity.key) or self._fetch(identity)
 
-    def find(self, identity: FrameIdentity) -> FrameFile | None:
-        """Look up a frame file; return None if it is missing or must not be used, and must be extracted."""
-        found = self._memory.take(identity.key)
-        if not found and (data := self._objects.find(self.uri_of(identity.key))) is not None:
-            with suppress(FrameFileError):
-                found = decode_sealed(data, identity, self._seal)
-        if found:
-            self._memory.put(identity.key, found)
-        return found
+    def find(self, identity: FrameIdentity) -> Frames | None:
+        """Look up the frames of a frame file; return None if it is missing or must not be used, and must be extracted.
 
-    def write(self, identity: FrameIdentity, file: FrameFile) -> str:
-        """Write a frame file, unless there is one that `find` accepts.
+        Pixels are decoded when they are first used; those that need a decoding process cannot be.
+        """
+        data = self._memory.take(identity.key)
+        try:
+            if data is None:
+                data = self._fetch(identity)
+            frames = load_frames(data)
+        except (ObjectMissingError, FrameFileError):
+            return None
+        self._memory.put(identity.key, data)
+        return frames
+
+    def write(self, identity: FrameIdentity, data: bytes) -> str:
+        """Write the bytes of a frame file, unless there is one that `find` accepts.
 
         Returns:
             Why the file that was there was replaced; empty if there was none, or one that `find` accepts.
         """
-        data = embed_seal(file.data, self._seal, identity.key)
-        refused = self._write(identity.key, data, check=partial(self._fetch, identity))
-        self._memory.put(identity.key, file)
+        sealed = embed_seal(data, self._seal, identity.key)
+        refused = self._write(identity.key, sealed, check=partial(self._fetch, identity))
+        self._memory.put(identity.key, sealed)
         return refused
 
-    def find_index(self, key: str) -> SavedIndex:
-        """Look up an index file; return an empty index if it is missing or must not be used."""
+    def find_index(self, key: str) -> tuple[CachedRange, ...]:
+        """Look up the ranges of a remote video's header; return none if they are missing or must not be used."""
         try:
             return self._fetch_index(key)
         except (ObjectMissingError, FrameFileError):
             return ()
 
-    def write_index(self, key: str, index: SavedIndex) -> str:
-        """Write an index file, unless there is one that `find_index` accepts.
+    def write_index(self, key: str, ranges: tuple[CachedRange, ...]) -> str:
+        """Write the ranges of a remote video's header, unless there is a file of them that `find_index` accepts.
 
         Returns:
             Why the file that was there was replaced; empty if there was none, or one that `find_index` accepts.
         """
-        data = self._seal.wrap(key, encode_index(index))
+        data = self._seal.wrap(key, encode_index(ranges))
         return self._write(key, data, check=partial(self._fetch_index, key))
 
     def find_archive_index(self, *, uri: str, fingerprint: str, part: str) -> memoryview | None:
@@ -122,10 +120,12 @@ class FrameCache:
         key = archive_index_key(source_uri=uri, fingerprint=fingerprint, part=part)
         self._write(key, self._seal.wrap(key, data), check=partial(self._fetch_sealed, key))
 
-    def _fetch(self, identity: FrameIdentity) -> FrameFile:
-        return decode_sealed(self._objects.read(self.uri_of(identity.key)), identity, self._seal)
+    def _fetch(self, identity: FrameIdentity) -> bytes:
+        data = self._objects.read(self.uri_of(identity.key))
+        verify_sealed(data, identity, self._seal)
+        return data
 
-    def _fetch_index(self, key: str) -> SavedIndex:
+    def _fetch_index(self, key: str) -> tuple[CachedRange, ...]:
         return decode_index(self._fetch_sealed(key))
 
     def _fetch_sealed(self, key: str) -> memoryview:
@@ -157,41 +157,31 @@ class _MemoryCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._files: dict[str, FrameFile] = {}
+        self._files: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
-    def put(self, key: str, file: FrameFile) -> None:
+    def put(self, key: str, data: bytes) -> None:
         with self._lock:
             self._files.pop(key, None)
-            self._files[key] = file
-            while self._files and sum(len(each.data) for each in self._files.values()) > self._max_bytes:
+            self._files[key] = data
+            while self._files and sum(map(len, self._files.values())) > self._max_bytes:
                 del self._files[next(iter(self._files))]
 
-    def take(self, key: str) -> FrameFile | None:
+    def take(self, key: str) -> bytes | None:
         with self._lock:
             return self._files.pop(key, None)
 
 
-def encode_index(index: SavedIndex) -> bytes:
-    """Encode where a remote video's keyframes are, so that other frames of it cost no more than their packets.
-
-    An Arrow file, which the cache seals. For an MP4, it has a row for each keyframe, and the decoder's parameters as
-    JSON in its metadata; for other containers, the ranges of the file that hold its own index.
-    """
-    if isinstance(index, KeyframeTable):
-        columns = {name: pa.array(getattr(index, name)) for name in _COLUMNS}
-        metadata = {_STREAM_KEY: json.dumps(describe_table(index)).encode()}
-    else:
-        columns = {
-            "start": pa.array([extent.start for extent in index], pa.int64()),
-            "data": pa.array([extent.data for extent in index], pa.large_binary()),
-        }
-        metadata = {}
-    table = pa.table(columns).replace_schema_metadata(metadata)
-    return pa.arrow_file(table, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+def encode_index(ranges: tuple[CachedRange, ...]) -> bytes:
+    """Encode the ranges of a remote video's header as an Arrow file, which the cache seals."""
+    columns = {
+        "start": pa.array([each.start for each in ranges], pa.int64()),
+        "data": pa.array([each.data for each in ranges], pa.large_binary()),
+    }
+    return pa.arrow_file(pa.table(columns), options=pa.ipc.IpcWriteOptions(compression="zstd"))
 
 
-def decode_index(data: bytes | memoryview) -> SavedIndex:
+def decode_index(data: bytes | memoryview) -> tuple[CachedRange, ...]:
     """Decode an index file whose seal is verified.
 
     Raises:
@@ -199,10 +189,6 @@ def decode_index(data: bytes | memoryview) -> SavedIndex:
     """
     try:
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-        metadata = table.schema.metadata or {}
-        if _STREAM_KEY not in metadata:
-            return tuple(map(CachedRange, table["start"].to_pylist(), table["data"].to_pylist()))
-        columns = {name: table[name].to_numpy() for name in _COLUMNS}
-        return KeyframeTable(**columns, **table_arguments(json.loads(metadata[_STREAM_KEY])))
+        return check_ranges(map(CachedRange, table["start"].to_pylist(), table["data"].to_pylist()))
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
         raise FrameFileError(f"The index file is damaged ({type(error).__name__}).") from None

@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 # Raised by every change of ours that gives a video other frames, pixels or times, so that files from before are made
 # again: those of frames, and of all that is derived from them.
 _FRAMES_VERSION = "4"
-_TABLE_VERSION = 6
 _ARCHIVE_INDEX_VERSION = 1
 _SAMPLINGS = 64  # a run has a few
 
@@ -56,14 +55,14 @@ class FrameIdentity:
         segment: The part of the video that is sampled.
     """
 
-    source_uri: str = field(repr=False)  # may contain a signature, or a whole video
-    fingerprint: str
+    source_uri: str = field(default="", repr=False)  # may contain a signature, or a whole video
+    fingerprint: str = ""
     sampling: Sampling
     segment: Segment = WHOLE
 
     @cached_property
     def key(self) -> str:
-        """The file's key, a path relative to the cache's root: `v4/ab/abcdef....arrow`."""
+        """The file's key, a path relative to the cache's root: `v5/ab/abcdef....arrow`."""
         digest = json_digest(self._values)
         return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.arrow"
 
@@ -92,10 +91,10 @@ def index_key(*, source_uri: str, fingerprint: str) -> str:
     """Derive an index file's key, which is the same for all decoder versions.
 
     Returns:
-        A path relative to the cache's root: `v4/ab/abcdef....index`.
+        A path relative to the cache's root: `v5/ab/abcdef....index`.
     """
     video = {"source_uri": unsigned_uri(source_uri), "fingerprint": fingerprint}
-    digest = json_digest(video | {"schema": SCHEMA_VERSION, "table": _TABLE_VERSION})
+    digest = json_digest(video | {"schema": SCHEMA_VERSION})
     return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"
 
 

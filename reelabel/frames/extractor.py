@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from reelabel.coverage import DEFAULT_THRESHOLDS
-from reelabel.errors import (
-    VideoError,
-    VideoUnreadableError,
-)
+from reelabel.errors import FallbackRequired, FrameFileError, VideoError, VideoUnreadableError
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.fetch import FrameFetcher, VideoReader, stat_video
-from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
-from reelabel.frames.packets import with_packets
+from reelabel.frames.frame_file import write_frames, write_sparse
 from reelabel.frames.provenance import FrameProvenance
+from reelabel.frames.sparse import SparseVideo
+from reelabel.result import Frames
 from reelabel.sampling.passes import dense_pass, first_pass, resolve_auto, with_sampler
 from reelabel.sampling.passes import sampling_of_pass as sampling_of
 from reelabel.segment import WHOLE
@@ -33,18 +33,15 @@ if TYPE_CHECKING:
     from reelabel.coverage import CoverageThresholds
     from reelabel.frames.cache import FrameCache
     from reelabel.frames.fetch import FetchedFrames
-    from reelabel.frames.frame_file import FrameFile
     from reelabel.frames.pixels import ExactEncoding
     from reelabel.pool.decode_pool import PieceDecoder
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.sampled_frames import Selection
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.passes import FramePass
     from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectInfo
 
-_NO_PACKETS = (
-    "packets were requested, but no keyframe table lists them, or they do not decode to these pixels by themselves"
-)
+_NO_RANGES = "sparse was requested, but ranges of the video do not decode to these pixels by themselves"
 
 
 class KeyedLocks:
@@ -192,19 +189,19 @@ class FrameExtractor(VideoReader):
                 if found is None:
                     return self._extract(info, identity, lookup_ms, shown=shown)
                 if shown == "image":
-                    require_image(info.uri, found)
+                    require_image(info.uri, found.selection)
             except VideoError as error:
                 error.fingerprint = info.fingerprint
                 raise
         return ExtractedVideo(
             identity=identity,
             was_cached=True,
-            frame_bytes=found.image_bytes,
+            frame_bytes=math.prod(found.shape),
             lookup_ms=lookup_ms,
-            provenance=self._provenance(info, found, frames_used=found.shape[0]),
+            provenance=self._provenance(info, found.selection),
         )
 
-    def _find(self, requested: FrameIdentity) -> tuple[FrameIdentity, FrameFile | None]:
+    def _find(self, requested: FrameIdentity) -> tuple[FrameIdentity, Frames | None]:
         """Look up a frame file; for `auto`, resolve the sampler from any cached frame file of the video."""
         sampling = requested.sampling
         if sampling.sampler != "auto":
@@ -223,7 +220,7 @@ class FrameExtractor(VideoReader):
         fetcher = FrameFetcher.of(
             self,
             sampling=sampling,
-            keep_packets=self.pixel_encoding == "packets" and not self.sampling.jpeg_quality,
+            keep_ranges=self.pixel_encoding == "sparse" and not self.sampling.jpeg_quality,
             segment=identity.segment,
             copies=self.copies,
             pieces=self.pieces,
@@ -236,7 +233,10 @@ class FrameExtractor(VideoReader):
         if sampling.sampler == "auto":
             sampling = resolve_auto(sampling, is_good=keyframes.sampler == "keyframes")
             identity = replace(identity, sampling=sampling)
-        refused = {"index": fetched.refused_index, "frame": self.cache.write(identity, self._encode(fetched, identity))}
+        refused = {
+            "index": fetched.refused_index,
+            "frame": self.cache.write(identity, self._encode(fetched, identity, info)),
+        }
         remade = [f"{kind} file made again: {why}" for kind, why in refused.items() if why]
         cache_write_ms = (time.perf_counter() - started) * 1e3
         return ExtractedVideo(
@@ -245,7 +245,7 @@ class FrameExtractor(VideoReader):
             frame_bytes=keyframes.images.nbytes,
             lookup_ms=lookup_ms,
             provenance=replace(
-                self._provenance(info, keyframes, frames_used=len(keyframes.images)),
+                self._provenance(info, keyframes),
                 decode_note="; ".join(filter(None, (info.note, keyframes.reason, *remade))),
                 bytes_fetched=fetched.bytes_fetched,
                 fetch_ms=fetched.fetch_ms,
@@ -255,7 +255,7 @@ class FrameExtractor(VideoReader):
             remade="; ".join(remade),
         )
 
-    def _provenance(self, info: ObjectInfo, frames: SampledFrames | FrameFile, *, frames_used: int) -> FrameProvenance:
+    def _provenance(self, info: ObjectInfo, frames: Selection) -> FrameProvenance:
         """Return where frames came from: what is known of new frames and of a cached frame file alike."""
         coverage = frames.coverage(self.thresholds)
         return FrameProvenance(
@@ -267,26 +267,29 @@ class FrameExtractor(VideoReader):
             longest_gap_s=coverage.longest_gap_s,
             keyframe_coverage=coverage.cover,
             coverage=",".join(coverage.reasons),
-            frames_used=frames_used,
+            frames_used=len(frames.pts),
             frames_decoded=frames.frames_decoded,
         )
 
-    def _encode(self, fetched: FetchedFrames, identity: FrameIdentity) -> FrameFile:
-        encode = partial(
-            encode_frame_file,
-            fetched.keyframes,
-            source_uri=identity.source_uri,
-            fingerprint=identity.fingerprint,
-            sampling=identity.sampling,
-        )
-        if fetched.packets:
-            return decode_frame_file(with_packets(encode(lossless="raw"), fetched.packets))
-        if self.pixel_encoding == "packets":
-            return encode(encoding_note=_NO_PACKETS)
-        return encode(lossless=self.pixel_encoding)
+    def _encode(self, fetched: FetchedFrames, identity: FrameIdentity, info: ObjectInfo) -> bytes:
+        frames = Frames.of(fetched.keyframes)
+        if self.pixel_encoding != "sparse":
+            return write_frames(frames, identity, encoding=self.pixel_encoding)
+        if fetched.ranges and (video := self._sparse(fetched, identity, info)):
+            return write_sparse(frames, identity, video)
+        return write_frames(frames, identity, encoding_note=_NO_RANGES)
+
+    def _sparse(self, fetched: FetchedFrames, identity: FrameIdentity, info: ObjectInfo) -> SparseVideo | None:
+        """Return the ranges that were read, if they alone decode to exactly the extracted pixels."""
+        try:
+            video = SparseVideo(info.size_bytes, fetched.ranges)
+            images = video.decode(self.pool, sampling=identity.sampling, segment=identity.segment, limits=self.limits)
+        except (ValueError, FrameFileError, FallbackRequired, VideoError):
+            return None
+        return video if np.array_equal(images, fetched.keyframes.images) else None
 
 
-def require_image(uri: str, frames: SampledFrames | FrameFile) -> None:
+def require_image(uri: str, frames: Selection) -> None:
     """Raise if a file that is to be shown as an image has more than one frame.
 
     Raises:

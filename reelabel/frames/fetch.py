@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.errors import (
     ConfigurationError,
     FallbackRequired,
@@ -28,7 +27,7 @@ from reelabel.errors import (
 )
 from reelabel.frames.cache_key import index_key
 from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.packets import collect_packets, verify_packets
+from reelabel.frames.sparse import RecordingSource
 from reelabel.index import VideoIndex, VideoInfo
 from reelabel.segment import WHOLE
 from reelabel.sources.local import FileSource
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reelabel.frames.cache import FrameCache
-    from reelabel.frames.packets import StoredPackets
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool, PieceDecoder
     from reelabel.sampled_frames import SampledFrames
@@ -67,14 +65,14 @@ class FetchedFrames:
         keyframes: The frames.
         fetch_ms: Milliseconds spent waiting for the store.
         bytes_fetched: Bytes read from it, including those of failed attempts.
-        packets: The keyframes' packets, verified to decode to these pixels; None if not requested or not verified.
+        ranges: The ranges of the video that the frames were decoded from; empty if not requested, or all was read.
         refused_index: Why the index file in the cache could not be used, and was made again; empty if it was not.
     """
 
     keyframes: SampledFrames
     fetch_ms: float
     bytes_fetched: int
-    packets: StoredPackets | None = None
+    ranges: tuple[CachedRange, ...] = ()
     refused_index: str = ""
 
 
@@ -153,8 +151,6 @@ class VideoReader:
         cache = None if is_small else self.cache
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
         known = cache.find_index(key) if cache else ()
-        if isinstance(known, KeyframeTable):
-            return SeenVideo(info=info, index=known.index, is_whole_read=False, bytes_read=0)
         head: tuple[CachedRange, ...] = ()
         try:
             if not known:
@@ -184,7 +180,7 @@ class FrameFetcher(VideoReader):
         native: Leave frames unscaled and unrotated; reads the whole video.
         every: Return all keyframes instead of picks; reads the whole video.
         copies: Where copies of whole videos are stored.
-        keep_packets: Also return the keyframes' packets; reads local and small videos by ranges as well.
+        keep_ranges: Also return the ranges that are read; reads local and small videos by ranges as well.
         segment: The part of the video to sample from.
         pieces: Decodes the video if the segment is one of several that follow each other.
     """
@@ -193,7 +189,7 @@ class FrameFetcher(VideoReader):
     native: bool = False
     every: bool = False
     copies: DownloadCache = field(default_factory=DownloadCache)
-    keep_packets: bool = False
+    keep_ranges: bool = False
     segment: Segment = WHOLE
     pieces: PieceDecoder | None = None
 
@@ -236,29 +232,23 @@ class FrameFetcher(VideoReader):
             return False
         if self.pieces and self.pieces.is_in_order:
             return False
-        may_keep = self.keep_packets and self.sampling.sampler in {"keyframes", "auto"}
-        return may_keep or (not is_local and info.size_bytes >= self.ranges_min_bytes)
+        return self.keep_ranges or (not is_local and info.size_bytes >= self.ranges_min_bytes)
 
     def _fetch_ranges(self, info: ObjectInfo, source: Source) -> FetchedFrames:
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
         known = self.cache.find_index(key) if self.cache else ()
-        keyframes, index = self.pool.extract_by_ranges(
-            source, sampling=self.sampling, limits=self.limits, known=known, segment=self.segment
+        recording = RecordingSource(source) if self.keep_ranges else None
+        keyframes, header = self.pool.extract_by_ranges(
+            recording or source, sampling=self.sampling, limits=self.limits, known=known, segment=self.segment
         )
-        refused = self.cache.write_index(key, index) if self.cache and not known else ""
+        refused = self.cache.write_index(key, header) if self.cache and not known else ""
         return FetchedFrames(
             keyframes=keyframes,
             fetch_ms=keyframes.fetch_ms,
             bytes_fetched=keyframes.bytes_fetched,
-            packets=self._verified(keyframes, collect_packets(keyframes, index, source)),
+            ranges=tuple(sorted([*known, *recording.ranges])) if recording else (),
             refused_index=refused,
         )
-
-    def _verified(self, keyframes: SampledFrames, stored: StoredPackets | None) -> StoredPackets | None:
-        if stored is None:
-            return None
-        is_exact = verify_packets(stored, keyframes, self.pool, sampling=self.sampling, limits=self.limits)
-        return stored if is_exact else None
 
     def _fetch_whole(self, source: Source, wasted_bytes: int) -> FetchedFrames:
         started = time.perf_counter()

@@ -1,286 +1,237 @@
 """The frame file: an Arrow IPC file with one row per unique frame.
 
 Columns: `pixels`, `pts`, `time_s`, `frame_index`, `is_keyframe`. The schema metadata holds everything else as JSON
-under `reelabel`: pixel encoding, picks, sizes, rates, and all that the file was asked for by; and under `seal` a
-checksum of the whole file, and its seal.
+under `reelabel`: the pixel encoding, what is known of the video, and all that the file was asked for by; and under
+`seal` a checksum of the whole file, and its seal.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import fields
-from functools import cached_property
+from functools import partial
 from importlib.metadata import version
-from math import prod
+from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reelabel import arrow as pa
-from reelabel.coverage import DEFAULT_THRESHOLDS, measure_coverage
-from reelabel.errors import FrameFileError
-from reelabel.frames.cache_key import SCHEMA_VERSION, FrameIdentity
+from reelabel.errors import FallbackRequired, FrameFileError
+from reelabel.frames.cache_key import SCHEMA_VERSION
 from reelabel.frames.pixels import Encoding, LosslessEncoding, decode_pixels, encode_pixels, write_options
-from reelabel.sampled_frames import NO_PTS, UNKNOWN_POSITION, Orientation, SampledFrames
+from reelabel.frames.sparse import SparseVideo, hash_of
+from reelabel.limits import Limits
+from reelabel.options import read_options
+from reelabel.records import arrays_of, from_json, to_json
+from reelabel.result import Frames
+from reelabel.sampled_frames import NO_PTS, UNKNOWN_POSITION, Selection
+from reelabel.sampling.options import Sampling
 from reelabel.seal import BLANK, METADATA_KEY, embed_checksum, verify_checksum, verify_seal
-from reelabel.segment import Segment
+from reelabel.sources.sparse_file import CachedRange
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from reelabel.coverage import CoverageThresholds, KeyframeCoverage
-    from reelabel.sampling.options import Sampling
+    from reelabel.frames.cache_key import FrameIdentity
+    from reelabel.pool.decode_pool import DecodePool
     from reelabel.seal import Seal
 
-
 _METADATA_KEY = b"reelabel"
-# Fields of `SampledFrames` that are columns, that are arrays, and that are found elsewhere in the file or not in it.
 _COLUMNS = ("pts", "time_s", "frame_index", "is_keyframe")
-_ARRAYS = {"picks": np.int64, "deviation_s": np.float64, "keyframe_ms": np.int64}
-_ELSEWHERE = {*_COLUMNS, "images", "segment", "sampler", "orientation", "fetch_ms", "bytes_fetched", "parts"}
-_STORED = tuple(each.name for each in fields(SampledFrames) if each.name not in _ELSEWHERE)
-_QUARTER_TURNS = (90, 270)
+_NULLS = {"pts": NO_PTS, "frame_index": UNKNOWN_POSITION}
+_DAMAGE = (OSError, KeyError, ValueError, TypeError, IndexError)
+_DEFAULT_LIMITS = Limits()
 
 
-class FrameFile:
-    """A frame file whose checksum or seal is verified. Its values are those of `SampledFrames`; columns load lazily.
-
-    Attributes:
-        data: The file's bytes.
-        facts: The complete metadata, as JSON values.
-        encoding: How the pixels are stored.
-        shape: Shape of `images`: (N, H, W, 3).
-        source_uri: URI of the video.
-        fingerprint: Version of the video.
-    """
-
-    encoding: Encoding
-    source_uri: str
-    fingerprint: str
-    sampler: str
-    picks: npt.NDArray[np.int64]
-    deviation_s: npt.NDArray[np.float64] | None
-    keyframe_ms: npt.NDArray[np.int64] | None
-    keyframes_in_file: int
-    first_ms: int | None
-    first_s: float | None
-    starts_s: float | None
-    total_frames: int | None
-    fps: float
-    duration_s: float
-    method: str
-    reason: str
-    frames_decoded: int
-
-    def __init__(self, data: bytes, facts: dict[str, Any]) -> None:
-        """Read the metadata.
-
-        Raises:
-            KeyError: A value is missing.
-            ValueError: One has another type.
-        """
-        self.data, self.facts = data, facts
-        vars(self).update({name: facts[name] for name in (*_STORED, "encoding", "source_uri", "fingerprint")})
-        arrays = {name: np.array(facts[name], dtype) for name, dtype in _ARRAYS.items() if facts[name] is not None}
-        vars(self).update(arrays)
-        self.sampler = facts["sampling"]["sampler"]
-        self.segment = Segment(*facts["segment_s"])
-        self.shape = (int(self.picks.max()) + 1, facts["height_px"], facts["width_px"], 3)  # every frame is picked
-
-    def coverage(self, thresholds: CoverageThresholds = DEFAULT_THRESHOLDS) -> KeyframeCoverage:
-        """Return how well keyframes cover the source, by the container's list, else by a linear decode's."""
-        return measure_coverage(
-            self.keyframe_ms,
-            first_ms=self.first_ms,
-            keyframes=self.keyframes_in_file,
-            duration_s=self.duration_s,
-            thresholds=thresholds,
-            segment=self.segment,
-            frames=self.total_frames,
-        )
-
-    @property
-    def image_bytes(self) -> int:
-        """Size of `images` in bytes, uncompressed."""
-        return prod(self.shape)
-
-    @property
-    def pts(self) -> npt.NDArray[np.int64]:
-        """Presentation timestamps in the stream's time base, `NO_PTS` if there is none; shape (N,), int64."""
-        pts: npt.NDArray[np.int64] = self._table["pts"].fill_null(NO_PTS).to_numpy()
-        return pts
-
-    @property
-    def is_packed(self) -> bool:
-        """Whether it stores packets instead of pixels."""
-        return self.encoding == "packets"
-
-    @property
-    def time_s(self) -> npt.NDArray[np.float64]:
-        """Presentation times in seconds; shape (N,), float64."""
-        time_s: npt.NDArray[np.float64] = self._table["time_s"].to_numpy()
-        return time_s
-
-    @property
-    def frame_index(self) -> npt.NDArray[np.int64]:
-        """Positions in the linear decode, `UNKNOWN_POSITION` if unknown; shape (N,), int64."""
-        positions: npt.NDArray[np.int64] = self._table["frame_index"].fill_null(UNKNOWN_POSITION).to_numpy()
-        return positions
-
-    @property
-    def is_keyframe(self) -> npt.NDArray[np.bool_]:
-        """Whether each frame is a keyframe; shape (N,), bool."""
-        flags: npt.NDArray[np.bool_] = self._table["is_keyframe"].to_numpy()
-        return flags
-
-    @cached_property
-    def images(self) -> npt.NDArray[np.uint8]:
-        """RGB pixels; shape (N, H, W, 3), uint8, read-only; a view of `data` if stored raw.
-
-        Raises:
-            FrameFileError: The pixels do not match the metadata, or the file holds packets instead.
-        """
-        if self.encoding == "packets":
-            raise FrameFileError("The frame file holds packets, not pixels; decode it with reelabel.frames.packets.")
-        try:
-            return decode_pixels(self.read_pixels(), self.encoding, self.shape)
-        except _damage_errors() as error:
-            raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
-
-    def sampled(self) -> SampledFrames:
-        """Return the frames with their pixels, as they were before they were stored, but for mirroring.
-
-        Raises:
-            FrameFileError: As for `images`.
-        """
-        rotation_deg = self.facts["rotation_deg"]
-        return SampledFrames(
-            images=self.images,
-            segment=self.segment,
-            sampler=self.sampler,
-            orientation=Orientation(is_transposed=rotation_deg in _QUARTER_TURNS, rotation_deg=rotation_deg),
-            **{name: getattr(self, name) for name in (*_COLUMNS, *_STORED)},
-        )
-
-    def read_pixels(self) -> pa.Array:
-        """Return the pixel column as stored."""
-        return self._table["pixels"].chunk(0)
-
-    @cached_property
-    def _table(self) -> pa.Table:
-        try:
-            # Only the pixel column is large: threads for the others cost more than they save.
-            options = pa.ipc.IpcReadOptions(use_threads=False)
-            return pa.ipc.open_file(pa.py_buffer(self.data), options=options).read_all()
-        except _damage_errors() as error:
-            raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
-
-    def replace_pixels(self, pixels: pa.Array, *, encoding: Encoding, **facts: Any) -> bytes:  # noqa: ANN401 - JSON
-        """Return the file's bytes with another pixel column, and `facts` merged into its metadata."""
-        columns = dict(zip(self._table.column_names, self._table.columns, strict=True)) | {"pixels": pixels}
-        return _write(columns, self.facts | facts | {"encoding": encoding})
-
-
-def encode_frame_file(
-    keyframes: SampledFrames,
-    *,
-    source_uri: str,
-    fingerprint: str,
-    sampling: Sampling,
-    lossless: LosslessEncoding = "zstd",
-    encoding_note: str = "",
-) -> FrameFile:
-    """Create a frame file from extracted frames.
+def write_frames(
+    frames: Frames, identity: FrameIdentity, *, encoding: LosslessEncoding = "zstd", encoding_note: str = ""
+) -> bytes:
+    """Return the bytes of a frame file.
 
     Args:
-        keyframes: The frames.
-        source_uri: URI of the video; the file contains no embedded video or signed query of it.
-        fingerprint: Version of the video.
-        sampling: How the frames were chosen; with a `jpeg_quality`, they are stored as JPEG.
-        lossless: How they are stored otherwise.
-        encoding_note: Why the requested encoding was not used; empty if it was.
+        frames: At least one frame.
+        identity: What they were asked for by; with a `jpeg_quality` in its sampling, they are stored as JPEG.
+        encoding: How pixels are stored otherwise.
+        encoding_note: Why they are not stored in another way; empty if that was not asked for.
 
     Raises:
+        ConfigurationError: PyArrow is not installed.
         VideoTooLargeError: A frame is too large for JPEG.
     """
-    encoding: Encoding = "jpeg" if sampling.jpeg_quality else lossless
-    identity = FrameIdentity(
-        source_uri=source_uri, fingerprint=fingerprint, sampling=sampling, segment=keyframes.segment
-    )
-    _, height, width, _ = keyframes.images.shape
-    values = {name: getattr(keyframes, name) for name in _STORED}
+    quality = identity.sampling.jpeg_quality
+    used: Encoding = "jpeg" if quality else encoding
+    pixels = encode_pixels(frames.unique, used, jpeg_quality=quality)
+    return _write(frames, identity, pixels, encoding=used, encoding_note=encoding_note)
+
+
+def write_sparse(frames: Frames, identity: FrameIdentity, video: SparseVideo) -> bytes:
+    """Return the bytes of a frame file with the ranges of the video that the frames are decoded from."""
+    data = b"".join(each.data for each in video.ranges)
+    pixels = pa.array([data, *[b""] * (frames.shape[0] - 1)], pa.large_binary())
+    described = {
+        "size_bytes": video.size_bytes,
+        "ranges": [[each.start, len(each.data)] for each in video.ranges],
+        "pixels": hash_of(frames.unique),
+    }
+    return _write(frames, identity, pixels, encoding="sparse", encoding_note="", sparse=described)
+
+
+def _write(frames: Frames, identity: FrameIdentity, pixels: Any, **more: Any) -> bytes:  # noqa: ANN401 - of Arrow, JSON
+    shown = {"picks": frames.shown, "deviation_s": frames.deviation_s}
+    known = {each.name: getattr(frames.selection, each.name) for each in fields(Selection)}
+    plain, arrays = to_json(Selection(**known | shown))
     metadata = {
         **identity.facts(),
-        **{name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()},
-        "rotation_deg": keyframes.rotation_deg,
-        "encoding": encoding,
-        "encoding_note": encoding_note,
-        "height_px": height,
-        "width_px": width,
+        **more,
         "made_by": f"reelabel {version('reelabel')}",
+        "shape": list(frames.shape),
+        "frames": plain,
+        "arrays": {name: array.tolist() for name, array in arrays.items() if name not in _COLUMNS},
     }
-    columns = {
-        "pixels": encode_pixels(keyframes.images, encoding, jpeg_quality=sampling.jpeg_quality),
-        "pts": pa.array(keyframes.pts, mask=keyframes.pts == NO_PTS),
-        "time_s": pa.array(keyframes.time_s),
-        "frame_index": pa.array(keyframes.frame_index, mask=keyframes.frame_index == UNKNOWN_POSITION),
-        "is_keyframe": pa.array(keyframes.is_keyframe),
-    }
-    return FrameFile(_write(columns, metadata), metadata)
+    columns = {"pixels": pixels}
+    for name in _COLUMNS:
+        mask = arrays[name] == _NULLS[name] if name in _NULLS else None
+        columns[name] = pa.array(arrays[name], mask=mask)
+    return _encode(columns, metadata)
 
 
-def decode_frame_file(data: bytes) -> FrameFile:
-    """Verify a frame file's checksum and read its metadata.
+def _encode(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
+    table = pa.table(columns).replace_schema_metadata(
+        {_METADATA_KEY: json.dumps(metadata).encode(), METADATA_KEY: BLANK},
+    )
+    return embed_checksum(pa.arrow_file(table, options=write_options(metadata["encoding"])))
+
+
+def read_frames(source: Path | str | bytes, *, pool: DecodePool | None = None) -> Frames:
+    """Read the frames of a frame file, given its path or its bytes. Pixels are decoded when they are first used.
+
+    What the file does not hold is empty in `info`: the container and the codec.
+
+    Args:
+        source: The file.
+        pool: Decodes a file that stores ranges of the video instead of pixels; others need none.
 
     Raises:
-        FrameFileError: The bytes are damaged, or not a frame file of this version.
+        FrameFileError: The file is damaged, or of another version.
+        OSError: The file cannot be read.
     """
+    data = source if isinstance(source, bytes) else Path(source).read_bytes()
     verify_checksum(data)
-    return _decode(data)
+    return load_frames(data, pool=pool)
 
 
-def decode_sealed(data: bytes, identity: FrameIdentity, seal: Seal) -> FrameFile:
-    """Verify a frame file's seal, and that it is the one asked for, and read its metadata.
+def load_frames(data: bytes, *, pool: DecodePool | None = None, limits: Limits = _DEFAULT_LIMITS) -> Frames:
+    """Read the frames of a frame file whose seal or checksum is verified, as `read_frames` does."""
+    metadata = read_metadata(data)
+    try:
+        columns = _read_columns(data)
+        known = {name: columns[name].fill_null(null) for name, null in _NULLS.items()}
+        arrays = {name: column.to_numpy(zero_copy_only=False) for name, column in (columns | known).items()}
+        types = arrays_of(Selection)
+        arrays |= {name: np.array(values, types[name]) for name, values in metadata["arrays"].items()}
+        selection = from_json(metadata["frames"], Selection, arrays)
+        count, height, width, channels = shape = tuple(metadata["shape"])
+        if (count, channels) != (len(selection.pts), 3) or not (height > 0 and width > 0):
+            raise ValueError(f"pixels of shape {shape}")
+        source_uri = str(metadata["source_uri"])
+    except (pa.ArrowException, *_DAMAGE) as error:
+        raise _damaged(error) from None
+    pixels = partial(_read_pixels, data, metadata, selection, pool, limits)
+    return Frames.with_pixels(selection, pixels, shape, source_uri=source_uri)
+
+
+def with_pixels(data: bytes, pool: DecodePool, limits: Limits) -> bytes:
+    """Return a frame file that stores pixels: the same one, unless it stores ranges of the video.
+
+    Raises:
+        FrameFileError: The ranges do not match the metadata.
+        VideoError: As `DecodePool.extract` does.
+    """
+    if not is_sparse(data):
+        return data
+    pixels = encode_pixels(load_frames(data, pool=pool, limits=limits).unique, "raw")
+    columns = {"pixels": pixels, **_read_columns(data)}
+    return _encode(columns, read_metadata(data) | {"encoding": "raw", "sparse": None})
+
+
+def is_sparse(data: bytes) -> bool:
+    """Return whether a frame file stores ranges of its video, so that a decoding process is needed to read it."""
+    return bool(read_metadata(data)["encoding"] == "sparse")
+
+
+def read_metadata(data: bytes) -> dict[str, Any]:
+    """Read the metadata of a frame file whose seal or checksum is verified.
+
+    Raises:
+        FrameFileError: The bytes are not a frame file of this version.
+    """
+    try:
+        schema = _open(data).schema
+        metadata: dict[str, Any] = json.loads((schema.metadata or {})[_METADATA_KEY])
+        schema_version, _ = metadata["schema"], metadata["encoding"]
+    except (pa.ArrowException, *_DAMAGE) as error:
+        raise _damaged(error) from None
+    if schema_version != SCHEMA_VERSION:
+        raise FrameFileError(f"Unsupported frame file: schema {schema_version}, expected {SCHEMA_VERSION}.")
+    return metadata
+
+
+def verify_sealed(data: bytes, identity: FrameIdentity, seal: Seal) -> None:
+    """Verify a frame file's seal, and that it is the one asked for.
 
     Raises:
         FrameFileError: The bytes are damaged or altered, were sealed with another key, or are not the file asked for.
     """
-    file = unseal_frame_file(data, identity.key, seal)
-    if different := identity.differences(file.facts):
+    verify_seal(data, seal, identity.key)
+    if different := identity.differences(read_metadata(data)):
         raise FrameFileError(f"It was made for something else: {', '.join(different)} differ from what is asked for.")
-    return file
 
 
-def unseal_frame_file(data: bytes, name: str, seal: Seal) -> FrameFile:
-    """Verify the seal of a frame file of a given name, whatever its frames were asked for by, and read its metadata.
-
-    Raises:
-        FrameFileError: The bytes are damaged or altered, were sealed with another key, or belong elsewhere.
-    """
-    verify_seal(data, seal, name)
-    return _decode(data)
-
-
-def _decode(data: bytes) -> FrameFile:
+def _read_pixels(
+    data: bytes, metadata: dict[str, Any], selection: Selection, pool: DecodePool | None, limits: Limits
+) -> npt.NDArray[np.uint8]:
     try:
-        schema = pa.ipc.open_file(pa.py_buffer(data)).schema
-        metadata: dict[str, Any] = json.loads((schema.metadata or {})[_METADATA_KEY])
-        if metadata["schema"] != SCHEMA_VERSION:
-            raise FrameFileError(f"Unsupported frame file: schema {metadata['schema']}, expected {SCHEMA_VERSION}.")
-        return FrameFile(data, metadata)
-    except _damage_errors() as error:
-        raise FrameFileError(f"The frame file is damaged ({type(error).__name__}).") from None
+        column, shape = _open(data).read_all()["pixels"].chunk(0), tuple(metadata["shape"])
+        if metadata["encoding"] != "sparse":
+            return decode_pixels(column, metadata["encoding"], shape)
+        if pool is None:
+            raise FrameFileError(
+                "The frame file stores ranges of its video instead of pixels; pass a DecodePool that decodes them."
+            )
+        stored = metadata["sparse"]
+        sampling = read_options(Sampling, metadata["sampling"])
+        video = SparseVideo(int(stored["size_bytes"]), _cut_ranges(column[0].as_py(), stored["ranges"]))
+        images = video.decode(pool, sampling=sampling, segment=selection.segment, limits=limits)
+        if images.shape != shape or hash_of(images) != stored["pixels"]:
+            raise ValueError("the stored ranges decode to other pixels")
+    except FallbackRequired as error:
+        raise FrameFileError(f"The frame file's ranges cannot be decoded ({error}).") from None
+    except (pa.ArrowException, *_DAMAGE) as error:
+        raise _damaged(error) from None
+    images.flags.writeable = False
+    return images
 
 
-def _write(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
-    table = pa.table(columns).replace_schema_metadata(
-        {_METADATA_KEY: json.dumps(metadata).encode(), METADATA_KEY: BLANK},
-    )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema, options=write_options(metadata["encoding"])) as writer:
-        writer.write_table(table)
-    return embed_checksum(sink.getvalue().to_pybytes())
+def _cut_ranges(data: bytes, ranges: list[list[int]]) -> tuple[CachedRange, ...]:
+    ends = [*accumulate(size for _, size in ranges)]
+    if min((size for _, size in ranges), default=0) < 1 or ends[-1] != len(data):
+        raise ValueError("ranges of other sizes")
+    return tuple(CachedRange(start, data[end - size : end]) for (start, size), end in zip(ranges, ends, strict=True))
 
 
-def _damage_errors() -> tuple[type[Exception], ...]:
-    return (pa.ArrowException, OSError, KeyError, ValueError, IndexError)
+def _read_columns(data: bytes) -> dict[str, Any]:
+    """Read the columns beside the pixels, which are not decompressed."""
+    schema = _open(data).schema
+    table = _open(data, included_fields=[schema.names.index(name) for name in _COLUMNS]).read_all()
+    return {name: table[name].chunk(0) for name in _COLUMNS}
+
+
+def _open(data: bytes, **options: Any) -> Any:  # noqa: ANN401 - of Arrow
+    # Only the pixel column is large: threads for the others cost more than they save.
+    return pa.ipc.open_file(pa.py_buffer(data), options=pa.ipc.IpcReadOptions(use_threads=False, **options))
+
+
+def _damaged(error: Exception) -> FrameFileError:
+    return FrameFileError(f"The frame file is damaged ({type(error).__name__}).")

@@ -1,8 +1,8 @@
 """Pixel encodings of frame files.
 
-`raw` is read without a copy. `lz4` and `zstd` compress reversible differences: green is subtracted from red and blue,
-as in lossless WebP (luma noise is equal in all three), and from each row the one above, as in PNG's filter "up".
-`jpeg` is lossy. For `packets`, see `reelabel.frames.packets`.
+`raw` is read without a copy. `zstd` compresses reversible differences: green is subtracted from red and blue, as in
+lossless WebP (luma noise is equal in all three), and from each row the one above, as in PNG's filter "up". `jpeg` is
+lossy. For `sparse`, see `reelabel.frames.sparse`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-LosslessEncoding = Literal["raw", "lz4", "zstd"]
-ExactEncoding = Literal["raw", "lz4", "zstd", "packets"]
-Encoding = Literal["raw", "lz4", "zstd", "packets", "jpeg"]
+LosslessEncoding = Literal["raw", "zstd"]
+ExactEncoding = Literal["raw", "zstd", "sparse"]
+Encoding = Literal["raw", "zstd", "sparse", "jpeg"]
 
 # The higher levels take up to ten times as long for a tenth fewer bytes: `python -m benchmarks extract store`.
 _ZSTD_LEVEL = 1
@@ -34,8 +34,10 @@ _RED, _GREEN, _BLUE = range(3)
 
 def write_options(encoding: Encoding) -> pa.ipc.IpcWriteOptions:
     """Return Arrow's compression options for an encoding."""
-    codecs = {"lz4": pa.Codec("lz4"), "zstd": pa.Codec("zstd", compression_level=_ZSTD_LEVEL)}
-    return pa.ipc.IpcWriteOptions(compression=codecs.get(encoding))
+    is_compressed = encoding in {"zstd", "sparse"}
+    return pa.ipc.IpcWriteOptions(
+        compression=pa.Codec("zstd", compression_level=_ZSTD_LEVEL) if is_compressed else None
+    )
 
 
 def encode_pixels(images: npt.NDArray[np.uint8], encoding: Encoding, *, jpeg_quality: int | None = None) -> pa.Array:
@@ -69,7 +71,7 @@ def decode_pixels(column: pa.Array, encoding: Encoding, shape: tuple[int, int, i
         images = np.frombuffer(column.buffers()[1], np.uint8, count=prod(shape)).reshape(shape)
     if images.shape != shape:
         raise ValueError(f"images must be {shape}, got {images.shape}")
-    if encoding in {"lz4", "zstd"}:
+    if encoding == "zstd":
         images = from_differences(images)
     images.flags.writeable = False
     return images

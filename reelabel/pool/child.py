@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from reelabel.decode.canvas import Decoded
 from reelabel.decode.decoder import open_decoder
-from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.pool.messages import (
     Listed,
     ReadFailedError,
@@ -130,9 +129,7 @@ class Opened:
             result: Any = getattr(decoder, call.method)(*call.arguments, **call.options)
         finally:
             self._source.settle()
-        known = decoder.known
-        before = () if isinstance(self._opening.known, KeyframeTable) else self._opening.known
-        reads = 0 if isinstance(known, KeyframeTable) else max(0, len(known) - len(before))
+        reads = max(0, len(decoder.known) - len(self._opening.known))
         if isinstance(result, Decoded):
             return replace(result, header_reads=reads)
         return Listed(index=result, header_reads=reads)

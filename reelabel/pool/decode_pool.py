@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.index import Lists, VideoIndex
     from reelabel.sampled_frames import SampledFrames
     from reelabel.sandbox import SandboxMode
@@ -197,9 +196,9 @@ class DecodePool:
         self,
         source: ByteSource,
         *,
-        known: SavedIndex = (),
+        known: tuple[CachedRange, ...] = (),
         **options: Any,  # noqa: ANN401
-    ) -> tuple[SampledFrames, SavedIndex]:
+    ) -> tuple[SampledFrames, tuple[CachedRange, ...]]:
         """Run `extract_ranges` in a decoding process, for which this one reads `source`.
 
         Raises:
@@ -219,7 +218,7 @@ class DecodePool:
         lists: Lists,
         known: tuple[CachedRange, ...] = (),
         of_any_size: bool = False,
-    ) -> tuple[VideoIndex, SavedIndex, int]:
+    ) -> tuple[VideoIndex, tuple[CachedRange, ...], int]:
         """Run `reelabel.decode.read_index` in a decoding process, on an open file, or a video that is read in ranges.
 
         Returns:
@@ -232,7 +231,7 @@ class DecodePool:
             ReelabelError: Whatever `video.read` raises.
         """
 
-        def read(decoder: RemoteDecoder) -> tuple[VideoIndex, SavedIndex, int]:
+        def read(decoder: RemoteDecoder) -> tuple[VideoIndex, tuple[CachedRange, ...], int]:
             index = decoder.read_header(lists, of_any_size=of_any_size)
             is_kept = lists == "keyframes" and index.is_listed
             return index, decoder.known if is_kept else (), decoder.bytes_fetched
@@ -255,7 +254,7 @@ class DecodePool:
         limits: Limits,
         allowed: TimeLimits | None = None,
         *,
-        known: SavedIndex = (),
+        known: tuple[CachedRange, ...] = (),
     ) -> Iterator[RemoteDecoder]:
         """Acquire a process for a video, within the time `allowed`, or that for one video."""
         allowed = allowed or self._reading_limits(video)
@@ -272,7 +271,7 @@ class DecodePool:
         limits: Limits,
         work: Callable[[RemoteDecoder], _Result],
         *,
-        known: SavedIndex = (),
+        known: tuple[CachedRange, ...] = (),
     ) -> _Result:
         """Do some work on a video with a process of the pool; raises as `extract` does."""
         self._require_free()

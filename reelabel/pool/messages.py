@@ -25,9 +25,9 @@ from reelabel.errors import (
 from reelabel.index import VideoIndex  # noqa: TC001 - its fields are read by their types
 
 if TYPE_CHECKING:
-    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.limits import Limits
     from reelabel.sandbox import SandboxMode
+    from reelabel.sources.sparse_file import CachedRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +54,14 @@ class Open:
         suffix: The suffix of its name.
         limits: Limits on it.
         threads: Decoding threads.
-        known: What is known of the index of a video that is read in ranges.
+        known: Ranges that are known of a video that is read in ranges.
     """
 
     size_bytes: int
     suffix: str
     limits: Limits
     threads: int
-    known: SavedIndex = ()
+    known: tuple[CachedRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Reads:
     """The process needs ranges of the video, each given by its start and size.
 
     Attributes:
-        is_kept: Whether they are part of the index, or of frames whose packets may be wanted.
+        is_kept: Whether they may be part of the header.
     """
 
     is_kept: bool = True

@@ -13,7 +13,6 @@ from reelabel.sources.sparse_file import BLOCK_BYTES, MAX_CONCURRENT_READS, Byte
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.sources.sparse_file import ByteSource
 
 _MOST_KEPT_BYTES = 272 * 1024**2  # a sparse file holds 256 MiB
@@ -75,15 +74,15 @@ class RangeReader:
             self.extents.append(extent)
         return extent.data
 
-    def index(self, known: SavedIndex, reads: int) -> tuple[CachedRange, ...]:
-        """Return the known extents and the first ones that were read.
+    def header(self, known: tuple[CachedRange, ...], reads: int) -> tuple[CachedRange, ...]:
+        """Return the known ranges and the first ones that were read.
 
         Raises:
             InvalidReplyError: Fewer were read.
         """
         if reads > len(self.extents):
             raise InvalidReplyError("an index of ranges that were not read")
-        return tuple(sorted([*(known if isinstance(known, tuple) else ()), *self.extents[:reads]]))
+        return tuple(sorted([*known, *self.extents[:reads]]))
 
 
 class Batch:

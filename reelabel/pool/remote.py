@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reelabel.decode.canvas import Decoded
-from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.errors import FallbackRequired, InvalidReplyError
 from reelabel.pool.messages import Call, Listed, Open
 from reelabel.pool.reading import RangeReader
@@ -14,7 +13,6 @@ from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
     from reelabel.decode.decoder import Way
-    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.decode.render import View
     from reelabel.index import Int64s, Lists, VideoIndex
     from reelabel.limits import Limits
@@ -41,7 +39,7 @@ class RemoteDecoder:
         allowed: TimeLimits,
         *,
         threads: int,
-        known: SavedIndex = (),
+        known: tuple[CachedRange, ...] = (),
     ) -> None:
         """Open the video with the first call.
 
@@ -51,7 +49,7 @@ class RemoteDecoder:
             limits: Limits on the video.
             allowed: Limits on the time for all calls.
             threads: Decoding threads.
-            known: What is known of the index of a video that is read in ranges.
+            known: Ranges that are known of a video that is read in ranges.
         """
         self.process, self._video, self._allowed = process, video, allowed
         self._reader = None if isinstance(video, VideoFile) else RangeReader(video)
@@ -64,7 +62,6 @@ class RemoteDecoder:
         )
         self._is_open = False
         self._header_reads = 0
-        self._table = known if isinstance(known, KeyframeTable) else None
         self.frames_decoded = 0
 
     @property
@@ -80,14 +77,8 @@ class RemoteDecoder:
         return self._reader.wait_s if self._reader else 0.0
 
     @property
-    def known(self) -> SavedIndex:  # noqa: D102
-        if self._reader is None:
-            return ()
-        return self._table or self._reader.index(self._opening.known, self._header_reads)
-
-    @property
-    def parts(self) -> tuple[CachedRange, ...]:  # noqa: D102
-        return self._reader.index(self._opening.known, len(self._reader.extents)) if self._reader else ()
+    def known(self) -> tuple[CachedRange, ...]:  # noqa: D102
+        return self._reader.header(self._opening.known, self._header_reads) if self._reader else ()
 
     def close(self) -> None:
         """Close the video."""
@@ -114,9 +105,7 @@ class RemoteDecoder:
         if len(decoded.pts) != len(places):
             self.process.distrust()
             raise InvalidReplyError("another number of frames than was asked for")
-        if decoded.table:
-            self._check_table(decoded.table)
-        self.frames_decoded, self._table = decoded.frames_decoded, decoded.table or self._table
+        self.frames_decoded = decoded.frames_decoded
         self._note_reads(decoded.header_reads)
         return decoded
 
@@ -132,11 +121,6 @@ class RemoteDecoder:
             self.process.distrust()
             raise InvalidReplyError("an index of ranges that were not read")
         self._header_reads = reads
-
-    def _check_table(self, table: KeyframeTable) -> None:
-        if self._reader is None or not table.is_within(self._opening.size_bytes):
-            self.process.distrust()
-            raise InvalidReplyError("a keyframe table of another video")
 
     def _call(
         self,

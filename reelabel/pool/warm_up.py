@@ -23,7 +23,6 @@ from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:
     from reelabel.decode.decoder import Way
-    from reelabel.decode.keyframe_table import KeyframeTable
 
 # H.264 in MP4: 12 grey frames of 32x32 pixels, every fourth a keyframe.
 _CLIP = (
@@ -54,20 +53,18 @@ def warm_up() -> None:
         local.read_header("frames", of_any_size=True)
         local.list_keyframes()
         local.close()
-        table: KeyframeTable | None = None
-        for _ in range(2):  # by the container's index, then by the table made of it
-            remote = LocalDecoder(SparseFile(_Held(clip), (CachedRange(0, clip),)), Limits(), table=table)
-            table = _decode(remote, "container", keyframes=True).table
-            pickle.loads(pickle.dumps(table))  # noqa: S301
-            _decode(remote, "container", keyframes=False)
-            remote.close()
+        remote = LocalDecoder(SparseFile(_Held(clip), (CachedRange(0, clip),)), Limits())
+        _decode(remote, "container", keyframes=True)
+        pickle.loads(pickle.dumps(remote.known))  # noqa: S301
+        _decode(remote, "container", keyframes=False)
+        remote.close()
     finally:
         os.close(descriptor)
     data, _ = pack(describe_failure(ValueError("nothing"), frames_decoded=0))
     unpack([Failed], data, None, max_bytes=0)
 
 
-def _decode(decoder: LocalDecoder, way: Way, *, keyframes: bool) -> Decoded:
+def _decode(decoder: LocalDecoder, way: Way, *, keyframes: bool) -> None:
     index = decoder.list_frames(way, "keyframes" if keyframes else "frames", Segment(0.0, 0.5))
     decoded = decoder.decode(np.arange(2), View(max_pixels=784, size_multiple_px=28))
     for message in (Listed(index=index), decoded):
@@ -77,7 +74,6 @@ def _decode(decoder: LocalDecoder, way: Way, *, keyframes: bool) -> Decoded:
             unpack([Listed, Decoded], data, arrays, max_bytes=2**24)
         finally:
             os.close(arrays)
-    return decoded
 
 
 class _Held:

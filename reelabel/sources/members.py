@@ -252,8 +252,8 @@ def encode_members(index: MemberIndex) -> bytes:
     return pa.arrow_file(table, options=pa.ipc.IpcWriteOptions(compression="zstd"))
 
 
-def decode_members(data: bytes | memoryview) -> MemberIndex:
-    """Decode the result of `encode_members`.
+def decode_members(data: bytes | memoryview, archive: Source) -> MemberIndex:
+    """Decode the result of `encode_members`, by the rule for members that were found in the archive itself.
 
     Raises:
         ValueError: The bytes are something else.
@@ -262,9 +262,11 @@ def decode_members(data: bytes | memoryview) -> MemberIndex:
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
         damage = table.schema.metadata[_DAMAGE].decode()
         names = [name.decode(errors="surrogateescape") for name in table["name"].to_pylist()]
-        members = map(Member, names, *(table[name].to_pylist() for name in _TYPES))
-        return MemberIndex({member.name: member for member in members}, damage)
-    except (pa.ArrowException, OSError, KeyError, TypeError) as error:
+        if len(names) > MAX_MEMBERS or any(table[name].null_count for name in _TYPES):
+            raise ValueError("not the members of an archive")
+        members = map(Member, names, *(table[name].cast(kind).to_pylist() for name, kind in _TYPES.items()))
+        return MemberIndex.of(members, size_bytes=archive.size_bytes, damage=printable(damage))
+    except (pa.ArrowException, OSError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no member index ({type(error).__name__})") from None
 
 
@@ -333,7 +335,7 @@ class SavedIndexes(Generic[_T]):
         store: IndexStore | None,
         *,
         encode: Callable[[_T], bytes],
-        decode: Callable[[memoryview], _T],
+        decode: Callable[[memoryview, Source], _T],
         keep: int,
     ) -> None:
         """Keep this many in memory; `decode` raises ValueError."""
@@ -350,7 +352,7 @@ class SavedIndexes(Generic[_T]):
             data = store.find_archive_index(uri=uri, fingerprint=fingerprint, part=part)
             if data is not None:
                 with suppress(ValueError):
-                    return self._decode(data)
+                    return self._decode(data, archive)
             index = make()
             store.write_archive_index(self._encode(index), uri=uri, fingerprint=fingerprint, part=part)
             return index

@@ -231,7 +231,7 @@ def _encode(sizes: Sizes) -> bytes:
     return sizes.astype("<i8").tobytes()
 
 
-def _decode(data: memoryview) -> Sizes:
+def _decode(data: memoryview, _file: Source) -> Sizes:
     sizes = np.frombuffer(data, "<i8")
     if len(sizes) and sizes.min() < _NULL:
         raise ValueError("negative sizes")

@@ -22,8 +22,7 @@ from reelabel.errors import (
 from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.extractor import KeyedLocks
 from reelabel.frames.fetch import VideoReader, stat_video
-from reelabel.frames.frame_file import decode_frame_file
-from reelabel.frames.packets import with_pixels
+from reelabel.frames.frame_file import is_sparse, load_frames, with_pixels
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import ObjectInfo
 from reelabel.temporary import temporary_folder
@@ -43,7 +42,8 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
     from reelabel.frames.fetch import VideoReader
-    from reelabel.frames.frame_file import FrameFile
+    from reelabel.result import Frames
+    from reelabel.sampled_frames import Selection
     from reelabel.sources.object_store import ObjectStore
     from reelabel_engine.protocol import EncoderInfo
     from tasks.domain import EmbeddingSpec, Job
@@ -209,10 +209,10 @@ class VideoEmbedder:
             first = take(*pieces[0])
             self._add(first, taken)
             if not stated_s:
-                taken.length_s = _length_s(_found_s(first.file), segment)
+                taken.length_s = _length_s(_found_s(first.frames.selection), segment)
                 if taken.length_s:
                     pieces += cut(taken.length_s, first=1)
-                elif first.file.total_frames != 1:  # no image
+                elif first.frames.selection.total_frames != 1:  # no image
                     pieces.append(self._rest(pieces[0], segment))
             # The next piece is decoded while the encoder works on one.
             with closing(prefetch(_until_the_end(take, pieces[1:]))) as rest:
@@ -234,7 +234,7 @@ class VideoEmbedder:
 
     def _add(self, piece: _Frames, taken: _Taken) -> None:
         go_on()
-        images, is_new = piece.file.images, taken.find_new(piece)
+        images, is_new = piece.frames.unique, taken.find_new(piece)
         new = images if is_new.all() else images[is_new]
         taken.add(piece, is_new, self.frames.embed(new) if len(new) else None)
 
@@ -266,7 +266,7 @@ class _Frames:
 
     segment: Segment
     video: ExtractedVideo
-    file: FrameFile = field(repr=False)
+    frames: Frames = field(repr=False)
     read_ms: float
 
 
@@ -284,11 +284,11 @@ def _length_s(stated_s: float, segment: Segment) -> float:
     return max(0.0, end_s - (segment.start_s or 0.0))
 
 
-def _found_s(file: FrameFile) -> float:
+def _found_s(known: Selection) -> float:
     """Return how long a video is by its frames, or by its keyframes at least; 0 if that is not known."""
-    if file.duration_s or file.keyframe_ms is None or not file.keyframe_ms.size:
-        return file.duration_s
-    return float(file.keyframe_ms[-1] - (file.facts["first_ms"] or 0)) / _MS
+    if known.duration_s or known.keyframe_ms is None or not known.keyframe_ms.size:
+        return known.duration_s
+    return float(known.keyframe_ms[-1] - (known.first_ms or 0)) / _MS
 
 
 def _until_the_end(take: Callable[[Segment, int], _Frames], pieces: Sequence[Piece]) -> Iterator[_Frames | _End]:
@@ -307,12 +307,11 @@ def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> _
         video = extractor.prepare(info.uri, info, segment=segment)
         started = time.perf_counter()
         try:
-            file = extractor.cache.read(video.identity)
-            if file.is_packed:
-                if extractor.pieces:
-                    extractor.pieces.close()  # who waits for a process must not keep one
-                file = decode_frame_file(with_pixels(file, extractor.pool, extractor.limits))
-            return _Frames(segment, video, file, (time.perf_counter() - started) * 1e3)
+            data = extractor.cache.read(video.identity)
+            if extractor.pieces and is_sparse(data):
+                extractor.pieces.close()  # who waits for a process must not keep one
+            frames = load_frames(with_pixels(data, extractor.pool, extractor.limits))
+            return _Frames(segment, video, frames, (time.perf_counter() - started) * 1e3)
         except (FrameFileError, ObjectMissingError) as error:
             refused = error.message
             if attempt == 1:
@@ -345,8 +344,8 @@ class _Taken:
 
     def _times_ms(self, piece: _Frames) -> npt.NDArray[np.int64]:
         if self.first_ms is None:
-            self.first_ms = int(piece.file.facts["first_ms"] or 0)
-        return np.round(piece.file.time_s * _MS).astype(np.int64) - self.first_ms
+            self.first_ms = piece.frames.selection.first_ms or 0
+        return np.round(piece.frames.selection.time_s * _MS).astype(np.int64) - self.first_ms
 
     def add(self, piece: _Frames, is_new: npt.NDArray[np.bool_], embedded: EmbeddedFrames | None) -> None:
         """Add the new frames of a piece, which were embedded, if there are any."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from reelabel.frames.frame_file import encode_frame_file
+from reelabel.frames.cache_key import FrameIdentity
+from reelabel.frames.frame_file import write_frames
+from reelabel.result import Frames
 from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sampling.options import Sampling
 
@@ -32,6 +34,5 @@ def probe_video() -> bytes:
         reason="",
         decode_ms=0.0,
     )
-    return encode_frame_file(
-        keyframes, source_uri="", fingerprint="", sampling=Sampling(max_pixels=602_112, size_multiple_px=28)
-    ).data
+    sampling = Sampling(max_pixels=602_112, size_multiple_px=28)
+    return write_frames(Frames.of(keyframes), FrameIdentity(sampling=sampling))

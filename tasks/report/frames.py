@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.frames.frame_file import FrameFile
+    from reelabel.result import Frames
+    from reelabel.sampled_frames import Selection
 
 _LONG_SIDE_PX = 144
 _QUALITY = 60
@@ -103,20 +104,15 @@ class Strip:
         }
 
 
-def make_strip(file: FrameFile) -> Strip:
-    """Describe a frame file, with thumbnails of its frames.
-
-    Raises:
-        FrameFileError: It is damaged.
-    """
+def make_strip(frames: Frames) -> Strip:
+    """Describe the frames of a frame file, with thumbnails if their pixels can be decoded here."""
+    known, images, note = frames.selection, None, frames.note
     try:
-        images, note = file.images, file.reason
+        images = frames.unique
     except FrameFileError as error:
-        if file.encoding != "packets":
-            raise
-        images, note = None, f"No thumbnails: {error.message}"
-    aspect = float(file.facts.get("pixel_aspect", 1.0)) or 1.0
-    columns = zip(file.time_s.tolist(), file.is_keyframe.tolist(), strict=True)
+        note = f"No thumbnails: {error.message}"
+    aspect = known.pixel_aspect or 1.0
+    columns = zip(known.time_s.tolist(), known.is_keyframe.tolist(), strict=True)
     return Strip(
         frames=tuple(
             Frame(
@@ -126,16 +122,16 @@ def make_strip(file: FrameFile) -> Strip:
             )
             for row, (time_s, is_keyframe) in enumerate(columns)
         ),
-        picks=tuple(file.picks.tolist()),
-        keyframe_times_s=_keyframe_times_s(file),
-        keyframes_in_file=file.keyframes_in_file,
-        duration_s=file.duration_s,
-        fps=file.fps,
-        total_frames=file.total_frames,
-        width_px=file.shape[2],
-        height_px=file.shape[1],
-        sampler=file.sampler,
-        frames_decoded=file.frames_decoded,
+        picks=tuple(frames.shown.tolist()),
+        keyframe_times_s=_keyframe_times_s(known),
+        keyframes_in_file=known.keyframes_in_file,
+        duration_s=known.duration_s,
+        fps=known.fps,
+        total_frames=known.total_frames,
+        width_px=frames.shape[2],
+        height_px=frames.shape[1],
+        sampler=frames.sampler,
+        frames_decoded=known.frames_decoded,
         note=note,
     )
 
@@ -152,8 +148,8 @@ def thumbnail(pixels: npt.NDArray[np.uint8], *, pixel_aspect: float = 1.0) -> st
     return "data:image/webp;base64," + base64.b64encode(written.getvalue()).decode()
 
 
-def _keyframe_times_s(file: FrameFile) -> tuple[float, ...] | None:
-    times_ms = file.keyframe_ms
+def _keyframe_times_s(known: Selection) -> tuple[float, ...] | None:
+    times_ms = known.keyframe_ms
     if times_ms is None or len(times_ms) > _MAX_KEYFRAMES:
         return None
     return tuple((times_ms / 1e3).tolist())

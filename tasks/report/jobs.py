@@ -12,7 +12,7 @@ import polars as pl
 from sqlalchemy import Text, cast, func, literal, select
 
 from infra.errors import ManifestError
-from reelabel.errors import FrameFileError, ObjectError
+from reelabel.errors import ObjectError
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.sampling.passes import dense_pass, sampling_of_pass, sampling_shown, with_sampler
 from reelabel.segment import WHOLE, Segment
@@ -345,11 +345,8 @@ def _identities_of_media(job: Job, row: RowMapping, spec: RunSpec) -> Iterator[l
 
 
 def _strip(cache: FrameCache, identity: FrameIdentity) -> Strip | None:
-    try:
-        file = cache.find(identity)
-        return make_strip(file) if file else None
-    except FrameFileError:
-        return None
+    frames = cache.find(identity)
+    return make_strip(frames) if frames else None
 
 
 def _found(possible: Sequence[FrameIdentity], strips: Mapping[FrameIdentity, Strip | None]) -> tuple[Strip | None, str]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, RowMapping
 
     from reelabel.frames.cache import FrameCache
-    from reelabel.frames.frame_file import FrameFile
+    from reelabel.result import Frames as SampledVideo
     from reelabel.sources.object_store import ObjectStore
     from tasks.domain import DescribeSpec, Job
 
@@ -169,20 +169,21 @@ def _strip(cache: FrameCache, job: Job, row: RowMapping, spec: DescribeSpec) -> 
             sampling=spec.sampling(chunks=chunks, max_pixels=pixels),
             segment=part,
         )
-        if (file := cache.find(identity)) and file.encoding != "packets":
+        if found := cache.find(identity):
             with suppress(FrameFileError):
-                frames += _frames(file, max(1, _STRIP_FRAMES // len(kept)), starts_s)
+                frames += _frames(found, max(1, _STRIP_FRAMES // len(kept)), starts_s)
     return frames
 
 
-def _frames(file: FrameFile, count: int, starts_s: Sequence[float]) -> list[tuple[float, str]]:
-    times_s = file.time_s - float(file.facts["first_ms"] or 0) / 1000
+def _frames(found: SampledVideo, count: int, starts_s: Sequence[float]) -> list[tuple[float, str]]:
+    known = found.selection
+    times_s = known.time_s - (known.first_ms or 0) / 1000
     even = np.linspace(0, len(times_s) - 1, min(len(times_s), count)).round().astype(int).tolist()
     inside = [start_s for start_s in starts_s if times_s[0] <= start_s <= times_s[-1]]
     firsts = np.searchsorted(times_s, inside[:count]).tolist()
-    aspect = float(file.facts.get("pixel_aspect", 1.0)) or 1.0
+    aspect = known.pixel_aspect or 1.0
     return [
-        (round(float(times_s[row]), 3), thumbnail(file.images[row], pixel_aspect=aspect))
+        (round(float(times_s[row]), 3), thumbnail(found.unique[row], pixel_aspect=aspect))
         for row in sorted({*even, *firsts})
     ]
 

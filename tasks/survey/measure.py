@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reelabel.errors import JobError
+from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.fetch import FrameFetcher
-from reelabel.frames.frame_file import encode_frame_file
+from reelabel.frames.frame_file import write_frames
+from reelabel.result import Frames
 from reelabel.sampling.passes import sampling_of_pass, with_sampler
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, find_sampler
 from reelabel.sources.object_info import redact_uri
@@ -79,20 +81,20 @@ def measure_rates(
             with failing_alone(f"Measuring {redact_uri(each.clip.uri)}"):
                 fetched = fetcher.fetch(each.seen.info)
                 got = fetched.keyframes
-                file = encode_frame_file(
-                    got,
+                identity = FrameIdentity(
                     source_uri=each.seen.info.uri,
                     fingerprint=each.seen.info.fingerprint,
                     sampling=sampling_of_pass(sampling, "keyframes" if got.sampler == "keyframes" else "dense"),
-                    lossless="zstd" if encoding == "packets" else encoding,
+                    segment=each.clip.segment,
                 )
+                data = write_frames(Frames.of(got), identity, encoding="zstd" if encoding == "sparse" else encoding)
                 counted = cost_of(replace(each.clip, tags=(Tags(),)), each.seen, sampling).frames
         except JobError:
             continue
         measured += 1
         frames, stored = frames + (counted or got.frames_decoded), stored + len(got.images)
         decode_ms, fetch_ms = decode_ms + got.decode_ms, fetch_ms + fetched.fetch_ms
-        fetched_bytes, cached_bytes = fetched_bytes + fetched.bytes_fetched, cached_bytes + len(file.data)
+        fetched_bytes, cached_bytes = fetched_bytes + fetched.bytes_fetched, cached_bytes + len(data)
     if not measured or not frames:
         return None
     return MachineRates(

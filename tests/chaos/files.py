@@ -1,20 +1,19 @@
 """Files on the store that someone else alters: of the cache before a run reads them, and of plans during it."""
 
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.errors import ReelabelError
 from reelabel.frames.cache import decode_index, encode_index
 from reelabel.frames.cache_key import index_key
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.frame_file import read_metadata
 from reelabel.seal import NO_KEY, embed_seal
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.eviction import cached_files, kind_of
 from tasks.manifest.plan_file import SHARDS_PER_FILE
+from tests.frame_files import reversed_frames
 from tests.reelabel.frames.rewrite import rewrite
 
 _FRAME_FILES, _INDEX_FILES = "frame file", "index file"
@@ -33,8 +32,8 @@ def copy_cache(settings, source_uri, target_uri):
         uri, data = info.uri.replace(source_uri, target_uri, 1), objects.read(info.uri)
         objects.replace(uri, data)
         if kind_of(info) == _FRAME_FILES:
-            file = decode_frame_file(data)
-            index_keys[uri] = index_key(source_uri=file.source_uri, fingerprint=file.fingerprint)
+            made_of = read_metadata(data)
+            index_keys[uri] = index_key(source_uri=made_of["source_uri"], fingerprint=made_of["fingerprint"])
     return index_keys
 
 
@@ -44,17 +43,12 @@ def _key_of(uri):
 
 def _forge(data, key, _seal):
     """Reverse the frames, and do everything else right but for the key."""
-    file = decode_frame_file(data)
-    return embed_seal(file.replace_pixels(file.read_pixels()[::-1], encoding=file.encoding), NO_KEY, key)
+    return embed_seal(reversed_frames(data), NO_KEY, key)
 
 
 def _forge_index(data, key, seal):
-    """Put each keyframe in the place of the one before, or reverse the extents; all but the key is right."""
-    saved = decode_index(seal.unwrap(key, data))
-    if isinstance(saved, KeyframeTable):
-        forged = replace(saved, pos=np.roll(saved.pos, 1), size=np.roll(saved.size, 1))
-    else:
-        forged = tuple(extent._replace(data=extent.data[::-1]) for extent in saved)
+    """Reverse the bytes of each range; all but the key is right."""
+    forged = tuple(each._replace(data=each.data[::-1]) for each in decode_index(seal.unwrap(key, data)))
     return NO_KEY.wrap(key, encode_index(forged))
 
 

@@ -13,18 +13,18 @@ CELLS = [cell for cell in matrix() if cell.container in {"mp4", "mov", "mkv", "w
 
 @pytest.fixture(scope="session")
 def shortcut_of(file_of):
-    """Tell whether a keyframe table could be made of a cell's file, and what differs."""
+    """Tell whether a cell's file is read in parts, and what differs."""
     return cache(lambda cell: shortcut_faults(file_of(cell)))
 
 
 @pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in CELLS])
-def test_ranges_tables_and_threads_give_the_frames_of_the_whole_file(cell, shortcut_of):
+def test_ranges_headers_and_threads_give_the_frames_of_the_whole_file(cell, shortcut_of):
     _, faults = shortcut_of(cell)
 
     assert faults == []
 
 
-def test_keyframe_tables_cover_plain_mp4(shortcut_of):
+def test_plain_mp4_is_read_in_parts(shortcut_of):
     plain = [cell for cell in CELLS if cell.container == "mp4" and cell.structure == "plain"]
 
     served = {cell.codec for cell in plain if shortcut_of(cell)[0]}

@@ -6,11 +6,11 @@ import pytest
 
 from infra.settings import StoreSettings
 from reelabel.frames.cache_key import FrameIdentity, index_key
-from reelabel.frames.frame_file import encode_frame_file
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.eviction import cached_files
 from tasks.frame_cache.orphans import remove_orphans
+from tests.frame_files import frame_file_of
 from tests.reelabel.sources.s3_elsewhere import serving_elsewhere
 
 STORE = ObjectStore(StoreSettings())
@@ -27,7 +27,7 @@ def cache(tmp_path, keyframes):
     for name, uri in videos.items():
         fingerprint = STORE.stat(uri).fingerprint if name != "web" else "etag"
         made_of = {"source_uri": uri, "fingerprint": fingerprint, "sampling": Sampling()}
-        STORE.replace(f"{root}/{FrameIdentity(**made_of).key}", encode_frame_file(keyframes, **made_of).data)
+        STORE.replace(f"{root}/{FrameIdentity(**made_of).key}", frame_file_of(keyframes, **made_of))
     STORE.replace(f"{root}/{index_key(source_uri=videos['gone'], fingerprint='f')}", b"an index")
     STORE.replace(videos["replaced"], b"another video")
     STORE.remove(videos["gone"])
@@ -52,7 +52,7 @@ def test_the_name_of_a_video_is_found_where_ranges_are_ignored(keyframes):
     with serving_elsewhere(etags=False, ranges=False) as server:
         store, root = ObjectStore(server.settings), server.settings.uri
         made_of = {"source_uri": "s3://bucket/gone.mp4", "fingerprint": "s3:1:one", "sampling": Sampling()}
-        store.replace(f"{root}/{FrameIdentity(**made_of).key}", encode_frame_file(keyframes, **made_of).data)
+        store.replace(f"{root}/{FrameIdentity(**made_of).key}", frame_file_of(keyframes, **made_of))
 
         assert remove_orphans(store, root, videos=store).removed == 1
 
@@ -71,7 +71,7 @@ def test_the_name_of_a_video_is_found_behind_a_long_keyframe_table(tmp_path, key
     STORE.replace(uri, b"a video")
     made_of = {"source_uri": uri, "fingerprint": "another", "sampling": Sampling()}
     many = replace(keyframes, keyframe_ms=np.arange(20_000) * 1000)
-    STORE.replace(f"{root}/{FrameIdentity(**made_of).key}", encode_frame_file(many, **made_of).data)
+    STORE.replace(f"{root}/{FrameIdentity(**made_of).key}", frame_file_of(many, **made_of))
 
     assert remove_orphans(STORE, root, videos=STORE).removed == 1
 
@@ -81,7 +81,7 @@ def test_frame_files_stay_if_the_store_denies_access_to_their_video(objects, sto
     gone = f"{store_settings.uri}/gone.mp4"
     for uri in ("s3://no-such-bucket/clip.mp4", gone):
         made_of = {"source_uri": uri, "fingerprint": "f", "sampling": Sampling()}
-        objects.replace(f"{root}/{FrameIdentity(**made_of).key}", encode_frame_file(keyframes, **made_of).data)
+        objects.replace(f"{root}/{FrameIdentity(**made_of).key}", frame_file_of(keyframes, **made_of))
 
     room = remove_orphans(objects, root, videos=objects)
 
@@ -94,7 +94,7 @@ def test_frame_files_of_local_videos_stay_where_their_folder_cannot_be_seen(tmp_
     if is_empty:
         disk.mkdir()
     made_of = {"source_uri": str(disk / "clip.mp4"), "fingerprint": "f", "sampling": Sampling()}
-    STORE.replace(f"{root}/{FrameIdentity(**made_of).key}", encode_frame_file(keyframes, **made_of).data)
+    STORE.replace(f"{root}/{FrameIdentity(**made_of).key}", frame_file_of(keyframes, **made_of))
 
     assert remove_orphans(STORE, root, videos=STORE).removed == 0
     disk.mkdir(exist_ok=True)
@@ -111,7 +111,7 @@ def test_frame_files_of_members_are_removed_if_their_archive_has_none_and_stay_i
     fingerprint = STORE.stat(uris[0]).fingerprint
     for uri in uris:
         made_of = {"source_uri": uri, "fingerprint": fingerprint, "sampling": Sampling()}
-        STORE.replace(f"{root}/{FrameIdentity(**made_of).key}", encode_frame_file(keyframes, **made_of).data)
+        STORE.replace(f"{root}/{FrameIdentity(**made_of).key}", frame_file_of(keyframes, **made_of))
 
     assert remove_orphans(STORE, root, videos=STORE).removed == 1
     archive.write_bytes(b"no tar")

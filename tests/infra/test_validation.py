@@ -41,7 +41,7 @@ def test_no_refusal_uses_pydantics_wording(model):
     [
         ("REELABEL_EXTRACT_PROCESSES", "many", "extract.processes: 'many' must be a whole number"),
         ("REELABEL_SERVE_MAX_REQUESTS", "0", "serve.max_requests: '0' must be at least 1"),
-        ("REELABEL_STORE_ENCODING", "zip", "store.encoding: 'zip' must be 'raw', 'lz4', 'zstd' or 'packets'"),
+        ("REELABEL_STORE_ENCODING", "zip", "store.encoding: 'zip' must be 'raw', 'zstd' or 'sparse'"),
         ("REELABEL_STORE_URI", "ftp://x", "store.uri: 'ftp://x' has the wrong format"),
     ],
 )

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from reelabel.frames.frame_file import encode_frame_file
 from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sampling.options import Sampling
 from reelabel_engine.protocol import Batch, Question
 from tasks.demo.shapes import draw_shape, render_frames
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.model.prompts.prompt import render_question
+from tests.frame_files import frame_file_of
 
 
 def frame_file(seed, *, repeats=2, every_s=0.5, lasts_s=4.0):
@@ -32,7 +32,7 @@ def frame_file(seed, *, repeats=2, every_s=0.5, lasts_s=4.0):
         reason="",
         decode_ms=1.0,
     )
-    return encode_frame_file(keyframes, source_uri="v", fingerprint="e", sampling=Sampling()).data
+    return frame_file_of(keyframes, source_uri="v", fingerprint="e", sampling=Sampling())
 
 
 def question(prompt="Which colour is the shape?", choices=("red", "green", "blue", "yellow"), **changed):

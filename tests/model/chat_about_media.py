@@ -14,7 +14,7 @@ from pathlib import Path
 from PIL import Image
 from vllm import LLM
 
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.frame_file import read_frames
 from reelabel_engine.renderer import HashedMedium, InputRenderer
 from reelabel_engine.scoring import scoring_parameters
 from reelabel_engine.tuning import vllm_arguments
@@ -25,7 +25,7 @@ def part_of(kind, data):
         url = "data:application/vnd.apache.arrow.file;base64," + base64.b64encode(data).decode()
     else:
         file = BytesIO()
-        Image.fromarray(decode_frame_file(data).images[0]).save(file, "png")
+        Image.fromarray(read_frames(data).unique[0]).save(file, "png")
         url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
     return {"type": f"{kind}_url", f"{kind}_url": {"url": url}}
 

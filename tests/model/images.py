@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from reelabel.frames.frame_file import encode_frame_file
 from reelabel.sampled_frames import Orientation, SampledFrames
 from reelabel.sampling.options import Sampling
 from tasks.demo.shapes import draw_shape, render_frames
+from tests.frame_files import frame_file_of
 
 
 def image_file(seed):
@@ -28,4 +28,4 @@ def image_file(seed):
         reason="",
         decode_ms=1.0,
     )
-    return encode_frame_file(image, source_uri="p", fingerprint="e", sampling=Sampling(num_frames=1)).data
+    return frame_file_of(image, source_uri="p", fingerprint="e", sampling=Sampling(num_frames=1))

@@ -13,7 +13,7 @@ from infra.embedded import export
 from infra.errors import EngineClosedError
 from infra.settings import Settings
 from reelabel.errors import ConfigurationError
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.frame_file import read_frames
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.protocol import EngineInfo, EngineTimes
 from reelabel_engine.tuning import ModelProfile
@@ -51,7 +51,7 @@ class ColourMatcher(Lifetime):
         return EngineInfo(device="numpy", gpus=0, max_model_len=0, start_ms=0.0, versions={"colour-matcher": "1"})
 
     def answer(self, batch):
-        means = {key: decode_frame_file(data).images.mean((0, 1, 2)) for key, data in batch.frame_files.items()}
+        means = {key: read_frames(data).unique.mean((0, 1, 2)) for key, data in batch.frame_files.items()}
         return [self._answer_question(question, means[question.video_id]) for question in batch.questions]
 
     def _answer_question(self, question, mean):

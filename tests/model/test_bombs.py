@@ -9,7 +9,6 @@ import pytest
 from benchmarks.media.bombs import BOMBS
 from benchmarks.media.timestamps import fuzzed_timestamps
 from reelabel.errors import VideoError
-from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -18,6 +17,7 @@ from tasks.domain import Answer
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.identity import TINY_MODEL
+from tests.frame_files import frame_file_of
 from tests.model.asked import frame_file, question
 
 # One worker: the tests share an engine.
@@ -55,7 +55,7 @@ def extract(tmp_path_factory):
                 frames = pool.extract(path, **wanted)
             except VideoError as error:
                 return error.code
-            return encode_frame_file(frames, source_uri="v", fingerprint="e", sampling=wanted["sampling"]).data
+            return frame_file_of(frames, source_uri="v", fingerprint="e", sampling=wanted["sampling"])
 
         yield extract
 

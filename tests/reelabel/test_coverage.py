@@ -11,11 +11,12 @@ from benchmarks.extraction.loaders import FileParts
 from benchmarks.media.matrix import cells_like
 from reelabel.coverage import CoverageThresholds, count_reasons, measure_coverage
 from reelabel.extract import extract_local, extract_ranges
-from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
+from reelabel.frames.frame_file import read_frames
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
 from tests.clips import cut_start, write_clip
+from tests.frame_files import frame_file_of
 
 THRESHOLDS = CoverageThresholds(min_keyframes=3, max_gap_s=4, coverage_radius_s=1, min_coverage=0.5)
 
@@ -149,10 +150,10 @@ def test_frames_before_the_first_keyframe_count_in_a_remote_video_and_its_frame_
     source, known = FileParts(cut_clip), ()
     for _ in range(2):
         got, known = extract_ranges(source, sampling=Sampling(num_frames=1), limits=Limits(), known=known)
-        file = encode_frame_file(got, source_uri="v", fingerprint="f", sampling=Sampling())
+        data = frame_file_of(got, source_uri="v", fingerprint="f", sampling=Sampling())
 
         assert got.coverage(THRESHOLDS).longest_gap_s == pytest.approx(8, abs=0.1)
-        assert decode_frame_file(file.data).coverage(THRESHOLDS) == got.coverage(THRESHOLDS)
+        assert read_frames(data).coverage(THRESHOLDS) == got.coverage(THRESHOLDS)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import reelabel
 PUBLIC = [
     "Cost",
     "DecodePool",
+    "FrameIdentity",
     "FrameIndex",
     "Frames",
     "KeyframeCoverage",

@@ -9,12 +9,12 @@ from infra.settings import StoreSettings
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain.chunks import ChunkOutcome, cut_job, merge_chunks
 from tasks.report.run import render_run
+from tests.frame_files import frame_file_of
 from tests.report.test_gather import SPEC, manifest, page_of, started
 from tests.results.rows import failure, job, result
 
@@ -33,7 +33,7 @@ def answered(started, manifest, tmp_path):
     segment = Segment(2.0)
     frames = extract_local(Path(uri), sampling=SPEC.sampling, limits=Limits(), segment=segment)
     cache = FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache")
-    cache.write(FrameIdentity(**asked, segment=segment), encode_frame_file(frames, **asked))
+    cache.write(FrameIdentity(**asked, segment=segment), frame_file_of(frames, **asked))
     started(CUT, [merge_chunks(cut, chunks, "any:no")], chunks=chunks)
 
 

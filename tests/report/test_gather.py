@@ -16,7 +16,6 @@ from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import sampling_of_pass
@@ -29,6 +28,7 @@ from tasks.report.run import load_run, render_run
 from tasks.results.runs import close_run, find_run, open_run, read_spec, update_run
 from tasks.results.write import RunKey, ShardWriter
 from tests.clips import write_clip
+from tests.frame_files import frame_file_of
 from tests.results.rows import failure, job, result
 
 SPEC = RunSpec(model=ModelIdentity(name="reelabel-tiny"))
@@ -136,7 +136,7 @@ def test_a_job_shows_its_question_and_the_frames_that_the_model_saw(engine, star
     frames = extract_local(Path(uri), sampling=SPEC.sampling, limits=Limits())
     asked = {"source_uri": uri, "fingerprint": "e1", "sampling": SPEC.sampling}
     cache = FrameCache(ObjectStore(StoreSettings()), f"file://{tmp_path}/cache")
-    cache.write(FrameIdentity(**asked), encode_frame_file(frames, **asked))
+    cache.write(FrameIdentity(**asked), frame_file_of(frames, **asked))
     started(SPEC, [of(manifest, name) for name in "ab"])
 
     jobs = page_of(engine, tmp_path)["jobs"]
@@ -168,7 +168,7 @@ def test_each_of_several_videos_and_images_has_its_frames_as_far_as_the_cache_ha
         sampling = sampling_of_pass(AUTO.sampling, shown)
         asked = {"source_uri": str(path), "fingerprint": fingerprint, "sampling": sampling}
         frames = extract_local(path, sampling=sampling)
-        cache.write(FrameIdentity(**asked), encode_frame_file(frames, **asked))
+        cache.write(FrameIdentity(**asked), frame_file_of(frames, **asked))
     started(AUTO, [replace(result(of_manifest, fingerprint=join_fingerprints(["e1", "e2", "e3"])))])
 
     [job] = page_of(engine, tmp_path)["jobs"]

@@ -18,9 +18,8 @@ from reelabel.errors import (
     as_video_errors,
 )
 from reelabel.extract import Request, extract_file, extract_ranges
-from reelabel.frames import packets
 from reelabel.frames.fetch import RANGES_MIN_BYTES
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.frame_file import is_sparse, read_frames
 from reelabel.integrations.vllm.media_options import invalid_option, translate_media_options
 from reelabel.limits import Limits
 from reelabel.optional import require
@@ -35,7 +34,7 @@ from reelabel.sources.source import StoredSource
 from reelabel.sources.video_file import video_in_memory
 
 if TYPE_CHECKING:
-    from reelabel.frames.frame_file import FrameFile
+    from reelabel.result import Frames
     from reelabel.sampled_frames import SampledFrames
 
 
@@ -76,17 +75,20 @@ def is_frame_file(data: bytes) -> bool:
     return data.startswith(b"ARROW1\0\0")
 
 
-def read_frame_file(data: bytes) -> FrameFile:
-    """Read a frame file; stored packets are decoded in a disposable process.
+def read_frame_file(data: bytes) -> Frames:
+    """Read a frame file; stored ranges of a video are decoded in a disposable process.
 
     Raises:
-        FrameFileError: The file is damaged, or holds packets and there are no decoding processes.
-        VideoError: The packets cannot be decoded.
+        FrameFileError: The file is damaged, or stores ranges and there are no decoding processes.
+        VideoError: The ranges cannot be decoded.
     """
     pool = decode_pool()
-    if pool is None and decode_frame_file(data).encoding == "packets":
-        raise FrameFileError(f"The frame file holds packets; set {PROCESSES_VARIABLE} to at least 1 to decode them.")
-    return packets.read_frame_file(data, pool=pool)
+    frames = read_frames(data, pool=pool)
+    if pool is None and is_sparse(data):
+        raise FrameFileError(
+            f"The frame file stores ranges of its video; set {PROCESSES_VARIABLE} to at least 1 to decode them."
+        )
+    return frames
 
 
 def parse_sampling(options: dict[str, Any]) -> Sampling:

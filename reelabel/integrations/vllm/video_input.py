@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reelabel.sampled_frames import shown_pixels
+from reelabel.result import Frames
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from reelabel.frames.frame_file import FrameFile
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.sampled_frames import SampledFrames, Selection
 
     Video = tuple[npt.NDArray[np.uint8], dict[str, Any]]
 
@@ -22,7 +21,7 @@ _TOLERANCE_FRAMES = 0.1
 _MILLISECONDS = 1000.0
 
 
-def video_input(frames: FrameFile | SampledFrames) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+def video_input(frames: Frames | SampledFrames) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
     """Convert frames and their true times to one item of `multi_modal_data["video"]`.
 
     Models use `frames_indices` / `fps` as a frame's time, and `total_num_frames` / `fps` as the length that
@@ -34,9 +33,10 @@ def video_input(frames: FrameFile | SampledFrames) -> tuple[npt.NDArray[np.uint8
         Pixels as shown to the model, shape (M, H, W, 3), uint8, which may be those of `frames`; and the metadata of
         vLLM's own loaders.
     """
-    fps, indices = _timeline(frames)
-    total = max(max(indices) + 1, _length(frames, fps))
-    return shown_pixels(frames.images, frames.picks), {
+    shown = frames if isinstance(frames, Frames) else Frames.of(frames)
+    fps, indices = _timeline(shown.selection)
+    total = max(max(indices) + 1, _length(shown.selection, fps))
+    return shown.images, {
         "fps": fps,
         "duration": total / fps,
         "total_num_frames": total,
@@ -46,7 +46,7 @@ def video_input(frames: FrameFile | SampledFrames) -> tuple[npt.NDArray[np.uint8
     }
 
 
-def _timeline(frames: FrameFile | SampledFrames) -> tuple[float, list[int]]:
+def _timeline(frames: Selection) -> tuple[float, list[int]]:
     """Find a rate at which the time of every pick is a whole number; return it, and these in the order shown."""
     fps = frames.fps
     if fps > 0:
@@ -56,19 +56,19 @@ def _timeline(frames: FrameFile | SampledFrames) -> tuple[float, list[int]]:
     return _MILLISECONDS, (_since_s(frames) * _MILLISECONDS).round().astype(int).tolist()
 
 
-def _before(frames: FrameFile | SampledFrames) -> int:
+def _before(frames: Selection) -> int:
     """Count the video's frames before the first one here; 0 if unknown, where times jump back, and in a segment."""
     is_known = frames.starts_s is None and (np.diff(frames.frame_index) > 0).all()
     return max(0, int(frames.frame_index[0])) if is_known else 0
 
 
-def _since_s(frames: FrameFile | SampledFrames) -> npt.NDArray[np.float64]:
+def _since_s(frames: Selection) -> npt.NDArray[np.float64]:
     """Return seconds since the segment's start, or since the first frame here; a frame from before it is at 0."""
     starts_s = float(frames.time_s[0]) if frames.starts_s is None else frames.starts_s
     return np.maximum(frames.time_s[frames.picks] - starts_s, 0.0)
 
 
-def _length(frames: FrameFile | SampledFrames, fps: float) -> int:
+def _length(frames: Selection, fps: float) -> int:
     """Return the length in frames or milliseconds: of what decodes, where that was counted; 0 if unknown."""
     start_s, end_s = frames.segment
     if frames.total_frames and fps == frames.fps and not (start_s or end_s):

@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from reelabel.decode.keyframe_table import SavedIndex
     from reelabel.index import VideoIndex
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampled_frames import SampledFrames
     from reelabel.segment import Segment, Windows
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
-    from reelabel.sources.sparse_file import ByteSource
+    from reelabel.sources.sparse_file import ByteSource, CachedRange
 
 THUMBNAIL_PIXELS = 48 * 27
 _MS = 1000
@@ -53,7 +52,7 @@ class Footage:
     segment: Segment = WHOLE
     bytes_read: int = 0
     frames_decoded: int = 0
-    _index: SavedIndex = ()
+    _index: tuple[CachedRange, ...] = ()
     _first_ms: int = 0
     _packets: VideoIndex | None = field(default=None, repr=False)
 

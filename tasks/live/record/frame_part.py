@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from reelabel.frames.frame_file import encode_frame_file, unseal_frame_file
+from reelabel.frames.cache_key import FrameIdentity
+from reelabel.frames.frame_file import load_frames, write_frames
+from reelabel.result import Frames
 from reelabel.sampled_frames import NO_PTS, Orientation, SampledFrames
 from reelabel.sampling.options import Sampling
-from reelabel.seal import embed_seal
+from reelabel.seal import embed_seal, verify_seal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.frames.frame_file import FrameFile
     from reelabel.seal import Seal
     from tasks.frame_cache.sealed_files import SealedFiles
 
@@ -77,20 +78,18 @@ def encode_part(frames: Sequence[KeptFrame], *, session_id: UUID, part: int, sea
         decode_ms=0.0,
         frames_decoded=count,
     )
-    file = encode_frame_file(
-        sampled,
-        source_uri=f"live:{session_id}",
-        fingerprint=f"{part:06d}",
-        sampling=Sampling(sampler="keyframes", num_frames=-1, max_pixels=602_112, size_multiple_px=28),
-    )
-    return embed_seal(file.data, seal, key_of(session_id, part))
+    sampling = Sampling(sampler="keyframes", num_frames=-1, max_pixels=602_112, size_multiple_px=28)
+    identity = FrameIdentity(source_uri=f"live:{session_id}", fingerprint=f"{part:06d}", sampling=sampling)
+    return embed_seal(write_frames(Frames.of(sampled), identity), seal, key_of(session_id, part))
 
 
-def read_part(files: SealedFiles, key: str) -> FrameFile:
+def read_part(files: SealedFiles, key: str) -> Frames:
     """Read a part of a session's frames.
 
     Raises:
         ObjectMissingError: The file does not exist.
         FrameFileError: It is damaged or altered, or was sealed with another key.
     """
-    return unseal_frame_file(files.objects.read(files.uri_of(key)), key, files.seal)
+    data = files.objects.read(files.uri_of(key))
+    verify_seal(data, files.seal, key)
+    return load_frames(data)

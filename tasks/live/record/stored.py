@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine, RowMapping, Select, Table
 
-    from reelabel.frames.frame_file import FrameFile
+    from reelabel.result import Frames
     from tasks.frame_cache.sealed_files import SealedFiles
 
 _SHOWN_SESSIONS = 3
@@ -154,11 +154,12 @@ class SessionFrames:
         Raises:
             ConfigurationError: Its file is gone or altered.
         """
-        file = self._file(part["key"])
-        for number, time_s, image in zip(file.frame_index.tolist(), file.time_s.tolist(), file.images, strict=True):
+        frames = self._file(part["key"])
+        known = frames.selection
+        for number, time_s, image in zip(known.frame_index.tolist(), known.time_s.tolist(), frames.unique, strict=True):
             yield KeptFrame(number, time_s, image)
 
-    def _file(self, key: str) -> FrameFile:
+    def _file(self, key: str) -> Frames:
         try:
             return self._read(key)
         except ObjectMissingError:

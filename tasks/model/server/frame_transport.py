@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from reelabel.errors import ConfigurationError
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.frame_file import read_frames
 from reelabel.integrations.vllm.video_input import video_input
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from reelabel.frames.frame_file import FrameFile
+    from reelabel.result import Frames
     from tasks.domain import MediaCounts
     from tasks.domain.media import MediumKind
 
@@ -49,7 +49,7 @@ def encode_as_frame_file(data: bytes) -> EncodedFrames:
     Raises:
         FrameFileError: The frame file is damaged.
     """
-    decode_frame_file(data)  # report a damaged file here, not from the server
+    read_frames(data)  # report a damaged file here, not from the server
     return EncodedFrames(parts=[_video(f"data:{_ARROW};base64,{_base64(data)}")])
 
 
@@ -59,7 +59,7 @@ def encode_as_pngs(data: bytes) -> EncodedFrames:
     Raises:
         FrameFileError: The frame file is damaged.
     """
-    frames = decode_frame_file(data)
+    frames = read_frames(data)
     metadata = _with_room_for_all(video_input(frames)[1])
     times = {name: metadata[name] for name in _TIMES}
     return EncodedFrames(
@@ -74,7 +74,7 @@ def encode_as_images(data: bytes) -> EncodedFrames:
     Raises:
         FrameFileError: The frame file is damaged.
     """
-    urls = [f"data:image/png;base64,{png}" for png in _pngs(decode_frame_file(data))]
+    urls = [f"data:image/png;base64,{png}" for png in _pngs(read_frames(data))]
     return EncodedFrames(parts=[{"type": "image_url", "image_url": {"url": url}} for url in urls])
 
 
@@ -140,10 +140,10 @@ def _video(url: str) -> dict[str, Any]:
     return {"type": "video_url", "video_url": {"url": url}}
 
 
-def _pngs(frames: FrameFile) -> list[str]:
+def _pngs(frames: Frames) -> list[str]:
     """Encode the frames in the order shown; each distinct frame is encoded once."""
-    encoded = [encode_image(image) for image in frames.images]
-    return [encoded[pick] for pick in frames.picks]
+    encoded = [encode_image(image) for image in frames.unique]
+    return [encoded[row] for row in frames.shown]
 
 
 def encode_image(image: npt.NDArray[np.uint8]) -> str:

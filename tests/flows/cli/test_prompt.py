@@ -13,7 +13,6 @@ from flows.run.spec import make_spec
 from infra.embedded import export
 from infra.settings import PromptOptions, Settings
 from reelabel.extract import extract_local
-from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.protocol import Batch, EngineConfig
@@ -23,6 +22,7 @@ from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.prompt import build_question
 from tests.clips import make_clip
 from tests.command_line import reelabel
+from tests.frame_files import frame_file_of
 
 __all__ = ["make_clip"]
 
@@ -71,7 +71,7 @@ def prompt_tokens(engine, manifest):
         )
         [job] = [one for one in read_jobs(manifest, ObjectStore(Settings().store)) if one.job_id == job_id]
         frames = extract_local(Path(job.video_uri), sampling=spec.sampling, limits=Limits())
-        file = encode_frame_file(frames, source_uri="v", fingerprint="e", sampling=spec.sampling).data
+        file = frame_file_of(frames, source_uri="v", fingerprint="e", sampling=spec.sampling)
         [answer] = engine.answer(Batch(frame_files={job.video_uri: file}, questions=(build_question(job, spec),)))
         return answer.prompt_tokens
 

@@ -15,7 +15,7 @@ from flows.shard.infer import infer_views
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.frame_file import read_frames
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
@@ -48,7 +48,7 @@ class Bright:
         return [self._answer(batch.frame_files[question.video_id]) for question in batch.questions]
 
     def _answer(self, file):
-        sure = float(np.mean(decode_frame_file(file).images[..., 2])) / 255
+        sure = float(np.mean(read_frames(file).unique[..., 2])) / 255
         counts = {"prompt_tokens": 1, "cached_tokens": 0, "preprocess_ms": 0.0, "inference_ms": 0.0}
         return Answer(choice_index=0 if sure > 0.5 else 1, probabilities=(sure, 1 - sure), **counts)
 
@@ -97,7 +97,7 @@ def test_a_clip_shorter_than_a_chunk_is_answered_as_without_chunks(extractor, ma
 
     whole = extractor.prepare(str(clip))
     assert whole.was_cached
-    file = extractor.cache.read(whole.identity).data
+    file = extractor.cache.read(whole.identity)
     assert row.answer == Bright()._answer(file)
     assert row.chunks.total == 1
 

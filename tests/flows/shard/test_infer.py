@@ -23,7 +23,7 @@ from infra.settings import ServerSettings, StoreSettings
 from reelabel.errors import ConfigurationError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.frame_file import read_frames
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.limits import Limits
 from reelabel.record import Merge, column
@@ -213,7 +213,7 @@ class Looking(Ready):
         self.shown = {}
 
     def answer(self, batch):
-        self.shown |= {name: decode_frame_file(data).images for name, data in batch.frame_files.items()}
+        self.shown |= {name: read_frames(data).unique for name, data in batch.frame_files.items()}
         return [ANSWER] * len(batch.questions)
 
 
@@ -268,11 +268,11 @@ def test_a_frame_file_that_is_gone_with_its_video_fails_its_jobs_only(extractor,
     assert [result.job.job_id for result in outcome.results] == ["1"]
 
 
-def test_packets_that_cannot_be_decoded_any_more_fail_their_jobs_with_the_version_of_the_video(extractor, make_clip):
+def test_ranges_that_cannot_be_decoded_any_more_fail_their_jobs_with_the_version_of_the_video(extractor, make_clip):
     clip = make_clip(size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")
     job = Job(job_id="a", video_uri=str(clip), prompt="?", choices=CHOICES)
     views, stream, outcome = group_by_views([job], SPEC.sampling), FrameStream(), ShardOutcome(index=0)
-    packed = replace(extractor, pixel_encoding="packets")
+    packed = replace(extractor, pixel_encoding="sparse")
     video = packed.prepare(str(clip))
     [(view,)] = views
     stream.add(view, video)

@@ -15,7 +15,7 @@ from flows.shard.infer import escalate, infer_views
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.frame_file import read_frames
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -68,9 +68,9 @@ class Looking:
 
     def answer(self, batch):
         for question in batch.questions:
-            files = [decode_frame_file(batch.frame_files[each.file_id]) for each in question.shown]
+            files = [read_frames(batch.frame_files[each.file_id]) for each in question.shown]
             kinds = [each.kind for each in question.shown]
-            self.shown[question.text.partition("?")[0]] = list(zip(kinds, [file.images for file in files], strict=True))
+            self.shown[question.text.partition("?")[0]] = list(zip(kinds, [file.unique for file in files], strict=True))
         self.batches.append(len(batch.questions))  # last: a test that waits for it may look at what was shown
         return [ANSWER] * len(batch.questions)
 

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.frame_file import read_frames
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EngineConfig, PreviewRequest
@@ -27,7 +27,7 @@ def test_arguments_of_the_chat_template_reach_the_prompt(tmp_path, arguments, en
     off = "{% if enable_thinking is defined and enable_thinking is false %}{{ '\n</think>\n\n' }}{% endif %}"
     template.write_text(template.read_text() + "{{ '<think>\n' }}" + off)
     config = EngineConfig(model=str(model), chat_template_args=arguments)
-    video = video_input(decode_frame_file(frame_file(1)))
+    video = video_input(read_frames(frame_file(1)))
 
     shown = preview_prompt(PreviewRequest(config=config, question=question(), media=(video,)), timeout_s=240)
 

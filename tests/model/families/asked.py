@@ -4,13 +4,13 @@ from flows.run.parameters import SpecOverrides
 from flows.run.spec import make_spec
 from infra.settings import Settings
 from reelabel.extract import extract_local
-from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from tasks.model.identity import read_model_card
+from tests.frame_files import frame_file_of
 
 
 def frame_file(model, clip, *, num_frames):
     overrides = SpecOverrides(sampling={"num_frames": num_frames})
     sampling = make_spec(read_model_card(str(model)), Settings(), overrides).sampling
     keyframes = extract_local(clip, sampling=sampling, limits=Limits())
-    return encode_frame_file(keyframes, source_uri="v", fingerprint="e", sampling=sampling).data
+    return frame_file_of(keyframes, source_uri="v", fingerprint="e", sampling=sampling)

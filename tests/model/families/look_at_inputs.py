@@ -16,7 +16,7 @@ from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.model_executor.layers.rotary_embedding import get_rope
 
 from reelabel.errors import JobError
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.frame_file import read_frames
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel_engine.renderer import HashedMedium, InputRenderer, table_length
 from reelabel_engine.tuning import read_model_profile
@@ -27,7 +27,7 @@ VALUES = ("video_grid_thw", "second_per_grid_ts", "timestamps")
 
 
 def look(renderer, data):
-    video = video_input(decode_frame_file(data))
+    video = video_input(read_frames(data))
     prompt = renderer.prompt(QUESTION, [HashedMedium(frames=video, hash=blake2b(data).hexdigest())])
     rendered = renderer.render(prompt)
     [inputs] = rendered["mm_kwargs"]["video"]
@@ -47,7 +47,7 @@ def look(renderer, data):
 
 def special_ids(renderer, data, question):
     """Give the special tokens of a prompt but for those of its video, and the ids of all that follows the video."""
-    video = video_input(decode_frame_file(data))
+    video = video_input(read_frames(data))
     rendered = renderer.render(renderer.prompt(question, [HashedMedium(frames=video, hash=blake2b(data).hexdigest())]))
     ids = list(rendered["prompt_token_ids"])
     for place in rendered["mm_placeholders"]["video"][::-1]:

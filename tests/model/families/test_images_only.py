@@ -7,7 +7,7 @@ import pytest
 
 from flows.run.spec import make_spec
 from infra.settings import Settings
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.frame_file import read_frames
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import Batch, PreviewRequest
@@ -50,7 +50,7 @@ def test_the_spec_says_that_frames_are_images(model):
 
 
 def test_every_frame_is_an_image_in_the_prompt(config, frames):
-    video = video_input(decode_frame_file(frames[0]))
+    video = video_input(read_frames(frames[0]))
 
     shown = preview_prompt(PreviewRequest(config=config, question=QUESTION, media=(video,)), timeout_s=240)
 

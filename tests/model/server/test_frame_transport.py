@@ -7,10 +7,11 @@ from PIL import Image
 
 from reelabel.errors import FrameFileError
 from reelabel.extract import extract_local
-from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
+from reelabel.frames.frame_file import read_frames
 from reelabel.sampling.options import Sampling
 from tasks.model.server.frame_transport import FRAME_ENCODINGS
 from tests.clips import make_clip
+from tests.frame_files import frame_file_of
 from tests.model.asked import frame_file
 
 __all__ = ["make_clip"]
@@ -33,19 +34,19 @@ def test_a_frame_file_is_sent_unchanged():
 def test_pngs_carry_exact_pixels_and_true_times():
     carried = FRAME_ENCODINGS["png"](DATA)
 
-    frames = decode_frame_file(DATA)
+    frames = read_frames(DATA)
     kind, _, text = carried.parts[0]["video_url"]["url"].partition(",")
     assert kind == "data:video/jpeg;base64"
-    assert np.array_equal(pictures(text.split(",")), frames.images[frames.picks])
+    assert np.array_equal(pictures(text.split(",")), frames.images)
     video = carried.options["media_io_kwargs"]["video"]
     assert (video["fps"], video["total_num_frames"], video["num_frames"]) == (12.0, 631, -1)
-    assert video["frames_indices"] == (frames.picks * 90).tolist()
+    assert video["frames_indices"] == (frames.shown * 90).tolist()
 
 
 @pytest.mark.parametrize("frames", [1, 3, 12, 15])
 def test_a_clip_with_fewer_frames_than_requested_is_sent_with_the_right_times(make_clip, frames):
     clip = extract_local(make_clip(frames=frames, gop=1, fps=12), sampling=Sampling(num_frames=16))
-    data = encode_frame_file(clip, source_uri="v", fingerprint="e", sampling=Sampling()).data
+    data = frame_file_of(clip, source_uri="v", fingerprint="e", sampling=Sampling())
 
     video = FRAME_ENCODINGS["png"](data).options["media_io_kwargs"]["video"]
 
@@ -57,9 +58,9 @@ def test_a_clip_with_fewer_frames_than_requested_is_sent_with_the_right_times(ma
 def test_images_carry_exact_pixels_without_times():
     carried = FRAME_ENCODINGS["images"](DATA)
 
-    frames = decode_frame_file(DATA)
+    frames = read_frames(DATA)
     texts = [part["image_url"]["url"].removeprefix("data:image/png;base64,") for part in carried.parts]
-    assert np.array_equal(pictures(texts), frames.images[frames.picks])
+    assert np.array_equal(pictures(texts), frames.images)
     assert not carried.options
 
 

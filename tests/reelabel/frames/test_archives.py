@@ -33,6 +33,7 @@ from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.seal import Seal
 from reelabel.sources.archives import RemoteArchive
+from reelabel.sources.members import Member, MemberIndex, decode_members, encode_members
 from reelabel.sources.object_store import ObjectStore
 from tests.clips import write_clip
 from tests.reelabel.sources.web_server import serving
@@ -173,6 +174,28 @@ def test_the_index_is_read_once_by_all_threads(objects, store_settings, monkeypa
     assert len(counting.reads) <= 54  # one for each member, and those around them
     many = ObjectStore(store_settings).stat_many([info.uri for info in infos] + [f"{uri}#none", "s3://none/a.tar#b"])
     assert sorted(many.values(), key=infos.index) == infos
+
+
+@pytest.mark.parametrize(
+    "forged", [Member("v", 0, 9, 10**9), Member("v", -1, 9, 9), Member("v", 0, -9, 9), Member("v", 0, 2**63 - 1, 2**40)]
+)
+def test_a_saved_index_is_held_to_the_rule_of_a_fresh_one(tmp_path, forged):
+    (tmp_path / "a.tar").write_bytes(as_tar(b"video"))
+
+    with ObjectStore().open(f"{tmp_path}/a.tar") as archive:
+        index = decode_members(encode_members(MemberIndex({"v": forged}, "\x1b[2J")), archive)
+
+    assert "\x1b" not in index.damage
+    with pytest.raises(ArchiveUnreadableError, match="cut short by the end of the archive"):
+        index.find("v", "a.tar")
+
+
+def test_a_saved_index_without_a_number_is_no_index(tmp_path):
+    (tmp_path / "a.tar").write_bytes(as_tar(b"video"))
+    data = encode_members(MemberIndex({"v": Member("v", 0, None, 9)}))
+
+    with ObjectStore().open(f"{tmp_path}/a.tar") as archive, pytest.raises(ValueError, match="not the members"):
+        decode_members(data, archive)
 
 
 @pytest.mark.parametrize("harm", ["other key", "damaged", "no key"])

@@ -34,6 +34,7 @@ from reelabel.segment import Segment
 from reelabel.sources import web
 from reelabel.sources.object_store import ObjectStore
 from tests.clips import blank_packet
+from tests.frame_files import encoding_of
 from tests.reelabel.sources.web_server import serving
 
 
@@ -107,14 +108,14 @@ def fault_of(preparer, path):
 
 def test_frame_files_stay_in_memory_until_they_are_read_the_newest_that_fit(preparer, make_clip, tmp_path):
     uris = [str(make_clip(f"{name}.mp4")) for name in "ab"]
-    files = [preparer.cache.find(preparer.prepare(uri).identity) for uri in uris]
-    cache = FrameCache(preparer.objects, f"file://{tmp_path}/cache", keep_bytes=len(files[0].data) * 3 // 2)
+    files = [preparer.cache.read(preparer.prepare(uri).identity) for uri in uris]
+    cache = FrameCache(preparer.objects, f"file://{tmp_path}/cache", keep_bytes=len(files[0]) * 3 // 2)
     first, second = (replace(preparer, cache=cache).prepare(uri).identity for uri in uris)
     cache.write(second, files[1])
     for each in (first, second):
         preparer.objects.remove(cache.uri_of(each.key))
 
-    assert cache.read(second).images.tobytes() == files[1].images.tobytes()
+    assert cache.read(second) == files[1]
     for each in (first, second):
         with pytest.raises(ObjectMissingError):
             cache.read(each)
@@ -130,7 +131,7 @@ def test_coverage_follows_the_thresholds_whatever_is_cached(preparer, make_clip)
     assert (good.provenance.coverage, bad.provenance.coverage) == ("", "few_keyframes,low_coverage")
 
 
-@pytest.mark.parametrize("pixel_encoding", ["zstd", "packets"])
+@pytest.mark.parametrize("pixel_encoding", ["zstd", "sparse"])
 def test_each_segment_of_a_video_has_its_own_frame_file(preparer, make_clip, pixel_encoding):
     preparer, uri = replace(preparer, pixel_encoding=pixel_encoding), str(make_clip(frames=48, gop=12))
     whole = preparer.prepare(uri)
@@ -141,7 +142,7 @@ def test_each_segment_of_a_video_has_its_own_frame_file(preparer, make_clip, pix
     assert again.was_cached
     assert (again.identity, again.provenance.decode_note) == (part.identity, part.provenance.decode_note)
     assert part.identity != whole.identity
-    found = preparer.cache.find(part.identity)
+    found = preparer.cache.find(part.identity).selection
     assert found.time_s.tolist() == [1.0, 2.0]
     assert (found.segment, found.starts_s, found.keyframes_in_file) == (Segment(0.5, 2.5), 0.5, 4)
     between = preparer.prepare(uri, segment=Segment(1.2, 1.5)).provenance
@@ -184,16 +185,16 @@ def test_a_damaged_frame_file_is_made_again(preparer, make_clip):
     assert preparer.cache.find(asked) is not None
 
 
-@pytest.mark.parametrize("lossless", ["raw", "lz4"])
-def test_a_file_with_another_lossless_encoding_is_used_as_it_is(preparer, make_clip, lossless):
+@pytest.mark.parametrize("encoding", ["raw", "sparse"])
+def test_a_file_with_another_lossless_encoding_is_used_as_it_is(preparer, make_clip, encoding):
     uri = str(make_clip())
     first = preparer.prepare(uri)
 
-    second = replace(preparer, pixel_encoding=lossless).prepare(uri)
+    second = replace(preparer, pixel_encoding=encoding).prepare(uri)
 
     assert second.was_cached
     assert second.identity == first.identity
-    assert preparer.cache.find(second.identity).encoding == "zstd"
+    assert encoding_of(preparer.cache.read(second.identity)) == "zstd"
 
 
 def test_a_missing_video_is_named(preparer, tmp_path):

@@ -1,6 +1,5 @@
 import json
-from dataclasses import replace
-from typing import get_args
+from dataclasses import fields, replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,20 +10,19 @@ from hypothesis import strategies as st
 from infra.settings import StoreSettings
 from infra.settings.types import fields_of
 from reelabel.errors import FrameFileError, VideoTooLargeError
-from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
-from reelabel.frames.pixels import ExactEncoding, LosslessEncoding
-from reelabel.sampled_frames import NO_PTS
+from reelabel.frames.cache_key import FrameIdentity
+from reelabel.frames.frame_file import read_frames, write_frames
+from reelabel.frames.pixels import ExactEncoding
+from reelabel.result import Frames
+from reelabel.sampled_frames import NO_PTS, Selection
 from reelabel.sampling.options import Sampling
 from reelabel.seal import BLANK
+from tests.frame_files import LOSSLESS, encoding_of, frame_file_of
 from tests.reelabel.frames.rewrite import rewrite
 
-LOSSLESS = get_args(LosslessEncoding)
 
-
-def encode(keyframes, lossless="zstd", **sampling):
-    return encode_frame_file(
-        keyframes, source_uri="s3://b/v.mp4", fingerprint="e1", sampling=Sampling(**sampling), lossless=lossless
-    ).data
+def encode(keyframes, encoding="zstd", **sampling):
+    return frame_file_of(keyframes, source_uri="s3://b/v.mp4", sampling=Sampling(**sampling), encoding=encoding)
 
 
 @pytest.fixture(params=[*LOSSLESS, "jpeg"])
@@ -37,13 +35,21 @@ def data(keyframes, request):
 
 @pytest.mark.parametrize("lossless", LOSSLESS)
 def test_losslessly_written_frames_are_read_back_unchanged(keyframes, lossless):
-    got = decode_frame_file(encode(keyframes, lossless))
+    got = read_frames(encode(keyframes, lossless))
 
-    for name in ("images", "pts", "time_s", "frame_index", "is_keyframe", "picks"):
-        np.testing.assert_array_equal(getattr(got, name), getattr(keyframes, name))
-    assert (got.fps, got.duration_s, got.total_frames, got.keyframes_in_file) == (12.0, 3.0, 36, 3)
-    assert (got.source_uri, got.fingerprint) == ("s3://b/v.mp4", "e1")
-    assert got.image_bytes == keyframes.images.nbytes
+    np.testing.assert_array_equal(got.unique, keyframes.images)
+    for each in fields(Selection):
+        np.testing.assert_array_equal(getattr(got.selection, each.name), getattr(keyframes, each.name))
+    assert (got.source_uri, got.shape) == ("s3://b/v.mp4", keyframes.images.shape)
+
+
+def test_some_of_the_frames_can_be_written_and_read_back(keyframes):
+    some = Frames.of(keyframes)[1:3]
+
+    got = read_frames(write_frames(some, FrameIdentity(sampling=Sampling())))
+
+    assert (got.shown.tolist(), got.time_s.tolist()) == ([0, 1], [0.0, 1.0])
+    np.testing.assert_array_equal(got.images, keyframes.images[:2])
 
 
 @given(st.integers(1, 3), st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32 - 1))
@@ -54,7 +60,7 @@ def test_frames_of_any_size_are_read_back(keyframes, lossless, count, height, wi
     columns = {name: getattr(keyframes, name)[:count] for name in ("pts", "time_s", "frame_index", "is_keyframe")}
     some = replace(keyframes, images=images, picks=np.arange(count), **columns)
 
-    np.testing.assert_array_equal(decode_frame_file(encode(some, lossless)).images, images)
+    np.testing.assert_array_equal(read_frames(encode(some, lossless)).unique, images)
 
 
 def test_jpeg_frames_are_close_and_smaller(keyframes):
@@ -63,8 +69,8 @@ def test_jpeg_frames_are_close_and_smaller(keyframes):
 
     coarse, fine = (encode(smooth, jpeg_quality=quality) for quality in (30, 95))
 
-    assert decode_frame_file(fine).encoding == "jpeg"
-    assert np.abs(decode_frame_file(fine).images.astype(int) - ramp).max() < 8
+    assert encoding_of(fine) == "jpeg"
+    assert np.abs(read_frames(fine).unique.astype(int) - ramp).max() < 8
     assert len(coarse) < len(fine) < len(encode(smooth, "raw"))
 
 
@@ -78,20 +84,20 @@ def test_a_frame_larger_than_jpeg_allows_is_too_large(keyframes):
 def test_raw_pixels_are_read_without_a_copy(keyframes):
     data = encode(keyframes, "raw")
 
-    images = decode_frame_file(data).images
+    images = read_frames(data).unique
 
     assert np.shares_memory(images, np.frombuffer(data, np.uint8))
 
 
 def test_pixels_are_read_only(data):
-    assert not decode_frame_file(data).images.flags.writeable
+    assert not read_frames(data).unique.flags.writeable
 
 
 @given(st.floats(0, 1, exclude_max=True))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_truncated_file_is_damaged(data, at):
     with pytest.raises(FrameFileError):
-        decode_frame_file(data[: int(at * len(data))])
+        read_frames(data[: int(at * len(data))])
 
 
 @given(at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
@@ -101,7 +107,7 @@ def test_one_flipped_bit_anywhere_is_noticed_before_arrow_reads_it(data, at, bit
     damaged[int(at * len(data))] ^= 1 << bit
 
     with pytest.raises(FrameFileError):
-        decode_frame_file(bytes(damaged))
+        read_frames(bytes(damaged))
 
 
 @pytest.mark.parametrize("find", [bytes.find, bytes.rfind], ids=["header", "footer"])
@@ -110,7 +116,7 @@ def test_the_checksum_must_be_the_same_in_both_places(data, find):
     damaged[find(data, BLANK[:8]) + len(BLANK) - 1] ^= 1
 
     with pytest.raises(FrameFileError):
-        decode_frame_file(bytes(damaged))
+        read_frames(bytes(damaged))
 
 
 def test_what_is_unknown_is_null_to_any_arrow_reader(keyframes):
@@ -120,13 +126,13 @@ def test_what_is_unknown_is_null_to_any_arrow_reader(keyframes):
 
     assert table["pts"].to_pylist() == [0, None, -1]
     assert table["frame_index"].to_pylist() == [0, 12, None]
-    assert decode_frame_file(encode(timeless)).pts.tolist() == [0, NO_PTS, -1]
+    assert read_frames(encode(timeless)).selection.pts.tolist() == [0, NO_PTS, -1]
 
 
 def test_pixels_that_look_like_a_seal_stay_pixels(keyframes):
     keyframes.images[1].reshape(-1)[: len(BLANK)] = np.frombuffer(BLANK, np.uint8)
 
-    np.testing.assert_array_equal(decode_frame_file(encode(keyframes, "raw")).images, keyframes.images)
+    np.testing.assert_array_equal(read_frames(encode(keyframes, "raw")).unique, keyframes.images)
 
 
 def test_any_arrow_reader_can_open_it(data):
@@ -139,24 +145,29 @@ def test_any_arrow_reader_can_open_it(data):
 @pytest.mark.parametrize(
     "change",
     [
-        {"schema": 3},
-        {"height_px": 10_000},
+        {"schema": 4},
+        {"shape": [3, 10_000, 56, 3]},
+        {"shape": [2, 28, 56, 3]},
+        {"shape": [3, 28, 56]},
+        {"frames": {}},
+        {"arrays": {"picks": [0, 3]}},
+        {"arrays": {}},
         {"encoding": "jpeg"},
         {"encoding": "rgb24"},
-        {"without": "first_ms"},
-        {"without": "segment_s"},
+        {"without": "frames"},
+        {"without": "source_uri"},
     ],
 )
 def test_a_file_that_contradicts_itself_or_has_another_version_is_not_used(keyframes, change):
     data = rewrite(encode(keyframes), **change)
 
     with pytest.raises(FrameFileError):
-        _ = decode_frame_file(data).images
+        _ = read_frames(data).unique
 
 
 def test_arbitrary_bytes_are_not_a_frame_file():
     with pytest.raises(FrameFileError):
-        decode_frame_file(b"PAR1" * 100)
+        read_frames(b"PAR1" * 100)
 
 
 def test_the_settings_offer_every_lossless_encoding():

@@ -11,11 +11,12 @@ from reelabel.errors import FrameFileError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import SCHEMA_VERSION, index_key
 from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.frame_file import decode_frame_file, encode_frame_file
+from reelabel.frames.frame_file import read_frames, read_metadata
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.seal import NO_KEY, Seal, embed_seal
 from reelabel.sources.object_store import ObjectStore
+from tests.frame_files import frame_file_of, reversed_frames
 from tests.reelabel.frames.rewrite import rewrite
 
 SEAL = Seal(b"a key of the tests, with 32 bytes.")
@@ -74,10 +75,7 @@ def test_the_frame_file_of_another_clip_is_not_used(open_extractor, store, make_
     assert not again.was_cached
     assert again.remade.startswith("frame file made again: Seal mismatch")
     assert again.provenance.decode_note == again.remade
-    assert (
-        decode_frame_file(stored(extractor, first.identity)).images.tobytes()
-        == decode_frame_file(whole).images.tobytes()
-    )
+    assert read_frames(stored(extractor, first.identity)).unique.tobytes() == read_frames(whole).unique.tobytes()
     assert extractor.prepare(red).was_cached
     assert extractor.prepare(red).remade == ""
     assert extractor.prepare(blue).was_cached
@@ -113,8 +111,7 @@ def test_a_sealed_file_that_belongs_to_something_else_is_made_again(open_extract
 
 def forge(data, identity):
     """Change pixels as one does who knows everything but the key."""
-    file = decode_frame_file(data)
-    return embed_seal(file.replace_pixels(file.read_pixels()[::-1], encoding=file.encoding), NO_KEY, identity.key)
+    return embed_seal(reversed_frames(data), NO_KEY, identity.key)
 
 
 def with_copied_seal(data, identity):
@@ -134,7 +131,7 @@ def test_a_forged_file_is_made_again_if_there_is_a_key(open_extractor, store, ma
     again = extractor.prepare(uri)
 
     assert "frame file made again" in again.remade
-    assert decode_frame_file(stored(extractor, asked)).images.tobytes() == decode_frame_file(whole).images.tobytes()
+    assert read_frames(stored(extractor, asked)).unique.tobytes() == read_frames(whole).unique.tobytes()
 
 
 def test_without_a_key_writers_to_the_store_can_forge_a_file(open_extractor, store, make_clip):
@@ -186,13 +183,13 @@ def test_an_index_file_of_another_video_is_made_again(open_extractor, store, mak
     again = replace(extractor, sampling=Sampling(num_frames=2)).prepare(first)
 
     assert again.remade.startswith("index file made again: Seal mismatch")
-    assert (extractor.cache.find_index(keys[0]).pos == index.pos).all()
+    assert extractor.cache.find_index(keys[0]) == index
 
 
 def test_a_frame_file_contains_no_url_signature_and_no_inline_video(keyframes):
     uri = "https://user:password@example.com/v.mp4?signature=secret"
 
-    file = encode_frame_file(keyframes, source_uri=uri, fingerprint="e", sampling=Sampling())
+    data = frame_file_of(keyframes, source_uri=uri)
 
-    assert file.source_uri == "https://example.com/v.mp4?..."
-    assert not {"secret", "password"} & set(json.dumps(file.facts).replace("=", " ").split())
+    assert read_frames(data).source_uri == "https://example.com/v.mp4?..."
+    assert not re.search("secret|password", json.dumps(read_metadata(data)))

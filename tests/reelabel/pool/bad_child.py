@@ -160,7 +160,6 @@ CHANGES = {
     "negative_shape": {"shapes": {"images": [-2, -8, 8, 3]}},
     "shape_of_text": {"shapes": {"images": ["2", 8, 8, 3]}},
     "other_arrays": {"shapes": {"colours": [0]}},
-    "arrays_of_a_table_without_one": {"shapes": {"table.pts": [0]}},
     "an_angle_of_its_own": {"orientation": (False, False, False, 45)},
     "endless_text": {"note": "x" * 3000},
     "infinite_fps": {"change": lambda text: text.replace('"fps":1.0', '"fps":Infinity')},

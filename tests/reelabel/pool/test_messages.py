@@ -8,34 +8,18 @@ import numpy as np
 import pytest
 
 from reelabel.decode.canvas import Decoded
-from reelabel.decode.keyframe_table import KeyframeTable
-from reelabel.decode.packet_decoder import CodecParameters
 from reelabel.errors import InvalidReplyError
 from reelabel.index import VideoIndex, VideoInfo
 from reelabel.pool.messages import Failed, Listed, Reads, Ready, Started, Unavailable
-from reelabel.pool.packing import MAX_TEXT, pack, unpack
+from reelabel.pool.packing import pack, unpack
+from reelabel.records import MAX_TEXT
 from reelabel.sampled_frames import Orientation
 
-NUMBERS = ("bits_per_coded_sample", "color_range", "color_primaries", "color_trc", "colorspace", "field_order")
-CODEC = CodecParameters(
-    name="h264", extradata=b"abc", tag="avc1", width=8, height=8, pix_fmt=None, **dict.fromkeys(NUMBERS, 0)
-)
 INFO = VideoInfo(container="mp4", codec="h264", width_px=8, height_px=8, hdr="PQ", duration_s=2.0)
 TWO = np.arange(2)
-TABLE = KeyframeTable(
-    codec=CODEC,
-    info=INFO,
-    orientation=Orientation(rotation_deg=90),
-    pts=TWO,
-    pos=TWO,
-    size=TWO + 1,
-    frames_before=TWO,
-    frames=2,
-    missing_bytes=0,
-)
 COLUMNS = {"pts": TWO, "time_s": TWO.astype(float), "position": TWO, "is_keyframe": TWO > 0}
 SHAPE = {"native_width_px": 8, "native_height_px": 8, "orientation": Orientation()}
-FRAMES = Decoded(images=np.zeros((2, 8, 8, 3), np.uint8), info=INFO, table=TABLE, **COLUMNS, **SHAPE)
+FRAMES = Decoded(images=np.zeros((2, 8, 8, 3), np.uint8), info=INFO, **COLUMNS, **SHAPE)
 INDEX = VideoIndex(
     info=INFO,
     kind="packets",
@@ -100,7 +84,7 @@ def put(values, place, value):
 def assert_same(got, expected):
     for each in fields(expected):
         value, wanted = getattr(got, each.name), getattr(expected, each.name)
-        if isinstance(wanted, VideoIndex | KeyframeTable):
+        if isinstance(wanted, VideoIndex):
             assert_same(value, wanted)
         else:
             np.testing.assert_array_equal(value, wanted, each.name)
@@ -150,9 +134,6 @@ def test_a_message_with_any_value_of_another_type_is_refused(sent, message):
         (5, "fields.info.time_base", "1/0"),
         (5, "fields.info.time_base", "1/1\n"),
         (5, "fields.info.crop", [0, 0, 0, -1]),
-        (5, "fields.table.codec.tag", "x" * 17),
-        (5, "fields.table.codec.extradata", "\u00e4"),
-        (5, "fields.table.codec.width", 0),
         (5, "arrays", {}),
         (6, "fields.index.kind", "linear"),
         (6, "fields.index.keyframes", -1),

@@ -99,6 +99,18 @@ def test_absolute_and_relative_redirects_are_followed(server):
 
 
 @pytest.mark.parametrize(
+    "body",
+    [{"sized": False}, {"chunked": True, "body": b"moved"}, {"claimed_bytes": 5}, {"claimed_bytes": 1 << 40}],
+    ids=["without a length", "chunked", "longer than it states", "states a length"],
+)
+def test_the_body_of_a_redirect_is_not_read_however_long_it_is(server, body):
+    server.add("/clip", body=b"clip")
+    uri = server.add("/moved", status=302, ranges=False, endless=True, headers={"Location": "clip"}, **body)
+
+    assert store_with(allow_private=True).read(uri) == b"clip"
+
+
+@pytest.mark.parametrize(
     ("location", "message"),
     [
         pytest.param("http://169.254.169.254/latest/meta-data", r"169\.254\.169\.254 is not in", id="metadata"),

@@ -33,6 +33,7 @@ class Page:
         pause_s: Silence before the answer and before each step of the body.
         step_bytes: Such a step.
         header_pause_s: Silence before each byte of the header.
+        status: Of an answer with the whole body.
     """
 
     body: bytes = b""
@@ -52,6 +53,7 @@ class Page:
     pause_s: float = 0.0
     step_bytes: int = 1024
     header_pause_s: float = 0.0
+    status: int = 200
     endless: bool = False
     requests: list[str] = field(default_factory=list)
     connections: set[int] = field(default_factory=set)
@@ -143,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(page, etag=page.etags[min(count, len(page.etags)) - 1] if page.etags else None)
 
     def _send(self, page: Page, *, etag: str | None):
-        body, status, headers = page.body, 200, dict(page.headers)
+        body, status, headers = page.body, page.status, dict(page.headers)
         found = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")) if page.ranges else None
         if found:
             first = int(found[1])

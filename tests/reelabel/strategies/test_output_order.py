@@ -15,7 +15,6 @@ from benchmarks.media.matrix import Cell
 from benchmarks.media.recipe import make_clip, read_number
 from reelabel import PrepareVideo
 from reelabel.decode.decoder import LocalDecoder
-from reelabel.decode.keyframe_table import KeyframeTable
 from reelabel.decode.read_index import read_index
 from reelabel.errors import FallbackRequired
 from reelabel.extract import Progress, Request, extract, extract_local, extract_ranges
@@ -168,16 +167,6 @@ def test_ranges_are_refused_where_timestamps_do_not_show_the_order(file_of, tmp_
 
     with pytest.raises(FallbackRequired, match="timestamps do not show the order of frames"):
         extract_ranges(FileParts(path), sampling=sampling, limits=Limits())
-
-
-def test_a_saved_index_is_refused_where_timestamps_do_not_show_the_order(file_of, tmp_path):
-    path = padded(file_of(Cell("mp4", "h264", "times-of-decoding-open-gop")), tmp_path)
-    one, four = Sampling(num_frames=1), Sampling(num_frames=4)
-    _, known = extract_ranges(FileParts(path), sampling=one, limits=Limits(), segment=Segment(None, 0.1))
-
-    assert isinstance(known, KeyframeTable)
-    with pytest.raises(FallbackRequired, match="timestamps do not show the order of frames"):
-        extract_ranges(FileParts(path), sampling=four, limits=Limits(), known=known)
 
 
 @pytest.mark.parametrize("sampler", ["keyframes", "uniform"])

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from reelabel.extract import extract_local
-from reelabel.frames.frame_file import encode_frame_file
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel_engine.prompts import choice_tokens, score_choices
@@ -15,6 +14,7 @@ from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tests.clips import write_clip
+from tests.frame_files import frame_file_of
 from tests.reelabel.vllm.beside_vllm import build_wheel, create_environment, install
 
 SAMPLING = {"num_frames": 6, "size_multiple_px": 28, "max_pixels": 3136}
@@ -77,7 +77,7 @@ def asked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("media")
     video = write_clip(folder / "clip.mp4")
     frames = extract_local(video, sampling=Sampling(**SAMPLING), limits=Limits())
-    data = encode_frame_file(frames, source_uri="v", fingerprint="e", sampling=Sampling(**SAMPLING)).data
+    data = frame_file_of(frames, source_uri="v", fingerprint="e", sampling=Sampling(**SAMPLING))
     (folder / "clip.arrow").write_bytes(data)
     (folder / "text.mp4").write_text("This is no video.")
     (folder / "cut.arrow").write_bytes(data[:-100])

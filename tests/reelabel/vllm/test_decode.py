@@ -16,12 +16,12 @@ from reelabel.errors import ConfigurationError, FrameFileError, SandboxUnavailab
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.frame_file import decode_frame_file
 from reelabel.integrations.vllm import decode
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tests.clips import make_clip
+from tests.frame_files import encoding_of
 from tests.only_child import LOCKS, locks_of, only_child
 from tests.reelabel.sandbox.child import LANDLOCK_CREATE_RULESET, refuse, result_of, run_child
 
@@ -154,26 +154,26 @@ def test_a_video_that_no_scaler_supports_is_refused_everywhere(tmp_path, monkeyp
         decode.decode_video(path.read_bytes(), num_frames=4)
 
 
-def test_a_frame_file_of_packets_is_decoded_if_there_are_processes_for_it(make_clip, tmp_path, pool):
+def test_a_frame_file_of_ranges_is_decoded_if_there_are_processes_for_it(make_clip, tmp_path, pool):
     path = make_clip(**LONG)
-    data = store_packets(path, tmp_path, pool)
+    data = store_ranges(path, tmp_path, pool)
 
     file = decode.read_frame_file(data)
 
-    assert decode_frame_file(data).encoding == "packets"
+    assert encoding_of(data) == "sparse"
     expected = extract_local(path, sampling=Sampling(num_frames=4), limits=Limits())
     np.testing.assert_array_equal(file.images, expected.images)
 
 
-def test_a_frame_file_of_packets_is_refused_without_processes(make_clip, tmp_path, pool, monkeypatch):
-    data = store_packets(make_clip(**LONG), tmp_path, pool)
+def test_a_frame_file_of_ranges_is_refused_without_processes(make_clip, tmp_path, pool, monkeypatch):
+    data = store_ranges(make_clip(**LONG), tmp_path, pool)
     monkeypatch.delenv(decode.PROCESSES_VARIABLE)
 
     with pytest.raises(FrameFileError, match=decode.PROCESSES_VARIABLE):
         decode.read_frame_file(data)
 
 
-def store_packets(path, folder, pool):
+def store_ranges(path, folder, pool):
     objects = ObjectStore(StoreSettings())
     cache = FrameCache(objects, f"file://{folder}/cache")
     preparer = FrameExtractor(
@@ -182,9 +182,9 @@ def store_packets(path, folder, pool):
         pool=pool,
         sampling=Sampling(num_frames=4),
         limits=Limits(),
-        pixel_encoding="packets",
+        pixel_encoding="sparse",
     )
-    return cache.read(preparer.prepare(str(path)).identity).data
+    return cache.read(preparer.prepare(str(path)).identity)
 
 
 def test_no_scheduler_store_or_database_is_imported():

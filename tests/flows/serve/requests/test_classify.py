@@ -19,7 +19,7 @@ from flows.serve.requests.handle import open_service
 from infra.settings import ServerSettings, ServeSettings, Settings, StoreSettings
 from infra.settings.sections import ExtractSettings
 from reelabel.errors import StoreUnavailableError
-from reelabel.frames.frame_file import decode_frame_file
+from reelabel.frames.frame_file import read_frames
 from reelabel.text import printable
 from tasks.domain import Answer
 from tasks.frame_cache.pool import decode_pool
@@ -52,7 +52,7 @@ class Bright:
         return [self._answer(batch.frame_files[question.video_id]) for question in batch.questions]
 
     def _answer(self, file):
-        sure = float(np.mean(decode_frame_file(file).images[..., 2])) / 255
+        sure = float(np.mean(read_frames(file).unique[..., 2])) / 255
         counts = {"prompt_tokens": 1, "cached_tokens": 0, "preprocess_ms": 0.0, "inference_ms": 0.0}
         return Answer(choice_index=0 if sure > 0.5 else 1, probabilities=(sure, 1 - sure), **counts)
 

@@ -1,0 +1,115 @@
+"""Videos of which only those ranges are kept that some frames were decoded from.
+
+They are as untrusted as the whole video. So they are decoded in disposable processes, on reading as on writing, and
+code that reads pixels from a frame file never handles them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reelabel.errors import FrameFileError
+from reelabel.sources.sparse_file import CachedRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+
+    from reelabel.limits import Limits
+    from reelabel.pool.decode_pool import DecodePool
+    from reelabel.sampling.options import Sampling
+    from reelabel.segment import Segment
+    from reelabel.sources.sparse_file import ByteSource
+
+
+class RecordingSource:
+    """A `ByteSource` that keeps all that is read of it. Thread-safe, as far as its source is."""
+
+    def __init__(self, source: ByteSource) -> None:
+        """Keep what is read of a source."""
+        self.size_bytes, self.max_wait_s = source.size_bytes, source.max_wait_s
+        self._source = source
+        self._read: dict[int, bytes] = {}
+
+    @property
+    def ranges(self) -> tuple[CachedRange, ...]:
+        """What was read, in order."""
+        return tuple(map(CachedRange, *zip(*sorted(self._read.items()), strict=True))) if self._read else ()
+
+    def read(self, start: int, size: int) -> bytes:
+        """Read one range."""
+        data = self._read[start] = self._source.read(start, size)
+        return data
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseVideo:
+    """Some ranges of a video; a `ByteSource` that has nothing else.
+
+    Attributes:
+        size_bytes: Length of the video.
+        ranges: The ranges, in order and without overlap.
+    """
+
+    size_bytes: int
+    ranges: tuple[CachedRange, ...]
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ValueError: They overlap, or lie outside the video.
+        """
+        check_ranges(self.ranges)
+        if self.ranges and self.ranges[-1].end > self.size_bytes:
+            raise ValueError(f"ranges must lie in the {self.size_bytes:,} bytes of the video")
+
+    @property
+    def max_wait_s(self) -> float:
+        """Seconds that reads may take; nominal, as none succeeds."""
+        return 1.0
+
+    def read(self, start: int, size: int) -> bytes:
+        """Refuse to read what is not known already.
+
+        Raises:
+            FrameFileError: Always.
+        """
+        raise FrameFileError(f"The frame file lacks {size:,} bytes of the video at {start:,}.")
+
+    def decode(
+        self, pool: DecodePool, *, sampling: Sampling, segment: Segment, limits: Limits
+    ) -> npt.NDArray[np.uint8]:
+        """Decode the frames that are sampled of the video; return their pixels, shape (N, H, W, 3).
+
+        Raises:
+            FrameFileError: A range is missing.
+            FallbackRequired: The frames cannot be decoded from ranges.
+            VideoError: As `DecodePool.extract` does.
+        """
+        frames, _ = pool.extract_by_ranges(self, sampling=sampling, segment=segment, limits=limits, known=self.ranges)
+        return frames.images
+
+
+def check_ranges(ranges: Iterable[CachedRange]) -> tuple[CachedRange, ...]:
+    """Return ranges of a file, if they are in order and do not overlap.
+
+    Raises:
+        ValueError: They are not.
+    """
+    checked, end = tuple(ranges), 0
+    for each in checked:
+        if each.start < end or not each.data:
+            raise ValueError("ranges must be in order, and neither overlap nor be empty")
+        end = each.end
+    return checked
+
+
+def hash_of(images: npt.NDArray[np.uint8]) -> str:
+    """Return a hash of pixels."""
+    return blake2b(np.ascontiguousarray(images).data, digest_size=16).hexdigest()

@@ -1,0 +1,44 @@
+"""Frame files of frames that tests have made up or decoded, and the same ones altered."""
+
+from typing import get_args
+
+import pyarrow as pa
+
+from reelabel.frames.cache_key import FrameIdentity
+from reelabel.frames.frame_file import read_metadata, write_frames
+from reelabel.frames.pixels import LosslessEncoding
+from reelabel.result import Frames
+from reelabel.sampling.options import Sampling
+from reelabel.seal import BLANK, METADATA_KEY, embed_checksum
+
+LOSSLESS = get_args(LosslessEncoding)
+
+
+def frame_file_of(sampled, *, source_uri="v", fingerprint="e", sampling=None, encoding="zstd"):
+    """Return the bytes of the frame file of some `SampledFrames`."""
+    identity = FrameIdentity(
+        source_uri=source_uri, fingerprint=fingerprint, sampling=sampling or Sampling(), segment=sampled.segment
+    )
+    return write_frames(Frames.of(sampled), identity, encoding=encoding)
+
+
+def encoding_of(data):
+    """Return how a frame file stores pixels."""
+    return read_metadata(data)["encoding"]
+
+
+def with_pixel_rows(data, change):
+    """Return a frame file with what `change` makes of the rows of its pixel column."""
+    table = pa.ipc.open_file(data).read_all()
+    column = table["pixels"].chunk(0)
+    table = table.set_column(0, table.schema.field(0), pa.array(change(column.to_pylist()), column.type))
+    schema = table.schema.with_metadata({**table.schema.metadata, METADATA_KEY: BLANK})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_table(table.cast(schema))
+    return embed_checksum(sink.getvalue().to_pybytes())
+
+
+def reversed_frames(data):
+    """Return a frame file with the pixels of its frames in the opposite order."""
+    return with_pixel_rows(data, lambda rows: rows[::-1])
