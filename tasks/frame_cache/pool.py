@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
 
-# A video in many shards is fetched and decoded once in a run, also if it is at fault.
+# Videos that fail are remembered, so that one in many shards is fetched and decoded once in a run.
 _KEPT_FAULTS = 1024
 
 
@@ -101,7 +101,7 @@ def open_extractor(
 ) -> FrameExtractor:
     """Return the extractor of videos by a sampling, which keeps at most `keep_bytes` of frame files in memory.
 
-    At most `keep_faults` videos at fault are remembered, and not tried again. `videos` reads videos, as `video_store`
+    At most `keep_faults` failed videos are remembered, and not tried again. `videos` reads videos, as `video_store`
     returns it, and `files` the cache's files; None opens them.
     """
     return FrameExtractor(

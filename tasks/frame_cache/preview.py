@@ -5,21 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from reelabel.coverage import DEFAULT_THRESHOLDS
 from reelabel.sampled_frames import NO_PTS, UNKNOWN_POSITION
+from reelabel.text import pluralize
+from tasks.frame_cache.sheet import Picture, Section, draw_sheet
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
     from reelabel.coverage import CoverageThresholds
     from reelabel.sampled_frames import SampledFrames
-
-_CAPTION_PX = 16
-_MAX_COLUMNS = 4
 
 
 def frames_as_json(sampled: SampledFrames, thresholds: CoverageThresholds = DEFAULT_THRESHOLDS) -> dict[str, Any]:
@@ -63,29 +60,12 @@ def save_npz(sampled: SampledFrames, path: Path) -> None:
 
 
 def save_contact_sheet(sampled: SampledFrames, path: Path) -> None:
-    """Save the unique frames as a grid, each captioned with its time in seconds; the suffix selects the format."""
-    count, height, width, _ = sampled.images.shape
-    columns = min(count, _MAX_COLUMNS)
-    rows = -(-count // columns)
-    sheet = Image.new("RGB", (columns * width, rows * (height + _CAPTION_PX)), "white")
-    draw = ImageDraw.Draw(sheet)
-    for index, (image, time_s) in enumerate(zip(sampled.images, sampled.time_s.tolist(), strict=True)):
-        left, top = index % columns * width, index // columns * (height + _CAPTION_PX)
-        _draw_frame(sheet, draw, image, left=left, top=top, caption=f"{time_s:.3f} s")
-    sheet.save(path)
-
-
-def _draw_frame(
-    sheet: Image.Image,
-    draw: ImageDraw.ImageDraw,
-    image: npt.NDArray[np.uint8],
-    *,
-    left: int,
-    top: int,
-    caption: str,
-) -> None:
-    sheet.paste(Image.fromarray(image), (left, top))
-    draw.text((left + 2, top + len(image) + 2), caption, fill="black")
+    """Save the unique frames as a sheet, each captioned with its time; the suffix selects the format."""
+    pictures = tuple(
+        Picture(image=Image.fromarray(image), lines=(f"{time_s:.3f} s",))
+        for image, time_s in zip(sampled.images, sampled.time_s.tolist(), strict=True)
+    )
+    draw_sheet("", "", [Section(title=pluralize(len(pictures), "frame"), pictures=pictures)]).save(path)
 
 
 def _describe_pick(sampled: SampledFrames, row: int) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from reelabel.disk import disk_errors
 from reelabel.errors import FrameFileError, ObjectMissingError
 from tasks.search.catalogue import name_version
 from tasks.search.codes import dequantize, quantize, score_rows
-from tasks.search.frames import FoundFrames, best_frames
+from tasks.search.hits import Hits, top_hits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -364,11 +364,11 @@ class _Part:
             return scores[near], rows[near]
         return scores, rows
 
-    def refine(self, rows: npt.NDArray[np.int64], query: npt.NDArray[np.float32]) -> FoundFrames:
+    def refine(self, rows: npt.NDArray[np.int64], query: npt.NDArray[np.float32]) -> Hits:
         """Return some rows with their cosines by both bytes."""
         of = self.rows
         scores = np.vecdot(dequantize(of.codes[rows], of.fine[rows], of.scales[rows]), query)
-        return FoundFrames(scores=scores, files=self.numbers[of.files[rows]], pts_ms=of.pts_ms[rows])
+        return Hits(scores=scores, files=self.numbers[of.files[rows]], pts_ms=of.pts_ms[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +380,7 @@ class IndexSearch:
     def __len__(self) -> int:
         return sum(map(len, self._parts))
 
-    def find(self, query: npt.NDArray[np.float32], *, limit: int) -> FoundFrames:
+    def find(self, query: npt.NDArray[np.float32], *, limit: int) -> Hits:
         """Find the frames that fit best.
 
         Args:
@@ -399,7 +399,7 @@ class IndexSearch:
             part.refine(np.sort(rows[scores >= least]), query)
             for (part, _), (scores, rows) in zip(blocks, scored, strict=True)
         )
-        return best_frames(near, limit)
+        return top_hits(near, limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel.text import pluralize
-from tasks.search.moments import MOMENT_MS, merge_moments
+from tasks.search.hits import MOMENT_MS, merge_moments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tasks.embedding.vector_file import VectorCache
-    from tasks.search.frames import FoundFrames
+    from tasks.search.hits import Hits, Moment
     from tasks.search.local_index import LocalIndex
-    from tasks.search.moments import Moment
 
 # Frames for each moment that is asked for, at first: neighbours of a good frame are good, too.
 _FRAMES_PER_MOMENT = 30
@@ -75,7 +74,7 @@ class Searcher:
         """How many vectors are compared."""
         return len(self._index)
 
-    def find(self, query: npt.NDArray[np.float32], *, limit: int) -> FoundFrames:
+    def find(self, query: npt.NDArray[np.float32], *, limit: int) -> Hits:
         """Find the frames that fit best, as `IndexSearch.find`."""
         return self._index.find(query, limit=limit)
 
@@ -106,15 +105,15 @@ class Searcher:
             limit *= _GROWTH  # one long scene has more good frames than that
         return SearchResult(moments=tuple(moments), rows=self.rows, notes=self._notes)
 
-    def _select(self, frames: FoundFrames, min_score: float | None, exclude: tuple[str, int] | None) -> FoundFrames:
+    def _select(self, frames: Hits, min_score: float | None, exclude: tuple[str, int] | None) -> Hits:
         if min_score is not None:
-            frames = frames.take(np.flatnonzero(frames.scores >= min_score))
+            frames = frames.select(np.flatnonzero(frames.scores >= min_score))
         if exclude is not None:
             key, time_ms = exclude
             is_near = np.abs(frames.pts_ms - time_ms) < MOMENT_MS
             videos = self._videos[(self.files["key"] == key).to_numpy()]
             is_same = np.isin(self._videos[frames.files], videos)
-            frames = frames.take(np.flatnonzero(~(is_near & is_same)))
+            frames = frames.select(np.flatnonzero(~(is_near & is_same)))
         return frames
 
     @property

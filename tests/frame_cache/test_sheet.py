@@ -1,8 +1,9 @@
-"""The sheet shows each moment, or why it cannot, whatever its texts hold."""
+"""A sheet shows each picture, or why it cannot, whatever its texts hold."""
 
 import numpy as np
 import pytest
-from tasks.search.sheet import Cell, draw_moments
+
+from tasks.frame_cache.sheet import Picture, Section, draw_sheet, scale
 
 
 def colours_of(sheet):
@@ -11,20 +12,23 @@ def colours_of(sheet):
 
 @pytest.mark.parametrize("size", [(1, 1), (10, 2000), (2000, 10), (64, 64)])
 def test_frames_of_any_size_are_shown(size):
-    red = np.full((*size, 3), (255, 0, 0), np.uint8)
+    red = scale(np.full((*size, 3), (255, 0, 0), np.uint8))
 
-    assert (255, 0, 0) in colours_of(draw_moments("red", [Cell(lines=("0.9",), image=red)]))
+    assert max(red.size) == 148
+    assert (255, 0, 0) in colours_of(draw_sheet("red", "", [Section(pictures=(Picture(image=red),))]))
 
 
-def test_hostile_texts_and_faults_stay_in_their_places():
+def test_hostile_texts_and_errors_stay_in_their_places():
     texts = ("a\nb\x1b[2J", "x" * 100_000, "\u202eabc", "")
-    cells = [Cell(lines=texts, fault="gone " * 1000) for _ in range(5)]
+    pictures = tuple(Picture(lines=texts, error="gone " * 1000) for _ in range(5))
+    section = Section(title="\n".join(texts), facts=texts[1], pictures=pictures)
 
-    sheet = draw_moments("\n".join(texts), cells)
+    sheet = draw_sheet("\n".join(texts), texts[1], [section], cell_px=300)
 
-    assert sheet.size == (20 * 2 + 4 * 300 + 3 * 16, 3 * 20 + 20 + 2 * (220 + 4 * 18 + 16))
+    assert sheet.width == 1280
+    assert {sheet.getpixel((x, y)) for x in (0, 1279) for y in range(sheet.height)} == {(255, 255, 255)}
     assert {sheet.getpixel((x, sheet.height - 1)) for x in range(sheet.width)} == {(255, 255, 255)}
 
 
-def test_nothing_found_is_an_empty_sheet():
-    assert draw_moments("nothing", []).size == (340, 80)
+def test_a_sheet_may_be_empty():
+    assert draw_sheet("nothing", "", []).size == (1280, 92)

@@ -18,9 +18,8 @@ from tasks.description.embeddings import Embeddings, normalize
 from tasks.domain import ModelIdentity
 from tasks.embedding.vector_file import VectorCache, VectorKey
 from tasks.search.catalogue import FILES
-from tasks.search.frames import FoundFrames, best_frames
+from tasks.search.hits import Hits, merge_moments, top_hits
 from tasks.search.local_index import LocalIndex
-from tasks.search.moments import merge_moments
 from tasks.search.searcher import Searcher
 
 SEAL = Seal(b"k" * 32)
@@ -96,8 +95,8 @@ class World:
                 continue
             scores = embeddings.vectors @ query
             files_of = np.full(len(scores), number)
-            found.append(FoundFrames(scores=scores, files=files_of, pts_ms=embeddings.pts_ms))
-        return merge_moments(best_frames(found, 100_000), files["video"].to_numpy(), top=top)
+            found.append(Hits(scores=scores, files=files_of, pts_ms=embeddings.pts_ms))
+        return merge_moments(top_hits(found, 100_000), files["video"].to_numpy(), top=top)
 
     def paths(self, machine="here"):
         return sorted((self.folder / machine).rglob("*.arrow"))

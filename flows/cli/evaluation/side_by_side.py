@@ -20,7 +20,7 @@ from reelabel.sources.object_info import redact_uri, scheme_of
 from reelabel.text import pluralize, printable
 from tasks.frame_cache.pool import decode_pool, uncached_fetcher, video_store
 from tasks.frame_cache.preview import frames_as_json
-from tasks.frame_cache.side_by_side import SheetRow, draw_sheet, picture_frames
+from tasks.frame_cache.sheet import Section, draw_sheet, picture_frames
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,11 +77,11 @@ class Shown:
     """What one sampler shows of a video.
 
     Attributes:
-        row: Its row of the sheet.
+        section: Its section of the sheet.
         facts: As JSON values, `error` instead if it fails.
     """
 
-    row: SheetRow
+    section: Section
     facts: dict[str, Any]
 
 
@@ -108,20 +108,20 @@ class SideBySide:
 
     def save(self, path: Path) -> None:
         """Save the sheet; the suffix selects the format."""
-        draw_sheet(self.title, self.video_facts, [each.row for each in self.shown]).save(path)
+        draw_sheet(self.title, self.video_facts, [each.section for each in self.shown]).save(path)
 
     def as_json(self) -> dict[str, Any]:
         """Return the facts as JSON values."""
-        samplers = [{"name": each.row.title} | each.facts for each in self.shown]
+        samplers = [{"name": each.section.title} | each.facts for each in self.shown]
         return {"video_uri": redact_uri(self.info.uri), "size_bytes": self.info.size_bytes, "samplers": samplers}
 
     def print(self) -> None:
         """Print each sampler with its costs, and the times of its frames."""
         print_line(f"{self.video_facts}.")
         for each in self.shown:
-            print_line((each.row.title, "bold"))
-            print_line(f"  {each.row.fault or each.row.facts}")
-            if each.row.pictures:
+            print_line((each.section.title, "bold"))
+            print_line(f"  {each.section.error or each.section.facts}")
+            if each.section.pictures:
                 print_line("  " + ", ".join(_times(each.facts)))
 
 
@@ -134,7 +134,7 @@ def _times(facts: dict[str, Any]) -> list[str]:
 def show_side_by_side(
     video: str, samplings: dict[str, Sampling], settings: Settings, *, as_stored: bool, segment: Segment
 ) -> SideBySide:
-    """Extract what each sampler shows of a video, or of a segment of it; a sampler that fails says why in its row."""
+    """Extract what each sampler shows of a video, or of a segment of it; a sampler may fail alone."""
     shown = []
     info = stat_video(video_store(settings), video, allow_roots=settings.extract.allow_roots)
     is_local = scheme_of(info.uri) in {None, "file"}
@@ -158,8 +158,8 @@ def show_side_by_side(
 
 
 def _failed(name: str, error: VideoError) -> Shown:
-    row = SheetRow(title=name, fault=printable(error.message))
-    return Shown(row=row, facts={"error": {"code": error.code, "message": error.message}})
+    section = Section(title=name, error=printable(error.message))
+    return Shown(section=section, facts={"error": {"code": error.code, "message": error.message}})
 
 
 def _as_shown(fetched: FetchedFrames, jpeg_quality: int | None) -> FetchedFrames:
@@ -175,8 +175,8 @@ def _shown(name: str, fetched: FetchedFrames, thresholds: CoverageThresholds, *,
     pictures, note = picture_frames(frames)
     # FFmpeg reads local files itself, and does not say how much.
     read = {} if is_local else {"bytes_fetched": fetched.bytes_fetched, "fetch_ms": round(fetched.fetch_ms, 3)}
-    row = SheetRow(title=name, facts=_costs(fetched, note, is_local=is_local), pictures=pictures)
-    return Shown(row=row, facts=frames_as_json(frames, thresholds) | read)
+    section = Section(title=name, facts=_costs(fetched, note, is_local=is_local), pictures=pictures)
+    return Shown(section=section, facts=frames_as_json(frames, thresholds) | read)
 
 
 def _costs(fetched: FetchedFrames, note: str, *, is_local: bool) -> str:

@@ -28,7 +28,7 @@ from reelabel.text import pluralize, printable
 from tasks.database.scope import Scope
 from tasks.domain import RunSpec
 from tasks.frame_cache.pool import frame_cache
-from tasks.frame_cache.side_by_side import Picture, SheetRow, draw_sheet
+from tasks.frame_cache.sheet import Picture, Section, draw_sheet
 from tasks.report.jobs import JobCard, Sources, jobs_of_rows, load_jobs
 from tasks.results.one_job import read_job
 from tasks.results.runs import read_any_spec, short_ids
@@ -257,20 +257,20 @@ def _draw(known: _Known) -> Image.Image:
     titles = [each["uri"] for each in shown.media if each["strip"]]
     titles += [f"chunk {each['chunk']}: {each['label'] or each['code']}" for each in shown.chunks if each["strip"]]
     titles = titles or [newest.get("label") or newest["code"]]
-    rows = [_sheet_row(printable(title), strip) for title, strip in zip(titles, known.strips, strict=False)]
-    return draw_sheet(printable(newest["job_id"]), printable(f"{newest['dataset']}: {shown.video or ''}"), rows)
+    sections = [_section(title, strip) for title, strip in zip(titles, known.strips, strict=False)]
+    return draw_sheet(newest["job_id"], f"{newest['dataset']}: {shown.video or ''}", sections)
 
 
-def _sheet_row(title: str, strip: Strip) -> SheetRow:
+def _section(title: str, strip: Strip) -> Section:
     counts = Counter(strip.picks)
     pictures = [
-        Picture(image=_decode(image), time_s=strip.frames[at].time_s, times=count)
+        Picture(image=_decode(image), lines=(f"{strip.frames[at].time_s:.3f} s",), times=count)
         for at, count in counts.items()
         if (image := strip.frames[at].image)
     ]
     note = f"; {_MAX_PICTURES} of {len(pictures):,} drawn" if len(pictures) > _MAX_PICTURES else ""
     facts = f"{pluralize(len(strip.picks), 'frame')} by {strip.sampler}, {strip.frames_decoded:,} decoded{note}"
-    return SheetRow(title=title, facts=facts, pictures=tuple(pictures[:_MAX_PICTURES]), fault=printable(strip.note))
+    return Section(title=title, facts=facts, pictures=tuple(pictures[:_MAX_PICTURES]), error=strip.note)
 
 
 def _decode(data_uri: str) -> Image.Image:

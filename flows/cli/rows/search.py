@@ -29,6 +29,7 @@ from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.encoder import open_encoder, read_encoder_card
 from tasks.embedding.vector_file import VectorCache
 from tasks.frame_cache.pool import decode_pool, uncached_fetcher, video_store
+from tasks.frame_cache.sheet import Picture, Section, draw_sheet, scale
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.search.catalogue import name_version, require_model
 from tasks.search.local_index import LocalIndex
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from tasks.embedding.encoder import Encoder
     from tasks.search.searcher import SearchResult
 
+_BOX_PX = (300, 220)
 _SHEET_PIXELS = 300 * 220 * 4
 # Times of embeddings are rounded to milliseconds.
 _FRAME_S = 0.001
@@ -121,8 +123,9 @@ def run_search(options: SearchOptions) -> int:
         if options.sheet:
             [first] = found
             with ERRORS.status("Fetching the frames"):
-                cells = draw_cells(first.rows, settings)
-            draw_moments(f"{first.name}: {pluralize(len(first.rows), 'moment')}", cells).save(options.sheet)
+                pictures = fetch_pictures(first.rows, settings)
+            section = Section(title=pluralize(len(pictures), "moment"), pictures=pictures)
+            draw_sheet(first.name, "", [section], cell_px=_BOX_PX[0]).save(options.sheet)
     return 0 if any(len(each.rows) for each in found) else 1
 
 
@@ -291,19 +294,22 @@ def _print_table(found: _Found, *, title: str | None) -> None:
     print_line(f"{pluralize(len(found.rows), 'moment')} of {pluralize(found.result.rows, 'frame')}.")
 
 
-def draw_cells(found: pl.DataFrame, settings: Settings) -> list[Cell]:
-    """Fetch the frames of moments; one that cannot be fetched has a fault in place of its picture."""
-    sampling, cells = Sampling(sampler="uniform", num_frames=1, max_pixels=_SHEET_PIXELS, size_multiple_px=28), []
+def fetch_pictures(found: pl.DataFrame, settings: Settings) -> tuple[Picture, ...]:
+    """Fetch the frames of moments; one that cannot be fetched has an error in place of its image."""
+    sampling = Sampling(sampler="uniform", num_frames=1, max_pixels=_SHEET_PIXELS, size_multiple_px=28)
+    pictures = []
     with decode_pool(settings, processes=1) as pool:
         fetcher = uncached_fetcher(settings, pool, sampling)
         for row in found.iter_rows(named=True):
             uri, time_s = row["video_uri"], row["time_s"]
             lines = (f"{row['score']:.3f}   {time_s:.3f} s", row["job_id"], uri.rpartition("/")[2])
             try:
-                cells.append(Cell(lines=lines, image=_fetch_frame(fetcher, uri, time_s)))
+                image = scale(_fetch_frame(fetcher, uri, time_s), box_px=_BOX_PX)
             except ReelabelError as error:
-                cells.append(Cell(lines=lines, fault=error.message))
-    return cells
+                pictures.append(Picture(lines=lines, error=error.message))
+            else:
+                pictures.append(Picture(lines=lines, image=image))
+    return tuple(pictures)
 
 
 def _require_whole_uri(uri: str) -> None:

@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from tasks.search.frames import FoundFrames, best_frames
-from tasks.search.moments import merge_moments
+from tasks.search.hits import Hits, merge_moments, top_hits
 from tests.search.conftest import SIZE
 
 
 def found(*frames):
     scores, files, pts_ms = zip(*frames, strict=True)
-    return FoundFrames(scores=np.array(scores, np.float32), files=np.array(files), pts_ms=np.array(pts_ms))
+    return Hits(scores=np.array(scores, np.float32), files=np.array(files), pts_ms=np.array(pts_ms))
 
 
 def places(moments):
@@ -28,10 +27,10 @@ def test_files_of_one_video_have_common_moments():
     assert places(merge_moments(frames, np.array([0, 0, 1]), top=9)) == [(0, 10_000), (2, 10_000)]
 
 
-def test_best_frames_of_parts_are_those_of_all():
+def test_top_hits_of_parts_are_those_of_all():
     rng = np.random.default_rng(0)
     parts = [
-        FoundFrames(
+        Hits(
             scores=rng.normal(size=count).astype(np.float32),
             files=np.full(count, number),
             pts_ms=np.arange(count),
@@ -41,7 +40,7 @@ def test_best_frames_of_parts_are_those_of_all():
     scores = np.sort(np.concatenate([part.scores for part in parts]))[::-1]
 
     for limit in (1, 10, 300):
-        assert best_frames(parts, limit).scores.tolist() == scores[:limit].tolist()
+        assert top_hits(parts, limit).scores.tolist() == scores[:limit].tolist()
 
 
 def test_of_equal_frames_the_earlier_comes_first():
@@ -52,7 +51,7 @@ def test_of_equal_frames_the_earlier_comes_first():
 
 def test_of_more_equal_frames_than_fit_the_earlier_ones_are_kept():
     order = np.random.default_rng(0).permutation(1000)
-    equal = FoundFrames(scores=np.full(1000, 0.5, np.float32), files=order % 10, pts_ms=order)
+    equal = Hits(scores=np.full(1000, 0.5, np.float32), files=order % 10, pts_ms=order)
 
     best = equal.best(100)
 
