@@ -221,11 +221,10 @@ def engine_config(name: str, folder: Path, **options: Any) -> tuple[EngineConfig
         typer.BadParameter: The name is none of the two.
     """
     if name == "tiny":
-        return EngineConfig(model=str(TINY_MODEL), max_pixels=SIDE_PX**2, **options), SIDE_PX
+        return EngineConfig(model=str(TINY_MODEL), **options), SIDE_PX
     if name == "100m":
         model = str(write_architecture(MEDIUM, folder).resolve())
-        config = EngineConfig(model=model, max_pixels=MEDIUM.max_pixels, load_format="dummy", **options)
-        return config, MEDIUM_SIDE_PX
+        return EngineConfig(model=model, load_format="dummy", **options), MEDIUM_SIDE_PX
     raise typer.BadParameter(f"Unknown model {name!r}; choose tiny or 100m.", param_hint="--model")
 
 

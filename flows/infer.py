@@ -32,13 +32,12 @@ from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from reelabel.errors import ConfigurationError, TransientError
 from reelabel.frames.cache_key import decoder_versions
-from reelabel.sampling.options import estimate_frames
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.domain import MediaCounts, RunPhase, WallClockProfile
 from tasks.frame_cache.pool import decode_pool, open_extractor, video_store
 from tasks.manifest.plan_file import read_media
-from tasks.model.backend import backend_of, open_backend, require_media
+from tasks.model.backend import backend_of, require_media
 from tasks.plans.extracted import ExtractedShard, read_extracted
 from tasks.plans.lease import Work, finish_alone
 from tasks.results.runs import add_versions
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from flows.shard.queue import LeasedShard, ShardQueue
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
+    from reelabel_engine.protocol import EngineInfo
     from tasks.domain import ModelIdentity, RunSpec
     from tasks.model.backend import Backend
     from tasks.model.identity import ModelCard
@@ -95,7 +95,6 @@ def _answer(plans: list[Plan], served: ServedPlans, registered: Backend, card: M
     videos = video_store(settings, files=objects)
     first = served.spec_of(plans[0])
     plans = [plan for plan in plans if _are_answered_alike(first, served.spec_of(plan))]
-    largest = max((served.spec_of(plan).sampling for plan in plans), key=_shown_px)
 
     @lru_cache(CACHED_PLANS)
     def media_of(plan_uri: str) -> MediaCounts:
@@ -108,9 +107,7 @@ def _answer(plans: list[Plan], served: ServedPlans, registered: Backend, card: M
     with ExitStack() as stack:
         with profile.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=1))
-            backend = stack.enter_context(
-                open_backend(registered, card, engine_settings(settings, first), sampling=largest, media=media)
-            )
+            backend = stack.enter_context(registered.open(card, engine_settings(settings, first), media=media))
             keeper = stack.enter_context(make_lease_keeper(served.database, settings))
             stack.enter_context(cancel_on_exit(videos, objects))
             info = backend.wait_ready()
@@ -144,11 +141,6 @@ def _wait_for_plans(served: ServedPlans, identity: ModelIdentity) -> list[Plan]:
             break
         time.sleep(_POLL_S)
     return plans
-
-
-def _shown_px(sampling: Sampling) -> int:
-    assert sampling.max_pixels  # which every spec states
-    return estimate_frames(sampling.num_frames) * sampling.max_pixels
 
 
 def _plans_of(served: ServedPlans, identity: ModelIdentity) -> list[Plan]:

@@ -43,6 +43,7 @@ class EngineWork(NamedTuple):
     videos: int
     side_px: int
     log_path: Path
+    frames: int = 16
 
 
 def measure_life(config: EngineConfig, work: EngineWork) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def measure_life(config: EngineConfig, work: EngineWork) -> dict[str, Any]:
     Raises:
         ModelError: It does not load.
     """
-    files = [noise_file(seed, frames=config.num_frames, side_px=work.side_px) for seed in range(work.videos + 1)]
+    files = [noise_file(seed, frames=work.frames, side_px=work.side_px) for seed in range(work.videos + 1)]
     with _engine(config, work.log_path) as engine:
         info = engine.wait_ready()
         began_s = time.perf_counter()
@@ -84,7 +85,7 @@ def measure_shared_video(config: EngineConfig, work: EngineWork) -> list[dict[st
         engine.wait_ready()
         rows = measure_questions(
             engine.answer,
-            frames=config.num_frames,
+            frames=work.frames,
             side_px=work.side_px,
             rounds=_QUESTION_ROUNDS,
             counts=_QUESTION_COUNTS,
@@ -98,7 +99,7 @@ def measure_death(config: EngineConfig, work: EngineWork) -> dict[str, Any]:
     Raises:
         ModelError: It does not load again.
     """
-    one = _batch([noise_file(0, frames=config.num_frames, side_px=work.side_px)])
+    one = _batch([noise_file(0, frames=work.frames, side_px=work.side_px)])
     free_bytes, _ = gpu_memory_bytes()
     with _engine(config, work.log_path) as engine:
         engine.answer(one)
@@ -126,7 +127,7 @@ def measure_precision(config: EngineConfig, others: Sequence[EngineConfig], work
     Raises:
         ModelError: An engine does not load.
     """
-    batch = _shapes(work.videos, frames=config.num_frames)
+    batch = _shapes(work.videos, frames=work.frames)
     expected = _answers(config, batch, work.log_path)
     rows = []
     for other in others:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 WITH, CHOICES_ONLY, TOKEN_ONLY = "with choice_mass", "choices only", "token only, no probabilities"
 _TIMES = slice(11, 13)  # fields of /proc/PID/stat after the name: ticks in user mode and in the kernel
 _WARM_UP_ROUNDS = 2
+_CHOSEN = ("max_num_batched_tokens", "max_num_seqs", "kv_cache_memory_bytes", "gpu_memory_utilization")
 
 
 class Client(Protocol):
@@ -100,8 +101,8 @@ def measure_candidate(requests: Requests, candidate: Candidate, cores: frozenset
     """Load an engine, render the requests, and answer them round by round."""
     if cores and not candidate.is_async:
         os.sched_setaffinity(0, cores)  # before any thread starts
-    from reelabel_engine.scoring import scoring_parameters  # noqa: PLC0415 - after binding the cores
-    from reelabel_engine.tuning import tune_engine, vllm_arguments  # noqa: PLC0415
+    from reelabel_engine.arguments import vllm_arguments  # noqa: PLC0415 - after binding the cores
+    from reelabel_engine.scoring import scoring_parameters  # noqa: PLC0415
 
     began = time.perf_counter()
     overridden = vllm_arguments(requests.config) | candidate.arguments
@@ -118,7 +119,7 @@ def measure_candidate(requests: Requests, candidate: Candidate, cores: frozenset
         "core_ms": median(core_s / len(prompts) * 1e3 for _, core_s in measured),
         "start_s": start_s,
         "prompt_tokens": len(prompts[0]["prompt_token_ids"]),
-        "settings": tune_engine(requests.config).values,
+        "settings": ", ".join(f"{name} {arguments[name]}" for name in _CHOSEN if name in arguments),
     }
 
 
@@ -126,8 +127,8 @@ def measure_scoring(requests: Requests) -> list[dict[str, Any]]:
     """Ask one engine with the probability of all choices together, without it, and for a token alone, in turns."""
     from vllm import SamplingParams  # noqa: PLC0415 - slow to import
 
+    from reelabel_engine.arguments import vllm_arguments  # noqa: PLC0415
     from reelabel_engine.scoring import scoring_parameters  # noqa: PLC0415
-    from reelabel_engine.tuning import vllm_arguments  # noqa: PLC0415
 
     engine = SteppedEngine(vllm_arguments(requests.config))
     prompts, tokens = _render(requests)
@@ -160,7 +161,7 @@ def _render(requests: Requests) -> tuple[list[dict[str, Any]], ChoiceTokens]:
     renderer = InputRenderer(requests.config)
     prompts = []
     for seed in range(requests.count):
-        video = noise_video(seed, frames=requests.config.num_frames, side_px=requests.side_px)
+        video = noise_video(seed, frames=requests.frames, side_px=requests.side_px)
         prompts.append(renderer.render(renderer.prompt(QUESTION, [HashedMedium(frames=video, hash=str(seed))])))
     return prompts, renderer.tokens(QUESTION)
 

@@ -71,6 +71,7 @@ class Requests:
     config: EngineConfig
     count: int
     side_px: int
+    frames: int = 16
     rounds: int = 3
 
 
@@ -177,7 +178,7 @@ def questions(model: str, folder: Path, *, frames: int, rounds: int) -> list[Tab
     """Measure several questions about one video."""
     from tasks.model.engine.process import EngineProcess  # noqa: PLC0415 - not in the engine's own environment
 
-    config, side_px = engine_config(model, folder, num_frames=frames)
+    config, side_px = engine_config(model, folder)
     with tempfile.TemporaryDirectory(prefix="reelabel-") as logs:
         log_path = Path(logs) / "engine.log"
         with EngineProcess(config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as engine:
@@ -187,7 +188,7 @@ def questions(model: str, folder: Path, *, frames: int, rounds: int) -> list[Tab
 
 
 def _requests(name: str, folder: Path, count: int | None, rounds: int) -> Requests:
-    config, side_px = engine_config(name, folder, num_frames=16)
+    config, side_px = engine_config(name, folder)
     return Requests(config=config, count=count or _USUAL_REQUESTS[name], side_px=side_px, rounds=rounds)
 
 

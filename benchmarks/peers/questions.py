@@ -43,10 +43,22 @@ _DTYPE = "float32"  # so that an answer does not depend on those that are comput
 # What the tiny model answers as well as the demo's own questions; the last one is then asked in other words.
 _TUNE = """
 import json, pickle, sys
-from reelabel_engine.tuning import tune_engine
+from reelabel_engine.arguments import vllm_arguments
 
-print(json.dumps(tune_engine(pickle.load(sys.stdin.buffer)).arguments))
+config, names = pickle.load(sys.stdin.buffer)
+arguments = vllm_arguments(config)
+print(json.dumps({name: arguments[name] for name in names if name in arguments}))
 """
+_TUNED = (
+    "block_size",
+    "compilation_config",
+    "enforce_eager",
+    "gpu_memory_utilization",
+    "kv_cache_memory_bytes",
+    "max_model_len",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+)
 _ASKED = (
     ("colour", "Which colour is the shape?"),
     ("direction", "Which direction does it move?"),
@@ -106,12 +118,7 @@ class QuestionVideos:
         self._model = model
         self._videos = videos
         self._store = store
-        self._config = EngineConfig(
-            model=str(model_folder(model, folder).resolve()),
-            dtype=_DTYPE,
-            num_frames=FRAMES,
-            max_pixels=_most_pixels(model),
-        )
+        self._config = EngineConfig(model=str(model_folder(model, folder).resolve()), dtype=_DTYPE)
         self._truths: dict[str, dict[str, str]] = {}  # by URI and task
         for path, truths in make_clips(folder, videos):
             uri = f"{store.uri}/peers/shapes/{path.name}"
@@ -213,17 +220,13 @@ def _tuned(config: EngineConfig) -> dict[str, Any]:
     """Return the arguments of vLLM that an engine would choose."""
     done = subprocess.run(  # noqa: S603 - our own code
         [find_python().path, "-P", "-c", _TUNE],
-        input=pickle.dumps(config),
+        input=pickle.dumps((config, _TUNED)),
         env=engine_environment(config),
         capture_output=True,
         check=True,
     )
     arguments: dict[str, Any] = json.loads(done.stdout)
     return arguments
-
-
-def _most_pixels(model: str) -> int:
-    return {"tiny": 56 * 56, "100m": 84 * 84}[model]
 
 
 def _letter_tokens(model: str) -> list[int]:

@@ -150,7 +150,7 @@ class _Comparison:
         requests = Requests(
             config=self.workload.engine,
             count=min(_SWEEP_REQUESTS, len(self.workload.jobs)),
-            side_px=isqrt(self.workload.engine.max_pixels),
+            side_px=isqrt(self.workload.spec.sampling.max_pixels or 0),
             rounds=2,
         )
         swept = sweep(

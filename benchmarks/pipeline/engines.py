@@ -48,8 +48,8 @@ class BareEngine:
         """Load the model and render the requests."""
         from vllm import LLM  # noqa: PLC0415 - imported in the contender's own process
 
+        from reelabel_engine.arguments import vllm_arguments  # noqa: PLC0415
         from reelabel_engine.renderer import InputRenderer  # noqa: PLC0415
-        from reelabel_engine.tuning import vllm_arguments  # noqa: PLC0415
 
         self._llm = LLM(**{**vllm_arguments(self.workload.engine), "mm_processor_cache_gb": 0, **self.arguments})
         renderer = InputRenderer(self.workload.engine)
@@ -116,7 +116,7 @@ class LlmChat:
         from vllm import LLM  # noqa: PLC0415 - imported in the contender's own process
 
         from reelabel.integrations.vllm.plugin import register  # noqa: PLC0415
-        from reelabel_engine.tuning import vllm_arguments  # noqa: PLC0415
+        from reelabel_engine.arguments import vllm_arguments  # noqa: PLC0415
 
         register()  # vLLM registers installed plugins only
         sampling = self.workload.spec.sampling

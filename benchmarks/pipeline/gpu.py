@@ -84,9 +84,9 @@ _ENCODER_ROUNDS = 3
 # By name, what differs from the chosen settings.
 _SETTINGS: Mapping[str, dict[str, Any]] = {
     "as chosen": {},
-    "no graphs, no compilation": {"enforce_eager": True},
-    "steps of 8,192 tokens": {"max_num_batched_tokens": 8192},
-    "steps of 32,768 tokens": {"max_num_batched_tokens": 32_768},
+    "no graphs, no compilation": {"engine_args": {"enforce_eager": True}},
+    "steps of 8,192 tokens": {"engine_args": {"max_num_batched_tokens": 8192}},
+    "steps of 32,768 tokens": {"engine_args": {"max_num_batched_tokens": 32_768}},
     "half of each video pruned": {"video_pruning_rate": 0.5},
     "as chosen, at the end": {},
 }
@@ -208,8 +208,8 @@ class GpuBenchmark(NamedTuple):
     def _part(self, part: str, steps: Steps) -> Rows:
         config, work = self.workload(()).engine, self.work()
         if part == "questions":
-            shared = replace(config, num_frames=_SHARED_FRAMES)
-            return steps.take("questions on one video", lambda: measure_shared_video(shared, work)) or []
+            shared = work._replace(frames=_SHARED_FRAMES)
+            return steps.take("questions on one video", lambda: measure_shared_video(config, shared)) or []
         if part == "engine":
             named = {
                 name: steps.take(f"engine, {name}", partial(measure_life, replace(config, **options), work))
@@ -254,9 +254,7 @@ class GpuBenchmark(NamedTuple):
             engine=EngineConfig(
                 model=card.location,
                 load_format="dummy",
-                num_frames=_FRAMES,
                 render_processes=max(1, usable_cores() // _CORES_PER_RENDERER),
-                **size,
             ),
             spec=RunSpec(model=card.identity, sampling=Sampling(num_frames=_FRAMES, **size)),
             jobs=make_jobs(clips[WARM_UP_CLIPS:]),

@@ -20,7 +20,6 @@ from reelabel.pool.decode_pool import DecodePool
 from reelabel.result import Frames
 from reelabel.sampling.passes import choose_pass, dense_pass, sampling_of_pass
 from reelabel_engine.protocol import Batch, EngineConfig
-from tasks.demo.actors import SIDE_PX
 from tasks.domain import Answer, Job
 from tasks.model.engine.process import EngineProcess
 from tasks.model.prompts.prompt import build_question
@@ -133,7 +132,7 @@ def decode_pool() -> DecodePool:
 
 def engine_of(card: ModelCard, log_path: Path, **options: Any) -> EngineProcess:  # noqa: ANN401 - of EngineConfig
     """Return an engine that has yet to be started; in float32, answers do not depend on their batch."""
-    config = EngineConfig(model=card.location, dtype="float32", max_pixels=SIDE_PX**2, **options)
+    config = EngineConfig(model=card.location, dtype="float32", **options)
     return EngineProcess(config, log_path=log_path, start_timeout_s=600)
 
 

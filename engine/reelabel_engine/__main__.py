@@ -76,12 +76,7 @@ def main(
     import_engine: Callable[[EngineConfig], Implementation] = import_vllm,
     load_encoder: Callable[..., Encoder] = load_encoder,
 ) -> None:
-    """Serve one parent.
-
-    Args:
-        import_engine: Imports what an engine is made of; called once connected, so that the parent learns why it fails.
-        load_encoder: Loads the encoder; called likewise, with its configuration and `started` as of an engine.
-    """
+    """Serve one parent."""
     started = time.perf_counter()
     _collect_garbage_rarely()
     connection, lifeline = Connection(int(sys.argv[1])), int(sys.argv[2])

@@ -58,10 +58,6 @@ class Encoder:
     def __init__(self, config: EncoderConfig, *, started: float) -> None:
         """Load a model from safetensors; no code of it is run.
 
-        Args:
-            config: What to load.
-            started: When this process began, by `time.perf_counter`.
-
         Raises:
             ModelError: It has no text encoder, is of an unknown kind, or cannot be loaded.
         """

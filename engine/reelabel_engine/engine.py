@@ -12,6 +12,7 @@ import torch
 from transformers import AutoConfig
 
 from reelabel.text import pluralize
+from reelabel_engine.arguments import PRUNING_METHOD, vllm_arguments
 from reelabel_engine.errors import InferenceError, ModelError
 from reelabel_engine.live.positions import continue_positions
 from reelabel_engine.live.scheduler import BATCH, LiveScheduler
@@ -19,7 +20,6 @@ from reelabel_engine.prompts import score_choices
 from reelabel_engine.protocol import EngineInfo, QuestionAnswer, QuestionFailure
 from reelabel_engine.renderer import table_length, translate_vllm_error
 from reelabel_engine.scoring import scoring_parameters
-from reelabel_engine.tuning import PRUNING_METHOD, tune_engine, vllm_arguments
 from reelabel_engine.vllm_api import (
     LLM,
     MULTIMODAL_REGISTRY,
@@ -51,8 +51,6 @@ def import_model(config: EngineConfig) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _InFlight:
-    """A question that the engine is working on."""
-
     ticket: QuestionRef
     ready: EngineRequest
 
@@ -66,18 +64,15 @@ class Engine:
 
     def __init__(self, config: EngineConfig, *, started: float) -> None:
         """Load the model; takes seconds to minutes. The process began at `started`, by `time.perf_counter`."""
-        _require_known(config)
-        if config.video_pruning_rate:
-            _require_pruning(config)
-        _require_media(config)
+        arguments = vllm_arguments(config)
+        _require_usable(config, arguments)
         self._takes_audio = bool(config.live_sessions) and _require_pairs(config) in _HEARING_MODELS
-        llm = LLM(**vllm_arguments(config))
+        llm = LLM(**arguments)
         if config.video_pruning_rate:
             llm.collective_rpc(_enable_pruning)
         llm.collective_rpc(continue_positions)
         self._engine = llm.llm_engine
         self.live = _prepare_live(llm) if config.live_sessions else None
-        self._tuning = tune_engine(config).values
         self._max_model_len = int(llm.model_config.max_model_len)
         self._in_flight: dict[str, _InFlight] = {}
         self._given_up: set[int] = set()
@@ -92,7 +87,7 @@ class Engine:
 
     def describe(self) -> EngineInfo:
         """Describe the device, the limits and the package versions."""
-        has_gpu = not current_platform.is_cpu()
+        has_gpu, steps = not current_platform.is_cpu(), self._engine.vllm_config.scheduler_config
         return EngineInfo(
             # torch would initialise CUDA here, even where the ranks have processes of their own.
             device=current_platform.get_device_name() if has_gpu else "cpu",
@@ -105,7 +100,8 @@ class Engine:
                 "transformers": version("transformers"),
             },
             takes_audio=self._takes_audio,
-            tuning=self._tuning,
+            tuning=f"{steps.max_num_batched_tokens:,} tokens and {steps.max_num_seqs:,} prompts per step, "
+            f"prompts up to {self._max_model_len:,} tokens",
         )
 
     def feed(self, ticket: QuestionRef, ready: EngineRequest) -> None:
@@ -179,52 +175,35 @@ def _prepare_live(llm: LLM) -> LiveScheduler:
     )
 
 
-def _require_known(config: EngineConfig) -> None:
-    """Make sure that vLLM knows all further arguments; their values are checked as it loads.
+def _require_usable(config: EngineConfig, arguments: dict[str, Any]) -> None:
+    """Make sure of what each question would fail for, or get a wrong answer; values are checked as vLLM loads.
 
     Raises:
-        ModelError: It does not.
+        ModelError: vLLM does not know an argument; or the model does not take as many videos and images as questions
+            show, or cannot prune videos.
     """
     try:
-        EngineArgs(**vllm_arguments(config))
+        model_config = EngineArgs(**arguments).create_model_config()
     except TypeError as error:
         raise ModelError(f"vLLM refuses an argument in model.engine_args: {error}.") from None
-
-
-def _require_pruning(config: EngineConfig) -> None:
-    """Make sure that the model prunes videos.
-
-    Otherwise vLLM ignores the rate, or, where a model borrows the processor of one that does, fails on every video.
-
-    Raises:
-        ModelError: It does not.
-    """
-    model = get_model_cls(EngineArgs(**vllm_arguments(config)).create_model_config())
-    if PRUNING_METHOD not in getattr(model, "supported_video_pruning_methods", ()):
+    model = get_model_cls(model_config)
+    # Otherwise vLLM ignores the rate, or, where a model borrows the processor of one that does, fails on every video.
+    if config.video_pruning_rate and PRUNING_METHOD not in getattr(model, "supported_video_pruning_methods", ()):
         raise ModelError(
             f"vLLM's {model.__name__} cannot prune videos; leave out video_pruning_rate, or use a model "
             "such as Qwen2.5-VL or Qwen3-VL."
         )
-
-
-def _require_media(config: EngineConfig) -> None:
-    """Make sure that the model takes as many videos and images as questions show; otherwise each of them would fail.
-
-    Raises:
-        ModelError: It does not.
-    """
-    model = EngineArgs(**vllm_arguments(config)).create_model_config()
-    limits = MULTIMODAL_REGISTRY.get_processing_info(model).supported_mm_limits
+    limits = MULTIMODAL_REGISTRY.get_processing_info(model_config).supported_mm_limits
     if config.shown_videos and limits.get("video", 0) == 0:
         raise ModelError(
-            f"vLLM's {get_model_cls(model).__name__} takes no videos; use another model, or one of a server, with "
+            f"vLLM's {model.__name__} takes no videos; use another model, or one of a server, with "
             "server.frames set to images."
         )
     for kind, count in (("video", config.shown_videos), ("image", config.shown_images)):
         most = limits.get(kind, 0)
         if most is not None and count > most:
             raise ModelError(
-                f"vLLM's {get_model_cls(model).__name__} takes at most {most} {kind}{'' if most == 1 else 's'} in a "
+                f"vLLM's {model.__name__} takes at most {most} {kind}{'' if most == 1 else 's'} in a "
                 f"question, but jobs show {_shown(config)}; leave these jobs out, or use another model."
             )
 

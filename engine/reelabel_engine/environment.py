@@ -119,10 +119,6 @@ def _probe(path: str) -> EnginePython:
 def engine_environment(config: EngineConfig, python: EnginePython | None = None) -> dict[str, str]:
     """Build the environment variables of the engine's process.
 
-    Args:
-        config: What it loads.
-        python: What runs it; None finds it as `find_python`.
-
     Raises:
         ConfigurationError: vLLM is not installed, or the driver of a GPU does not answer.
     """
@@ -137,7 +133,7 @@ def engine_environment(config: EngineConfig, python: EnginePython | None = None)
     }
     if python.is_for_cpus:
         _make_torchvision_importable(environment)
-        if config.enforce_eager is not False:
+        if config.engine_args.get("enforce_eager", True):
             # vLLM compiles a few functions even so; a C++ compiler takes longer for them than they ever save.
             environment.setdefault("TORCHDYNAMO_DISABLE", "1")
         return environment

@@ -53,8 +53,6 @@ _GROUP_BYTES = 512 * 1024
 
 
 class _Live(NamedTuple):
-    """A request of a live session whose own parts are rendered."""
-
     request: LiveRequest
     rendered: RenderedRequest
 
@@ -64,8 +62,6 @@ if TYPE_CHECKING:
 
 
 class _Video(NamedTuple):
-    """A frame file, or several that are shown together, and the questions about it."""
-
     tickets: list[QuestionRef]
     frame_files: tuple[bytes, ...]
     questions: list[Question]
@@ -73,12 +69,6 @@ class _Video(NamedTuple):
 
 def serve(connection: Connection, engine: Engine, render: _Render, render_live: _RenderLive | None = None) -> None:
     """Report that the engine is ready, and answer batches until the connection closes.
-
-    Args:
-        connection: To the parent.
-        engine: Loaded, and idle.
-        render: Has the questions on several videos rendered in another process; see `reelabel_engine.renderer`.
-        render_live: Has the parts of a live prompt rendered likewise; see `reelabel_engine.live.renderer`.
 
     Raises:
         Exception: Whatever broke the engine or a worker; neither can be trusted afterwards.
@@ -122,8 +112,6 @@ def serve_encoder(connection: Connection, encoder: Encoder) -> None:
 
 
 class _Receiver(threading.Thread):
-    """Receives batches and has them rendered, independently of the engine."""
-
     def __init__(
         self, connection: Connection, render: _Render, *, live: tuple[LiveScheduler, _RenderLive] | None
     ) -> None:
@@ -213,7 +201,6 @@ class _Receiver(threading.Thread):
 
 
 def _split(number: int, batch: Batch) -> Iterator[_Video]:
-    """Split a batch by what its questions show."""
     for shown, group in groupby(enumerate(batch.questions), key=lambda each: each[1].shown):
         places, questions = zip(*group, strict=True)
         tickets = [QuestionRef(batch=number, place=place) for place in places]
@@ -236,7 +223,6 @@ def _group(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
 
 
 def _take_in(engine: Engine, arrived: _Arrived) -> list[tuple[QuestionRef, QuestionReply]]:
-    """Hand what has arrived to the engine; return the questions that it rejects."""
     if not isinstance(arrived, (_Live, LiveGiveUp, BatchGiveUp)):
         return _feed(engine, *arrived)
     if isinstance(arrived, BatchGiveUp):
@@ -253,7 +239,6 @@ def _feed(
     tickets: list[QuestionRef],
     questions: list[EngineRequest | QuestionFailure],
 ) -> list[tuple[QuestionRef, QuestionReply]]:
-    """Feed a video's questions to the engine; return those that it rejects."""
     refused: list[tuple[QuestionRef, QuestionReply]] = []
     for ticket, question in zip(tickets, questions, strict=True):
         if isinstance(question, QuestionFailure):

@@ -1,6 +1,6 @@
-"""Answer one request without loading a model: `python -m reelabel_engine.once`, by standard input and output.
+"""Render one question without the engine: `python -m reelabel_engine.once`, by standard input and output.
 
-A prompt is rendered by the renderer that `LLM` runs before its engine, with vLLM's own tokenizer and processor.
+It is rendered by what `LLM` runs before its engine: vLLM's own tokenizer and processor.
 """
 
 from __future__ import annotations
@@ -10,23 +10,18 @@ import sys
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-from reelabel.errors import JobError, ReelabelError
+from reelabel.errors import JobError
 from reelabel_engine.protocol import (
-    ChosenTuning,
     PreviewRequest,
     PromptSpan,
     QuestionFailure,
-    RefusedTuning,
     RenderedPrompt,
-    TuningRequest,
     decode_request,
     encode,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from reelabel_engine.protocol import Reply, Request
 
 _FEWEST_REPEATS = 4
 
@@ -36,23 +31,11 @@ def main() -> None:
     # Libraries may print to standard output; keep that out of the answer.
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    reply = _answer(decode_request(sys.stdin.buffer.read()))
+    request = decode_request(sys.stdin.buffer.read())
+    if not isinstance(request, PreviewRequest):
+        raise TypeError(f"{type(request).__name__} is not answered here")
     with answer:
-        answer.write(encode(reply))
-
-
-def _answer(request: Request) -> Reply:
-    if isinstance(request, PreviewRequest):
-        return render(request)
-    if isinstance(request, TuningRequest):
-        from reelabel_engine.tuning import tune_engine  # noqa: PLC0415 - the other request needs none of it
-
-        try:
-            chosen = tune_engine(request.config)
-        except ReelabelError as error:
-            return RefusedTuning(code=error.code, message=error.message)
-        return ChosenTuning(values=chosen.values, reason=chosen.reason)
-    raise TypeError(f"{type(request).__name__} is not answered here")
+        answer.write(encode(render(request)))
 
 
 def render(request: PreviewRequest) -> RenderedPrompt:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reelabel.errors import JobError
 
 MediumKind = Literal["video", "image"]
+_MAX_FRAMES = 1024  # of a video, however it is sampled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +34,6 @@ class EngineConfig:
         model: Folder or hub name.
         revision: Hub revision; None is the default branch.
         dtype: `auto` or one of vLLM's numeric types.
-        max_model_len: Maximum tokens of a prompt and its answer; None uses the model's own limit.
-        max_num_seqs: Prompts per engine step; this and the next four are tuned automatically if None.
-        max_num_batched_tokens: Tokens per engine step.
-        cpu_kv_cache_gib: Size of the KV cache on a CPU.
-        gpu_memory_utilization: Fraction of the GPU's memory that the engine uses.
-        enforce_eager: Whether to disable compilation and CUDA graphs.
-        num_frames: Frames sampled per video; with the next two, an estimate of its tokens for the tuning.
-        max_pixels: Maximum pixels per frame.
-        size_multiple_px: Side of the square of pixels that one token represents.
         load_format: `auto`; `dummy` uses random weights, to benchmark an architecture, never to label.
         tensor_parallel_size: GPUs that the model is sharded over.
         devices: Those GPUs, as `CUDA_VISIBLE_DEVICES` names them; empty uses all visible ones.
@@ -58,15 +50,6 @@ class EngineConfig:
     model: str
     revision: str | None = None
     dtype: str = "auto"
-    max_model_len: int | None = None
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    cpu_kv_cache_gib: int | None = None
-    gpu_memory_utilization: float | None = None
-    enforce_eager: bool | None = None
-    num_frames: int = 16
-    max_pixels: int = 602_112
-    size_multiple_px: int = 28
     load_format: Literal["auto", "dummy"] = "auto"
     tensor_parallel_size: int = 1
     devices: tuple[str, ...] = ()
@@ -87,7 +70,7 @@ class EngineConfig:
     @property
     def shown_images(self) -> int:
         """How many images a prompt has at most."""
-        return self.num_frames if self.frames_as_images else self.max_images
+        return _MAX_FRAMES if self.frames_as_images else self.max_images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +84,7 @@ class EngineInfo:
         start_ms: Milliseconds from process start to the loaded model.
         versions: Versions by package.
         takes_audio: Whether live sessions may have audio.
-        tuning: The tuned settings, or the protocol in use with a server, in one line.
+        tuning: The engine's settings, or the protocol in use with a server, in one line.
     """
 
     device: str
@@ -361,12 +344,6 @@ class PreviewRequest(_Message, frozen=True):
     media: tuple[tuple[npt.NDArray[np.uint8], dict[str, Any]], ...]
 
 
-class TuningRequest(_Message, frozen=True):
-    """Asks for an engine's settings on this machine; the reply is `ChosenTuning` or `RefusedTuning`."""
-
-    config: EngineConfig
-
-
 class EngineLoaded(_Message, frozen=True):
     """The engine takes requests."""
 
@@ -476,20 +453,6 @@ class Vectors(_Message, frozen=True):
     tokens: tuple[int, ...] = ()
 
 
-class RefusedTuning(_Message, frozen=True):
-    """Settings contradict each other, or do not fit into memory; the code and the message are those of the error."""
-
-    code: str
-    message: str
-
-
-class ChosenTuning(_Message, frozen=True):
-    """Engine settings in one line, and why they were chosen."""
-
-    values: str
-    reason: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptSpan:
     """A run of the prompt.
@@ -530,10 +493,8 @@ class RenderedPrompt(_Message, frozen=True):
 
 ToEngine = LoadEngine | AskBatch | BatchGiveUp | LiveRequest | LiveDrop | LiveGiveUp
 ToEncoder = LoadEncoder | EmbedImages | EmbedTexts
-Request = ToEngine | ToEncoder | PreviewRequest | TuningRequest
-Reply = (
-    EngineLoaded | EncoderLoaded | EngineFailure | StepReplies | Vectors | RenderedPrompt | ChosenTuning | RefusedTuning
-)
+Request = ToEngine | ToEncoder | PreviewRequest
+Reply = EngineLoaded | EncoderLoaded | EngineFailure | StepReplies | Vectors | RenderedPrompt
 
 _DTYPES = ("uint8", "int16", "float32")
 _MAX_DIMENSIONS = 4

@@ -146,13 +146,7 @@ class QwenFastPath:
     """Renders prompts about videos of proven sizes, exactly as vLLM's renderer would."""
 
     def __init__(self, renderer: Any, by_library: Callable[[dict[str, Any]], Any], *, max_model_len: int) -> None:  # noqa: ANN401
-        """Check whether the model's processor is one that the fast path can replace.
-
-        Args:
-            renderer: vLLM's renderer for the model.
-            by_library: Renders a prompt with that renderer.
-            max_model_len: Maximum tokens of a prompt and its answer.
-        """
+        """Check whether the model's processor is one that the fast path can replace."""
         processor: Any = getattr(renderer.get_mm_processor().info.get_hf_processor(), "video_processor", None)
         self._patches = (
             PatchGeometry(

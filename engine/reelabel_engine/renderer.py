@@ -22,18 +22,17 @@ from reelabel.errors import JobError
 from reelabel.frames.frame_file import read_frames
 from reelabel.integrations.vllm.video_input import adapt_video, video_input
 from reelabel.unexpected import failing_alone
+from reelabel_engine.arguments import vllm_arguments
 from reelabel_engine.errors import InferenceError, PromptTooLongError, SpecialTokensError
 from reelabel_engine.live.items import FOOTAGE, FRAMES_PER_ITEM
-from reelabel_engine.live.positions import merged_positions, with_starts
+from reelabel_engine.live.positions import last_time, with_starts
 from reelabel_engine.plain_text import PlainEncoder, plain_encoder
 from reelabel_engine.prompts import ChoiceTokens, chat_messages, choice_tokens
 from reelabel_engine.protocol import QuestionFailure
 from reelabel_engine.qwen_fast_path import QwenFastPath
-from reelabel_engine.tuning import vllm_arguments
 from reelabel_engine.vllm_api import (
     ChatTemplateResolutionError,
     EngineArgs,
-    MultiModalFeatureSpec,
     VLLMValidationError,
     get_model_cls,
     renderer_from_config,
@@ -214,7 +213,7 @@ class InputRenderer:
             partial(apply_chat_template, self._renderer, self._plain, arguments=config.chat_template_args)
         )
         self.max_model_len = int(vllm_config.model_config.max_model_len)
-        self._positions = PositionLimit(vllm_config.model_config)
+        self.positions = table_length(vllm_config.model_config) if vllm_config.model_config.uses_mrope else None
         self._shows_images = config.frames_as_images
         self._shortcut = QwenFastPath(self._renderer, self._render_with_vllm, max_model_len=self.max_model_len)
 
@@ -266,8 +265,22 @@ class InputRenderer:
                 self._shortcut.learn(prompt, rendered)
         if starts_s and not self._shows_images:
             rendered = with_starts(rendered, starts_s)
-        self._positions.check(rendered)
+        self._check_positions(rendered)
         return rendered
+
+    def _check_positions(self, rendered: Any) -> None:  # noqa: ANN401 - vLLM's EngineInput
+        """Raise if the times of frames take a prompt beyond the rotary table, of which the engine's process would die.
+
+        Without times, a prompt's last position is at most its number of tokens.
+        """
+        videos = rendered["mm_kwargs"].get("video", ())
+        last = len(rendered["prompt_token_ids"]) + sum(last_time(video, self.hf_config) for video in videos)
+        if self.positions is not None and not last < self.positions:
+            raise PromptTooLongError(
+                f"The times of the video's frames take the prompt to position {last:,.0f}, but "
+                f"the model's positions end at {self.positions - 1:,}; ask about a segment of the video (start_s, "
+                "end_s)."
+            )
 
     def _render_with_vllm(self, prompt: dict[str, Any]) -> Any:  # noqa: ANN401 - vLLM's EngineInput
         try:
@@ -374,58 +387,6 @@ def translate_vllm_error(error: Exception, max_model_len: int) -> JobError:
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0].rstrip(".")
-
-
-class PositionLimit:
-    """The positions that a model has; checks each rendered prompt with the model's own code.
-
-    An engine's process dies of a position beyond its rotary table. In most models, a prompt's last position is its
-    number of tokens. With M-RoPE, a video's tokens have positions of their own, which in Qwen2.5-VL and its relatives
-    grow with the time between frames.
-
-    Attributes:
-        limit: Number of positions; None if the number of tokens, which vLLM checks, is all there is to check.
-    """
-
-    def __init__(self, config: ModelConfig) -> None:
-        """Prepare the check; loads no weights."""
-        self.limit = table_length(config) if config.uses_mrope else None
-        model = get_model_cls(config)
-        # Its method needs the configuration alone, so the model is never initialised.
-        self._model: Any = model.__new__(model)
-        vars(self._model)["config"] = getattr(config.hf_config, "thinker_config", config.hf_config)
-
-    def check(self, rendered: Any) -> None:  # noqa: ANN401 - vLLM's EngineInput
-        """Raise if a prompt has a position that the model lacks.
-
-        Raises:
-            PromptTooLongError: It has.
-            InferenceError: Its positions cannot be computed, in the engine either.
-        """
-        if self.limit is None:
-            return
-        try:
-            usual = self._model.get_mrope_input_positions
-            positions, _ = merged_positions(self._model, usual, rendered["prompt_token_ids"], _features(rendered))
-        except AttributeError:  # of a model that needs more, such as MiniCPM-V 4.7
-            return
-        except Exception as error:
-            raise InferenceError(f"The model cannot number the positions of the prompt: {error}.") from error
-        first, last = int(positions.min()), int(positions.max())
-        if first < 0 or last >= self.limit:
-            raise PromptTooLongError(
-                f"The times of the video's frames take the prompt to position {first if first < 0 else last:,}, but "
-                f"the model's positions end at {self.limit - 1:,}; ask about a segment of the video (start_s, end_s)."
-            )
-
-
-def _features(rendered: Any) -> list[MultiModalFeatureSpec]:  # noqa: ANN401 - vLLM's EngineInput
-    features = [
-        MultiModalFeatureSpec(data=item, modality=modality, identifier="", mm_position=place)
-        for modality, places in rendered["mm_placeholders"].items()
-        for item, place in zip(rendered["mm_kwargs"][modality], places, strict=True)
-    ]
-    return sorted(features, key=lambda feature: feature.mm_position.offset)
 
 
 def table_length(config: ModelConfig) -> int:

@@ -16,11 +16,6 @@ _SETTINGS = {
     "dtype": "model.dtype",
     "tensor_parallel_size": "model.tensor_parallel_size",
     "video_pruning_rate": "model.video_pruning_rate",
-    "max_model_len": "model.max_model_len",
-    "max_num_seqs": "model.max_num_seqs",
-    "max_num_batched_tokens": "model.max_num_batched_tokens",
-    "gpu_memory_utilization": "model.gpu_memory_utilization",
-    "enforce_eager": "model.enforce_eager",
 }
 # Without what Reelabel sets here, answers are wrong or missing.
 _FIXED = {
@@ -50,8 +45,13 @@ _PERFORMANCE = {
     "download_dir",
     "enable_chunked_prefill",
     "enable_expert_parallel",
+    "enforce_eager",
+    "gpu_memory_utilization",
     "kv_cache_memory_bytes",
     "max_cudagraph_capture_size",
+    "max_model_len",
+    "max_num_batched_tokens",
+    "max_num_seqs",
     "max_parallel_loading_workers",
     "mm_encoder_tp_mode",
     "num_gpu_blocks_override",

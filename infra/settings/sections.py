@@ -321,7 +321,7 @@ class ModelSettings(PromptOptions):
     """The vision-language model, and the backend that runs it."""
 
     backend: str = Field("vllm", min_length=1, max_length=100)
-    """vllm loads the model on this machine; openai uses the OpenAI-compatible server in [server]."""
+    """vllm loads the model on this machine; openai uses the server in [server]; or package.module:OBJECT."""
     name: str | None = None
     """Hub name or folder; must be named, except with openai, which asks the server for its model."""
     revision: str | None = None
@@ -339,18 +339,6 @@ class ModelSettings(PromptOptions):
     """Arguments of the chat template, of a server's too, such as enable_thinking = false."""
     engine_args: EngineArgs = Field(default_factory=dict)
     """Further arguments of vLLM's engine, handed to it unchanged, such as quantization = 'fp8'."""
-    max_model_len: int | None = Field(None, ge=128)
-    """Longest prompt, in tokens; defaults to the model's limit."""
-    max_num_seqs: int | None = Field(None, ge=1, le=4096)
-    """Prompts per engine step; by default chosen by model and memory."""
-    max_num_batched_tokens: int | None = Field(None, ge=32, le=1_048_576)
-    """Tokens per engine step; by default chosen by model and memory."""
-    cpu_kv_cache_gib: int | None = Field(None, ge=1, le=1024)
-    """KV cache on a CPU, in GiB; by default chosen by model and memory."""
-    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
-    """Fraction of GPU memory for the engine; defaults to 0.9, or less if less is free."""
-    enforce_eager: bool | None = None
-    """Do not compile the model or capture CUDA graphs; by default true on a CPU, false on a GPU."""
     start_timeout_s: float = Field(900, ge=10, le=7200)
     """Maximum seconds for loading the engine."""
     keep_warm_s: float = Field(0, ge=0, le=86400)

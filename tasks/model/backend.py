@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from importlib.metadata import EntryPoint, entry_points
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 from infra.checks import Check
@@ -15,19 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from infra.settings import Settings
-    from reelabel.sampling.options import Sampling
     from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes
     from tasks.domain import MediaCounts, RunSpec
     from tasks.live.model import LiveModel
     from tasks.model.identity import ModelCard
 
-ENTRY_POINT_GROUP = "reelabel.backends"
 # Imported on use, as they import what runs a model.
 _OURS = {
     "vllm": "tasks.model.engine.vllm_backend:VLLM",
     "openai": "tasks.model.server.openai_backend:OPENAI",
 }
-_registered: dict[str, Backend] = {}
 
 Reply = Answer | QuestionFailure
 
@@ -100,10 +97,10 @@ class ConfirmsModel(Protocol):
 
 
 class Backend(ABC):
-    """A backend as the registry holds it: how to identify its model, check it, and open it.
+    """How to identify a backend's model, check it, and open it.
 
     Attributes:
-        name: Value of `model.backend`.
+        name: What messages call it.
         prunes_videos: Whether it leaves out tokens of videos by `model.video_pruning_rate`.
         shows_several: Whether its questions may show several videos and images, which `Question.media` lists.
         takes_engine_args: Whether it hands `model.engine_args` to an engine.
@@ -135,7 +132,6 @@ class Backend(ABC):
         card: ModelCard,
         settings: Settings,
         *,
-        sampling: Sampling | None = None,
         media: MediaCounts = ONE_VIDEO,
     ) -> InferenceBackend:
         """Create what answers, without starting it.
@@ -143,8 +139,7 @@ class Backend(ABC):
         Args:
             card: The model.
             settings: How to load it.
-            sampling: Sampling of the videos, to size the model's inputs; None takes the settings.
-            media: How many videos and images a question shows at most; only given if `shows_several`.
+            media: How many videos and images a question shows at most.
 
         Raises:
             ConfigurationError: The settings cannot be used on this machine.
@@ -156,15 +151,8 @@ class Backend(ABC):
         settings: Settings,  # noqa: ARG002
         *,
         sessions: int,  # noqa: ARG002
-        sampling: Sampling | None = None,  # noqa: ARG002
     ) -> tuple[InferenceBackend, LiveModel]:
         """Create what answers, and what answers live sessions, both by the same engines; neither is started.
-
-        Args:
-            card: The model.
-            settings: How to load it.
-            sessions: How many live sessions are open at most; at least 1.
-            sampling: As for `open`.
 
         Raises:
             ConfigurationError: The backend takes no live sessions, or the settings cannot be used on this machine.
@@ -208,15 +196,6 @@ class Backend(ABC):
             yield Check(name=self.name, ok=True, detail=card.identity.name)
 
 
-def open_backend(
-    backend: Backend, card: ModelCard, settings: Settings, *, sampling: Sampling, media: MediaCounts
-) -> InferenceBackend:
-    """Open a backend for questions that show at most so many videos and images; see `Backend.open`."""
-    if media.are_several:
-        return backend.open(card, settings, sampling=sampling, media=media)
-    return backend.open(card, settings, sampling=sampling)
-
-
 def require_media(backend: Backend, spec: RunSpec, media: MediaCounts, settings: Settings) -> None:
     """Make sure that a backend, and the sampler, can show what jobs show, as far as that is known without its model.
 
@@ -248,15 +227,6 @@ def require_media(backend: Backend, spec: RunSpec, media: MediaCounts, settings:
         )
 
 
-def register(backend: Backend) -> None:
-    """Make a backend known to this process, under its name.
-
-    Deployed flows run in processes of their own: for them, a package declares the backend as an entry point of the
-    group `reelabel.backends`, whose object is an instance of `Backend`.
-    """
-    _registered[backend.name] = backend
-
-
 def backend_of(settings: Settings) -> Backend:
     """Return the backend that the settings name.
 
@@ -264,21 +234,16 @@ def backend_of(settings: Settings) -> Backend:
         ConfigurationError: There is none of that name, it cannot be imported, or it is not a `Backend`.
     """
     name = settings.model.backend
+    place = _OURS.get(name, name)
+    if ":" not in place:
+        raise ConfigurationError(
+            f"model.backend {name} does not exist; use {', '.join(_OURS)} or package.module:OBJECT."
+        )
     try:
-        backend = _registered.get(name) or _entry_point(name).load()
-    except (ImportError, AttributeError) as error:
+        backend = resolve_name(place)
+    except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(f"Cannot import the backend {name}: {error}.") from error
     if not isinstance(backend, Backend):
         kind = type(backend).__name__
         raise ConfigurationError(f"The backend {name} is of type {kind}; it must be an instance of Backend.")
     return backend
-
-
-def _entry_point(name: str) -> EntryPoint:
-    if name in _OURS:  # first, because listing the installed packages takes milliseconds
-        return EntryPoint(name, _OURS[name], ENTRY_POINT_GROUP)
-    installed = entry_points(group=ENTRY_POINT_GROUP)
-    if name not in installed.names:
-        names = ", ".join(dict.fromkeys([*_OURS, *sorted({*_registered, *installed.names})]))
-        raise ConfigurationError(f"model.backend {name} does not exist; use one of {names}.")
-    return installed[name]

@@ -151,18 +151,7 @@ class Life:
         is_restart: bool = False,
         first_number: int = 0,
     ) -> None:
-        """Start to send and to receive.
-
-        Args:
-            process: The process.
-            connection: The connection to it.
-            lifeline: The descriptor that keeps it alive.
-            temporary: Its temporary folder, which is removed once it has ended.
-            folders: The folders that it writes to.
-            note_times: Called with the times of each step, and of a restart.
-            is_restart: Whether the process ran before.
-            first_number: Number of the first request.
-        """
+        """Start to send and to receive."""
         self.process, self.folders = process, folders
         self._connection, self._temporary = connection, temporary
         self._lifeline: int | None = lifeline
@@ -193,17 +182,7 @@ class Life:
         note_times: Callable[[EngineTimes], None],
         is_restart: bool,
     ) -> Self:
-        """Start the process.
-
-        Args:
-            command: Starts it; the descriptors of its connection and its lifeline are appended.
-            load: Its first message.
-            environment: Its environment variables.
-            log_path: File that receives its output.
-            log_as_json: Write each line of it as JSON.
-            note_times: Called with the times of each step, and of a restart.
-            is_restart: Whether the process ran before.
-        """
+        """Start the process."""
         with disk_errors(temporary_root()):
             temporary = Path(tempfile.mkdtemp(prefix="reelabel-engine-"))
         lock = os.open(temporary, os.O_RDONLY)
@@ -490,7 +469,6 @@ class ModelProcess(Lifetime, Generic[Config]):
         self._living()
 
     def _living(self) -> Life:
-        """Return the process that runs; start one if none does."""
         with self._lock:
             if self._is_closed:
                 raise EngineClosedError(self.closed)

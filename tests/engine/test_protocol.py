@@ -15,7 +15,6 @@ from reelabel_engine.protocol import (
     AskBatch,
     Batch,
     BatchGiveUp,
-    ChosenTuning,
     EmbedImages,
     EmbedTexts,
     EncoderConfig,
@@ -40,13 +39,11 @@ from reelabel_engine.protocol import (
     QuestionAnswer,
     QuestionFailure,
     QuestionRef,
-    RefusedTuning,
     RenderedPrompt,
     Reply,
     Request,
     ShownFile,
     StepReplies,
-    TuningRequest,
     Vectors,
     check,
     decode_reply,
@@ -64,14 +61,13 @@ QUESTION = Question(
 )
 FAILURE = QuestionFailure(code="prompt_too_long", stage="prompt", message="ä")
 REQUESTS = [
-    LoadEngine(config=EngineConfig(model="m", devices=("0", "1"), cpu_kv_cache_gib=2)),
+    LoadEngine(config=EngineConfig(model="m", devices=("0", "1"), engine_args={"block_size": 32})),
     LoadEncoder(config=EncoderConfig(model="m", revision="r")),
     AskBatch(number=1, batch=Batch(frame_files={"v": b"\x00\xff"}, questions=(QUESTION,))),
     BatchGiveUp(number=1),
     LiveDrop(session="s", hashes=None),
     LiveGiveUp(number=2),
     EmbedTexts(number=3, texts=("a cat",)),
-    TuningRequest(config=EngineConfig(model="m")),
 ]
 REPLIES = [
     EngineLoaded(info=EngineInfo(device="cpu", gpus=0, max_model_len=8, start_ms=1.5, versions={"vllm": "1"})),
@@ -108,8 +104,6 @@ REPLIES = [
         times=EngineTimes(busy_ms=1.0),
         live=((2, LiveText(text="a")), (2, LiveDone(prompt_tokens=1, cached_tokens=0)), (3, FAILURE)),
     ),
-    ChosenTuning(values="1 token", reason="so"),
-    RefusedTuning(code="configuration_invalid", message="No."),
     RenderedPrompt(
         runs=(PromptSpan(text="a", repeats=2),),
         tokens=None,

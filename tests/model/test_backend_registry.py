@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from flows.run.parameters import SpecOverrides
-from flows.run.spec import make_spec
 from infra.database.connect import connected
 from infra.embedded import export
 from infra.errors import EngineClosedError
@@ -16,12 +14,10 @@ from reelabel.errors import ConfigurationError
 from reelabel.frames.frame_file import read_frames
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.protocol import EngineInfo, EngineTimes
-from reelabel_engine.tuning import ModelProfile
 from tasks.database.tables import RESULT, RUN
 from tasks.demo.clips import Encoding, write_clip, write_manifest
-from tasks.domain import Answer, MediaCounts, ModelIdentity, RunSpec
-from tasks.model import backend as backend_module
-from tasks.model.backend import Backend, backend_of, register, require_media
+from tasks.domain import ONE_VIDEO, Answer, MediaCounts, ModelIdentity, RunSpec
+from tasks.model.backend import Backend, backend_of, require_media
 from tasks.model.engine.fleet import EngineFleet
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.engine.vllm_backend import VLLM, engine_config
@@ -77,14 +73,12 @@ class ColourBackend(Backend):
             raise ConfigurationError(f"The backend colour has no model {name}; leave out the name.")
         return ModelCard(identity=ModelIdentity(name="mean-colour"), location="", size_multiple_px=1, max_pixels=None)
 
-    def open(self, card, settings, *, sampling=None):  # noqa: ARG002 - neither matters to it
+    def open(self, card, settings, *, media=ONE_VIDEO):  # noqa: ARG002 - none matters to it
         return ColourMatcher()
 
 
-@pytest.fixture
-def colour(monkeypatch):
-    monkeypatch.setattr(backend_module, "_registered", {})
-    register(ColourBackend())
+BACKEND = ColourBackend()
+NAME = f"{__name__}:BACKEND"
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +102,8 @@ def manifest(tmp_path_factory, own_services):
 
 
 @pytest.mark.system
-@pytest.mark.usefixtures("colour")
 def test_a_third_party_backend_labels_a_manifest(own_services, manifest):
-    environment = os.environ | export(own_services) | {"REELABEL_MODEL_BACKEND": "colour", "COLUMNS": "160"}
+    environment = os.environ | export(own_services) | {"REELABEL_MODEL_BACKEND": NAME, "COLUMNS": "160"}
 
     run = reelabel(environment, "classify", manifest)
     doctor = reelabel(environment, "doctor")
@@ -125,9 +118,8 @@ def test_a_third_party_backend_labels_a_manifest(own_services, manifest):
     assert versions["colour-matcher"] == "1"
 
 
-@pytest.mark.usefixtures("colour")
 def test_a_backend_without_a_model_of_that_name_is_explained(own_services, manifest):
-    environment = os.environ | export(own_services) | {"REELABEL_MODEL_BACKEND": "colour", "COLUMNS": "160"}
+    environment = os.environ | export(own_services) | {"REELABEL_MODEL_BACKEND": NAME, "COLUMNS": "160"}
 
     run = reelabel(environment, "classify", manifest, "--model", "other")
 
@@ -135,43 +127,19 @@ def test_a_backend_without_a_model_of_that_name_is_explained(own_services, manif
     assert "The backend colour has no model other; leave out the name." in run.stderr
 
 
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """A package as pip leaves it, which declares two backends."""
-    metadata = tmp_path / "colours-1.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: colours\nVersion: 1\n")
-    (metadata / "entry_points.txt").write_text(
-        "[reelabel.backends]\nby-colour = colours_for_test:BACKEND\nbroken = colours_for_test:GONE\n"
-    )
-    (tmp_path / "colours_for_test.py").write_text(
-        "from tests.model.test_backend_registry import ColourBackend\n"
-        "class Named(ColourBackend):\n    name = 'by-colour'\n"
-        "BACKEND = Named()\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-
-
-@pytest.mark.usefixtures("installed")
-def test_an_installed_package_can_provide_backends():
-    settings = Settings(model={"backend": "by-colour"})
-
-    assert backend_of(settings).name == "by-colour"
-    with pytest.raises(ConfigurationError, match=r"Cannot import the backend broken: .*GONE"):
-        backend_of(Settings(model={"backend": "broken"}))
-
-
-def test_an_unknown_backend_is_refused_with_the_names_of_known_ones():
-    with pytest.raises(ConfigurationError, match=r"model\.backend mine does not exist; use one of vllm, openai"):
-        backend_of(Settings(model={"backend": "mine"}))
-
-
-@pytest.mark.usefixtures("colour")
-def test_a_backend_is_registered_as_an_instance_not_as_a_class():
-    register(ColourBackend)
-
-    with pytest.raises(ConfigurationError, match="The backend colour is of type ABCMeta; it must be an instance of"):
-        backend_of(Settings(model={"backend": "colour"}))
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("mine", r"model\.backend mine does not exist; use vllm, openai or package\.module:OBJECT"),
+        ("no_such_package:BACKEND", "Cannot import the backend no_such_package:BACKEND: No module named"),
+        (f"{__name__}:GONE", "Cannot import the backend .*GONE"),
+        ("a b:c", "Cannot import the backend a b:c"),
+        (f"{__name__}:ColourBackend", "ColourBackend is of type ABCMeta; it must be an instance of Backend"),
+    ],
+)
+def test_a_backend_that_cannot_be_used_is_named(name, fault):
+    with pytest.raises(ConfigurationError, match=fault):
+        backend_of(Settings(model={"backend": name}))
 
 
 @pytest.mark.parametrize(
@@ -213,10 +181,7 @@ def test_an_engine_makes_room_for_all_that_a_question_shows(tmp_path):
 
     config = engine_config(card, settings, media=MediaCounts(videos=2, images=1))
 
-    shape = ModelProfile(kv_bytes=1, widest_bytes=1, max_tokens=10_000, frames_per_token=2)
-    frame_tokens = config.max_pixels // config.size_multiple_px**2
-    assert shape.shown_tokens(config) == 2 * shape.video_tokens(config) + frame_tokens
-    assert shape.shown_tokens(engine_config(card, settings)) == shape.video_tokens(config)
+    assert (config.shown_videos, config.shown_images) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -245,23 +210,13 @@ def test_a_run_cannot_ask_a_server_for_a_model_it_lacks():
         server.card("Qwen/Qwen2-VL-2B", settings)
 
 
-def test_an_engine_makes_room_for_the_frames_of_the_run(tmp_path):
-    card, settings = read_model_card(str(TINY_MODEL)), Settings(home=tmp_path)
-    spec = make_spec(card, settings, SpecOverrides(sampling={"num_frames": 64}))
-
-    config = engine_config(card, settings, sampling=spec.sampling)
-
-    assert (config.num_frames, config.max_pixels) == (64, spec.sampling.max_pixels)
-    assert engine_config(card, settings).num_frames == settings.sampling.num_frames == 16
-
-
 def test_a_backend_takes_live_sessions_only_if_it_says_how():
     with pytest.raises(ConfigurationError, match=r"colour takes no live sessions; set model\.backend to vllm or"):
         ColourBackend().open_live(read_model_card(str(TINY_MODEL)), Settings(), sessions=1)
 
 
 def test_live_sessions_share_the_engine_of_questions(tmp_path):
-    settings = Settings(home=tmp_path, model={"max_model_len": 1024})
+    settings = Settings(home=tmp_path)
 
     backend, live = VLLM.open_live(read_model_card(str(TINY_MODEL)), settings, sessions=3)
 

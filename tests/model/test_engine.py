@@ -148,7 +148,7 @@ def test_answers_do_not_depend_on_order_batches_or_renderers(engine, tmp_path):
     random.Random(0).shuffle(questions)
     batches = [Batch(frame_files=files, questions=tuple(questions[n : n + 5])) for n in range(0, len(questions), 5)]
 
-    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", render_processes=2, max_num_seqs=3)
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", render_processes=2, engine_args={"max_num_seqs": 3})
     with (
         EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as other,
         ThreadPoolExecutor(4) as threads,
@@ -262,7 +262,9 @@ def test_answers_about_pruned_videos_do_not_depend_on_earlier_questions(pruning)
 
 def test_no_batch_of_pruned_videos_is_cut_where_vllm_cannot_go_on(tmp_path):
     # Cut after any number of tokens, some step would begin at the first token of a video.
-    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", video_pruning_rate=0.5, max_num_batched_tokens=128)
+    config = EngineConfig(
+        model=str(TINY_MODEL), dtype="float32", video_pruning_rate=0.5, engine_args={"max_num_batched_tokens": 128}
+    )
     files = {str(seed): frame_file(seed) for seed in range(24)}
     questions = tuple(question(f"{'Look! ' * at}Which colour?", video_id=name) for at, name in enumerate(files))
 

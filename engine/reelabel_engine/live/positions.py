@@ -91,6 +91,15 @@ def positions_per_s(config: Any) -> float:  # noqa: ANN401 - configuration of tr
     return float(getattr(vision, "tokens_per_second", 1.0))
 
 
+def last_time(video: MultiModalKwargsItem, config: Any) -> float:  # noqa: ANN401 - configuration of transformers
+    """Return at which position of a prompt's time the last pair of a video begins; 0 if its positions have no times."""
+    if STARTS in video:
+        return float(time_indexes(video[STARTS].data.tolist(), positions_per_s(config)).max())
+    if SECONDS not in video:
+        return 0.0
+    return float((video[_GRID].data[0] - 1) * video[SECONDS].data.item() * positions_per_s(config))
+
+
 def merged_positions(
     model: Any,  # noqa: ANN401 - vLLM's model
     usual: Callable[[list[int], list[MultiModalFeatureSpec]], tuple[torch.Tensor, int]],

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from reelabel.errors import JobError
 from reelabel_engine.errors import InferenceError, PromptTooLongError
 from reelabel_engine.live.item_cache import ItemCache
@@ -38,8 +36,6 @@ ASKED, READ, BATCH = 0, 1, 2  # vLLM's priorities: the lowest goes first
 
 @dataclass(slots=True, kw_only=True)
 class _InFlight:
-    """A request that the engine works on."""
-
     request: LiveRequest
     choices: ChoiceTokens
     fresh_tokens: int
@@ -62,14 +58,7 @@ class LiveScheduler:
     """
 
     def __init__(self, engine: Any, *, max_model_len: int, step_tokens: int, positions: int | None) -> None:  # noqa: ANN401 - vLLM's LLMEngine
-        """Store the engine.
-
-        Args:
-            engine: Loaded.
-            max_model_len: Maximum tokens of a prompt and its answer.
-            step_tokens: Maximum tokens of a step.
-            positions: Number of positions that the model has; None if tokens are all there is to count.
-        """
+        """Store the engine."""
         self.items = ItemCache()
         self._engine = engine
         self._max_model_len, self._step_tokens, self._positions = max_model_len, step_tokens, positions
@@ -204,10 +193,7 @@ class LiveScheduler:
         times = [item.time_s for item in ready.items if item.time_s is not None]
         if self._positions is None or len(times) < len(ready.items):
             return
-        begins = time_indexes(times, self._per_s, has_audio=ready.request.has_audio)
-        # Height and width have fewer positions than a pair has tokens.
-        lengths = np.array([len(item.token_ids) for item in ready.items])
-        last = len(ids) - int(lengths.sum()) + int((begins + lengths).max())
+        last = len(ids) + int(time_indexes(times, self._per_s, has_audio=ready.request.has_audio).max())
         if last >= self._positions:
             raise PromptTooLongError(
                 f"The times of the session's frames take the prompt to position {last:,}, but the model's positions "

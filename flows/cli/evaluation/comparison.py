@@ -48,7 +48,7 @@ def compare_with_vllm(
 ) -> Comparison:
     """Let vLLM's own loader read a video, and compare its frames with ours."""
     python = find_python(settings.model.python)
-    environment = engine_environment(engine_config(card, settings, sampling=sampling), python)
+    environment = engine_environment(engine_config(card, settings), python)
     objects = video_store(settings)
     info = stat_video(objects, video, allow_roots=settings.extract.allow_roots)
     with TemporaryDirectory(prefix="reelabel-compare-") as folder, ERRORS.status("Asking vLLM's loader"):

@@ -32,10 +32,10 @@ from flows.shard.infer import MAX_CONCURRENT_GROUPS
 from infra.settings import ChunkOptions, PromptOptions, SamplingOptions
 from infra.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_ID, MAX_TEXT
 from reelabel.errors import ConfigurationError
-from tasks.domain import ONE_VIDEO, JobResult, Shard, WallClockProfile
+from tasks.domain import JobResult, Shard, WallClockProfile
 from tasks.domain.chunk_rule import choice_of
 from tasks.frame_cache.pool import coverage_thresholds, open_extractor
-from tasks.model.backend import backend_of, open_backend
+from tasks.model.backend import backend_of
 from tasks.results.evaluation.routes import escalation_margin
 
 if TYPE_CHECKING:
@@ -197,10 +197,9 @@ class Classifier:
         return self
 
     def _open(self, settings: Settings) -> tuple[InferenceBackend, LiveModel | None]:
-        sampling = self.spec.sampling
         if self._live_sessions:
-            return self._backend.open_live(self.card, settings, sessions=self._live_sessions, sampling=sampling)
-        return open_backend(self._backend, self.card, settings, sampling=sampling, media=ONE_VIDEO), None
+            return self._backend.open_live(self.card, settings, sessions=self._live_sessions)
+        return self._backend.open(self.card, settings), None
 
     def __exit__(self, *_raised: object) -> None:
         """End it."""

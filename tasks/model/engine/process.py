@@ -217,7 +217,6 @@ class EngineProcess(ModelProcess[EngineConfig]):
 
 
 def _failure_of(question: Question) -> QuestionFailure | None:
-    """Say why a question cannot be sent; None if it can."""
     try:
         with failing_alone("Sending the question to the engine", stage=InferenceError.stage):
             check(question)

@@ -38,13 +38,7 @@ class FatalQuestions:
         self._by_frames[_frames_key(batch, job)].add(job)
 
     def reject(self, batch: Batch, question: Question, job: Question) -> QuestionFailure | None:
-        """Return the failure of a question that must not be asked again; None if it may be asked.
-
-        Args:
-            batch: The batch of the question.
-            question: The question.
-            job: The same with its choices in their first order.
-        """
+        """Return the failure of a question that must not be asked again; None if it may be asked."""
         fatal = self._by_frames.get(_frames_key(batch, job), ()) if self._by_frames else ()
         if job in fatal:
             other_order = "" if question is job else " with its choices in another order"
@@ -67,12 +61,7 @@ class RecoveringEngine(Lifetime):
     """
 
     def __init__(self, engine: EngineProcess, *, fatal: FatalQuestions | None = None) -> None:
-        """Store the engine; nothing is started yet.
-
-        Args:
-            engine: The engine.
-            fatal: Shared by the engines of a fleet.
-        """
+        """Store the engine; nothing is started yet."""
         self._engine = engine
         self._fatal = fatal or FatalQuestions()
         self._turns = Turns()
@@ -163,7 +152,6 @@ def _failure(message: str) -> QuestionFailure:
 
 
 def _jobs_of(questions: Sequence[Question]) -> list[Question]:
-    """Return the first order of each question; in a batch, its other orders follow it."""
     jobs: list[Question] = []
     orders_left = 0
     for question in questions:

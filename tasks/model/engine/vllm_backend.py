@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -11,28 +10,24 @@ from infra.checks import Check
 from reelabel.cores import usable_cores
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.optional import install_command
-from reelabel.sampling.options import estimate_frames
 from reelabel_engine.devices import assign_gpus, extra_of_engines, gpu_memory_bytes, visible_gpus
 from reelabel_engine.environment import ENGINE, engine_environment, find_python
 from reelabel_engine.model_errors import find_advice
-from reelabel_engine.protocol import ChosenTuning, EngineConfig, EngineFailure, RefusedTuning, TuningRequest
+from reelabel_engine.protocol import EngineConfig
 from tasks.domain import ONE_VIDEO
 from tasks.model.backend import Backend
 from tasks.model.engine.fleet import EngineFleet
 from tasks.model.engine.keeper import WarmEngines
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
-from tasks.model.engine.prompt_preview import ask_once
 from tasks.model.engine.recovery import FatalQuestions, RecoveringEngine
 from tasks.model.identity import max_frame_pixels, read_model_card, require_tokenizer
 from tasks.model.prompts.thinking import render_ending, require_answer_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from infra.settings import Settings
-    from reelabel.sampling.options import Sampling
     from tasks.domain import MediaCounts
     from tasks.live.model import LiveModel
     from tasks.model.backend import InferenceBackend
@@ -47,7 +42,6 @@ def engine_config(
     card: ModelCard,
     settings: Settings,
     *,
-    sampling: Sampling | None = None,
     devices: tuple[str, ...] = (),
     engines: int = 1,
     media: MediaCounts = ONE_VIDEO,
@@ -58,31 +52,19 @@ def engine_config(
     Args:
         card: The model.
         settings: How to load it.
-        sampling: Sampling of the videos; None takes the settings.
         devices: Its GPUs, as in `CUDA_VISIBLE_DEVICES`; empty is all visible ones.
         engines: Number of engines that share this machine's cores.
         media: How many videos and images a question shows at most.
         live_sessions: How many live sessions are open at most, on all engines together.
     """
     model = settings.model
-    num_frames = estimate_frames(sampling.num_frames if sampling else settings.sampling.num_frames)
-    shown_px = (sampling and sampling.max_pixels) or max_frame_pixels(card, settings, num_frames=num_frames)
     return EngineConfig(
         model=card.location,
         revision=card.revision,
         dtype=model.dtype,
-        max_model_len=model.max_model_len,
-        max_num_seqs=model.max_num_seqs,
-        max_num_batched_tokens=model.max_num_batched_tokens,
-        cpu_kv_cache_gib=model.cpu_kv_cache_gib,
-        gpu_memory_utilization=model.gpu_memory_utilization,
-        enforce_eager=model.enforce_eager,
         tensor_parallel_size=model.tensor_parallel_size,
         devices=devices,
         render_processes=max(1, min(_MAX_RENDERERS, usable_cores() // _CORES_PER_RENDERER // engines)),
-        num_frames=num_frames,
-        max_pixels=shown_px,
-        size_multiple_px=card.size_multiple_px,
         video_pruning_rate=model.video_pruning_rate or 0.0,
         max_videos=media.videos,
         max_images=media.images,
@@ -102,7 +84,6 @@ _FITTING = {
 
 
 def _no_model() -> str:
-    """Say that no model is named, and which one fits this machine."""
     gib = gpu_memory_bytes()[1] / 1024**3
     place = f"this GPU of {gib:.0f} GiB" if gib else "this machine"
     fitting = next(model for least_gib, model in _FITTING.items() if gib >= least_gib)
@@ -118,19 +99,6 @@ _IMPORT = (
     "import torch, vllm; from vllm.platforms import current_platform as on; torch.zeros(1, device=on.device_type); "
     "print(vllm.__version__, 'on torch', torch.__version__, end='')"
 )
-
-
-def check_tuning(config: EngineConfig, python: Path | None = None) -> Iterator[Check]:
-    """Report the settings that an engine would get on this machine, and why; loads no model."""
-    chosen = ask_once(TuningRequest(config=config), timeout_s=_TIMEOUT_S, python=python)
-    if isinstance(chosen, ChosenTuning):
-        yield Check(name="engine settings", ok=True, detail=chosen.values)
-        yield Check(name="reason", ok=True, detail=chosen.reason)
-    elif isinstance(chosen, RefusedTuning):
-        yield Check(name="engine settings", ok=False, detail=chosen.code, advice=chosen.message)
-    elif isinstance(chosen, EngineFailure):
-        advice = "Cannot read the model's configuration; check model.name and model.revision."
-        yield Check(name="engine settings", ok=False, detail=chosen.message, advice=advice)
 
 
 class VllmBackend(Backend):
@@ -163,7 +131,6 @@ class VllmBackend(Backend):
         card: ModelCard,
         settings: Settings,
         *,
-        sampling: Sampling | None = None,
         media: MediaCounts = ONE_VIDEO,
     ) -> InferenceBackend:
         """Create the engines.
@@ -171,18 +138,15 @@ class VllmBackend(Backend):
         Raises:
             ConfigurationError: There are fewer GPUs than the engines need.
         """
-        engines = _processes(card, settings, sampling=sampling, media=media)
-        return _answering(engines)
+        return _answering(_processes(card, settings, media=media))
 
-    def open_live(
-        self, card: ModelCard, settings: Settings, *, sessions: int, sampling: Sampling | None = None
-    ) -> tuple[InferenceBackend, LiveModel]:
+    def open_live(self, card: ModelCard, settings: Settings, *, sessions: int) -> tuple[InferenceBackend, LiveModel]:
         """Create the engines for questions and for live sessions; see `Backend.open_live`."""
         if settings.model.video_pruning_rate:
             raise ConfigurationError(
                 "Live sessions reuse what the model has read, which video_pruning_rate prevents; leave it out."
             )
-        engines = _processes(card, settings, sampling=sampling, live_sessions=sessions)
+        engines = _processes(card, settings, live_sessions=sessions)
         # As a run with the same settings shows them: some models scale frames by how many there are.
         frame_px = max_frame_pixels(card, settings, num_frames=settings.sampling.num_frames)
         return _answering(engines), EngineLiveModel(engines, card, max_frame_px=frame_px)
@@ -198,8 +162,7 @@ class VllmBackend(Backend):
         _require_usable(card, settings)
 
     def diagnose(self, settings: Settings) -> Iterator[Check]:
-        """Check the model's files, vLLM, and the engine's tuning; importing vLLM takes some seconds."""
-        card = None
+        """Check the model's files and vLLM; importing vLLM takes some seconds."""
         try:
             card = self.card(None, settings)
             yield Check(name="model", ok=True, detail=f"{card.identity.name} at {card.location}")
@@ -209,16 +172,12 @@ class VllmBackend(Backend):
         if not vllm.ok and settings.run.executor == "remote":
             vllm = replace(vllm, ok=True, advice=f"{vllm.advice} Only machines with infer workers need it.")
         yield vllm
-        if card and vllm.ok:
-            with suppress(ReelabelError):  # reported by a check above
-                yield from check_tuning(engine_config(card, settings), settings.model.python)
 
 
 def _processes(
     card: ModelCard,
     settings: Settings,
     *,
-    sampling: Sampling | None,
     media: MediaCounts = ONE_VIDEO,
     live_sessions: int = 0,
 ) -> list[EngineProcess]:
@@ -233,7 +192,6 @@ def _processes(
             engine_config(
                 card,
                 settings,
-                sampling=sampling,
                 devices=devices,
                 engines=len(shares),
                 media=media,
@@ -256,7 +214,6 @@ def _require_usable(card: ModelCard, settings: Settings) -> None:
 
 
 def _answering(processes: Sequence[EngineProcess]) -> InferenceBackend:
-    """Return what answers questions by these engines, and restarts those that die."""
     fatal = FatalQuestions()
     engines = [RecoveringEngine(process, fatal=fatal) for process in processes]
     return engines[0] if len(engines) == 1 else EngineFleet(engines)

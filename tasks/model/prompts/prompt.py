@@ -116,7 +116,6 @@ def _refuse(question: Question) -> QuestionFailure | None:
 
 
 def _merge(orders: Sequence[Question], replies: Sequence[Reply]) -> Reply:
-    """Merge the replies to a question's orders: their average, or the first refusal."""
     answers: list[Answer] = []
     for reply in replies:
         if isinstance(reply, QuestionFailure):

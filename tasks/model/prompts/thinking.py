@@ -36,10 +36,6 @@ def find_open_tag(text: str) -> str | None:
 def require_answer_first(name: str, ending: str | None) -> None:
     """Check that a model's first token after a prompt is an answer.
 
-    Args:
-        name: The model's name.
-        ending: What its chat template puts after the question; None if unknown.
-
     Raises:
         ModelError: It is a thought.
     """

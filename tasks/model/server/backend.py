@@ -93,8 +93,6 @@ _PROBE_TEXT = "A (yes) or B (no)?\n\n  1234567 METERS, naïve Größe, 東京の
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ready:
-    """What is known about the server after probing it."""
-
     model: str
     capabilities: ServerCapabilities
     watch: ModelWatch
@@ -235,7 +233,6 @@ class ServerBackend(Lifetime):
         return [asking.replies[index] for index in range(len(batch.questions))]
 
     def _ask_all(self, ready: _Ready, batch: Batch, asking: _Asking) -> None:
-        """Ask the questions of a batch that have no reply, those that show the same one after another."""
         indices_by_shown: dict[tuple[ShownFile, ...], list[int]] = defaultdict(list)
         for index, question in enumerate(batch.questions):
             if index not in asking.replies:
@@ -357,7 +354,6 @@ class ServerBackend(Lifetime):
                     asking.outage = outage
 
     def _find_outage(self) -> ServerUnavailableError | None:
-        """Return why the server does not answer a question that it has answered before; None if it does."""
         try:
             self._client.reach()
         except ServerUnavailableError as error:

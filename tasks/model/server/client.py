@@ -49,10 +49,6 @@ class ServerClient:
     def __init__(self, settings: ServerSettings, *, template_args: Mapping[str, Any] | None = None) -> None:
         """Create the client; nothing is sent yet.
 
-        Args:
-            settings: Settings of the server.
-            template_args: Arguments of the chat template, sent with every question.
-
         Raises:
             ConfigurationError: No server, or none with a valid address, is configured; or the client is not installed.
         """
@@ -135,10 +131,6 @@ class ServerClient:
 
     def complete(self, body: dict[str, Any], *, attempts: int | None = None) -> Completion:
         """Ask one question by a request's body, which may contain the server's extensions of OpenAI's API.
-
-        Args:
-            body: The body.
-            attempts: How often it is asked at most; None as the settings say.
 
         Raises:
             JobError: The server rejects the question, or its response is no answer, though it answers others.
@@ -233,7 +225,6 @@ class ServerClient:
         return self.url.removesuffix("/v1")
 
     def _ask(self, path: str, body: dict[str, Any], kind: type[M], *, attempts: int | None = None) -> M:
-        """Post what belongs to one question, and read the response."""
         options: Any = {} if attempts is None else {"max_retries": attempts - 1}
         try:
             answer = self._client.post(path, body=body, cast_to=str, options=options)
@@ -269,7 +260,6 @@ class ServerClient:
             ) from None
 
     def _explain(self, error: openai.OpenAIError) -> ReelabelError:
-        """Translate an error of a request, whatever it asks for."""
         if isinstance(error, self._openai.APIConnectionError):
             return self._unavailable("does not respond", self._why_lost(error), error)
         if not isinstance(error, self._openai.APIStatusError):

@@ -52,13 +52,6 @@ class ServerLiveModel:
     ) -> None:
         """Create the client; nothing is sent yet.
 
-        Args:
-            settings: Of the server.
-            card: Its model.
-            max_frame_px: Maximum pixels of a frame.
-            encode: The model's tokenizer, without special tokens; None uses vLLM's `/tokenize`.
-            template_args: Arguments of the chat template.
-
         Raises:
             ConfigurationError: No server is configured, or the client is not installed.
         """

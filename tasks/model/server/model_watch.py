@@ -146,10 +146,6 @@ class ModelWatch:
 def require_named(root: str | None, named: str) -> None:
     """Check that a server has loaded the model that was named, as far as its files or hub names tell.
 
-    Args:
-        root: Folder or hub name from which it was loaded; None if the server does not say.
-        named: Folder or hub name of the model that was named.
-
     Raises:
         ConfigurationError: It has loaded another one.
     """

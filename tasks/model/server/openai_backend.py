@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from infra.settings import Settings
-    from reelabel.sampling.options import Sampling
     from tasks.domain import MediaCounts
     from tasks.live.model import LiveModel
     from tasks.model.backend import InferenceBackend
@@ -54,7 +53,6 @@ class OpenAIBackend(Backend):
         card: ModelCard,
         settings: Settings,
         *,
-        sampling: Sampling | None = None,  # noqa: ARG002 - the server sizes its own inputs
         media: MediaCounts = ONE_VIDEO,
     ) -> InferenceBackend:
         """Create the server's client.
@@ -76,7 +74,6 @@ class OpenAIBackend(Backend):
         settings: Settings,
         *,
         sessions: int,  # noqa: ARG002 - the server has its own limits
-        sampling: Sampling | None = None,
     ) -> tuple[InferenceBackend, LiveModel]:
         """Create the server's client for questions, and that for live sessions; see `Backend.open_live`."""
         frame_px = max_frame_pixels(card, settings, num_frames=settings.sampling.num_frames)
@@ -87,7 +84,7 @@ class OpenAIBackend(Backend):
             encode=load_tokenizer(card),
             template_args=settings.model.chat_template_args,
         )
-        return self.open(card, settings, sampling=sampling), live
+        return self.open(card, settings), live
 
     def frames_as(self, card: ModelCard, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002 - a server may have its own model
         """Return what the setting `server.frames` sends."""

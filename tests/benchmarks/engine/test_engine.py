@@ -12,7 +12,7 @@ from reelabel_engine.protocol import EngineConfig
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
 
-TINY = EngineConfig(model=str(TINY_MODEL), max_pixels=56 * 56)
+TINY = EngineConfig(model=str(TINY_MODEL))
 SMALL = Architecture(
     name="small",
     hidden=128,
@@ -53,7 +53,7 @@ def test_answers_with_and_without_choice_mass_are_measured(tmp_path):
 @pytest.mark.system
 def test_questions_on_one_video_are_measured_on_an_architecture_without_weights(tmp_path):
     model = write_architecture(SMALL, tmp_path)
-    config = EngineConfig(model=str(model), num_frames=64, max_pixels=56 * 56, load_format="dummy")
+    config = EngineConfig(model=str(model), load_format="dummy")
     with EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
         one, four = measure_questions(engine.answer, frames=64, side_px=56, rounds=1, counts=(1, 4))
 

@@ -10,7 +10,7 @@ from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import TINY_MODEL, read_model_card
 
 ANSWERS = {"quantization": "fp8", "mm_processor_kwargs": {"max_pixels": 4096}}
-PERFORMANCE = {"block_size": 64, "pipeline_parallel_size": 2}
+PERFORMANCE = {"block_size": 64, "max_model_len": 4096, "pipeline_parallel_size": 2}
 
 
 def settings_of(**model):
@@ -20,7 +20,7 @@ def settings_of(**model):
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        ("max_model_len", "max_model_len is a setting of its own; set model.max_model_len instead"),
+        ("dtype", "dtype is a setting of its own; set model.dtype instead"),
         ("model", "set model.name instead"),
         ("logprobs_mode", "logprobs_mode must stay as Reelabel sets it; leave it out"),
         ("enable_lora", "enable_lora has no effect, as no question names an adapter; merge it into"),

@@ -6,6 +6,7 @@ import pytest
 
 from reelabel.frames.frame_file import read_frames
 from reelabel.integrations.vllm.video_input import video_input
+from reelabel_engine.arguments import free_share
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EngineConfig, PreviewRequest
 from tasks.model.engine.process import EngineProcess
@@ -40,8 +41,9 @@ def test_arguments_of_the_chat_template_reach_the_prompt(tmp_path, arguments, en
     [
         ({"quantisation": "fp8"}, r"vLLM refuses an argument in model\.engine_args: .* 'quantisation'"),
         ({"kv_cache_dtype": "tiny"}, "ValidationError: cache_dtype: Input should be"),
+        ({"kv_cache_memory_bytes": 2**18, "max_model_len": 2048}, "lower max_model_len in model.engine_args, give the"),
     ],
-    ids=["name", "value"],
+    ids=["name", "value", "no room for a prompt"],
 )
 def test_arguments_that_vllm_refuses_end_the_start_in_its_own_words(tmp_path, arguments, fault):
     config = EngineConfig(model=str(TINY_MODEL), engine_args=arguments)
@@ -52,3 +54,30 @@ def test_arguments_that_vllm_refuses_end_the_start_in_its_own_words(tmp_path, ar
         engine.wait_ready()
 
     assert len(caught.value.message) < 600
+
+
+GIB = 1024**3
+
+
+@pytest.mark.parametrize("total_gib", [8, 16, 24, 80])
+@pytest.mark.parametrize("free", [0.999, 0.9, 0.511, 0.3])
+def test_an_engine_is_not_given_more_than_cuda_and_nccl_leave_free(total_gib, free):
+    free_bytes, total_bytes = int(free * total_gib * GIB), total_gib * GIB
+
+    wanted = free_share(free_bytes, total_bytes) * total_bytes
+
+    assert wanted <= 0.9 * total_bytes
+    assert wanted <= free_bytes - 0.75 * GIB
+
+
+@pytest.mark.system
+def test_arguments_take_precedence_over_what_is_chosen(tmp_path):
+    arguments = {"max_num_seqs": 7, "max_num_batched_tokens": 777, "kv_cache_memory_bytes": 2**20}
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32", engine_args=arguments)
+
+    with EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
+        info = engine.wait_ready()
+
+    # A token of this model takes 2,048 bytes of the cache, which holds whole blocks.
+    assert info.max_model_len == 512
+    assert info.tuning == "777 tokens and 7 prompts per step, prompts up to 512 tokens"

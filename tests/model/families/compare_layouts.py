@@ -15,7 +15,6 @@ import torch
 from reelabel.errors import JobError
 from reelabel_engine.protocol import EngineConfig
 from reelabel_engine.renderer import HashedMedium, InputRenderer
-from tasks.model.identity import read_model_card
 from tests.model.families.architectures import save
 from tests.model.families.question import QUESTION
 
@@ -82,11 +81,7 @@ def main(folder):
     for family in FAMILIES:
         save(family, folder / family)
         for dtype in DTYPES:
-            card = read_model_card(str(folder / family))
-            config = EngineConfig(
-                model=card.location, dtype=dtype, num_frames=6, size_multiple_px=card.size_multiple_px
-            )
-            renderer = InputRenderer(config)
+            renderer = InputRenderer(EngineConfig(model=str(folder / family), dtype=dtype))
             rng = np.random.default_rng(0)
             shown = {name: list(compare(renderer, shape, rng)) for name, shape in SHAPES.items()}
             compared[f"{family} {dtype}"] = shown

@@ -19,7 +19,6 @@ from reelabel.errors import JobError
 from reelabel.frames.frame_file import read_frames
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel_engine.renderer import HashedMedium, InputRenderer, table_length
-from reelabel_engine.tuning import read_model_profile
 from tasks.domain import MediaCounts
 from tests.model.families.question import NUM_FRAMES, QUESTION
 
@@ -100,9 +99,7 @@ def main(folder):
     for family, (config, files) in asked.items():
         renderer = InputRenderer(config)
         for num_frames, data in files.items():
-            seen[f"{family} {num_frames}"] = look(renderer, data) | {
-                "max_tokens": read_model_profile(config).video_tokens(config)
-            }
+            seen[f"{family} {num_frames}"] = look(renderer, data)
         whole, data = files[NUM_FRAMES], files[1]
         seen[f"{family} several"] = look_at_several(config, whole, data, "video", "video")
         if family == "texts":

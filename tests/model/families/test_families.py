@@ -154,14 +154,6 @@ def test_internvl_reads_the_number_of_each_frame(seen):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_engine_has_room_for_the_tokens_of_such_a_video(seen, family):
-    found = seen[f"{family} {NUM_FRAMES}"]
-
-    assert found["video_tokens"] <= found["max_tokens"] + 1  # a line's end
-    assert found["max_tokens"] <= 4 * found["video_tokens"]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
 def test_a_single_frame_is_shown(seen, family):
     assert seen[f"{family} 1"]["video_tokens"] > 0
 

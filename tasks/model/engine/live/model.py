@@ -41,8 +41,6 @@ _ERRORS = {error.code: error for error in (PromptTooLongError, SpecialTokensErro
 
 
 class _Replies:
-    """Queues the replies to a request."""
-
     def __init__(self) -> None:
         self.queue: SimpleQueue[LiveReply | BaseException | None] = SimpleQueue()  # None: cancelled
 
@@ -229,7 +227,6 @@ class LiveEngine:
                 life.post(LiveDrop(session=session, hashes=None))
 
     def _close(self, life: Life, session: _Session, number: int) -> None:
-        """Note that nobody waits for a request any more."""
         life.give_up(number, LiveGiveUp(number=number))
         with self._lock:
             session.open.pop(number, None)

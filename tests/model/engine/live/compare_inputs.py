@@ -23,7 +23,8 @@ from reelabel_engine.live.positions import merged_positions
 from reelabel_engine.live.renderer import LiveRenderer
 from reelabel_engine.live.scheduler import LiveScheduler, _Waiting
 from reelabel_engine.protocol import EngineConfig, LiveRequest, Question
-from reelabel_engine.renderer import HashedMedium, InputRenderer, _features
+from reelabel_engine.renderer import HashedMedium, InputRenderer
+from reelabel_engine.vllm_api import MultiModalFeatureSpec, get_model_cls
 from tasks.live.model import LiveQuery
 from tasks.live.window import Pairs, Spans
 from tests.model.engine.live.streams import clip, pairs_of, whole_video
@@ -50,19 +51,36 @@ def request_of(items, query, *, has_audio=False):
     )
 
 
+def positions_model(renderer):
+    """A model without weights: to number positions, its method needs the configuration alone."""
+    kind = get_model_cls(renderer._renderer.model_config)
+    model = kind.__new__(kind)
+    vars(model)["config"] = getattr(renderer.hf_config, "thinker_config", renderer.hf_config)
+    return model
+
+
+def _features(rendered):
+    features = [
+        MultiModalFeatureSpec(data=item, modality=modality, identifier="", mm_position=place)
+        for modality, places in rendered["mm_placeholders"].items()
+        for item, place in zip(rendered["mm_kwargs"][modality], places, strict=True)
+    ]
+    return sorted(features, key=lambda feature: feature.mm_position.offset)
+
+
 def compare(renderer, live, frames, fps):
     items = pairs_of(frames, fps)
     request = request_of(items, LiveQuery(text=TEXT, choices=CHOICES))
     rendered = live.render(request)
     config = renderer._renderer.model_config.hf_config
     engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
-    scheduler = LiveScheduler(engine, max_model_len=2048, step_tokens=256, positions=renderer._positions.limit)
+    scheduler = LiveScheduler(engine, max_model_len=2048, step_tokens=256, positions=renderer.positions)
     ready = _Waiting(request=request, ends=rendered.ends, items=list(rendered.items.values()))
     ours = scheduler._compose(ready)
     question = Question(video_id="v", text=TEXT, system_prompt=SYSTEM, choices=CHOICES, scoring="letter")
     whole = renderer.render(renderer.prompt(question, [HashedMedium.of("video", whole_video(frames, fps))]))
 
-    model = renderer._positions._model
+    model = positions_model(renderer)
     usual = model.get_mrope_input_positions
     ids = list(ours["prompt_token_ids"])
     if hasattr(model, "iter_mm_grid_thw"):
@@ -96,10 +114,10 @@ def compare_audio(folder):
     request = request_of(items, LiveQuery(text=TEXT), has_audio=True)
     rendered = LiveRenderer(renderer).render(request)
     engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=renderer.hf_config))
-    scheduler = LiveScheduler(engine, max_model_len=4096, step_tokens=256, positions=renderer._positions.limit)
+    scheduler = LiveScheduler(engine, max_model_len=4096, step_tokens=256, positions=renderer.positions)
     ours = scheduler._compose(_Waiting(request=request, ends=rendered.ends, items=list(rendered.items.values())))
     ids = list(ours["prompt_token_ids"])
-    model = renderer._positions._model
+    model = positions_model(renderer)
     positions, _ = merged_positions(model, model.get_mrope_input_positions, ids, _features(ours))
 
     chat = renderer.lay_out(TEXT, SYSTEM, ("video",))

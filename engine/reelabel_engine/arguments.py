@@ -1,0 +1,84 @@
+"""The arguments of `vllm.LLM`: those of the configuration, and what prompts that are answered by one token need."""
+
+from __future__ import annotations
+
+from math import floor
+from typing import TYPE_CHECKING, Any
+
+from reelabel_engine.devices import gpu_memory_bytes
+
+if TYPE_CHECKING:
+    from reelabel_engine.protocol import EngineConfig
+
+_MIB = 1024**2
+PRUNING_METHOD = "evs"  # Efficient Video Sampling
+_PRUNED_TOKENS = 16_384  # of a prompt with a pruned video, unless the model or `engine_args` allow fewer or more
+_FIT_MEMORY = -1  # tells vLLM to allow the longest prompt that fits into memory
+_CPU = {
+    "max_num_batched_tokens": 1024,  # more would push activations out of the CPU's cache
+    "max_num_seqs": 64,
+    "block_size": 32,  # the smallest that CPU attention takes; larger ones would share less of short prompts
+    "kv_cache_memory_bytes": 512 * _MIB,
+    "enforce_eager": True,  # compilation takes most of a minute
+}
+_GPU = {
+    "max_num_seqs": 256,
+    "compilation_config": {"cudagraph_mode": "PIECEWISE"},  # graphs of decoding steps would never be used
+}
+_MOST_USED = 0.9  # of the GPU's memory
+_SPARE, _SPARE_BYTES = 0.02, 768 * _MIB  # CUDA's own and NCCL's memory, which is not free by then
+
+
+def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
+    """Build the arguments of `vllm.LLM`; those of `config.engine_args` take precedence.
+
+    Raises:
+        ConfigurationError: The driver of a GPU does not answer.
+    """
+    import torch  # noqa: PLC0415 - takes seconds, and is the engine's
+
+    return {
+        "model": config.model,
+        "revision": config.revision,
+        "dtype": config.dtype,
+        "tensor_parallel_size": config.tensor_parallel_size,
+        "load_format": config.load_format,
+        "max_model_len": _FIT_MEMORY,
+        "limit_mm_per_prompt": {"image": config.shown_images, "video": config.shown_videos},
+        "logprobs_mode": "raw_logprobs",  # over the whole vocabulary, so that it shows what the choices have of it
+        "max_logprobs": -1,
+        "enable_prefix_caching": True,
+        "mm_processor_cache_gb": 0,  # a video's questions are rendered together, outside the engine
+        "seed": 0,
+        **({"scheduling_policy": "priority"} if config.live_sessions else {}),
+        **(_GPU | {"gpu_memory_utilization": free_share(*gpu_memory_bytes())} if torch.cuda.is_available() else _CPU),
+        **(_pruning(config) if config.video_pruning_rate else {}),
+        **config.engine_args,
+    }
+
+
+def free_share(free_bytes: int, total_bytes: int) -> float:
+    """Return the share of a GPU's memory that an engine may use: vLLM refuses to start if it is not free."""
+    if not total_bytes:
+        return _MOST_USED
+    free = floor(100 * (free_bytes - max(_SPARE * total_bytes, _SPARE_BYTES)) / total_bytes) / 100
+    return min(_MOST_USED, max(free, _SPARE))
+
+
+def _pruning(config: EngineConfig) -> dict[str, Any]:
+    from transformers import AutoConfig  # noqa: PLC0415 - as torch
+
+    text = AutoConfig.from_pretrained(config.model, revision=config.revision).get_text_config()
+    wanted = config.engine_args.get("max_num_batched_tokens", _PRUNED_TOKENS)
+    longest = min(wanted, config.engine_args.get("max_model_len", text.max_position_embeddings))
+    return {
+        "video_pruning_rate": config.video_pruning_rate,
+        "video_pruning_method": PRUNING_METHOD,
+        # vLLM corrects the positions after a pruned video only where it computes the video: a question that found it
+        # in the cache would be answered by wrong ones. Nor may a step begin at the first token of the video, so that
+        # it must hold the longest prompt.
+        "enable_prefix_caching": False,
+        "enable_chunked_prefill": False,
+        "max_model_len": longest,
+        "max_num_batched_tokens": longest,
+    }
