@@ -89,6 +89,7 @@ COMMANDS = (
         ("worker", "worker", "Extract or infer for runs with run.executor = remote."),
         ("maintain", "schedule", "Apply the retention settings and close the rows of lost runs."),
         ("cache", "cache", "List cached frame files, and evict old ones."),
+        ("dataset", "dataset", "Move the rows of a closed dataset to Parquet files, and back."),
         ("database", "database", "Create the database's roles, upgrade its schema, back it up and restore it."),
     )
     | _panel(

@@ -49,6 +49,7 @@ def open_run(engine: Engine, *, run_id: UUID, spec: Spec, facts: dict[str, Any],
     }
     began = {"started_at": func.now() - timedelta(milliseconds=setup_ms)}
     with database_errors(), engine.begin() as connection:
+        lock_dataset(connection, facts["dataset"])
         body = spec.model_dump(mode="json")
         connection.execute(insert(SPEC).values(spec_id=spec.spec_id, body=body).on_conflict_do_nothing())
         restarted = {name: value for name, value in row.items() if name != "run_id"} | {
@@ -60,6 +61,19 @@ def open_run(engine: Engine, *, run_id: UUID, spec: Spec, facts: dict[str, Any],
         # After a restart under another spec, the pair with the old one stays, since earlier results refer to it.
         pair = {"run_id": run_id, "spec_id": spec.spec_id}
         connection.execute(insert(RUN_SPEC).values(pair).on_conflict_do_nothing())
+
+
+def lock_dataset(connection: Connection, dataset: str, *, exclusive: bool = False) -> None:
+    """Keep a dataset from being archived or restored until the transaction ends; if exclusively, runs from starting.
+
+    Raises:
+        ConfigurationError: It is being archived or restored, or a run of it starts at this moment.
+    """
+    lock = func.pg_try_advisory_xact_lock if exclusive else func.pg_try_advisory_xact_lock_shared
+    if not connection.execute(select(lock(func.hashtextextended(f"dataset/{dataset}", 0)))).scalar_one():
+        raise ConfigurationError(
+            f"Dataset {dataset} is being archived, restored or started; try again once this is done."
+        )
 
 
 def update_run(engine: Engine, run_id: UUID, **columns: Any) -> None:  # noqa: ANN401 - column values

@@ -1,0 +1,170 @@
+"""A closed dataset is archived as Parquet files, its rows are deleted, and the files bring them back."""
+
+from dataclasses import replace
+from uuid import uuid4
+
+import polars as pl
+import pytest
+import sqlalchemy
+
+from reelabel.errors import ConfigurationError
+from tasks.database.tables import RESULT
+from tasks.results.archive import archive_dataset, restore_dataset
+from tasks.results.audit import audit_jobs
+from tasks.results.runs import close_run, open_run
+from tasks.results.write import RunKey, ShardWriter
+from tests.results.rows import FACTS, SCOPE, SPEC, failure, job, result
+
+JOBS = [job(name) for name in ("a", 'b "quoted"\r\n,', "c")]
+
+
+def ignore(_):
+    """Do not show progress."""
+
+
+def rows_of(db):
+    """All rows of all tables as text, without numbers that Postgres gives by itself."""
+    found = {}
+    with db.connect() as connection:
+        inspector = sqlalchemy.inspect(connection)
+        for table in inspector.get_table_names(schema="reelabel"):
+            names = [each["name"] for each in inspector.get_columns(table, "reelabel") if each["name"] != "history_id"]
+            query = sqlalchemy.text(f"SELECT ROW({', '.join(names)})::text FROM reelabel.{table}")
+            found[table] = sorted(connection.execute(query).scalars())
+    return found
+
+
+@pytest.fixture
+def closed(db, run):
+    """A run that has ended: a label that replaced another one, a label of awkward text, and a failure."""
+    writer = ShardWriter(db, run)
+    odd = replace(JOBS[1], task="", answer="no")
+    writer.write(
+        [result(JOBS[0], (0.1, 0.9)), result(odd, (1 / 3, 2 / 3), decode_note="\u2028 'x'")], [failure(JOBS[2])]
+    )
+    writer.write([result(JOBS[0], (0.5, 0.5), longest_gap_s=1e-7)], [])
+    close_run(db, run.run_id, state="done", message="")
+    return run
+
+
+@pytest.fixture
+def other(db):
+    """A run of another dataset with the same spec."""
+    key = RunKey(run_id=uuid4(), dataset="other", spec_id=SPEC.spec_id, host="h")
+    open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS | {"dataset": "other"})
+    ShardWriter(db, key).write([result(JOBS[0])], [])
+    return key
+
+
+@pytest.fixture(params=["folder", "s3"])
+def target(request, tmp_path, store_settings):
+    return f"{tmp_path}/archive" if request.param == "folder" else f"{store_settings.uri}/archive"
+
+
+@pytest.mark.usefixtures("closed", "other")
+def test_a_dataset_is_archived_dropped_and_restored_exactly(db, objects, target):
+    before = rows_of(db)
+
+    archived = archive_dataset(db, "d", objects, target, tell=ignore)
+
+    left = rows_of(db)
+    assert [*map(len, (left["result"], left["failure"], left["run"], left["spec"]))] == [1, 0, 1, 1]
+    assert left["result_history"] == []
+    with pytest.raises(ConfigurationError, match="There is no run of a dataset d"):
+        archive_dataset(db, "d", objects, f"{target}-2", tell=ignore)
+
+    assert restore_dataset(db, objects, target, tell=ignore) == ("d", archived)
+
+    assert rows_of(db) == before
+    assert audit_jobs(db, SCOPE, jobs=JOBS).is_reconciled
+
+
+@pytest.mark.usefixtures("closed")
+def test_an_archive_is_read_by_other_programs(db, objects, tmp_path):
+    archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=ignore)
+
+    rows = pl.read_parquet(f"{tmp_path}/archive/result/*.parquet")
+    assert rows.select("job_id", "task", "label", "margin").rows()[0] == ("a", None, "no", 0.0)
+    assert rows["probabilities"].dtype == pl.List(pl.Float32)
+    assert rows["created_at"].dtype == pl.Datetime("us", "UTC")
+
+
+def test_a_run_in_progress_is_in_the_way(db, run, objects, tmp_path):
+    with pytest.raises(ConfigurationError, match=f"Run {run.run_id} of dataset d is in progress; wait for its end"):
+        archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=ignore)
+
+    assert not (tmp_path / "archive").exists()
+
+
+@pytest.mark.usefixtures("closed")
+def test_no_run_starts_while_a_dataset_is_archived(db, objects, tmp_path):
+    refused = []
+
+    def start(_):
+        try:
+            open_run(db, run_id=uuid4(), spec=SPEC, facts=FACTS)
+        except ConfigurationError as error:
+            refused.append(error.message)
+
+    archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=start)
+
+    assert refused
+    assert refused[0].startswith("Dataset d is being archived")
+    assert rows_of(db)["run"] == []
+
+
+@pytest.mark.usefixtures("closed")
+def test_a_row_that_changes_meanwhile_stays(db, objects, tmp_path):
+    def change(done):
+        if done.startswith("result:"):
+            with db.begin() as connection:
+                connection.execute(RESULT.update().values(task="other"))
+
+    with pytest.raises(ConfigurationError, match=r"Rows of reelabel\.result changed while they were archived"):
+        archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=change)
+
+    assert len(rows_of(db)["result"]) == 2
+
+
+def cut_short(file):
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def of_another_dataset(file):
+    pl.read_parquet(file).with_columns(dataset=pl.lit("other")).write_parquet(file)
+
+
+def changed(file):
+    pl.read_parquet(file).with_columns(label=pl.lit("yes")).write_parquet(file)
+
+
+def without_a_column(file):
+    pl.read_parquet(file).drop("label").write_parquet(file)
+
+
+@pytest.mark.usefixtures("closed", "other")
+def test_a_damaged_archive_restores_nothing(db, objects, tmp_path):
+    folder = tmp_path / "archive"
+    archive_dataset(db, "d", objects, str(folder), tell=ignore)
+    left = rows_of(db)
+    file = folder / "result" / "000001.parquet"
+    whole = file.read_bytes()
+    for damage in (cut_short, of_another_dataset, changed, without_a_column, lambda file: file.unlink()):
+        damage(file)
+        with pytest.raises(ConfigurationError, match=r"damaged|no row was restored"):
+            restore_dataset(db, objects, str(folder), tell=ignore)
+        file.write_bytes(whole)
+    with pytest.raises(ConfigurationError, match=r"is no archive of `reelabel dataset archive`"):
+        restore_dataset(db, objects, str(tmp_path), tell=ignore)
+
+    assert rows_of(db) == left
+    restore_dataset(db, objects, str(folder), tell=ignore)
+    with pytest.raises(ConfigurationError, match="Dataset d has runs in this database"):
+        restore_dataset(db, objects, str(folder), tell=ignore)
+
+
+@pytest.mark.usefixtures("closed")
+def test_a_folder_with_files_is_not_written_to(db, objects, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="is not empty; name a new folder"):
+        archive_dataset(db, "d", objects, str(tmp_path), tell=ignore)
