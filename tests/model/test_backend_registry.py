@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from flows.run.parameters import SpecOverrides
+from flows.run.request import QuestionOptions
 from flows.run.spec import make_spec
 from infra.database.connect import connected
 from infra.embedded import export
@@ -247,7 +247,7 @@ def test_a_run_cannot_ask_a_server_for_a_model_it_lacks():
 
 def test_an_engine_makes_room_for_the_frames_of_the_run(tmp_path):
     card, settings = read_model_card(str(TINY_MODEL)), Settings(home=tmp_path)
-    spec = make_spec(card, settings, SpecOverrides(sampling={"num_frames": 64}))
+    spec = make_spec(card, settings, QuestionOptions(sampling={"num_frames": 64}))
 
     config = engine_config(card, settings, sampling=spec.sampling)
 
