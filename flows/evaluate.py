@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import polars as pl
-from prefect import State, flow, get_run_logger
+from prefect import get_run_logger
+from pydantic import Field
 
-from flows.classify import classify
 from flows.compare.candidates import resolve_candidates
 from flows.compare.live import QUESTIONS, answer_live
 from flows.compare.tables import publish_evaluation
 from flows.run.flow_run import name_of_current
-from flows.run.parameters import Baseline, Dataset, LiveUrl, Manifest, Models, Samplers
+from flows.run.request import Dataset, FlowRequest, Manifest
 from flows.run.result import completed_state
-from flows.run.sentence import fail_with_message
+from flows.run.run_flow import run_flow
+from flows.runs import classify
 from infra.database.connect import connected
 from infra.errors import ManifestError
 from infra.settings import load_settings
@@ -29,6 +30,8 @@ from tasks.results.evaluation.evaluations import read_candidate_results, save_ev
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from prefect import State
+
     from flows.compare.candidates import Candidate
     from infra.settings import Settings
     from tasks.evaluation.compare import CandidateResults
@@ -37,45 +40,42 @@ if TYPE_CHECKING:
 _COLUMNS = ("job_id", "job_digest", "video_uri", "start_s", "end_s", "answer", "task", "subtask", *QUESTIONS)
 
 
-@flow(
-    name="evaluate",
-    description="Compare samplers, frame counts and models on a manifest with known answers.",
-    flow_run_name=lambda: name_of_current("evaluate"),
-    validate_parameters=False,
-)
-@fail_with_message
-def evaluate(
-    manifest: Manifest,
-    samplers: Samplers = ["keyframes"],  # noqa: B006 - a form's default; never changed
-    models: Models = [],  # noqa: B006
-    dataset: Dataset = None,
-    baseline: Baseline = None,
-    *,
-    references: bool = True,
-    live: LiveUrl = None,
-) -> State[str]:
-    """Answer a labelled manifest with several candidates, and compare their accuracy; return a sentence.
+class EvaluateRequest(FlowRequest):
+    """What `evaluate` is asked for."""
+
+    manifest: Manifest
+    """Parquet file of jobs with a filled-in column answer, or a glob: a path, or s3://bucket/jobs/*.parquet."""
+    samplers: list[str] = Field(["keyframes"], min_length=1, max_length=50)
+    """How frames are chosen, each as SAMPLER[:FRAMES][,OPTION=VALUE...], such as keyframes, uniform:32 or
+    qwen3_vl,fps=4; native is the sampler that the model was trained with."""
+    models: list[str] = Field([], max_length=20)
+    """Model folders or hub names, each combined with every sampler; if empty, the setting."""
+    dataset: Dataset = None
+    """Name within which job ids are unique; if empty, the manifest's file name."""
+    baseline: str | None = Field(None, max_length=200)
+    """Sampler to compare with; if empty, native, or without references the first of the samplers."""
+    references: bool = True
+    """Also compare the samplers native and uniform:16."""
+    live: str | None = Field(None, max_length=1000)
+    """Also compare the answers of live sessions, by the address of the server; if empty, none."""
+
+
+@run_flow(EvaluateRequest, name=lambda: name_of_current("evaluate"))
+def evaluate(request: EvaluateRequest) -> State[str]:
+    """Compare samplers, frame counts and models on a manifest with known answers.
 
     Each candidate is a run of its own, and jobs that it has answered before are not answered again.
-
-    Args:
-        manifest: Parquet file of jobs with a filled-in column answer, or a glob: a path, or
-            s3://bucket/jobs/*.parquet.
-        samplers: How frames are chosen, each as SAMPLER[:FRAMES][,OPTION=VALUE...], such as keyframes, uniform:32 or
-            qwen3_vl,fps=4; native is the sampler that the model was trained with.
-        models: Model folders or hub names, each combined with every sampler; if empty, the setting.
-        dataset: Name within which job ids are unique; if empty, the manifest's file name.
-        baseline: Sampler to compare with; if empty, native, or without references the first of the samplers.
-        references: Also compare the samplers native and uniform:16.
-        live: Also compare the answers of live sessions, by the address of the server; if empty, none.
     """
+    manifest, dataset = request.manifest, request.dataset
     settings = load_settings()
     jobs = read_labelled_jobs(manifest, settings)
-    candidates, against = resolve_candidates(samplers, models, settings, baseline=baseline, references=references)
+    candidates, against = resolve_candidates(
+        request.samplers, request.models, settings, baseline=request.baseline, references=request.references
+    )
     for number, candidate in enumerate(candidates, 1):
         get_run_logger().info("Candidate %s of %s: %s.", number, len(candidates), candidate.name)
         classify(manifest=manifest, dataset=dataset, overrides=candidate.overrides)
-    others = [answer_live(jobs, settings, url=live)] if live else []
+    others = [answer_live(jobs, settings, url=request.live)] if request.live else []
     evaluation = score_candidates(
         candidates,
         jobs,

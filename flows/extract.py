@@ -10,9 +10,9 @@ from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.flow_run import name_of_worker
-from flows.run.parameters import IdleTimeout, PlanId
-from flows.run.pipeline import MAX_TASKS, cancel_on_exit, extract_ahead, local_extraction
+from flows.run.pipeline import cancel_on_exit, extract_ahead, local_extraction
 from flows.run.ray_cluster import ray_cluster, remote_extractor
+from flows.run.run_flow import MAX_TASKS, IdleTimeout, PlanId
 from flows.shard.queue import make_lease_keeper
 from flows.shard.retry import retry_faults, retry_outage
 from flows.shard.served_plans import CACHED_PLANS, ServedPlans

@@ -13,14 +13,13 @@ from prefect import flow, get_run_logger
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run.flow_run import name_of_worker
-from flows.run.parameters import IdleTimeout, Model, PlanId
 from flows.run.pipeline import (
-    MAX_TASKS,
     ShardInExtraction,
     cancel_on_exit,
     infer_shards,
     make_inference_context,
 )
+from flows.run.run_flow import MAX_TASKS, IdleTimeout, Model, PlanId
 from flows.run.spec import engine_settings
 from flows.shard.extract import FrameStream
 from flows.shard.queue import make_lease_keeper

@@ -6,14 +6,15 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from prefect import State, flow, get_run_logger
+from prefect import get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterEndTime, FlowRunFilterTags
 
 from flows.run.flow_run import name_of_current
 from flows.run.names import TAG
+from flows.run.request import FlowRequest
 from flows.run.result import completed_state
-from flows.run.sentence import fail_with_message
+from flows.run.run_flow import run_flow
 from infra.database.connect import connected
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
@@ -39,6 +40,7 @@ from tasks.results.runs import close_lost_runs, count_lost_runs
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from prefect import State
     from prefect.client.orchestration import SyncPrefectClient
     from sqlalchemy import Engine
 
@@ -71,22 +73,19 @@ def remove_flow_runs(client: SyncPrefectClient, *, ended_before: datetime, dry_r
             return found
 
 
-@flow(
-    name="maintain",
-    description="Apply the retention settings, and close the rows of lost runs.",
-    flow_run_name=lambda: name_of_current("maintain"),
-    validate_parameters=False,
-)
-@fail_with_message
-def maintain(*, dry_run: bool = False) -> State[str]:
-    """Apply the retention settings, and close the rows of lost runs.
+class MaintainRequest(FlowRequest):
+    """What `maintain` is asked for."""
 
-    Args:
-        dry_run: Report what would be removed, and remove nothing.
-    """
+    dry_run: bool = False
+    """Report what would be removed, and remove nothing."""
+
+
+@run_flow(MaintainRequest, name=lambda: name_of_current("maintain"))
+def maintain(request: MaintainRequest) -> State[str]:
+    """Apply the retention settings, and close the rows of lost runs."""
     settings = load_settings()
     lines = []
-    for line in apply_retention(settings, dry_run=dry_run):
+    for line in apply_retention(settings, dry_run=request.dry_run):
         get_run_logger().info("%s", line)
         lines.append(line)
     return completed_state(" ".join(lines))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from prefect import State, flow, get_run_logger
+from prefect import get_run_logger
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.runtime import flow_run
+from pydantic import Field
 
 from flows.run.artifacts import artifact_errors_logged
 from flows.run.flow_run import name_of_current
-from flows.run.parameters import NO_OVERRIDES, Manifest, Overrides, Sample
+from flows.run.request import NO_OVERRIDES, FlowRequest, Manifest, QuestionOptions
 from flows.run.result import completed_state
-from flows.run.sentence import fail_with_message
+from flows.run.run_flow import run_flow
 from flows.run.spec import make_spec, native_warning
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
@@ -24,38 +25,36 @@ from tasks.survey.page import render
 from tasks.survey.take import SurveyOptions, take_survey
 
 if TYPE_CHECKING:
+    from prefect import State
+
     from infra.settings import Settings
     from tasks.survey.survey import Survey
 
 
-@flow(
-    name="survey",
-    description="Read only the indexes of a manifest's videos, and say what a run would show and cost.",
-    flow_run_name=lambda: name_of_current("survey"),
-    validate_parameters=False,
-)
-@fail_with_message
-def survey(
-    manifest: Manifest,
-    sample: Sample = 2000,
-    *,
-    keep_going: bool = False,
-    overrides: Overrides = NO_OVERRIDES,
-) -> State[str]:
-    """Read only the indexes of a manifest's videos; return a few sentences.
+class SurveyRequest(FlowRequest):
+    """What `survey` is asked for."""
 
-    Args:
-        manifest: Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet.
-        sample: Number of clips to look at, drawn at random; if empty, all.
-        keep_going: Leave out invalid rows of the manifest.
-        overrides: Changes to the settings of the run that is forecast.
-    """
-    settings = load_settings()
+    manifest: Manifest
+    """Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet."""
+    sample: Annotated[int, Field(ge=2)] | None = 2000
+    """Number of clips to look at, drawn at random; if empty, all."""
+    keep_going: bool = False
+    """Leave out invalid rows of the manifest."""
+    overrides: QuestionOptions = NO_OVERRIDES
+    """Changes to the settings of the run that is forecast."""
+
+
+@run_flow(SurveyRequest, name=lambda: name_of_current("survey"))
+def survey(request: SurveyRequest) -> State[str]:
+    """Read only the indexes of a manifest's videos, and say what a run would show and cost."""
+    settings, overrides = load_settings(), request.overrides
     card = backend_of(settings).card(overrides.model, settings)
     if warning := native_warning(card, settings, overrides):
         get_run_logger().warning("%s.", warning)
     sampling = make_spec(card, settings, overrides).sampling
-    found = take_survey(manifest, settings, sampling, SurveyOptions(sample=sample, keep_going=keep_going))
+    found = take_survey(
+        request.manifest, settings, sampling, SurveyOptions(sample=request.sample, keep_going=request.keep_going)
+    )
     _publish(found, settings)
     return completed_state(" ".join([f"{title(found)}.", *headlines(found)]))
 

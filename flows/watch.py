@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from prefect import State, flow, get_run_logger
+from prefect import get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import (
     DeploymentFilter,
@@ -20,11 +20,12 @@ from prefect.states import Completed
 
 from flows.run.flow_run import ARRIVED, ERROR_SUFFIX
 from flows.run.names import on_demand
-from flows.run.parameters import Dataset, Manifest, Starts
+from flows.run.request import Dataset, FlowRequest, Manifest
 from flows.run.result import completed_state
-from flows.run.sentence import fail_with_message
+from flows.run.run_flow import run_flow
 from infra.database.connect import connected
 from infra.settings import load_settings
+from infra.settings.types import Started  # noqa: TC001 - pydantic reads it
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize, printable
@@ -35,12 +36,11 @@ from tasks.results.arrivals import record_started, unstarted_manifests
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from prefect import Flow
+    from prefect import Flow, State
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
     from sqlalchemy import Engine
 
-    from infra.settings.types import Started
     from reelabel.sources.object_store import ObjectInfo
 
 # Limits the first scan of a prefix that is already full of manifests.
@@ -79,27 +79,32 @@ def watch_run_name() -> str:
     return printable(f"watch {current_run.parameters['manifests']}")
 
 
-@flow(
-    name="watch",
-    description="Start a run for each manifest that is new or has changed.",
-    flow_run_name=watch_run_name,
-    on_completion=[delete_idle_runs],
-    validate_parameters=False,
-)
-@fail_with_message
-def watch(manifests: Manifest, dataset: Dataset = None, starts: Starts = "classify") -> State[str]:
-    """Start a run for each manifest that is new or has changed.
+class WatchRequest(FlowRequest):
+    """What `watch` is asked for."""
 
-    Args:
-        manifests: Glob of the manifests: s3://bucket/in/*.parquet, or a path.
-        dataset: Dataset of their jobs; if empty, each manifest's file name.
-        starts: What is started: classify, which answers their questions, or describe, which needs none.
-    """
+    manifests: Manifest
+    """Glob of the manifests: s3://bucket/in/*.parquet, or a path."""
+    dataset: Dataset = None
+    """Dataset of their jobs; if empty, each manifest's file name."""
+    starts: Started = "classify"
+    """What is started: classify, which answers their questions, or describe, which needs none."""
+
+
+@run_flow(WatchRequest, name=watch_run_name, on_completion=[delete_idle_runs])
+def watch(request: WatchRequest) -> State[str]:
+    """Start a run for each manifest that is new or has changed."""
     settings = load_settings()
     prepare_database(settings.database)
     with connected(settings.database) as engine, get_client(sync_client=True) as client:
         objects = ObjectStore(settings.store, settings.web)
-        started = start_new_runs(client, engine, objects, manifests=manifests, dataset=dataset, starts=starts)
+        started = start_new_runs(
+            client,
+            engine,
+            objects,
+            manifests=request.manifests,
+            dataset=request.dataset,
+            starts=request.starts,
+        )
     if not started:
         return Completed(name=IDLE, message="No new manifest.")
     for flow_run in started:

@@ -132,6 +132,7 @@ def _reelabel(folder: Path, python: Path, *arguments: str) -> None:
     settings = {
         "REELABEL_HOME": str(folder / "home"),
         "REELABEL_MODEL_NAME": str(TINY_MODEL),
+        "REELABEL_MODEL_PYTHON": str(ROOT / ".venv-engine/bin/python"),  # not beside the interpreter that counts
         "REELABEL_REPORT_AT_END": "false",
     }
     command = [str(python), "-m", "flows.cli.main", *arguments]

@@ -21,11 +21,11 @@ from benchmarks.harness import Column, Table, Target, run_flow, time_ms, variabl
 from benchmarks.media.footage import make_footage
 from benchmarks.models import make_siglip
 from benchmarks.pipeline.flow import measured_ms
-from flows.describe import describe
 from flows.run.descriptions import resolve_request
-from flows.run.parameters import DescribeParameters
-from flows.run.request import RunRequest
+from flows.run.request import DescribeRequest
+from flows.runs import describe
 from infra.database.connect import connected
+from infra.settings import DescribeOptions
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import DESCRIPTION, RUN
 from tasks.domain import DescribeSpec, Job, RunPhase
@@ -126,9 +126,8 @@ def _upload(clips: Sequence[Path], settings: Settings) -> str:
 
 
 def _spec(settings: Settings, model: str) -> tuple[Any, DescribeSpec]:
-    options = DescribeParameters(model=model)
-    card, spec, _ = resolve_request(RunRequest(kind="describe", manifest="", describes=options), settings)
-    assert isinstance(spec, DescribeSpec)
+    request = DescribeRequest(manifest="-", options=DescribeOptions(model=model))
+    card, spec, _ = resolve_request(request, settings)
     return card, spec
 
 

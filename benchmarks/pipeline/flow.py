@@ -13,7 +13,7 @@ from benchmarks.cores import Cores, engine_binding
 from benchmarks.harness import run_flow, variables
 from benchmarks.pipeline.contender import Timing
 from benchmarks.pipeline.workload import warm_up_batch
-from flows.classify import classify
+from flows.runs import classify
 from infra.database.connect import connected
 from infra.errors import NotReconciledError
 from tasks.database.tables import RESULT, RUN

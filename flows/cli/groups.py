@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import example, with_overrides, with_sampling
-from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
+from flows.run.request import QuestionOptions  # noqa: TC001 - defines a command's options
 from infra.settings import SamplingOptions  # noqa: TC001 - defines a command's options
 
 manifest_app = typer.Typer(
@@ -123,7 +123,7 @@ def route_fit(
     dataset: Annotated[
         str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
     ] = None,
-    overrides: SpecOverrides,
+    overrides: QuestionOptions,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Fit the margin below which jobs are escalated to the dense sampler, for `--escalate-below fitted`.

@@ -14,7 +14,7 @@ from flows.cli.console import ERRORS, OUT, print_error, print_line, require_pare
 from flows.cli.context import open_database, running_services
 from flows.cli.evaluation.comparison import compare_with_vllm, comparison_as_json, print_comparison, sampling_to_compare
 from flows.cli.evaluation.side_by_side import VLLM, parse_samplers, resolve_samplers, show_side_by_side
-from flows.run.parameters import SpecOverrides
+from flows.run.request import QuestionOptions
 from flows.run.spec import engine_settings, make_spec, native_warning
 from infra.embedded import ServiceName
 from reelabel.coverage import CoverageThresholds
@@ -126,8 +126,8 @@ def _show_sampler(video: str, view: OutputOptions, *, segment: Segment, sampling
         if view.compare:
             asked = sampling_to_compare(card, settings, sampling)
         else:
-            asked = make_spec(card, settings, SpecOverrides(sampling=sampling)).sampling
-        _print_warning(native_warning(card, settings, SpecOverrides(sampling=sampling)))
+            asked = make_spec(card, settings, QuestionOptions(sampling=sampling)).sampling
+        _print_warning(native_warning(card, settings, QuestionOptions(sampling=sampling)))
         fetched, size_bytes = fetch_frames(
             video, settings, asked, native=view.as_stored, every=view.every, segment=segment
         )
@@ -161,7 +161,9 @@ def _show_samplers(video: str, view: OutputOptions, *, segment: Segment, samplin
         card = backend_of(settings).card(None, settings)
         asked = parse_samplers(str(view.compare), sampling)
         samplings = resolve_samplers(asked, card, settings)
-        for warning in {native_warning(card, settings, SpecOverrides(sampling=options)) for options in asked.values()}:
+        for warning in {
+            native_warning(card, settings, QuestionOptions(sampling=options)) for options in asked.values()
+        }:
             _print_warning(warning)
         found = show_side_by_side(video, samplings, settings, as_stored=view.as_stored, segment=segment)
     if view.sheet:
@@ -244,7 +246,7 @@ class PromptPreview:
     times_s: list[list[float]]
 
 
-def show_prompt(job_id: str, overrides: SpecOverrides, *, manifest: str | None, as_json: bool) -> int:
+def show_prompt(job_id: str, overrides: QuestionOptions, *, manifest: str | None, as_json: bool) -> int:
     """Print the exact prompt of a job; return the exit code, 1 if the prompt would be refused.
 
     Raises:
@@ -292,7 +294,7 @@ def _find_chunk(chunk_id: str, chunk_s: float, manifest: str, settings: Settings
     )
 
 
-def _render(job_id: str, manifest: str, overrides: SpecOverrides, settings: Settings) -> PromptPreview:
+def _render(job_id: str, manifest: str, overrides: QuestionOptions, settings: Settings) -> PromptPreview:
     card = backend_of(settings).card(overrides.model, settings)
     if card.identity.served_at:
         raise ConfigurationError("The server's model has no local files to render prompts with; set model.name.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 import typer
 from pydantic import BaseModel, ValidationError
 
-from flows.run.parameters import SpecOverrides
+from flows.run.request import QuestionOptions
 from infra.settings import DescribeOptions, SamplingOptions
 from infra.settings.types import title_of
 from infra.validation import first_fault
@@ -153,7 +153,7 @@ _HINTS = {
 
 def with_overrides(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that change a run's spec to a command, which receives them as `overrides`."""
-    return with_option_group(command, "overrides", SpecOverrides, panel=None, hints=_HINTS, shown=_RUN_OPTIONS)
+    return with_option_group(command, "overrides", QuestionOptions, panel=None, hints=_HINTS, shown=_RUN_OPTIONS)
 
 
 def with_sampling(command: Callable[..., None]) -> Callable[..., None]:

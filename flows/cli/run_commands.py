@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import Dataset, IdFile, example, with_describing, with_overrides, with_selection
-from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
+from flows.run.request import QuestionOptions  # noqa: TC001 - defines a command's options
 from infra.settings import DescribeOptions  # noqa: TC001 - defines a command's options
 from reelabel.errors import ConfigurationError
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
@@ -41,7 +41,7 @@ def classify(  # noqa: PLR0913 - a command's options
             help="Rerun the questions of a recorded live session (id, prefix or 'last') on the same frames.",
         ),
     ] = None,
-    overrides: SpecOverrides,
+    overrides: QuestionOptions,
     force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
     keep_going: Annotated[
         bool,
@@ -132,7 +132,7 @@ def backfill(  # noqa: PLR0913 - a command's options
     ] = False,
     manifest: Annotated[str | None, typer.Option(help="Default: the manifest of --run, or of the last run.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Default: the dataset of the manifest's last run.")] = None,
-    overrides: SpecOverrides,
+    overrides: QuestionOptions,
     id_file: IdFile = None,
 ) -> None:
     """Rerun selected jobs, by id or by outcome.

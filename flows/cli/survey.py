@@ -12,7 +12,7 @@ from rich.table import Table
 
 from flows.cli.console import ERRORS, OUT, cell, print_line, print_notice, require_parent_folder
 from flows.cli.context import running_services
-from flows.run.parameters import SpecOverrides
+from flows.run.request import QuestionOptions
 from flows.run.spec import make_spec, native_warning
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
@@ -37,7 +37,7 @@ def survey_manifest(
         raise ConfigurationError(f"Unknown format {form}; use one of {', '.join(FORMATS)}.")
     if page:
         require_parent_folder(page)
-    overrides = SpecOverrides(sampling=sampling)
+    overrides = QuestionOptions(sampling=sampling)
     with running_services(ServiceName.S3) as settings:
         card = backend_of(settings).card(None, settings)
         if warning := native_warning(card, settings, overrides):

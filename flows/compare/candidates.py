@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from flows.run.parameters import SpecOverrides
+from flows.run.request import QuestionOptions
 from flows.run.spec import make_spec
 from infra.settings import SamplingOptions
 from infra.validation import first_fault
@@ -40,7 +40,7 @@ class Candidate:
 
     name: str
     spec: RunSpec = field(repr=False)
-    overrides: SpecOverrides
+    overrides: QuestionOptions
 
 
 def resolve_candidates(
@@ -87,8 +87,8 @@ def resolve_candidates(
     return candidates, names[against]
 
 
-def _resolve(text: str, model: str | None, card: ModelCard, settings: Settings) -> tuple[SpecOverrides, RunSpec]:
-    overrides = SpecOverrides(model=model, sampling=parse_sampler(text))
+def _resolve(text: str, model: str | None, card: ModelCard, settings: Settings) -> tuple[QuestionOptions, RunSpec]:
+    overrides = QuestionOptions(model=model, sampling=parse_sampler(text))
     return overrides, make_spec(card, settings, overrides)
 
 

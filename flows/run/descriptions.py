@@ -15,7 +15,8 @@ from prefect.utilities.annotations import quote
 from flows.run.artifacts import ProgressArtifact
 from flows.run.describing import open_describer, resolve_description
 from flows.run.pipeline import cancel_on_exit, forget_results, work_ahead
-from flows.run.request import Prepared
+from flows.run.request import DescribeRequest
+from flows.run.run import Prepared
 from flows.shard.describe import DescriptionContext, describe_shard
 from flows.shard.queue import ShardQueue, make_lease_keeper, shard_logged
 from flows.shard.retry import retry_outage
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from flows.run.progress import Progress
-    from flows.run.request import Run, RunRequest
+    from flows.run.request import BackfillRequest
+    from flows.run.run import Run
     from flows.shard.queue import LeasedShard
     from flows.shard.report import ShardReport
     from infra.settings import Settings
@@ -54,30 +56,39 @@ _CONCURRENT_SHARDS = 3
 
 @contextmanager
 def prepare_descriptions(
-    request: RunRequest, settings: Settings, _jobs: JobTable, _database: Engine, profile: WallClockProfile
+    request: DescribeRequest | BackfillRequest,
+    settings: Settings,
+    _jobs: JobTable,
+    _database: Engine,
+    profile: WallClockProfile,
+    *,
+    base: DescribeSpec | None = None,
 ) -> Iterator[Prepared]:
     """Resolve the spec, and embed its banks unless an earlier run has; the encoder stays loaded for the plan.
+
+    `base` is the spec of the earlier run, in a backfill.
 
     Raises:
         ConfigurationError: A bank or a method cannot be used, or the earlier spec cannot be reproduced.
         ModelError: The model cannot be used.
     """
-    card, spec, banks = resolve_request(request, settings)
+    card, spec, banks = resolve_request(request, settings, base=base)
     with embedded_banks(settings, card, spec, banks, profile) as (encoder, info, banks_embedded):
         execute = partial(_execute_here, encoder=encoder, info=info, banks=banks_embedded)
         yield Prepared(spec=spec, card=card, execute=execute)
 
 
-def resolve_request(request: RunRequest, settings: Settings) -> tuple[ModelCard, DescribeSpec, Mapping[str, Bank]]:
+def resolve_request(
+    request: DescribeRequest | BackfillRequest, settings: Settings, *, base: DescribeSpec | None = None
+) -> tuple[ModelCard, DescribeSpec, Mapping[str, Bank]]:
     """Return the model's card, the spec, and its banks by digest, of which a backfill reads none.
 
     A backfill has the spec of the earlier run, whose model must still be there.
     """
-    assert request.describes is not None
-    base = request.base
-    if not isinstance(base, DescribeSpec):
-        resolved = resolve_description(request.describes, settings)
+    if isinstance(request, DescribeRequest):
+        resolved = resolve_description(request.options, settings)
         return resolved.card, resolved.spec, resolved.banks
+    assert base is not None
     if request.overrides.model_dump(exclude={"model"}, exclude_defaults=True):
         raise ConfigurationError(
             "A backfill of descriptions keeps the options of the earlier run; to change them, describe the manifest "

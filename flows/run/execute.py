@@ -15,8 +15,9 @@ from flows.run.flow_run import render_request, write_error_file
 from flows.run.heartbeat import heartbeat
 from flows.run.plan import Planner, finish_plan
 from flows.run.progress import Progress
-from flows.run.request import Run
+from flows.run.request import DescribeRequest, ManifestRequest
 from flows.run.result import NOTHING_TO_DO, RunResult, completed_state, cost_lines
+from flows.run.run import Run
 from flows.shard.retry import retry_outage
 from infra.database.connect import connected
 from infra.embedded import full_disk_named
@@ -54,7 +55,10 @@ if TYPE_CHECKING:
     from prefect import State
     from sqlalchemy import Engine
 
-    from flows.run.request import Prepare, RunRequest
+    from flows.run.flow_run import Scheduled
+    from flows.run.request import RunRequest
+    from flows.run.run import Asked, Prepare
+    from flows.run.selection import JobSelector
     from infra.settings import Settings
     from tasks.manifest.table import JobTable
     from tasks.plans.plan import Plan
@@ -65,28 +69,26 @@ if TYPE_CHECKING:
 _FAILURES_SHOWN = 1000
 
 
-def execute_scheduled(request: RunRequest, prepare: Prepare, *, timezone: str, may_be_empty: bool) -> State[str]:
+def execute_scheduled(request: Scheduled, prepare: Prepare[Scheduled]) -> State[str]:
     """Execute a request whose manifest and dataset may hold date placeholders; return how its flow run ends.
 
-    Args:
-        request: The request; without a dataset, it is derived from the manifest.
-        prepare: As of `execute_run`.
-        timezone: Time zone of the dates.
-        may_be_empty: Complete instead of failing if no manifest is found.
+    Without a dataset, it is derived from the manifest.
     """
     settings = load_settings()
-    request = render_request(request, timezone, flow_run.id)
+    request = render_request(request, flow_run.id)
     try:
         with write_error_file(request.manifest, settings):
             return completed_state(execute_run(request, settings, prepare))
     except ManifestMissingError as error:
-        if not may_be_empty:
+        if not request.may_be_empty:
             raise
         return completed_state(f"{NOTHING_TO_DO}: {error.message}")
 
 
-def execute_run(request: RunRequest, settings: Settings, prepare: Prepare) -> RunResult:
-    """Execute a run inside a Prefect flow.
+def execute_run(
+    request: Asked, settings: Settings, prepare: Prepare[Asked], *, selector: JobSelector | None = None
+) -> RunResult:
+    """Execute a run inside a Prefect flow; of the jobs that a backfill selects, or of the whole manifest.
 
     The request is validated before the first row is written; only a failure to load the model is detected later.
 
@@ -101,7 +103,7 @@ def execute_run(request: RunRequest, settings: Settings, prepare: Prepare) -> Ru
     progress = Progress(processes=settings.extract.processes or usable_cores())
     with ExitStack() as stack:
         with progress.profile.doing(RunPhase.SETUP):
-            run = stack.enter_context(open_run(request, settings, prepare, progress.profile))
+            run = stack.enter_context(open_run(request, settings, prepare, progress.profile, selector=selector))
         with logged(run=run.key.run_id), _interruption_recorded(run), full_disk_named(settings.home):
             planner = Planner.of(run)
             report = _answer_jobs(planner, progress)
@@ -112,7 +114,12 @@ def execute_run(request: RunRequest, settings: Settings, prepare: Prepare) -> Ru
 
 @contextmanager
 def open_run(
-    request: RunRequest, settings: Settings, prepare: Prepare, profile: WallClockProfile | None = None
+    request: Asked,
+    settings: Settings,
+    prepare: Prepare[Asked],
+    profile: WallClockProfile | None = None,
+    *,
+    selector: JobSelector | None = None,
 ) -> Iterator[Run]:
     """Check everything that a run needs, before its first row is written, except that the model loads.
 
@@ -127,17 +134,19 @@ def open_run(
     # Read first: if the manifest is replaced meanwhile, its jobs must not be recorded under the new version.
     fingerprint = manifest_fingerprint(request.manifest, objects)
     with ExitStack() as stack:
+        earlier = selector.earlier if selector else None
+        describes = earlier.describes if earlier else isinstance(request, DescribeRequest)
         opened = open_jobs(
             request.manifest,
             objects,
-            only=request.only,
-            keep_going=request.keep_going,
-            questions=request.has_questions,
+            only=selector.only if selector else None,
+            keep_going=earlier.keep_going if earlier else isinstance(request, ManifestRequest) and request.keep_going,
+            questions=not describes,
         )
         jobs = stack.enter_context(opened)
         prepare_database(settings.database)
         database = stack.enter_context(connected(settings.database))
-        reject_reused_ids(database, request, jobs)
+        reject_reused_ids(database, request, jobs, describes=describes)
         prepared = stack.enter_context(prepare(request, settings, jobs, database, profile))
         for warning in prepared.warnings:
             get_run_logger().warning("%s.", warning)
@@ -151,6 +160,7 @@ def open_run(
         close_lost_runs(database)
         yield Run(
             request=request,
+            selector=selector,
             key=key,
             prepared=prepared,
             jobs=jobs,
@@ -171,7 +181,7 @@ def _required_store(settings: Settings) -> str:
     return settings.store.uri
 
 
-def reject_reused_ids(database: Engine, request: RunRequest, jobs: JobTable) -> None:
+def reject_reused_ids(database: Engine, request: RunRequest, jobs: JobTable, *, describes: bool) -> None:
     """Reject a manifest whose default dataset holds the rows of another one with the same file name.
 
     Raises:
@@ -179,7 +189,7 @@ def reject_reused_ids(database: Engine, request: RunRequest, jobs: JobTable) -> 
     """
     if request.dataset is not None:
         return
-    dataset, describes = dataset_name(request.manifest), not request.has_questions
+    dataset = dataset_name(request.manifest)
     count = count_reused_ids(database, dataset=dataset, manifest_uri=request.manifest, jobs=jobs, describes=describes)
     if count:
         raise ConfigurationError(
@@ -223,7 +233,7 @@ def _record(run: Run, progress: Progress, report: AuditReport) -> dict[str, Any]
 
 
 def _publish(run: Run, report: AuditReport, columns: dict[str, Any]) -> None:
-    asks, database, run_id = run.request.has_questions, run.database, run.key.run_id
+    asks, database, run_id = run.has_questions, run.database, run.key.run_id
     get_run_logger().info("%s", " ".join(filter(None, (str(report), columns["bottleneck"]))))
     routing = retry_outage(read_routing, database, run.key, run_id=run_id) if asks else None
     publish_results(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -29,28 +28,29 @@ from tasks.plans.plan import plan_dataset
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flows.run.request import RunRequest
+    from flows.run.request import ManifestRequest
     from infra.settings import Settings
+
+    Scheduled = TypeVar("Scheduled", bound=ManifestRequest)
 
 # Tag of a flow run that was started because its manifest arrived.
 ARRIVED = "arrived"
 ERROR_SUFFIX = ".error.txt"
 
 
-def render_request(request: RunRequest, timezone: str, flow_run_id: str | None) -> RunRequest:
+def render_request(request: Scheduled, flow_run_id: str | None) -> Scheduled:
     """Replace date placeholders in a request's manifest and dataset with the date for which a flow run was scheduled.
 
     Args:
         request: The request; without a dataset, one for each date is derived from a manifest with placeholders.
-        timezone: Time zone of the date.
         flow_run_id: The flow run; None is one that is started now.
     """
-    dataset = request.dataset or nightly_dataset(request.manifest)
-    return replace(
-        request,
-        manifest=render_scheduled(request.manifest, timezone, flow_run_id),
-        dataset=render_scheduled(dataset, timezone, flow_run_id) if dataset else None,
-    )
+    dataset, timezone = request.dataset or nightly_dataset(request.manifest), request.timezone
+    rendered = {
+        "manifest": render_scheduled(request.manifest, timezone, flow_run_id),
+        "dataset": render_scheduled(dataset, timezone, flow_run_id) if dataset else None,
+    }
+    return request.model_copy(update=rendered)
 
 
 def render_scheduled(text: str, timezone: str, flow_run_id: str | None) -> str:

@@ -12,12 +12,12 @@ import polars as pl
 
 from flows.run.descriptions import resolve_request
 from flows.run.questions import check_questions
-from flows.run.request import RunRequest
 from flows.run.selection import describe_unknown_ids
 from infra.database.connect import Login, connected
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
+from tasks.domain import DescribeSpec
 from tasks.frame_cache.fingerprints import current_fingerprints, unusable_videos
 from tasks.frame_cache.pool import video_store
 from tasks.manifest.media import media_of
@@ -29,8 +29,8 @@ from tasks.results.pending import pending_jobs
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from flows.run.parameters import SpecOverrides
-    from flows.run.selection import JobSelector
+    from flows.run.request import BackfillRequest
+    from flows.run.selection import BaseRun, JobSelector
     from infra.settings import Settings
     from tasks.domain import Spec
     from tasks.manifest.table import JobTable
@@ -52,16 +52,12 @@ class Forecast(NamedTuple):
     failing: int
 
 
-def forecast(
-    choosing: JobSelector, *, manifest: str, overrides: SpecOverrides, force: bool, host: str | None
-) -> Generator[str, None, Forecast]:
+def forecast(choosing: JobSelector, request: BackfillRequest, *, host: str | None) -> Generator[str, None, Forecast]:
     """Yield sentences on how many jobs would be answered, why they were selected, and an estimate from past runs.
 
     Args:
         choosing: The selection.
-        manifest: The manifest.
-        overrides: What the run changes of the earlier run's spec.
-        force: Whether jobs that have a valid label would be answered, too.
+        request: What the backfill is asked for.
         host: Machine whose past runs tell how long it takes; None is any, which may not see the videos that this one
             sees.
 
@@ -71,14 +67,13 @@ def forecast(
     """
     settings = choosing.settings
     earlier = choosing.earlier
-    request = RunRequest(
-        kind="backfill", manifest=manifest, base=earlier.spec, overrides=overrides, describes=earlier.describes
-    )
-    objects, asks = ObjectStore(settings.store, settings.web), request.has_questions
-    with open_jobs(manifest, objects, only=choosing.only, keep_going=earlier.keep_going, questions=asks) as jobs:
-        spec = _resolve(request, earlier.restored(settings), jobs, is_here=host is not None)
+    objects, asks = ObjectStore(settings.store, settings.web), not earlier.describes
+    with open_jobs(
+        request.manifest, objects, only=choosing.only, keep_going=earlier.keep_going, questions=asks
+    ) as jobs:
+        spec = _resolve(request, earlier, settings, jobs, is_here=host is not None)
         found = choosing.resolve(jobs, spec)
-        wanted = _wanted(found.jobs, choosing, spec, force=force)
+        wanted = _wanted(found.jobs, choosing, spec, force=request.force)
         asked = wanted.first(choosing.selection.limit)
         amount = _Amount(jobs=len(asked), videos=asked.count_videos())
         faults, unasked = _faults(asked, settings) if host else (Counter[str](), 0)
@@ -101,10 +96,11 @@ def forecast(
     return Forecast(jobs=amount.jobs, failing=faults.total())
 
 
-def _resolve(request: RunRequest, settings: Settings, jobs: JobTable, *, is_here: bool) -> Spec:
-    if request.has_questions:
-        return check_questions(request, settings, jobs, is_here=is_here)[1]
-    return resolve_request(request, settings)[1]
+def _resolve(request: BackfillRequest, earlier: BaseRun, settings: Settings, jobs: JobTable, *, is_here: bool) -> Spec:
+    settings = earlier.restored(settings)
+    if isinstance(earlier.spec, DescribeSpec):
+        return resolve_request(request, settings, base=earlier.spec)[1]
+    return check_questions(request, settings, jobs, base=earlier.spec, is_here=is_here)[1]
 
 
 def _faults(asked: JobTable, settings: Settings) -> tuple[Counter[str], int]:

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Submitted = TypeVar("Submitted")
 
-# Threads are created on demand, for shards extracted ahead and for those at the engine.
-MAX_TASKS = 96
 _ROOM_POLL_S = 0.02
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import polars as pl
     from sqlalchemy import Engine
 
-    from flows.run.request import Run
+    from flows.run.run import Run
     from reelabel.sources.object_store import ObjectStore
     from tasks.manifest.table import JobTable
 
@@ -85,7 +85,7 @@ class Planner:
         """
         run = self.run
         with planning_lock(run.database, run.key):
-            if run.request.shared:
+            if run.is_shared:
                 version = run.manifest_fingerprint
                 joined = find_shared_plan(run.database, run.key, manifest_fingerprint=version)
                 if joined and self._can_read(joined):
@@ -117,7 +117,7 @@ class Planner:
         self._drop_earlier()
         self.done_before = []
         selected = self._select_jobs()
-        if self.run.request.selector:
+        if self.run.selector:
             self.audited_jobs = selected
         warning = self._warn_of_ambiguous(selected)
         self._open_run(jobs=len(selected), message=" ".join(filter(None, (*self.notes, warning))))
@@ -146,18 +146,17 @@ class Planner:
                 finish_plan(self.run.database, self.run.objects, plan, state="dropped")
 
     def _select_jobs(self) -> JobTable:
-        run, request = self.run, self.run.request
-        selected = run.jobs
-        if request.selector:
-            found = request.selector.choose(run.jobs, run.spec)
+        run, selector, selected = self.run, self.run.selector, self.run.jobs
+        if selector:
+            found = selector.choose(run.jobs, run.spec)
             selected = found.jobs
             if self.chosen is None:  # a later plan of this run finds its own answers
                 self.chosen = len(selected)
-                self.notes = (request.selector.earlier.name_specs(run.spec), *found.elsewhere)
+                self.notes = (selector.earlier.name_specs(run.spec), *found.elsewhere)
                 for note in self.notes:
                     get_run_logger().info("%s", note)
-        pending = selected if request.force else self._pending(selected)
-        return pending.first(request.limit)
+        pending = selected if run.request.force else self._pending(selected)
+        return pending.first(selector.selection.limit if selector else None)
 
     def _pending(self, selected: JobTable) -> JobTable:
         run = self.run
@@ -166,7 +165,7 @@ class Planner:
             run.key,
             jobs=selected,
             fingerprints_of=partial(current_fingerprints, video_store(run.settings)),
-            retry_failures=run.request.selector is not None,
+            retry_failures=run.selector is not None,
             run_id=run.key.run_id,
         )
 
@@ -184,7 +183,7 @@ class Planner:
             manifest_uri=run.request.manifest,
             manifest_fingerprint=run.manifest_fingerprint,
             kind=run.request.kind,
-            shared=run.request.shared,
+            shared=run.is_shared,
             plan_uri=plan_uri,
             shards=len(writer.jobs),
             jobs=sum(writer.jobs),
@@ -209,7 +208,7 @@ class Planner:
             "dataset": run.key.dataset,
             "manifest_uri": run.request.manifest,
             "kind": run.request.kind,
-            "native_sampler": card.native_sampler if run.request.has_questions and not card.native_doubt else "",
+            "native_sampler": card.native_sampler if run.has_questions and not card.native_doubt else "",
             "jobs_total": total,
             "jobs_rejected": len(run.jobs.rejects),
             "jobs_skipped": total - jobs,

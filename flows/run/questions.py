@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from prefect import get_run_logger
 from flows.run.artifacts import ProgressArtifact
 from flows.run.pipeline import cancel_on_exit, extract_ahead, infer_shards, local_extraction, make_inference_context
 from flows.run.remote import execute_remotely
-from flows.run.request import Prepared
+from flows.run.run import Prepared
 from flows.run.spec import engine_settings, native_warning, resolve_spec
 from flows.shard.queue import ShardQueue, make_lease_keeper
 from flows.shard.retry import retry_outage
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from flows.run.progress import Progress
-    from flows.run.request import Run, RunRequest
+    from flows.run.request import BackfillRequest, ClassifyRequest
+    from flows.run.run import Run
     from infra.settings import Settings
     from tasks.domain import WallClockProfile
     from tasks.manifest.table import JobTable
@@ -42,9 +44,17 @@ if TYPE_CHECKING:
 
 @contextmanager
 def prepare_questions(
-    request: RunRequest, settings: Settings, jobs: JobTable, database: Engine, _profile: WallClockProfile
+    request: ClassifyRequest | BackfillRequest,
+    settings: Settings,
+    jobs: JobTable,
+    database: Engine,
+    _profile: WallClockProfile,
+    *,
+    base: RunSpec | None = None,
 ) -> Iterator[Prepared]:
     """Check all that a run needs, except that the model loads, which happens only for a plan.
+
+    `base` is the spec of the earlier run, in a backfill.
 
     Raises:
         ModelError: The model cannot be used.
@@ -52,25 +62,31 @@ def prepare_questions(
         ConfigurationError: The options conflict, the earlier spec cannot be reproduced, the margin for escalation was
             never fitted, or the backend cannot show all videos of the jobs.
     """
-    card, spec = check_questions(request, settings, jobs)
+    card, spec = check_questions(request, settings, jobs, base=base)
     escalation_margin(database, spec)  # raises if the margin was never fitted
-    warning = native_warning(card, settings, request.overrides, base=request.questions_base)
+    warning = native_warning(card, settings, request.overrides, base=base)
+    is_remote = settings.run.executor == "remote"
     yield Prepared(
         spec=spec,
         card=card,
-        execute=execute_remotely if settings.run.executor == "remote" else _execute_here,
+        execute=partial(execute_remotely, model=request.overrides.model) if is_remote else _execute_here,
         warnings=(warning,) if warning else (),
     )
 
 
 def check_questions(
-    request: RunRequest, settings: Settings, jobs: JobTable, *, is_here: bool = True
+    request: ClassifyRequest | BackfillRequest,
+    settings: Settings,
+    jobs: JobTable,
+    *,
+    base: RunSpec | None = None,
+    is_here: bool = True,
 ) -> tuple[ModelCard, RunSpec]:
     """Check a request against the jobs of its manifest; return the model's card and the spec.
 
     `is_here` is whether the run will be on this machine, where its backend must then be installed.
     """
-    card, spec = resolve_spec(request, settings)
+    card, spec = resolve_spec(request.overrides, settings, base=base)
     backend = backend_of(settings)
     require_cuttable(jobs, spec, manifest=request.manifest)
     require_media(backend, spec, jobs.media, settings)

@@ -18,6 +18,7 @@ from prefect.exceptions import ObjectNotFound, PrefectException
 
 from flows.run.artifacts import ProgressArtifact
 from flows.run.plan import finish_plan
+from flows.run.run_flow import is_stopped_by_user
 from flows.shard.retry import retry_outage
 from infra.logs import IS_OUTAGE
 from reelabel.errors import ConfigurationError, TransientError
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun, State
 
     from flows.run.progress import Progress
-    from flows.run.request import Run
+    from flows.run.run import Run
     from tasks.plans.lease import Work
     from tasks.plans.plan import Plan, PlanState
 
@@ -45,17 +46,19 @@ PATIENCE_S = 20.0
 _RESTART_DELAY = timedelta(seconds=30)
 
 
-def execute_remotely(run: Run, plan: Plan, progress: Progress, done_before: Sequence[int]) -> None:
+def execute_remotely(
+    run: Run, plan: Plan, progress: Progress, done_before: Sequence[int], *, model: str | None
+) -> None:
     """Start the configured numbers of extract and infer flows, and watch until their plan is drained.
 
     Workers started by hand or by other runs help; they have settings of their own. `progress` is updated from the
-    plan's shards, of which those in `done_before` do not count towards this run.
+    plan's shards, of which those in `done_before` do not count towards this run. `model` is the model that workers are
+    to load; None is that of their settings.
 
     Raises:
         ConfigurationError: A deployment does not exist, or all flows of a stage have failed.
     """
     run_id, database, counts = run.key.run_id, run.database, run.settings.run
-    model = run.request.overrides.model
     key, parameters = f"{run_id}/{plan.plan_id}", {"plan": str(plan.plan_id)}
     extract_flows = _Flows(deployment="extract/cpu", count=counts.extract_flows, parameters=parameters, key=key)
     infer_flows = _Flows(
@@ -122,11 +125,11 @@ class IdleAlarm:
 
 @contextmanager
 def _dropped_if_stopped(run: Run, plan: Plan) -> Iterator[None]:
-    """Drop the plan of a run that its user has stopped, so that no worker continues it."""
+    """Drop the plan of a run that its user has stopped, so that no worker continues it; a lost node's is resumed."""
     try:
         yield
     except BaseException as error:
-        if not isinstance(error, Exception):
+        if is_stopped_by_user(error):
             with suppress(TransientError):
                 finish_plan(run.database, run.objects, plan, state="dropped")
         raise

@@ -1,127 +1,105 @@
-"""A run: what was asked for, what was prepared for it, and what it works with."""
+"""What flows are asked for: a model each, whose fields are its parameters, with the descriptions of its form."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Annotated, Any, ClassVar
 
-from flows.run.parameters import NO_OVERRIDES, SpecOverrides
-from tasks.domain import RunSpec
+from pydantic import BeforeValidator, Field
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
+from infra.settings import ChunkOptions, DescribeOptions, PromptOptions, SamplingOptions, VideoPruningRate
+from infra.settings.types import SettingsSection, Timezone
+from tasks.results.selection import Selection
 
-    import polars as pl
-    from sqlalchemy import Engine
-
-    from flows.run.progress import Progress
-    from flows.run.selection import JobSelector
-    from infra.settings import DescribeOptions, Settings
-    from reelabel.sources.object_store import ObjectStore
-    from tasks.domain import Spec, WallClockProfile
-    from tasks.manifest.table import JobTable
-    from tasks.model.identity import ModelCard
-    from tasks.plans.plan import Plan
-    from tasks.results.write import RunKey
+# An emptied field of a form, or an unset shell variable, is an empty string.
+Dataset = Annotated[Annotated[str, Field(max_length=200)] | None, BeforeValidator(lambda name: name or None)]
+Manifest = Annotated[str, Field(min_length=1)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """A run request.
+class QuestionOptions(SettingsSection):
+    """Changes of a run to its spec; empty fields default to the settings, or to the run that a backfill corrects."""
 
-    Attributes:
-        kind: `classify`, `describe` or `backfill`.
-        overrides: Changes to the spec from the settings or `base`.
-        shared: Whether runs with the same manifest and spec share a plan.
-        base: Spec of an earlier run; None uses the settings.
-        describes: How videos are described; None if the run answers questions.
-        selector: Selects among the manifest's jobs; None selects all of them.
-        force: Also answer jobs that have a valid label.
-        keep_going: Reject invalid rows of the manifest instead of all of it.
-        limit: Maximum jobs to answer; None is no limit.
-    """
+    model: str | None = Field(None, max_length=1000)
+    """Model folder or Hugging Face name; by default model.name, or in a backfill the earlier run's."""
+    video_pruning_rate: VideoPruningRate = None
+    sampling: SamplingOptions = SamplingOptions()
+    """How frames are chosen."""
+    prompts: PromptOptions = PromptOptions()
+    """How questions are worded."""
+    chunks: ChunkOptions = ChunkOptions()
+    """Whether to ask about long videos chunk by chunk."""
 
-    kind: str
-    manifest: str
-    dataset: str | None = None
-    overrides: SpecOverrides = NO_OVERRIDES
-    shared: bool = False
-    base: Spec | None = None
-    describes: DescribeOptions | None = None
-    selector: JobSelector | None = None
+
+NO_OVERRIDES = QuestionOptions()
+
+
+class FlowRequest(SettingsSection):
+    """What a flow is asked for: each field is one of its parameters, with the description that forms show."""
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of a flow run, as JSON values, but for those that have their default."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class RunRequest(FlowRequest):
+    """What every run is asked for."""
+
+    kind: ClassVar[str]
+
+    manifest: Manifest
+    """Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet."""
+    dataset: Dataset = None
+    """Name within which job ids are unique; if empty, that of the earlier run in a backfill, otherwise the manifest's
+    file name, or the name of its folder for *.parquet."""
     force: bool = False
+    """Also run jobs that have a valid label or description."""
+
+
+class ManifestRequest(RunRequest):
+    """What a run of a whole manifest is asked for.
+
+    In the manifest and the dataset, {scheduled_date} or {scheduled_date:%Y/%m} is replaced by the day for which the run
+    was scheduled; with it in the manifest, there is a dataset for each date.
+    """
+
     keep_going: bool = False
-    limit: int | None = None
-
-    @property
-    def only(self) -> pl.Series | None:
-        """Ids of the only jobs that can be selected; None if any job can."""
-        return self.selector.only if self.selector else None
-
-    @property
-    def has_questions(self) -> bool:
-        """Whether its jobs have questions, or only videos."""
-        return self.describes is None
-
-    @property
-    def questions_base(self) -> RunSpec | None:
-        """The earlier spec, if it asks questions."""
-        return self.base if isinstance(self.base, RunSpec) else None
-
-    @property
-    def kept(self) -> set[str]:
-        """Fields of the spec that must not differ from the earlier run."""
-        if self.overrides == NO_OVERRIDES:
-            return set(RunSpec.model_fields)
-        return set() if self.overrides.model is not None else {"model", "frames_as"}
+    """Run the valid rows of a manifest, and list the others with their reasons, instead of failing."""
+    timezone: Timezone = "UTC"
+    """Time zone of {scheduled_date} in the manifest and the dataset, such as Europe/Berlin."""
+    may_be_empty: bool = False
+    """Complete instead of failing if no manifest is found."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """What a run does with its jobs, as far as it can be checked before the run's first row.
+class ClassifyRequest(ManifestRequest):
+    """What `classify` is asked for."""
 
-    Attributes:
-        execute: Executes a plan until it is drained; takes the run, the plan, the run's progress, and the indexes of
-            the plan's shards that had ended before the run joined it.
-        warnings: Without final periods.
-    """
+    kind: ClassVar[str] = "classify"
 
-    spec: Spec
-    card: ModelCard
-    execute: Execute
-    warnings: tuple[str, ...] = ()
+    overrides: QuestionOptions = NO_OVERRIDES
+    """Model, sampling, prompts and chunks of this run; empty fields take the settings."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """A run whose request is valid.
+class DescribeRequest(ManifestRequest):
+    """What `describe` is asked for."""
 
-    Attributes:
-        key: Key of its rows.
-        jobs: The manifest's jobs, or those that can be selected.
-        manifest_fingerprint: Version of the manifest that they come from, or an earlier one.
-        profile: What the time since the start of the run was spent on.
-    """
+    kind: ClassVar[str] = "describe"
 
-    request: RunRequest
-    key: RunKey
-    prepared: Prepared
-    jobs: JobTable
-    manifest_fingerprint: str
-    settings: Settings = field(repr=False)
-    objects: ObjectStore
-    database: Engine
-    profile: WallClockProfile
-
-    @property
-    def spec(self) -> Spec:
-        """The spec of its rows."""
-        return self.prepared.spec
+    options: DescribeOptions = DescribeOptions()
+    """What videos are compared with, and how; empty fields take the settings."""
 
 
-Execute: TypeAlias = "Callable[[Run, Plan, Progress, Sequence[int]], None]"
-# Checks a request against the jobs of its manifest. The profile is charged for a model that is loaded already.
-Prepare: TypeAlias = (
-    "Callable[[RunRequest, Settings, JobTable, Engine, WallClockProfile], AbstractContextManager[Prepared]]"
-)
+class BackfillRequest(RunRequest):
+    """What `backfill` is asked for."""
+
+    kind: ClassVar[str] = "backfill"
+
+    job_ids: list[str] = Field([])
+    """Ids of jobs to answer."""
+    jobs: Selection = Selection()
+    """Jobs to answer, selected by outcome."""
+    ids_file: str | None = None
+    """Text file with more ids, one per line: a path, or s3://bucket/ids.txt."""
+    dry_run: bool = False
+    """Say what would be answered, and how long it may take; answer nothing."""
+    overrides: QuestionOptions = NO_OVERRIDES
+    """Model, sampling, prompts and chunks of this run; empty fields are as in the earlier run."""

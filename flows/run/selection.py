@@ -10,9 +10,9 @@ import polars as pl
 
 from infra.database.connect import Login, connected
 from infra.program import command
-from infra.settings import DescribeOptions
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectError
+from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.domain import DescribeSpec
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine, RowMapping
 
+    from flows.run.request import BackfillRequest
     from infra.settings import Settings
-    from reelabel.sources.object_store import ObjectStore
     from tasks.domain import Spec
     from tasks.manifest.table import JobTable
     from tasks.results.selection import Selection
@@ -66,9 +66,9 @@ class BaseRun:
         return self.row is not None and bool(self.row["jobs_rejected"])
 
     @property
-    def describes(self) -> DescribeOptions | None:
-        """How videos are described: as before; None if the run asked questions."""
-        return DescribeOptions() if isinstance(self.spec, DescribeSpec) else None
+    def describes(self) -> bool:
+        """Whether it described videos instead of answering questions."""
+        return isinstance(self.spec, DescribeSpec)
 
     def restored(self, settings: Settings) -> Settings:
         """Return the settings with the earlier run's numeric type, the only setting that its spec depends on."""
@@ -132,6 +132,19 @@ class JobSelector:
     named: Sequence[str] = field(repr=False)
     earlier: BaseRun
     settings: Settings = field(repr=False)
+
+    @classmethod
+    def of(cls, request: BackfillRequest, settings: Settings) -> JobSelector:
+        """Read the ids of a request, and find the run that it corrects.
+
+        Raises:
+            ConfigurationError: No job is selected, the ids cannot be read, or there is no such run.
+        """
+        objects = ObjectStore(settings.store, settings.web)
+        listed = read_ids(request.ids_file, objects) if request.ids_file else []
+        selection = request.jobs
+        earlier = find_base_run(settings, manifest=request.manifest, dataset=request.dataset, run=selection.run)
+        return cls(selection=selection, named=[*request.job_ids, *listed], earlier=earlier, settings=settings)
 
     def __post_init__(self) -> None:
         """Reject an empty selection, which would select every job."""

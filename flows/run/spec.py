@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flows.run.parameters import NO_OVERRIDES, SpecOverrides
+from flows.run.request import NO_OVERRIDES
 from infra.settings import PromptOptions
 from infra.settings.engine_args import args_of_answers, args_of_performance
 from reelabel.errors import ConfigurationError, InvalidOptionError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from flows.run.request import RunRequest
+    from flows.run.request import QuestionOptions
     from infra.settings import ChunkOptions, ModelSettings, SamplingOptions, SamplingSettings, Settings
     from tasks.model.backend import Backend
     from tasks.model.identity import ModelCard
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def make_spec(
     card: ModelCard,
     settings: Settings,
-    overrides: SpecOverrides = NO_OVERRIDES,
+    overrides: QuestionOptions = NO_OVERRIDES,
     *,
     base: RunSpec | None = None,
 ) -> RunSpec:
@@ -135,7 +135,7 @@ def engine_settings(settings: Settings, spec: RunSpec) -> Settings:
 
 
 def native_warning(
-    card: ModelCard, settings: Settings, overrides: SpecOverrides = NO_OVERRIDES, *, base: RunSpec | None = None
+    card: ModelCard, settings: Settings, overrides: QuestionOptions = NO_OVERRIDES, *, base: RunSpec | None = None
 ) -> str:
     """Return a warning, without a final period, if a run takes its model's native sampler, which is not known.
 
@@ -181,17 +181,18 @@ def _dense_sampler(options: Mapping[str, Any]) -> str | None:
     return None
 
 
-def resolve_spec(request: RunRequest, settings: Settings) -> tuple[ModelCard, RunSpec]:
-    """Read the requested model's card, and resolve the spec.
+def resolve_spec(
+    overrides: QuestionOptions, settings: Settings, *, base: RunSpec | None = None
+) -> tuple[ModelCard, RunSpec]:
+    """Read the model's card, and resolve the spec; without overrides, it must be that of the earlier run (`base`).
 
     Raises:
         ModelError: The model cannot be used.
         ConfigurationError: The options conflict, or the earlier spec cannot be reproduced.
     """
-    base = request.questions_base
     # The spec does not include a folder's path, so a folder other than that in the settings must be named.
     backend = backend_of(settings)
-    named = request.overrides.model
+    named = overrides.model
     if base and not named and backend.takes_hub_models:
         named = base.model.name if base.model.revision is not None else settings.model.name
         if not named:
@@ -200,29 +201,22 @@ def resolve_spec(request: RunRequest, settings: Settings) -> tuple[ModelCard, Ru
                 "REELABEL_MODEL_NAME."
             )
     card = backend.card(named, settings)
-    spec = make_spec(card, settings, request.overrides, base=base)
+    spec = make_spec(card, settings, overrides, base=base)
     if base:
-        require_unchanged(spec, base, request.kept)
+        _require_unchanged(spec, base, overrides)
     return card, spec
 
 
-def require_unchanged(spec: RunSpec, base: RunSpec, kept: Collection[str]) -> None:
-    """Make sure that a run's spec is the earlier one in the fields that the run does not override.
-
-    Raises:
-        ConfigurationError: The settings or their model have changed since.
-    """
-    changed = [name for name in RunSpec.model_fields if name in kept and _differs(spec, base, name)]
+def _require_unchanged(spec: RunSpec, base: RunSpec, overrides: QuestionOptions) -> None:
+    kept: Collection[str] = RunSpec.model_fields
+    if overrides != NO_OVERRIDES:
+        kept = () if overrides.model is not None else ("model", "frames_as")
+    changed = [name for name in kept if getattr(spec, name) != getattr(base, name)]
     if changed:
         raise ConfigurationError(
             f"The settings no longer match the earlier run's {', '.join(changed)} (its model was {base.model.name}); "
             "restore them, or name the model to use."
         )
-
-
-def _differs(spec: RunSpec, base: RunSpec, name: str) -> bool:
-    found: bool = getattr(spec, name) != getattr(base, name)
-    return found
 
 
 def _merged_options(usual: Sampling | SamplingSettings, choice: SamplingOptions) -> dict[str, Any]:

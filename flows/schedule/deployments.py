@@ -15,14 +15,12 @@ from prefect.server.schemas.schedules import SCHEDULE_TYPES as CALENDARS
 from prefect.utilities.callables import parameter_schema
 from pydantic import TypeAdapter, ValidationError
 
-from flows.backfill import backfill
-from flows.classify import classify
-from flows.describe import describe
 from flows.evaluate import evaluate
 from flows.extract import extract
 from flows.infer import infer
 from flows.maintain import maintain
 from flows.run.names import PREFECT_VARIABLES, TAG
+from flows.runs import backfill, classify, describe
 from flows.survey import survey
 from flows.watch import watch
 from infra.settings import NightlySettings

@@ -46,7 +46,7 @@ def infer_shard(
 ) -> ShardReport | None:
     """Answer a shard, and write the results of its jobs and the end of the shard in one transaction.
 
-    Views are processed as they become ready.
+    Views are processed as they become ready. An attempt after a fault asks only about jobs that have no outcome yet.
 
     Returns:
         The shard's report; None if its extraction failed, in which case nothing was written.
@@ -54,19 +54,25 @@ def infer_shard(
     Raises:
         LeaseLostError: Another worker has the shard; nothing was written.
     """
-    check_stores = partial(context.extractor.check_stores, shard.video_uris)
+    services = {
+        StoreUnavailableError: partial(context.extractor.check_stores, shard.video_uris),
+        TransientError: partial(require_writes, context.writer.engine),
+    }
+    attempt = partial(_infer, stream, lease, context, ShardOutcome(index=shard.index))
     with shard_in_progress("infer"):
-        return retry_faults(partial(_infer, shard, stream, lease, context), {StoreUnavailableError: check_stores})
+        return retry_faults(attempt, services)
 
 
-def _infer(shard: Shard, stream: FrameStream, lease: Lease, context: InferenceContext) -> ShardReport | None:
-    outcome = ShardOutcome(index=shard.index)
+def _infer(stream: FrameStream, lease: Lease, context: InferenceContext, outcome: ShardOutcome) -> ShardReport | None:
     with context.profile.doing(RunPhase.DECODE):
         cut = stream.wait_for_jobs()
     if cut is None:
         return None
-    answered = context.answered_chunks(cut)
-    asked = [job for job in cut.shard.jobs if job.job_id not in answered]
+    ended_before = outcome.ended
+    answered = {
+        chunk_id: each for chunk_id, each in context.answered_chunks(cut).items() if chunk_id not in ended_before
+    }
+    asked = [job for job in cut.shard.jobs if job.job_id not in answered and job.job_id not in ended_before]
     infer_views(stream, group_by_views(asked, context.spec.sampling), context, outcome)
     if stream.extracted is None:
         return None
@@ -80,11 +86,10 @@ def _infer(shard: Shard, stream: FrameStream, lease: Lease, context: InferenceCo
     with context.profile.doing(RunPhase.DATABASE):
         lap_ms = context.lap()
         stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus}
-        write = partial(
-            context.writer.write, ended.results, ended.failures, chunks=ended.chunks, lease=lease, report=stored
-        )
-        try:  # again, so that computed answers are not lost
-            refused = retry_faults(write, {TransientError: partial(require_writes, context.writer.engine)})
+        try:
+            refused = context.writer.write(
+                ended.results, ended.failures, chunks=ended.chunks, lease=lease, report=stored
+            )
         except BaseException:
             context.profile.uncharge(lap_ms)  # to be charged to the next attempt or shard
             raise
@@ -94,7 +99,12 @@ def _infer(shard: Shard, stream: FrameStream, lease: Lease, context: InferenceCo
     write_ms = (time.perf_counter() - started) * 1e3
     run = context.writer.run
     record_results(
-        ended.results, ended.failures, dataset=run.dataset, read_ms=outcome.read_ms.values(), write_ms=write_ms
+        ended.results,
+        ended.failures,
+        answers=[result.answer for result in outcome.results],
+        dataset=run.dataset,
+        read_ms=outcome.read_ms.values(),
+        write_ms=write_ms,
     )
     log_failures(ended.failures, run)
     return replace(report, stage_ms=report.stage_ms | {"database": write_ms})

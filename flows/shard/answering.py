@@ -122,7 +122,11 @@ class InferenceContext(AnswerContext):
 
 @dataclass(slots=True, kw_only=True)
 class ShardOutcome:
-    """Results of a shard so far, and milliseconds spent reading each frame file."""
+    """Results of a shard so far, and milliseconds spent reading each frame file.
+
+    Attributes:
+        arrived: Number of views of the shard's stream that `videos` counts.
+    """
 
     index: int
     failures: list[Failure] = field(default_factory=list)
@@ -130,6 +134,12 @@ class ShardOutcome:
     results: list[JobResult] = field(default_factory=list)
     read_ms: dict[View, float] = field(default_factory=dict)
     videos: list[ExtractedVideo] = field(default_factory=list)
+    arrived: int = 0
+
+    @property
+    def ended(self) -> set[str]:
+        """Ids of the jobs that have an outcome."""
+        return {each.job.job_id for each in self.results} | {each.job.job_id for each in self.failures}
 
 
 def answer_through_outages(backend: InferenceBackend, batch: Batch) -> list[Reply]:

@@ -91,39 +91,54 @@ def describe_shard(
         StoreUnavailableError: partial(context.describer.embedder.extractor.check_stores, shard.video_uris),
         EngineLostError: context.encoder.info,
     }
-    return retry_faults(partial(_describe, shard, lease, context), services)
-
-
-def _describe(shard: Shard, lease: Lease, context: DescriptionContext) -> ShardReport:
-    extractor = context.describer.embedder.extractor
+    writes: dict[type[TransientError], Callable[[], object]] = {
+        TransientError: partial(require_writes, context.writer.engine)
+    }
     with shard_in_progress("infer"):
-        began_s = time.time()
-        with context.profile.doing(RunPhase.DECODE):
-            known = extractor.stat_many(shard.video_uris)
-            vectors, read_ms = _read_vectors(shard, context)
-            ended = _describe_all(shard, context, known, vectors)
-            with suppress(InternalError), failing_alone("Writing the vectors of the shard"):
-                if vectors:
-                    context.describer.embedder.cache.write_shard(vectors)
-        described = [each for each in ended if not isinstance(each, Failure)]
-        failures = [each for each in ended if isinstance(each, Failure)]
-        _log_remade(described)
-        report = _report(shard, described, failures, read_ms=read_ms, between_s=(began_s, time.time()))
-        context.spent_ms.update(_phases(described) + Counter({RunPhase.CACHE_READ: round(read_ms)}))
-        started = time.perf_counter()
-        with context.profile.doing(RunPhase.DATABASE):
-            lap_ms = context.lap()
-            stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus()}
-            write = partial(context.writer.write, (), failures, descriptions=described, lease=lease, report=stored)
-            try:
-                refused = retry_faults(write, {TransientError: partial(require_writes, context.writer.engine)})
-            except BaseException:
-                context.profile.uncharge(lap_ms)
-                raise
-        if refused:
-            described = [each for each in described if each.job.job_id not in refused]
-            failures = [*(each for each in failures if each.job.job_id not in refused), *refused.values()]
-            report = replace(report, labels=len(described), failures=len(failures))
+        described, failures, report = retry_faults(partial(_describe, shard, context), services)
+        return retry_faults(partial(_write, described, failures, report, lease, context), writes)
+
+
+def _describe(
+    shard: Shard, context: DescriptionContext
+) -> tuple[Sequence[DescribedVideo], Sequence[Failure], ShardReport]:
+    extractor = context.describer.embedder.extractor
+    began_s = time.time()
+    with context.profile.doing(RunPhase.DECODE):
+        known = extractor.stat_many(shard.video_uris)
+        vectors, read_ms = _read_vectors(shard, context)
+        ended = _describe_all(shard, context, known, vectors)
+        with suppress(InternalError), failing_alone("Writing the vectors of the shard"):
+            if vectors:
+                context.describer.embedder.cache.write_shard(vectors)
+    described = [each for each in ended if not isinstance(each, Failure)]
+    failures = [each for each in ended if isinstance(each, Failure)]
+    _log_remade(described)
+    report = _report(shard, described, failures, read_ms=read_ms, between_s=(began_s, time.time()))
+    context.spent_ms.update(_phases(described) + Counter({RunPhase.CACHE_READ: round(read_ms)}))
+    return described, failures, report
+
+
+def _write(
+    described: Sequence[DescribedVideo],
+    failures: Sequence[Failure],
+    report: ShardReport,
+    lease: Lease,
+    context: DescriptionContext,
+) -> ShardReport:
+    started = time.perf_counter()
+    with context.profile.doing(RunPhase.DATABASE):
+        lap_ms = context.lap()
+        stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus()}
+        try:
+            refused = context.writer.write((), failures, descriptions=described, lease=lease, report=stored)
+        except BaseException:
+            context.profile.uncharge(lap_ms)
+            raise
+    if refused:
+        described = [each for each in described if each.job.job_id not in refused]
+        failures = [*(each for each in failures if each.job.job_id not in refused), *refused.values()]
+        report = replace(report, labels=len(described), failures=len(failures))
     write_ms = (time.perf_counter() - started) * 1e3
     record_descriptions(described, failures, dataset=context.writer.run.dataset, write_ms=write_ms)
     log_failures(failures, context.writer.run)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -124,9 +124,11 @@ def group_arrivals(
             )
         if not ready and not complete:
             return
+        new = islice(ready.values(), max(0, shard_outcome.arrived - consumed), None)
         consumed += len(ready)
         arrivals.add(ready)
-        shard_outcome.videos += [outcome for outcome in ready.values() if not isinstance(outcome, JobError)]
+        shard_outcome.arrived = max(shard_outcome.arrived, consumed)
+        shard_outcome.videos += [outcome for outcome in new if not isinstance(outcome, JobError)]
         if group := arrivals.take(context.batch_bytes):
             yield group
 
@@ -156,7 +158,7 @@ def escalate(context: AnswerContext, shard_outcome: ShardOutcome, *, below: floa
     by_views: dict[Shown, list[Job]] = {}
     for result in shard_outcome.results:
         with _failing_alone(result.job, shard_outcome):
-            if needs_escalation(result, below=below):
+            if result.first is None and needs_escalation(result, below=below):
                 by_views.setdefault(views_of(result.job, context.spec.sampling, dense=True), []).append(result.job)
             first.append(result)
     uncertain = tuple(chain.from_iterable(by_views.values()))
@@ -173,6 +175,9 @@ def escalate(context: AnswerContext, shard_outcome: ShardOutcome, *, below: floa
     second = {each.job.job_id: each for each in answered}
     shard_outcome.results = []
     for result in first:
+        if result.first is not None:  # of an earlier attempt
+            shard_outcome.results.append(result)
+            continue
         with _failing_alone(result.job, shard_outcome):
             shard_outcome.results.append(merge_answers(result, second.get(result.job.job_id), below=below))
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from reelabel.frames.extractor import ExtractedVideo
     from tasks.description.described import DescribedVideo
-    from tasks.domain import Failure, JobResult
+    from tasks.domain import Answer, Failure, JobResult
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -85,17 +85,21 @@ def record_results(
     results: Sequence[JobResult],
     failures: Sequence[Failure],
     *,
+    answers: Iterable[Answer],
     dataset: str,
     read_ms: Iterable[float],
     write_ms: float,
 ) -> None:
-    """Count the jobs of a shard by outcome, and its times: of reading each frame file, and of writing the rows."""
+    """Count the jobs of a shard by outcome, and its times: of reading each frame file, and of writing the rows.
+
+    `answers` are those that were computed: of chunks where jobs were cut, without those of earlier runs.
+    """
     _jobs.add(len(results), {"outcome": "labelled", "dataset": dataset, **_INFER})
     _jobs.add(len(failures), {"outcome": "failed", "dataset": dataset, **_INFER})
     for failure in failures:
         stage = _EXTRACT if failure.stage in _EXTRACTING else _INFER
         _failures.add(1, {"code": failure.code, "step": str(failure.stage), "dataset": dataset, **stage})
-    for answer in (result.answer for result in results):
+    for answer in answers:
         _tokens.add(answer.prompt_tokens - answer.cached_tokens, {"kind": "computed", **_INFER})
         _tokens.add(answer.cached_tokens, {"kind": "cached", **_INFER})
         _record_step("preprocess", answer.preprocess_ms)

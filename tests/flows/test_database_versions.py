@@ -3,13 +3,12 @@
 import pytest
 import sqlalchemy
 
-from flows.backfill import backfill
-from flows.classify import classify
 from flows.cli.rows.results import print_audit, print_results
 from flows.cli.status.page import show_status
 from flows.extract import extract
 from flows.infer import infer
 from flows.maintain import apply_retention
+from flows.runs import backfill, classify
 from infra.database.connect import connected
 from infra.embedded import export
 from infra.settings import StoreSettings, load_settings
@@ -20,8 +19,8 @@ from tasks.demo.clips import make_demo
 
 # Each stops at the database: before a model is loaded, and before Prefect is asked for anything.
 STARTS = {
-    "classify": classify.fn,
-    "backfill": lambda manifest: backfill.fn(manifest, job_ids=["a"]),
+    "classify": lambda manifest: classify.fn(manifest=manifest),
+    "backfill": lambda manifest: backfill.fn(manifest=manifest, job_ids=["a"]),
     "maintain": lambda _: list(apply_retention(load_settings(), dry_run=True)),
 }
 READS = {

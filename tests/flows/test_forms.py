@@ -14,15 +14,15 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlo
 from prefect.exceptions import PrefectHTTPStatusError, TerminationSignal
 from prefect.flow_engine import run_flow
 from prefect.logging.loggers import flow_run_logger
+from prefect.states import Cancelling
 
 import flows
 import tasks
-from flows.backfill import backfill
-from flows.classify import classify
 from flows.cli.runs.run import run_flow_here
 from flows.evaluate import evaluate
 from flows.run.names import TAG
-from flows.run.sentence import fail_with_message
+from flows.run.run_flow import fail_with_message, is_stopped_by_user
+from flows.runs import backfill, classify, describe
 from flows.schedule.deploy import deploy_flows
 from flows.schedule.deployments import form_of
 from flows.survey import survey
@@ -54,8 +54,13 @@ def test_fields_keep_their_order_and_one_style_of_labels(flow):
 
 def test_the_most_important_fields_come_first():
     assert list(form_of(classify)["properties"])[:3] == ["manifest", "dataset", "force"]
-    assert list(form_of(backfill)["properties"])[:3] == ["manifest", "job_ids", "jobs"]
-    assert {"force", "dry_run"} <= form_of(backfill)["properties"].keys()
+    assert list(form_of(backfill)["properties"])[:5] == ["manifest", "dataset", "force", "job_ids", "jobs"]
+    assert "dry_run" in form_of(backfill)["properties"]
+
+
+@pytest.mark.parametrize("flow", [classify, describe, backfill, evaluate, survey], ids=lambda flow: flow.name)
+def test_every_field_of_a_form_is_described(flow):
+    assert all(field["description"] for field in form_of(flow)["properties"].values())
 
 
 def test_an_unknown_time_zone_is_refused_before_the_run_starts(client, prefect_services):
@@ -170,6 +175,25 @@ def test_sigterm_cancels_a_command_and_crashes_what_is_deployed(client, deployed
 
     assert received == [signal.SIGTERM]
     assert client.read_flow_run(flow_run.id).state.name == ("Crashed" if deployed else "Cancelled")
+
+
+def test_a_deployed_run_that_gets_sigterm_is_stopped_by_its_user_only_if_it_was_cancelled(client):
+    found = []
+
+    @prefect.flow(validate_parameters=False)
+    def ended():
+        flow_run_id = prefect.runtime.flow_run.id
+        found.append(is_stopped_by_user(TerminationSignal(signal.SIGTERM)))
+        client.set_flow_run_state(flow_run_id, Cancelling(), force=True)
+        found.append(is_stopped_by_user(TerminationSignal(signal.SIGTERM)))
+
+    deployment_id = client.create_deployment(client.create_flow(ended), "evicted-or-cancelled")
+    flow_run = client.create_flow_run_from_deployment(deployment_id, tags=[TAG])
+    run_flow(ended, flow_run=flow_run, return_type="state")
+
+    assert found == [False, True]
+    assert is_stopped_by_user(KeyboardInterrupt())
+    assert not is_stopped_by_user(ConfigurationError("Its own fault."))
 
 
 def test_the_log_of_a_worker_holds_the_sentence_of_a_failed_run_and_no_traceback(client):

@@ -7,9 +7,9 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Completed
 
 from flows import maintain
-from flows.classify import classify
 from flows.maintain import apply_retention
 from flows.run.names import TAG
+from flows.runs import classify
 from flows.schedule.deploy import deploy_flows
 from infra.embedded import export
 from infra.settings import RetentionSettings

@@ -19,7 +19,7 @@ from sqlalchemy import delete, select
 
 from flows.run.flow_run import ARRIVED, write_error_file
 from flows.run.names import on_demand
-from flows.run.sentence import fail_with_message
+from flows.run.run_flow import fail_with_message
 from flows.schedule.deploy import deploy_flows
 from flows.watch import start_new_runs, watch
 from infra.database.connect import connected

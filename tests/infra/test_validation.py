@@ -3,11 +3,11 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from flows.classify import classify
 from flows.cli.options import choose
 from flows.cli.schedule import with_nightly
 from flows.compare.candidates import parse_sampler
-from flows.run.parameters import SpecOverrides
+from flows.run.request import QuestionOptions
+from flows.runs import classify
 from infra.settings import Settings, load_settings
 from infra.settings.types import fields_of
 from infra.validation import describe_fault
@@ -22,7 +22,7 @@ SECTIONS = [field.annotation for field in Settings.model_fields.values()]
 MODELS = [model for model in SECTIONS if isinstance(model, type) and fields_of(model)]
 
 
-@pytest.mark.parametrize("model", [*MODELS, SpecOverrides, Selection, RunSpec], ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", [*MODELS, QuestionOptions, Selection, RunSpec], ids=lambda model: model.__name__)
 def test_no_refusal_uses_pydantics_wording(model):
     told = set()
     for name in (*fields_of(model), "unknown_field"):

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from flows.cli.console import ERRORS, print_line
-from flows.run.parameters import SpecOverrides
+from flows.run.request import QuestionOptions
 from flows.run.spec import make_spec
 from infra.settings import SamplingOptions
 from reelabel.errors import ConfigurationError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def sampling_to_compare(card: ModelCard, settings: Settings, asked: SamplingOptions) -> Sampling:
     """Return the sampling to compare: the one asked for, or the model's own where the usual one is not vLLM's."""
-    sampling = make_spec(card, settings, SpecOverrides(sampling=asked)).sampling
+    sampling = make_spec(card, settings, QuestionOptions(sampling=asked)).sampling
     if reproduces_loader(sampling.sampler):
         return sampling
     if asked.sampler:
@@ -40,7 +40,7 @@ def sampling_to_compare(card: ModelCard, settings: Settings, asked: SamplingOpti
             f"No loader of vLLM samples as {sampling.sampler}; compare one of these with --sampler: {able}."
         )
     own = SamplingOptions(**asked.model_dump(exclude_none=True) | {"sampler": NATIVE})
-    return make_spec(card, settings, SpecOverrides(sampling=own)).sampling
+    return make_spec(card, settings, QuestionOptions(sampling=own)).sampling
 
 
 def compare_with_vllm(

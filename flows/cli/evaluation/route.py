@@ -11,6 +11,7 @@ from rich.table import Table
 from flows.cli.console import OUT, cell, print_line
 from flows.cli.context import ready_to_run
 from flows.cli.runs.run import run_flow_locally
+from flows.run.request import ClassifyRequest, QuestionOptions
 from flows.run.spec import make_spec
 from infra.database.connect import connected
 from infra.settings import SamplingOptions
@@ -25,7 +26,6 @@ from tasks.model.backend import backend_of
 from tasks.results.evaluation.routes import paired_answers, save_route
 
 if TYPE_CHECKING:
-    from flows.run.parameters import SpecOverrides
     from infra.settings import Settings
     from tasks.domain import RunSpec
     from tasks.evaluation.route import RouteFit, RouteProof
@@ -35,7 +35,7 @@ def fit_margin(
     manifest: str,
     within: float,
     *,
-    overrides: SpecOverrides,
+    overrides: QuestionOptions,
     dataset: str | None,
     as_json: bool,
 ) -> int:
@@ -50,8 +50,8 @@ def fit_margin(
         passes = _passes(settings, overrides)
         escalating, first, dense = (_spec(settings, each) for each in passes)
         for each in passes[1:]:
-            parameters = {"manifest": uri, "dataset": dataset, "overrides": each.as_parameter()}
-            run_flow_locally("classify", parameters, settings, is_watched=not as_json)
+            request = ClassifyRequest(manifest=uri, dataset=dataset, overrides=each)
+            run_flow_locally(request, settings, is_watched=not as_json)
         with connected(settings.database) as engine:
             jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
             sample = paired_answers(engine, dataset=dataset, first=first, dense=dense, jobs=jobs)
@@ -67,7 +67,7 @@ def fit_margin(
     return 0 if fit.proven else 1
 
 
-def _passes(settings: Settings, overrides: SpecOverrides) -> list[SpecOverrides]:
+def _passes(settings: Settings, overrides: QuestionOptions) -> list[QuestionOptions]:
     """Return the overrides of a run that escalates, and of runs that give its first and its second answers."""
     sampling = overrides.sampling
     sampler = sampling.sampler or settings.sampling.sampler
@@ -81,7 +81,7 @@ def _passes(settings: Settings, overrides: SpecOverrides) -> list[SpecOverrides]
     return [overrides.model_copy(update={"sampling": each}) for each in samplings]
 
 
-def _spec(settings: Settings, overrides: SpecOverrides) -> RunSpec:
+def _spec(settings: Settings, overrides: QuestionOptions) -> RunSpec:
     return make_spec(backend_of(settings).card(overrides.model, settings), settings, overrides)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.cli.console import ERRORS, print_line
 from flows.compare.candidates import format_sampling, parse_sampler
-from flows.run.parameters import SpecOverrides
+from flows.run.request import QuestionOptions
 from flows.run.spec import make_spec
 from infra.settings import SamplingOptions
 from reelabel.coverage import CoverageThresholds
@@ -64,7 +64,7 @@ def resolve_samplers(asked: dict[str, SamplingOptions], card: ModelCard, setting
         try:
             if options.sampler != NATIVE:
                 find_sampler(str(options.sampler))
-            sampling = make_spec(card, settings, SpecOverrides(sampling=options)).sampling
+            sampling = make_spec(card, settings, QuestionOptions(sampling=options)).sampling
         except (ConfigurationError, ValueError) as error:
             raise ConfigurationError(f"--compare {name}: {error}") from None
         title = format_sampling(sampling)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import example, with_overrides, with_sampling
-from flows.run.parameters import SpecOverrides  # noqa: TC001 - defines a command's options
+from flows.run.request import QuestionOptions  # noqa: TC001 - defines a command's options
 from infra.settings import SamplingOptions, load_settings
 from reelabel.errors import ConfigurationError
 
@@ -269,7 +269,7 @@ def prompt(
     job_id: Annotated[str, typer.Argument(help="Id of a job in the manifest, or of one of its chunks.")],
     *,
     manifest: Annotated[str | None, typer.Option(help="Default: the manifest of the last run.")] = None,
-    overrides: SpecOverrides,
+    overrides: QuestionOptions,
     json: Annotated[bool, typer.Option("--json", help="Print it in full, as JSON.")] = False,
 ) -> None:
     """Print the exact prompt of a job, token by token; no weights are loaded."""

@@ -9,6 +9,7 @@ from flows.cli.console import OUT, print_line, require_parent_folder
 from flows.cli.context import open_database, ready_to_run
 from flows.cli.runs.run import run_flow_locally
 from flows.cli.runs.summary import print_summary
+from flows.run.request import ClassifyRequest
 from flows.run.spec import make_spec
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName
@@ -21,11 +22,11 @@ from tasks.model.backend import backend_of
 from tasks.report.live import load_session, render_session
 
 if TYPE_CHECKING:
-    from flows.run.parameters import SpecOverrides
+    from flows.run.request import QuestionOptions
     from tasks.live.record.stored import StoredSession
 
 
-def classify_session(session: str, *, overrides: SpecOverrides, dataset: str | None, force: bool) -> int:
+def classify_session(session: str, *, overrides: QuestionOptions, dataset: str | None, force: bool) -> int:
     """Ask a session's questions again in this process and print the summary; return the exit code."""
     with ready_to_run() as settings:
         with connected(settings.database, Login.READER) as engine:
@@ -38,16 +39,16 @@ def classify_session(session: str, *, overrides: SpecOverrides, dataset: str | N
         limits = {"max_pixels": spec.sampling.max_pixels, "max_video_pixels": card.max_video_pixels}
         jobs = write_jobs(found, SealedFiles.of(settings.store), **limits if shows_all else {})
         print_line(str(jobs))
-        parameters = {
-            "manifest": jobs.manifest_uri,
-            "dataset": dataset or f"live-{found.row['session_id']}",
-            "force": force,
-            "overrides": overrides.as_parameter(),
-        }
-        return print_summary(settings, run_flow_locally("classify", parameters, settings))
+        request = ClassifyRequest(
+            manifest=jobs.manifest_uri,
+            dataset=dataset or f"live-{found.row['session_id']}",
+            force=force,
+            overrides=overrides,
+        )
+        return print_summary(settings, run_flow_locally(request, settings))
 
 
-def asked_as(session: StoredSession, overrides: SpecOverrides) -> SpecOverrides:
+def asked_as(session: StoredSession, overrides: QuestionOptions) -> QuestionOptions:
     """Return options with the system prompt of a session and all its frames, unless they have their own."""
     system_prompt = overrides.prompts.system_prompt or session.row["config"].get("system_prompt")
     prompts = overrides.prompts.model_copy(update={"system_prompt": system_prompt})

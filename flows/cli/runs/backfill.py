@@ -13,6 +13,7 @@ from flows.cli.console import print_line
 from flows.cli.context import find_run, open_database, prefect_ready, running_services
 from flows.cli.runs.run import require_deployment, run_locally, submit, submit_and_watch
 from flows.cli.runs.summary import print_summary
+from flows.run.request import BackfillRequest
 from flows.run.selection import JobSelector, find_base_run, split_ids, store_ids
 from infra.database.connect import Login
 from infra.embedded import ServiceName, export, is_kept, missing_services
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from flows.run.forecast import Forecast
-    from flows.run.parameters import SpecOverrides
+    from flows.run.request import QuestionOptions
     from infra.settings import Settings
     from tasks.results.selection import Selection
 
@@ -61,7 +62,7 @@ class BackfillOptions:
     ids_file: str | None
     manifest: str | None
     dataset: str | None
-    overrides: SpecOverrides
+    overrides: QuestionOptions
     force: bool
     submit: bool
     wait: bool
@@ -86,24 +87,23 @@ def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
             from flows.run.forecast import forecast  # noqa: PLC0415 - Prefect reads its environment
 
             host = None if options.submit else socket.gethostname()
-            found = _print(
-                forecast(choosing, manifest=manifest, overrides=options.overrides, force=options.force, host=host)
-            )
+            asked = BackfillRequest(manifest=manifest, jobs=selection, overrides=options.overrides, force=options.force)
+            found = _print(forecast(choosing, asked, host=host))
             if found.jobs:
                 print_line(f"To answer them: {_command(options, selection, manifest, earlier.dataset)}")
             return 1 if found.failing else 0
-        parameters = {
-            "manifest": manifest,
-            "dataset": earlier.dataset if earlier.spec else options.dataset,
-            "jobs": selection.model_dump(mode="json", exclude_defaults=True),
-            "force": options.force,
+        request = BackfillRequest(
+            manifest=manifest,
+            dataset=earlier.dataset if earlier.spec else options.dataset,
+            jobs=selection,
+            force=options.force,
             **_id_parameters(named, settings, submit=options.submit),
-            "overrides": options.overrides.as_parameter(),
-        }
+            overrides=options.overrides,
+        )
         if options.submit:
             print_line(earlier.name_specs(None))
-            return _submit(parameters, settings, wait=options.wait)
-        return run_locally("backfill", parameters, options.id_file)
+            return _submit(request.parameters, settings, wait=options.wait)
+        return run_locally(request, options.id_file)
 
 
 def mark(run: str, *, is_reference: bool) -> None:

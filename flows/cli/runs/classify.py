@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flows.cli.console import print_line
 from flows.cli.context import ready_to_run, running_services
 from flows.cli.runs.run import run_flow_locally
 from flows.cli.runs.summary import print_summary
 from flows.run.named_model import require_model
+from flows.run.request import ClassifyRequest
 from infra.embedded import ServiceName
 from infra.program import command
 from infra.settings import load_settings
@@ -20,7 +21,7 @@ from reelabel.text import pluralize
 from tasks.frame_cache.pool import video_store
 
 if TYPE_CHECKING:
-    from flows.run.parameters import SpecOverrides
+    from flows.run.request import QuestionOptions
     from infra.settings import Settings
     from tasks.manifest.one_question import QuestionOnVideos, VideoJobs
 
@@ -37,7 +38,7 @@ class ClassifyOptions:
 
     source: str
     question: QuestionOnVideos | None
-    overrides: SpecOverrides
+    overrides: QuestionOptions
     dataset: str | None
     force: bool
     keep_going: bool
@@ -67,6 +68,16 @@ class ClassifyOptions:
         print_line(f"The manifest of {pluralize(len(videos.jobs), 'video')}: {uri}")
         return uri
 
+    def request(self, manifest: str) -> ClassifyRequest:
+        """Return what the flow is asked for."""
+        return ClassifyRequest(
+            manifest=manifest,
+            dataset=self.dataset,
+            overrides=self.overrides,
+            force=self.force,
+            keep_going=self.keep_going,
+        )
+
     @property
     def command(self) -> str:
         """The command line with these options."""
@@ -85,16 +96,10 @@ def run_classify(options: ClassifyOptions) -> int:
     It is also 1 if the names of videos cannot be used.
     """
     videos = options.find_videos()
-    parameters: dict[str, Any] = {
-        "manifest": absolute_uri(options.source),
-        "overrides": options.overrides.as_parameter(),
-        "dataset": options.dataset,
-        "force": options.force,
-        "keep_going": options.keep_going,
-    }
-    require_model("classify", parameters, load_settings())  # which need not wait for services
+    # Without waiting for services.
+    require_model("classify", options.request(absolute_uri(options.source)).parameters, load_settings())
     with ready_to_run() as settings:
-        parameters["manifest"] = options.manifest_uri(videos, settings)
-        run_id = run_flow_locally("classify", parameters, settings, id_file=options.id_file)
+        request = options.request(options.manifest_uri(videos, settings))
+        run_id = run_flow_locally(request, settings, id_file=options.id_file)
         code = print_summary(settings, run_id)
     return 1 if videos and videos.left_out else code

@@ -13,7 +13,6 @@ from rich.padding import Padding
 from flows.cli.console import OUT, cell, print_line, print_notice
 from flows.cli.context import running_services, startup_errors
 from flows.cli.survey import progress
-from flows.run.request import RunRequest
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, export
 from infra.program import command
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from flows.cli.runs.classify import ClassifyOptions
+    from flows.run.request import ClassifyRequest
     from infra.settings import Settings
     from tasks.manifest.table import JobTable
     from tasks.survey.clips import ManifestClips
@@ -84,15 +84,7 @@ def forecast_classify(options: ClassifyOptions) -> int:
         from flows.run.flow_run import render_request  # noqa: PLC0415 - Prefect reads its environment
 
         manifest = options.manifest_uri(videos, settings)
-        asked = RunRequest(
-            kind="classify",
-            manifest=manifest,
-            dataset=options.dataset,
-            overrides=options.overrides,
-            keep_going=options.keep_going,
-        )
-        # In UTC, as the run does, which has no option for a time zone.
-        found = _forecast(render_request(asked, "UTC", None), settings, force=options.force)
+        found = _forecast(render_request(options.request(manifest), None), settings)
     for line in found.lines:
         print_line(line)
     if found.survey:
@@ -107,7 +99,7 @@ def forecast_classify(options: ClassifyOptions) -> int:
     return 0 if found.ends_well and not (videos and videos.left_out) else 1
 
 
-def _forecast(request: RunRequest, settings: Settings, *, force: bool) -> _Forecast:
+def _forecast(request: ClassifyRequest, settings: Settings) -> _Forecast:
     from flows.run.execute import reject_reused_ids  # noqa: PLC0415 - Prefect reads its environment
     from flows.run.questions import prepare_questions  # noqa: PLC0415
 
@@ -121,11 +113,11 @@ def _forecast(request: RunRequest, settings: Settings, *, force: bool) -> _Forec
         note("Reading the manifest", 0, 0)
         spec = prepared.spec
         assert isinstance(spec, RunSpec)
-        reject_reused_ids(engine, request, jobs)
+        reject_reused_ids(engine, request, jobs, describes=False)
         for warning in prepared.warnings:
             print_notice(f"{warning}.")
         scope = Scope(dataset=request.dataset or dataset_name(request.manifest), spec_id=spec.spec_id)
-        wanted = jobs if force else _pending(jobs, engine, settings, scope)
+        wanted = jobs if request.force else _pending(jobs, engine, settings, scope)
         failures = _count_failures(jobs.chosen(~wanted.here), engine, scope)
         drawn = draw_clips(wanted, _LOOK.sample) if len(wanted) else None
         look = replace(_LOOK, chunk_s=spec.chunk_s)

@@ -16,6 +16,7 @@ from flows.cli.runs.follow import show_progress
 from flows.cli.runs.summary import print_summary
 from flows.run.named_model import require_model
 from flows.run.names import TAG
+from flows.run.request import DescribeRequest
 from flows.run.result import NOTHING_TO_DO
 from infra.database.connect import connected
 from infra.errors import RunFailedError
@@ -32,60 +33,47 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
     from sqlalchemy import Engine
 
-    from infra.settings import DescribeOptions, Settings
+    from flows.run.request import RunRequest
+    from infra.settings import Settings
 
 _STOPPED = "Stopped by the user."
 _CANCEL_TIMEOUT_S = 4  # a command ends within ten seconds of Ctrl-C
 _POLL_S = 0.2
 
 
-def run_describe(
-    manifest: str,
-    *,
-    options: DescribeOptions,
-    id_file: str | None,
-    **parameters: Any,  # noqa: ANN401 - the flow's own
-) -> int:
+def run_describe(manifest: str, *, id_file: str | None, **asked: Any) -> int:  # noqa: ANN401 - the request's own
     """Describe the videos of a manifest in this process and print the summary; return the exit code."""
     if not manifest:
         raise ConfigurationError("No manifest given; use a Parquet file or a glob.")
-    chosen = options.model_dump(mode="json", exclude_none=True)
-    return run_locally("describe", {"manifest": absolute_uri(manifest), "options": chosen} | parameters, id_file)
+    return run_locally(DescribeRequest(manifest=absolute_uri(manifest), **asked), id_file)
 
 
-def run_locally(kind: str, parameters: dict[str, Any], id_file: str | None = None) -> int:
+def run_locally(request: RunRequest, id_file: str | None = None) -> int:
     """Run a flow in this process with a progress bar, and print its summary; return the exit code."""
-    require_model(kind, parameters, load_settings())  # which need not wait for services
+    require_model(request.kind, request.parameters, load_settings())  # which need not wait for services
     with ready_to_run() as settings:
-        run_id = run_flow_locally(kind, parameters, settings, id_file=id_file)
+        run_id = run_flow_locally(request, settings, id_file=id_file)
         return print_summary(settings, run_id)
 
 
 def run_flow_locally(
-    kind: str,
-    parameters: dict[str, Any],
-    settings: Settings,
-    *,
-    id_file: str | None = None,
-    is_watched: bool = True,
+    request: RunRequest, settings: Settings, *, id_file: str | None = None, is_watched: bool = True
 ) -> UUID:
     """Run `classify`, `describe` or `backfill` in this process; return the run's id.
 
     Args:
-        kind: Which flow.
-        parameters: Its parameters.
+        request: What it is asked for.
         settings: With the addresses of running services.
         id_file: Where the run's id is written before the run starts.
         is_watched: Show its progress.
     """
     from prefect.client.orchestration import get_client  # noqa: PLC0415
 
-    from flows.backfill import backfill  # noqa: PLC0415
-    from flows.classify import classify  # noqa: PLC0415
-    from flows.describe import describe  # noqa: PLC0415
+    from flows.runs import backfill, classify, describe  # noqa: PLC0415
 
     with get_client(sync_client=True) as client:
-        flow: Any = {"classify": classify, "describe": describe, "backfill": backfill}[kind]
+        flow: Any = {each.name: each for each in (classify, describe, backfill)}[request.kind]
+        parameters = request.parameters
         flow_run = client.create_flow_run(flow, parameters=parameters, tags=[TAG])
     if id_file is not None:
         Path(id_file).write_text(f"{flow_run.id}\n")
@@ -102,11 +90,11 @@ def run_flow_here(flow: Any, flow_run: FlowRun, parameters: dict[str, Any]) -> A
     from prefect.exceptions import CancelledRun  # noqa: PLC0415
     from prefect.flow_engine import run_flow  # noqa: PLC0415
 
-    from flows.run.sentence import TERMINATED  # noqa: PLC0415
+    from flows.run.run_flow import TERMINATED  # noqa: PLC0415
 
     try:
         return run_flow(flow, flow_run=flow_run, parameters=parameters)
-    except CancelledRun as ended:  # see `flows.run.sentence`
+    except CancelledRun as ended:  # see `flows.run.run_flow`
         if str(ended) == TERMINATED:
             os.kill(os.getpid(), signal.SIGTERM)
         raise KeyboardInterrupt from None

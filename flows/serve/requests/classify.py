@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field
 
-from flows.run.parameters import SpecOverrides
+from flows.run.request import QuestionOptions
 from flows.run.spec import engine_settings, make_spec
 from flows.serve.refusals import RequestRefusedError
 from flows.serve.requests.handle import (
@@ -83,14 +83,14 @@ class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions, VideoRequest
         """Return the values of the job, by column of a manifest."""
         return {name: getattr(self, name) for name in _JOB_FIELDS}
 
-    def overrides(self) -> SpecOverrides:
+    def overrides(self) -> QuestionOptions:
         """Return the options that are not the job's."""
 
         def given(model: type[SamplingOptions | PromptOptions | ChunkOptions]) -> dict[str, object]:
             names = model.model_fields.keys() - _JOB_FIELDS
             return {name: value for name in names if (value := getattr(self, name)) is not None}
 
-        return SpecOverrides(
+        return QuestionOptions(
             sampling=SamplingOptions.model_validate(given(SamplingOptions)),
             prompts=PromptOptions.model_validate(given(PromptOptions)),
             chunks=ChunkOptions.model_validate(given(ChunkOptions)),
@@ -215,7 +215,7 @@ class Classifier:
         assert self._engine
         return self._engine.wait_ready()
 
-    def spec_of(self, overrides: SpecOverrides) -> RunSpec:
+    def spec_of(self, overrides: QuestionOptions) -> RunSpec:
         """Return the spec by which a request is answered.
 
         Raises:
@@ -223,7 +223,7 @@ class Classifier:
         """
         return self._context(overrides).spec
 
-    def answer(self, job: Job, overrides: SpecOverrides) -> tuple[EndedShard, dict[str, float]]:
+    def answer(self, job: Job, overrides: QuestionOptions) -> tuple[EndedShard, dict[str, float]]:
         """Answer a job.
 
         Args:
@@ -237,7 +237,7 @@ class Classifier:
         context = replace(self._context(overrides), profile=WallClockProfile())
         return answer_shard(_shard_of(job, context.spec), context, workers=self._workers)
 
-    def _context(self, overrides: SpecOverrides) -> AnswerContext:
+    def _context(self, overrides: QuestionOptions) -> AnswerContext:
         try:
             return self._find_context(overrides)
         except ConfigurationError as error:
@@ -245,7 +245,7 @@ class Classifier:
                 error.message, code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY
             ) from None
 
-    def _make_context(self, overrides: SpecOverrides) -> AnswerContext:
+    def _make_context(self, overrides: QuestionOptions) -> AnswerContext:
         spec = make_spec(self.card, self._settings, overrides)
         if spec.relevance:
             raise ConfigurationError(

@@ -5,7 +5,7 @@ import re
 import pytest
 from sqlalchemy import select
 
-from flows.backfill import backfill
+from flows.runs import backfill
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import RUN
 from tests.command_line import reelabel

@@ -10,13 +10,11 @@ from pydantic import Field
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from flows.backfill import backfill
-from flows.classify import classify
 from flows.cli.main import app
 from flows.cli.options import choose, with_option_group
-from flows.run.parameters import SpecOverrides
-from flows.run.request import RunRequest
+from flows.run.request import ClassifyRequest, QuestionOptions
 from flows.run.spec import resolve_spec
+from flows.runs import backfill, classify
 from infra.settings import ChunkOptions, PromptOptions, SamplingOptions, Settings
 from reelabel.errors import ConfigurationError
 from tasks.domain import RunSpec
@@ -24,7 +22,7 @@ from tests.command_line import reelabel
 
 OPTIONS = {
     name: field
-    for model in (SpecOverrides, SamplingOptions, PromptOptions, ChunkOptions)
+    for model in (QuestionOptions, SamplingOptions, PromptOptions, ChunkOptions)
     for name, field in model.model_fields.items()
     if name not in {"sampling", "prompts", "chunks"}
 }
@@ -80,7 +78,7 @@ def test_every_command_that_asks_a_model_has_an_option_for_each_field(command):
 def test_forms_take_the_same_model_as_commands():
     for flow in (classify, backfill):
         groups = flow.parameters.model_dump()["definitions"]
-        assert list(groups["SpecOverrides"]["properties"]) == list(SpecOverrides.model_fields)
+        assert list(groups["QuestionOptions"]["properties"]) == list(QuestionOptions.model_fields)
 
 
 def test_these_tests_cover_every_option():
@@ -90,12 +88,11 @@ def test_these_tests_cover_every_option():
 @pytest.mark.parametrize("name", VALUES)
 def test_an_option_reaches_the_spec_as_a_parameter_of_the_flow(name):
     value, needs = VALUES[name]
-    overrides = choose(SpecOverrides, needs | {name: value})
-    parameter = SpecOverrides.model_validate(overrides.as_parameter())
+    request = ClassifyRequest(manifest="m", overrides=choose(QuestionOptions, needs | {name: value}))
+    received = ClassifyRequest(**request.parameters)
 
-    request = RunRequest(kind="classify", manifest="m", overrides=parameter)
-    _, spec = resolve_spec(request, Settings())
-    by_default = resolve_spec(RunRequest(kind="classify", manifest="m"), Settings())[1]
+    _, spec = resolve_spec(received.overrides, Settings())
+    by_default = resolve_spec(QuestionOptions(), Settings())[1]
 
     holder = spec if name in RunSpec.model_fields else spec.sampling
     assert getattr(holder, name) == (tuple(value.split(",")) if name.endswith("tasks") else value)
@@ -106,12 +103,12 @@ def test_an_option_reaches_the_spec_as_a_parameter_of_the_flow(name):
 def test_a_prompt_option_is_a_setting_and_part_of_the_spec(name):
     value, _ = VALUES[name]
 
-    _, spec = resolve_spec(RunRequest(kind="classify", manifest="m"), Settings(model={name: value}))
+    _, spec = resolve_spec(QuestionOptions(), Settings(model={name: value}))
 
     assert getattr(spec, name) == value
 
 
-class WiderOverrides(SpecOverrides):
+class WiderOverrides(QuestionOptions):
     """With an option more."""
 
     patience: Annotated[int | None, Field(ge=0, description="How patient the model is.")] = None
@@ -121,7 +118,7 @@ def test_a_new_field_becomes_an_option():
     asked = []
 
     def command(overrides: WiderOverrides) -> None:
-        asked.append(RunRequest(kind="classify", manifest="m", overrides=overrides))
+        asked.append(overrides)
 
     wider = typer.Typer()
     wider.command()(with_option_group(command, "overrides", WiderOverrides, panel=None))
@@ -129,9 +126,8 @@ def test_a_new_field_becomes_an_option():
     CliRunner().invoke(wider, ["--patience", "3", "--sampler", "uniform"], catch_exceptions=False)
 
     assert "How patient the model is." in shown.output
-    [request] = asked
-    assert (request.overrides.patience, request.overrides.sampling.sampler) == (3, "uniform")
-    assert request.overrides.as_parameter() == {"sampling": {"sampler": "uniform"}, "patience": 3}
+    [chosen] = asked
+    assert (chosen.patience, chosen.sampling.sampler) == (3, "uniform")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +145,7 @@ def test_a_new_field_becomes_an_option():
 )
 def test_an_impossible_value_is_refused_by_its_option(values, message):
     with pytest.raises(ConfigurationError, match=message):
-        choose(SpecOverrides, values)
+        choose(QuestionOptions, values)
 
 
 def test_a_bad_value_is_a_usage_error():

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flows.run.parameters import SpecOverrides
+from flows.run.request import QuestionOptions
 from flows.run.spec import make_spec
 from infra.embedded import export
 from infra.settings import PromptOptions, Settings
@@ -67,7 +67,7 @@ def prompt_tokens(engine, manifest):
 
     def ask(job_id, examples):
         spec = make_spec(
-            read_model_card(str(TINY_MODEL)), Settings(), SpecOverrides(prompts=PromptOptions(examples=examples))
+            read_model_card(str(TINY_MODEL)), Settings(), QuestionOptions(prompts=PromptOptions(examples=examples))
         )
         [job] = [one for one in read_jobs(manifest, ObjectStore(Settings().store)) if one.job_id == job_id]
         frames = extract_local(Path(job.video_uri), sampling=spec.sampling, limits=Limits())

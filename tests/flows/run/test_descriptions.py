@@ -3,8 +3,7 @@
 import pytest
 
 from flows.run.descriptions import resolve_request
-from flows.run.parameters import SpecOverrides
-from flows.run.request import RunRequest
+from flows.run.request import BackfillRequest, DescribeRequest, QuestionOptions
 from infra.settings import DescribeOptions, SamplingOptions, Settings
 from reelabel.errors import ConfigurationError
 from reelabel_engine.errors import ModelError
@@ -17,18 +16,8 @@ def settings(tmp_path):
     return Settings(store={"uri": f"file://{tmp_path}/store"})
 
 
-def request(base=None, overrides=None, **options):
-    return RunRequest(
-        kind="describe",
-        manifest="m",
-        base=base,
-        describes=DescribeOptions(**options),
-        overrides=overrides or SpecOverrides(),
-    )
-
-
 def resolve(settings, **options):
-    return resolve_request(request(**options), settings)[1]
+    return resolve_request(DescribeRequest(manifest="m", options=DescribeOptions(**options)), settings)[1]
 
 
 def described_by(settings, **values):
@@ -105,7 +94,7 @@ def test_a_model_that_does_not_exist_is_refused(settings):
 def test_a_backfill_has_the_spec_of_the_earlier_run_whatever_the_settings_are(settings):
     base = resolve(settings, top_k=2)
 
-    again = resolve_request(request(base=base), described_by(settings, top_k=7))[1]
+    again = resolve_request(BackfillRequest(manifest="m"), described_by(settings, top_k=7), base=base)[1]
 
     assert again == base
 
@@ -113,14 +102,14 @@ def test_a_backfill_has_the_spec_of_the_earlier_run_whatever_the_settings_are(se
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (SpecOverrides(sampling=SamplingOptions(num_frames=4)), "keeps the options of the earlier run"),
-        (SpecOverrides(), "The earlier run used another, but describe.model is now reelabel-tiny-siglip"),
+        (QuestionOptions(sampling=SamplingOptions(num_frames=4)), "keeps the options of the earlier run"),
+        (QuestionOptions(), "The earlier run used another, but describe.model is now reelabel-tiny-siglip"),
     ],
 )
 def test_a_backfill_with_other_options_or_another_model_is_refused(settings, overrides, sentence):
     base = resolve(settings)
-    if overrides == SpecOverrides():
+    if overrides == QuestionOptions():
         base = base.model_copy(update={"model": base.model.model_copy(update={"name": "another"})})
 
     with pytest.raises(ConfigurationError, match=sentence):
-        resolve_request(request(base=base, overrides=overrides), settings)
+        resolve_request(BackfillRequest(manifest="m", overrides=overrides), settings, base=base)

@@ -9,11 +9,10 @@ from pydantic import SecretStr
 from sqlalchemy import DDL, text
 
 from flows.run.execute import _execute_plan, open_run, write_report_page
-from flows.run.parameters import SpecOverrides
 from flows.run.plan import Planner, size_line
 from flows.run.progress import Progress
 from flows.run.questions import prepare_questions
-from flows.run.request import RunRequest
+from flows.run.request import ClassifyRequest, QuestionOptions
 from infra.database.connect import connect
 from infra.errors import PlanForeignError
 from infra.settings import ChunkOptions, DatabaseSettings
@@ -54,14 +53,14 @@ def ready_for(settings, tmp_path):
 
     def ready_for(**options):
         manifest = str(tmp_path / "manifest.parquet")
-        return open_run(RunRequest(**{"manifest": manifest} | options), settings, prepare_questions)
+        return open_run(ClassifyRequest(**{"manifest": manifest} | options), settings, prepare_questions)
 
     with disable_run_logger():
         yield ready_for
 
 
 def test_a_restarted_run_drops_a_plan_that_nobody_shares(ready_for):
-    with ready_for(kind="backfill", force=True) as ready:
+    with ready_for(force=True) as ready:
         first, second = (Planner.of(ready).plan() for _ in range(2))
 
         assert open_plans(ready.database) == [second]
@@ -71,7 +70,7 @@ def test_a_restarted_run_drops_a_plan_that_nobody_shares(ready_for):
 
 
 def test_a_restarted_run_continues_a_plan_that_others_share(ready_for):
-    with ready_for(kind="classify", shared=True) as ready:
+    with ready_for() as ready:
         first, second = (Planner.of(ready).plan() for _ in range(2))
 
         assert first == second
@@ -79,7 +78,7 @@ def test_a_restarted_run_continues_a_plan_that_others_share(ready_for):
 
 
 def test_a_run_that_is_restarted_with_another_manifest_leaves_its_plan_to_those_that_share_it(ready_for):
-    with ready_for(kind="classify", shared=True) as ready:
+    with ready_for() as ready:
         shared = Planner.of(ready).plan()
 
         later = Planner.of(replace(ready, manifest_fingerprint="another version")).plan()
@@ -91,18 +90,18 @@ def test_jobs_that_are_cut_into_chunks_have_small_shards(ready_for, tmp_path):
     manifest = tmp_path / "many.parquet"
     rows = {"job_id": [*"abcdefghi"], "video_uri": [f"{name}.mp4" for name in "abcdefghi"]}
     pl.DataFrame(rows).with_columns(prompt=pl.lit("?"), choices=pl.lit(["yes", "no"])).write_parquet(manifest)
-    chunks = SpecOverrides(chunks=ChunkOptions(chunk_s=60))
+    chunks = QuestionOptions(chunks=ChunkOptions(chunk_s=60))
 
-    with ready_for(kind="classify", manifest=str(manifest)) as whole:
+    with ready_for(manifest=str(manifest)) as whole:
         assert Planner.of(whole).plan().shards == 1
-    with ready_for(kind="classify", manifest=str(manifest), overrides=chunks) as cut:
+    with ready_for(manifest=str(manifest), overrides=chunks) as cut:
         assert Planner.of(cut).plan().shards == 2
 
 
 @pytest.fixture
 def opened(ready_for):
     """A run, and the open plan of another one with the same manifest."""
-    with ready_for(kind="classify", shared=True) as first, ready_for(kind="classify", shared=True) as ready:
+    with ready_for() as first, ready_for() as ready:
         yield ready, Planner.of(first).plan()
 
 
@@ -150,7 +149,7 @@ def do_one_shard(ready, plan, *, labels):
 
 @pytest.mark.usefixtures("prefect_api")  # where progress is shown
 def test_a_run_that_joins_a_plan_counts_work_done_since_then_and_adds_its_later_plans(ready_for):
-    with ready_for(kind="classify", shared=True) as first, ready_for(kind="classify", shared=True) as ready:
+    with ready_for() as first, ready_for() as ready:
         engine, run_id, progress = ready.database, ready.key.run_id, Progress(processes=1)
         plan = Planner.of(first).plan()
         with engine.begin() as connection:
@@ -179,7 +178,7 @@ def test_a_run_that_joins_a_plan_counts_work_done_since_then_and_adds_its_later_
 
 @pytest.mark.usefixtures("prefect_api")  # where progress is shown
 def test_a_plan_is_closed_after_a_short_outage_of_the_database(ready_for, database):
-    with ready_for(kind="classify", shared=True) as ready:
+    with ready_for() as ready:
         plan = Planner.of(ready).plan()
         do_one_shard(ready, plan, labels=3)
         owner = connect(database.model_copy(update={"url": database.owner_url}))
@@ -195,7 +194,7 @@ def test_a_plan_is_closed_after_a_short_outage_of_the_database(ready_for, databa
 
 
 def test_the_run_goes_on_without_a_report_while_the_database_is_down(ready_for, settings):
-    with ready_for(kind="classify") as ready:
+    with ready_for() as ready:
         nowhere = connect(DatabaseSettings(url="postgresql://localhost:1/none"))
 
         assert write_report_page(nowhere, ready.key.run_id, settings) is None

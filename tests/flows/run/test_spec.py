@@ -3,8 +3,7 @@ from dataclasses import replace
 import pytest
 
 from flows.cli.options import choose
-from flows.run.parameters import SpecOverrides
-from flows.run.request import RunRequest
+from flows.run.request import NO_OVERRIDES, QuestionOptions
 from flows.run.spec import engine_settings, make_spec, native_warning, resolve_spec
 from infra.settings import ChunkOptions, PromptOptions, SamplingOptions, Settings
 from reelabel.errors import ConfigurationError
@@ -16,11 +15,11 @@ from tasks.model.identity import TINY_MODEL, read_model_card
 
 
 def sampled(**options):
-    return SpecOverrides(sampling=SamplingOptions(**options))
+    return QuestionOptions(sampling=SamplingOptions(**options))
 
 
 def worded(**options):
-    return SpecOverrides(prompts=PromptOptions(**options))
+    return QuestionOptions(prompts=PromptOptions(**options))
 
 
 @pytest.fixture
@@ -69,7 +68,7 @@ def test_choice_orders_come_from_the_run_or_the_settings(card):
 def test_a_run_without_options_has_the_spec_of_the_settings(card):
     settings = Settings(sampling={"sampler": "dynamic", "max_duration_s": 9})
 
-    assert make_spec(card, settings, SpecOverrides()).spec_id == make_spec(card, settings).spec_id
+    assert make_spec(card, settings, QuestionOptions()).spec_id == make_spec(card, settings).spec_id
 
 
 def test_another_lossless_encoding_does_not_change_the_spec(card, monkeypatch):
@@ -229,28 +228,27 @@ def test_tasks_are_named_by_commas():
 def test_only_the_model_option_changes_the_model(card, asked):
     mine = card.identity.model_copy(update={"name": "mine"})
     base = make_spec(card, Settings()).model_copy(update={"model": mine})
-    request = RunRequest(kind="backfill", manifest="m", base=base, overrides=SpecOverrides(**asked))
 
     with pytest.raises(ConfigurationError, match=r"the earlier run's model .*its model was mine.* to use"):
-        resolve_spec(request, Settings())
-    _, named = resolve_spec(replace(request, overrides=SpecOverrides(**asked, model=str(TINY_MODEL))), Settings())
-    _, same = resolve_spec(replace(request, base=make_spec(card, Settings())), Settings())
+        resolve_spec(QuestionOptions(**asked), Settings(), base=base)
+    _, named = resolve_spec(QuestionOptions(**asked, model=str(TINY_MODEL)), Settings(), base=base)
+    _, same = resolve_spec(QuestionOptions(**asked), Settings(), base=make_spec(card, Settings()))
 
     assert named.model == same.model == card.identity
 
 
 def test_a_backfill_of_a_run_with_a_folder_as_its_model_says_that_the_folder_must_be_named(card):
-    request = RunRequest(kind="backfill", manifest="m", base=make_spec(card, Settings()))
+    base = make_spec(card, Settings())
 
     with pytest.raises(ConfigurationError, match=r"The earlier run's model, reelabel-tiny, was a folder; name that"):
-        resolve_spec(request, Settings(model={"name": None}))
+        resolve_spec(NO_OVERRIDES, Settings(model={"name": None}), base=base)
 
 
 def test_a_server_that_takes_images_does_not_continue_a_run_that_used_video(card):
     base = make_spec(card, Settings()).model_copy(update={"frames_as": "images"})
 
     with pytest.raises(ConfigurationError, match="no longer match the earlier run's frames_as "):
-        resolve_spec(RunRequest(kind="backfill", manifest="m", base=base, overrides=sampled(num_frames=32)), Settings())
+        resolve_spec(sampled(num_frames=32), Settings(), base=base)
 
 
 def test_every_frame_is_sized_as_a_usual_number_of_frames(card):
@@ -264,10 +262,10 @@ def test_every_frame_is_sized_as_a_usual_number_of_frames(card):
 def test_pruning_is_the_runs_the_earlier_runs_or_the_settings_and_part_of_the_spec(card):
     settings = Settings(model={"video_pruning_rate": 0.5})
     plain, pruned = make_spec(card, Settings()), make_spec(card, settings)
-    switched_off = SpecOverrides(video_pruning_rate=0)
+    switched_off = QuestionOptions(video_pruning_rate=0)
 
     assert (pruned.video_pruning_rate, plain.video_pruning_rate) == (0.5, None)
-    assert make_spec(card, settings, SpecOverrides(video_pruning_rate=0.25)).video_pruning_rate == 0.25
+    assert make_spec(card, settings, QuestionOptions(video_pruning_rate=0.25)).video_pruning_rate == 0.25
     assert make_spec(card, settings, switched_off).spec_id == plain.spec_id != pruned.spec_id
     assert make_spec(card, Settings(), base=pruned).spec_id == pruned.spec_id
     assert make_spec(card, settings, base=plain).spec_id == plain.spec_id
@@ -288,7 +286,7 @@ def test_a_server_is_not_asked_to_prune(card):
 
 
 def chunked(**options):
-    return SpecOverrides(chunks=ChunkOptions(**options))
+    return QuestionOptions(chunks=ChunkOptions(**options))
 
 
 def test_chunks_are_the_runs_the_earlier_runs_or_the_settings_and_part_of_the_spec(card):
@@ -329,11 +327,10 @@ def test_a_sampler_by_the_question_says_among_which_frames_it_chooses_and_by_whi
 
 def test_a_backfill_that_would_choose_by_another_model_is_refused(card):
     earlier = make_spec(card, Settings(describe={"frames_per_chunk": 8}), sampled(sampler="relevant"))
-    request = RunRequest(kind="backfill", manifest="m.parquet", base=earlier)
 
     with pytest.raises(ConfigurationError, match="no longer match the earlier run's relevance"):
-        resolve_spec(request, Settings())
-    assert resolve_spec(request, Settings(describe={"frames_per_chunk": 8}))[1] == earlier
+        resolve_spec(NO_OVERRIDES, Settings(), base=earlier)
+    assert resolve_spec(NO_OVERRIDES, Settings(describe={"frames_per_chunk": 8}), base=earlier)[1] == earlier
 
 
 def test_a_sampler_by_the_question_is_refused_where_extraction_is_elsewhere(card):

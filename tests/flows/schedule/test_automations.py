@@ -7,10 +7,10 @@ from uuid import uuid4
 import pytest
 from prefect.states import Crashed, Failed, Pending, Running, Submitting
 
-from flows.classify import classify
 from flows.run.heartbeat import heartbeat
 from flows.run.names import TAG
 from flows.run.progress import Progress
+from flows.runs import classify
 from flows.schedule import automations
 from flows.schedule.automations import apply_automations
 from infra.database.connect import connected

@@ -246,7 +246,7 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment, cli
     }
     assert found["classify/nightly"].paused
     assert str(found["classify/nightly"].schedules[0].schedule.cron) == "0 2 * * *"
-    assert found["classify/on-demand"].entrypoint == "flows.classify.classify"
+    assert found["classify/on-demand"].entrypoint == "flows.runs.classify"
     for name in ("classify/on-demand", "describe/on-demand"):
         fields = found[name].parameter_openapi_schema["properties"]
         assert "Parquet file of jobs" in fields["manifest"]["description"]
@@ -256,7 +256,7 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment, cli
     for name in ("classify/on-demand", "backfill/by-ids"):
         groups = found[name].parameter_openapi_schema["definitions"]
         overridden = {"model", "video_pruning_rate", "sampling", "prompts", "chunks"}
-        assert groups["SpecOverrides"]["properties"].keys() == overridden
+        assert groups["QuestionOptions"]["properties"].keys() == overridden
         sampling, prompts = (groups[kind]["properties"] for kind in ("SamplingOptions", "PromptOptions"))
         assert any(kind.get("maximum") == 2048 for kind in sampling["num_frames"]["anyOf"])
         assert "Orders in which a question's choices are shown" in prompts["permutations"]["description"]

@@ -18,7 +18,7 @@ from flows.shard.answer import infer_shard
 from flows.shard.answering import InferenceContext, ShardOutcome
 from flows.shard.extract import FrameStream, extract_shard
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, MAX_PROMPTS, MAX_TOKENS, infer_views
-from infra.errors import ServerUnavailableError
+from infra.errors import DatabaseUnavailableError, ServerUnavailableError
 from infra.settings import ServerSettings, StoreSettings
 from reelabel.errors import ConfigurationError
 from reelabel.frames.cache import FrameCache
@@ -396,3 +396,30 @@ def test_a_shard_whose_choices_the_model_does_not_mean_ends_the_run_unless_it_is
     run.check_meaning(results(1e-9, count=7))
     run.check_meaning(results(None))
     replace(run, min_choice_mass=0.0).check_meaning(results(1e-9))
+
+
+class Unwritable(RefusingOnce):
+    """Takes no rows the first time, as a database that fails."""
+
+    def write(self, *rows, **options):
+        try:
+            return super().write(*rows, **options)
+        except ValueError:
+            raise DatabaseUnavailableError("Away.") from None
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_answers_whose_rows_could_not_be_written_are_not_computed_again(extractor, make_clip, db):
+    counting, writer = Counting(), Unwritable()
+    counting.times = SimpleNamespace(busy_ms=1.0, starved_ms=0.0, restart_ms=0.0)
+    writer.engine = db
+    context = replace(context_of(extractor, counting), writer=writer)
+    shard = Shard(index=0, jobs=(Job(job_id="a", video_uri=str(make_clip()), prompt="?", choices=CHOICES),))
+    stream, lease = FrameStream(), Lease(plan_id=uuid4(), shard_index=0, token=1, jobs=1)
+    extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 1), stream)
+
+    report = infer_shard.fn(0, shard, stream, lease, context)
+
+    assert len(writer.told_ms) == 2
+    assert [asked for asked, _ in counting.batches] == [1]
+    assert (report.labels, report.videos_extracted) == (1, 1)

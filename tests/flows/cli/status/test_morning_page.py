@@ -116,7 +116,7 @@ def test_a_killed_run_is_lost_at_once_and_its_command_is_printed(page, engine):
 
 
 def test_a_failed_backfill_is_repeated_with_its_own_options(client, page, engine):
-    from flows.backfill import backfill  # noqa: PLC0415
+    from flows.runs import backfill  # noqa: PLC0415
 
     parameters = {"manifest": "m.parquet", "jobs": {"failed": True, "code": "no_frames"}, "dataset": "d", "force": True}
     parameters |= {"overrides": {"sampling": {"num_frames": 32}}}
@@ -145,7 +145,7 @@ def test_a_failed_backfill_is_repeated_with_its_own_options(client, page, engine
 
 
 def test_a_crashed_run_is_repeated_with_invalid_rows_left_out_again(client, page, engine):
-    from flows.classify import classify  # noqa: PLC0415
+    from flows.runs import classify  # noqa: PLC0415
 
     parameters = {"manifest": f"/no/{secrets.token_hex(6)}.parquet", "dataset": "blemished", "keep_going": True}
     crashed = client.create_flow_run(classify, parameters=parameters, tags=[TAG], state=Crashed(message="Killed."))
@@ -208,7 +208,7 @@ def test_each_flow_has_a_command_that_is_understood_or_a_sentence(flow, paramete
 
 
 def test_a_failed_run_leaves_the_list_once_its_manifest_is_finished(client, page):
-    from flows.classify import classify  # noqa: PLC0415
+    from flows.runs import classify  # noqa: PLC0415
 
     parameters = {"manifest": f"/no/{secrets.token_hex(6)}.parquet", "dataset": None}
     failed = client.create_flow_run(classify, parameters=parameters, tags=[TAG], state=Failed(message="No manifest."))

@@ -1,0 +1,86 @@
+"""A run: what it was asked for, what was prepared for it, and what it works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from tasks.domain import RunSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from sqlalchemy import Engine
+
+    from flows.run.progress import Progress
+    from flows.run.request import RunRequest
+    from flows.run.selection import JobSelector
+    from infra.settings import Settings
+    from reelabel.sources.object_store import ObjectStore
+    from tasks.domain import Spec, WallClockProfile
+    from tasks.manifest.table import JobTable
+    from tasks.model.identity import ModelCard
+    from tasks.plans.plan import Plan
+    from tasks.results.write import RunKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What a run does with its jobs, as far as it can be checked before the run's first row.
+
+    Attributes:
+        execute: Executes a plan until it is drained; takes the run, the plan, the run's progress, and the indexes of
+            the plan's shards that had ended before the run joined it.
+        warnings: Without final periods.
+    """
+
+    spec: Spec
+    card: ModelCard
+    execute: Execute
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run whose request is valid.
+
+    Attributes:
+        selector: Selects among the manifest's jobs, in a backfill; None selects all of them.
+        key: Key of its rows.
+        jobs: The manifest's jobs, or those that can be selected.
+        manifest_fingerprint: Version of the manifest that they come from, or an earlier one.
+        profile: What the time since the start of the run was spent on.
+    """
+
+    request: RunRequest
+    selector: JobSelector | None
+    key: RunKey
+    prepared: Prepared
+    jobs: JobTable
+    manifest_fingerprint: str
+    settings: Settings = field(repr=False)
+    objects: ObjectStore
+    database: Engine
+    profile: WallClockProfile
+
+    @property
+    def spec(self) -> Spec:
+        """The spec of its rows."""
+        return self.prepared.spec
+
+    @property
+    def has_questions(self) -> bool:
+        """Whether its jobs have questions, or only videos."""
+        return isinstance(self.spec, RunSpec)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether runs with the same manifest and spec share its plan."""
+        return self.selector is None and not self.request.force
+
+
+Execute: TypeAlias = "Callable[[Run, Plan, Progress, Sequence[int]], None]"
+Asked = TypeVar("Asked", bound="RunRequest")
+# Checks a request against the jobs of its manifest. The profile is charged for a model that is loaded already.
+Prepare: TypeAlias = "Callable[[Asked, Settings, JobTable, Engine, WallClockProfile], AbstractContextManager[Prepared]]"

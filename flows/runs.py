@@ -1,0 +1,57 @@
+"""The flows that run jobs: `classify` and `describe` a manifest, and `backfill` some of its jobs."""
+
+from __future__ import annotations
+
+import socket
+from functools import partial
+from typing import TYPE_CHECKING
+
+from flows.run.descriptions import prepare_descriptions
+from flows.run.execute import execute_run, execute_scheduled
+from flows.run.flow_run import name_of_current, scheduled_run_name
+from flows.run.forecast import forecast
+from flows.run.questions import prepare_questions
+from flows.run.request import BackfillRequest, ClassifyRequest, DescribeRequest
+from flows.run.result import completed_state
+from flows.run.run_flow import run_flow
+from flows.run.selection import JobSelector
+from infra.settings import load_settings
+from tasks.database.schema import prepare_database
+from tasks.domain import DescribeSpec
+
+if TYPE_CHECKING:
+    from prefect import State
+
+
+@run_flow(ClassifyRequest, name=lambda: scheduled_run_name("classify"), has_tasks=True)
+def classify(request: ClassifyRequest) -> State[str]:
+    """Answer every job of a manifest that has no valid label yet."""
+    return execute_scheduled(request, prepare_questions)
+
+
+@run_flow(DescribeRequest, name=lambda: scheduled_run_name("describe"), has_tasks=True)
+def describe(request: DescribeRequest) -> State[str]:
+    """Describe every video of a manifest that has no valid description yet: tags, caption, scenes."""
+    return execute_scheduled(request, prepare_descriptions)
+
+
+@run_flow(BackfillRequest, name=lambda: name_of_current("backfill"), has_tasks=True)
+def backfill(request: BackfillRequest) -> State[str]:
+    """Answer selected jobs of a manifest again, by id or by outcome.
+
+    The spec is that of the last run of the whole manifest, of the one marked as its reference, or of the named run.
+    Overrides make a new spec, whose answers are stored next to the earlier ones; descriptions keep theirs.
+    """
+    settings = load_settings()
+    prepare_database(settings.database)
+    selector = JobSelector.of(request, settings)
+    if request.dry_run:
+        host = socket.gethostname() if settings.run.executor == "local" else None
+        return completed_state(" ".join(forecast(selector, request, host=host)))
+    earlier = selector.earlier
+    request = request.model_copy(update={"dataset": earlier.dataset if earlier.spec else request.dataset})
+    if isinstance(earlier.spec, DescribeSpec):
+        prepare = partial(prepare_descriptions, base=earlier.spec)
+    else:
+        prepare = partial(prepare_questions, base=earlier.spec)
+    return completed_state(execute_run(request, earlier.restored(settings), prepare, selector=selector))
