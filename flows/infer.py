@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from flows.shard.answering import InferenceContext
     from flows.shard.queue import LeasedShard, ShardQueue
     from infra.settings import Settings
-    from reelabel.sampling.options import Sampling
-    from reelabel_engine.protocol import EngineInfo
     from tasks.domain import ModelIdentity, RunSpec
     from tasks.model.backend import Backend
     from tasks.model.identity import ModelCard

@@ -12,7 +12,7 @@ _BY_NUMBER = {
     errno.EMFILE: "too many open files; raise the limit (`ulimit -n`)",
     errno.ENFILE: "too many open files on this machine; raise the limit (fs.file-max)",
 }
-# What Python and the loader of shared libraries say instead of an error number.
+# Of Python and the loader of shared libraries, which give no error number.
 _BY_WORDS = {
     "can't start new thread": _PROCESSES,
     "can't allocate": _MEMORY,
@@ -28,6 +28,6 @@ def limit_reached(error: BaseException) -> str | None:
     if isinstance(error, OSError):
         return _BY_NUMBER.get(error.errno or 0)
     if isinstance(error, RuntimeError | ImportError):
-        said = str(error).casefold()
-        return next((clause for words, clause in _BY_WORDS.items() if words in said), None)
+        message = str(error).casefold()
+        return next((clause for words, clause in _BY_WORDS.items() if words in message), None)
     return None

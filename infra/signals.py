@@ -20,7 +20,7 @@ class _Deadline:
     """When this process is ended by force, and what is printed then.
 
     Attributes:
-        message: Printed at a forced end; empty if the process has said all.
+        message: Printed at a forced end; empty if the process has printed how to go on.
         grace_s: Seconds from the first signal to the forced end, by signal.
     """
 
@@ -73,7 +73,7 @@ def install(message: str = "", *, grace_s: float = GRACE_S, termination_s: float
     is stuck in a library or waits for other threads.
 
     Args:
-        message: Printed if the process is ended by force before it has said so itself.
+        message: Printed if the process is ended by force before it has printed it itself.
         grace_s: Seconds from Ctrl-C to the forced end.
         termination_s: Those from SIGTERM, or from when the terminal is closed.
     """
@@ -94,7 +94,7 @@ def allow(grace_s: float) -> None:
 
 
 def silence() -> None:
-    """Print nothing at a forced end: the process has said how to go on."""
+    """Print nothing at a forced end: the process has printed how to go on."""
     _deadline.message = ""
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from infra.logs import logs_are_json
@@ -16,7 +18,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
@@ -38,13 +40,44 @@ class SafeConsole(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text, keep="\n"))
 
 
+_MAX_TIMES = 16
+
 OUT = SafeConsole()
 ERRORS = SafeConsole(stderr=True)
 
 
-def cell(value: str) -> Text:
-    """Return a value for a table or a status line: on one line, and never markup."""
-    return Text(printable(value))
+def cell(value: object) -> Text:
+    """Return a value for a table or a status line: on one line, and never markup; None is empty."""
+    if isinstance(value, Text):
+        return value
+    shown = f"{value:.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
+    return Text(printable(str("" if shown is None else shown)))
+
+
+def make_table(
+    columns: Sequence[str],
+    rows: Iterable[Iterable[object]],
+    *,
+    title: str = "",
+    numbers: int = 0,
+    plain: bool = False,
+) -> Table:
+    """Return a table whose long words are broken, not cut.
+
+    Args:
+        columns: Their headings.
+        rows: The cells of each row; see `cell`.
+        title: Above the table.
+        numbers: How many columns at the right have numbers.
+        plain: Draw no lines.
+    """
+    style: dict[str, Any] = {"box": None, "pad_edge": False, "title_justify": "left"} if plain else {}
+    table = Table(title=cell(title) if title else None, **style)
+    for at, name in enumerate(columns):
+        table.add_column(name, overflow="fold", justify="right" if at >= len(columns) - numbers else "left")
+    for row in rows:
+        table.add_row(*map(cell, row))
+    return table
 
 
 def print_line(*parts: str | tuple[str, str]) -> None:
@@ -61,12 +94,25 @@ def print_notice(message: str, *, console: SafeConsole = ERRORS) -> None:
         console.print(as_started(message), soft_wrap=True)
 
 
+def print_warning(message: str) -> None:
+    """Print a warning, if there is one."""
+    if message:
+        ERRORS.print(f"{message}.", style="yellow", soft_wrap=True)
+
+
 def print_error(code: str, message: str) -> None:
     """Print an error's code and message, which may have lines of its own; or log it where the log is JSON."""
     if logs_are_json():
         logging.getLogger("reelabel").error("%s", message, extra={"code": code})
         return
     ERRORS.print(Text.assemble((code, "red"), f": {as_started(message)}"), soft_wrap=True)
+
+
+def list_times(times_s: Iterable[float]) -> list[str]:
+    """Format the times of frames, each once with how often it is shown, and the first of many."""
+    counts = Counter(times_s)
+    times = [f"{time_s:.3f} s" + (f" ({count}x)" if count > 1 else "") for time_s, count in counts.items()]
+    return times if len(times) <= _MAX_TIMES else [*times[:_MAX_TIMES], f"and {len(times) - _MAX_TIMES:,} more"]
 
 
 class Sink(Protocol):
@@ -87,6 +133,16 @@ class TerminalSink:
 def text_sink() -> Sink:
     """Return standard output for a text file: exact if it is a file or a pipe, harmless if it is a terminal."""
     return TerminalSink() if sys.stdout.isatty() else sys.stdout.buffer
+
+
+def require_format(form: str, *known: str) -> None:
+    """Make sure, before any work, that an output format is known.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    if form not in known:
+        raise ConfigurationError(f"Unknown --format {form}; use {', '.join(known[:-1])} or {known[-1]}.")
 
 
 def require_parent_folder(target: str) -> None:

@@ -27,6 +27,7 @@ from tasks.results import runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from sqlalchemy import Engine, RowMapping
 
@@ -152,6 +153,11 @@ def running_services(*wanted: ServiceName, keep: bool = False, own: bool = False
         finally:
             with ERRORS.status("Stopping the services"):
                 stack.close()
+
+
+def running_store(*uris: str) -> AbstractContextManager[Settings]:
+    """Run the S3 server if a URI may be on it; yield the settings, as `running_services` does."""
+    return running_services(*[ServiceName.S3] * any(uri.startswith("s3://") for uri in uris))
 
 
 def own_settings() -> Settings:

@@ -52,7 +52,7 @@ COMMANDS = (
             "Tag, caption and find the scenes of the videos of a manifest; described videos are skipped.",
         ),
         ("search", "rows.commands", "Search described videos by text, image or example."),
-        ("results", "rows.commands", "Print the labels or descriptions and the failures of a run."),
+        ("results", "rows.results", "Print the labels or descriptions and the failures of a run."),
         ("report", "rows.commands", "Write a self-contained HTML page about a run."),
         ("serve", "serve", "Answer single requests and live sessions over HTTP until Ctrl-C."),
         ("live", "run_commands", "Ask about a camera, a stream or a file as it plays."),
@@ -60,25 +60,25 @@ COMMANDS = (
     )
     | _panel(
         "Inspect",
-        ("status", "rows.commands", "Show services, recent runs, failures and how to fix them."),
-        ("job", "rows.commands", "Show all that is known of one job, with its frames."),
-        ("audit", "rows.commands", "Check that every job of a run's manifest ended exactly once."),
-        ("diff", "rows.commands", "Compare the labels and margins of two runs."),
+        ("status", "status.page", "Show services, recent runs, failures and how to fix them."),
+        ("job", "rows.job", "Show all that is known of one job, with its frames."),
+        ("audit", "rows.audit", "Check that every job of a run's manifest ended exactly once."),
+        ("diff", "rows.diff", "Compare the labels and margins of two runs."),
         ("duplicates", "rows.commands", "List groups of described videos that show the same."),
-        ("frames", "rows.commands", "Show which frames of a video the model would see."),
-        ("replay", "rows.commands", "Write a page that replays what keyframes and uniform sampling show of a video."),
-        ("prompt", "rows.commands", "Print the exact prompt of a job, token by token; no weights are loaded."),
+        ("frames", "frames", "Show which frames of a video the model would see."),
+        ("replay", "replay", "Write a page that replays what keyframes and uniform sampling show of a video."),
+        ("prompt", "prompt", "Print the exact prompt of a job, token by token; no weights are loaded."),
         ("samplers", "samplers", "List the frame samplers and their options."),
     )
     | _panel(
         "Evaluate",
         (
             "evaluate",
-            "evaluation.commands",
+            "evaluation.evaluate",
             "Compare samplers, frame counts and models on a manifest with known answers.",
         ),
-        ("calibrate", "evaluation.commands", "Fit a temperature on known answers so that confidence matches accuracy."),
-        ("route", "groups", "Choose which jobs to escalate to a dense sampler."),
+        ("calibrate", "evaluation.evaluate", "Fit a temperature on known answers so that confidence matches accuracy."),
+        ("route", "evaluation.route", "Choose which jobs to escalate to a dense sampler."),
     )
     | _panel(
         "Operate",
@@ -94,7 +94,7 @@ COMMANDS = (
     )
     | _panel(
         "Set up",
-        ("manifest", "groups", "Check manifests, look at their videos, and convert other formats to manifests."),
+        ("manifest", "manifest", "Check manifests, look at their videos, and convert other formats to manifests."),
         ("up", "services", "Start the embedded services and leave them running."),
         ("down", "services", "Stop the embedded services; their data is kept."),
         ("prepare", "services", "Upgrade the database's schema and create the store's bucket."),

@@ -1,15 +1,18 @@
-"""`reelabel manifest`."""
+"""`reelabel manifest check` and `reelabel manifest import`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from flows.cli.console import print_line, require_parent_folder
-from flows.cli.context import running_services
-from infra.embedded import ServiceName
+from flows.cli.context import running_store
+from flows.cli.options import example
+from flows.cli.survey import survey
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri, scheme_of
@@ -28,6 +31,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tasks.manifest.imported import ImportedRows
+
+app = typer.Typer()
+group = typer.Typer(
+    help="Check manifests, look at their videos, and convert other formats to manifests.",
+    epilog="Example: reelabel manifest check jobs.parquet",
+    no_args_is_help=True,
+)
+app.add_typer(group, name="manifest")
 
 LAYOUTS: dict[str, Callable[[QuestionFiles], ImportedRows]] = {
     "nextqa": read_nextqa,
@@ -122,15 +133,6 @@ def _read_by_name(path: str, options: ImportOptions, columns: dict[str, str]) ->
     return import_openai_batch(Path(path))
 
 
-def check(manifest: str) -> None:
-    """Validate a manifest."""
-    with running_services(*([ServiceName.S3] if manifest.startswith("s3://") else [])) as settings:
-        objects = ObjectStore(settings.store, settings.web)
-        with open_jobs(manifest, objects) as jobs:
-            said = f"{pluralize(len(jobs), 'job')} on {pluralize(jobs.count_videos(), 'video')}"
-    print_line(f"{manifest} is valid: {said}.")
-
-
 def _require_no_pipe(path: Path) -> None:
     """Refuse what can be read only once, such as a process substitution: a source is read several times."""
     if path.exists() and not (path.is_file() or path.is_dir()):
@@ -159,8 +161,7 @@ def import_manifest(source: str, target: str, options: ImportOptions, *, keep_go
         raise ConfigurationError(f"{rejected} is the source, and rejected rows would replace it; rename it.")
     if scheme_of(source) is None:
         _require_no_pipe(Path(source))
-    is_on_s3 = any(uri.startswith("s3://") for uri in (source, target))
-    with running_services(*([ServiceName.S3] if is_on_s3 else [])) as settings:
+    with running_store(source, target) as settings:
         found = read_source(source, options, video_store(settings))
         for note in found.notes:
             print_line(note)
@@ -176,3 +177,65 @@ def import_manifest(source: str, target: str, options: ImportOptions, *, keep_go
     rejected.write_bytes(rejected_csv(rejects))
     print_line(f"Rejected {pluralize(len(rejects), 'row')}: {rejected} has the reasons.")
     return 1
+
+
+@group.command("check")
+@example("reelabel manifest check jobs.parquet")
+def manifest_check(manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob.")]) -> None:
+    """Validate a manifest, and report every error."""
+    with running_store(manifest) as settings:
+        objects = ObjectStore(settings.store, settings.web)
+        with open_jobs(manifest, objects) as jobs:
+            counted = f"{pluralize(len(jobs), 'job')} on {pluralize(jobs.count_videos(), 'video')}"
+    print_line(f"{manifest} is valid: {counted}.")
+
+
+group.command("survey")(survey)
+
+
+@group.command("import")
+@example("reelabel manifest import jobs.csv jobs.parquet")
+def manifest_import(  # noqa: PLR0913 - each is an option
+    source: Annotated[
+        str,
+        typer.Argument(help="CSV file, OpenAI batch JSONL file, a benchmark's file or folder, or where videos are."),
+    ],
+    target: Annotated[str, typer.Argument(help="Parquet file to write.")],
+    *,
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            help="nextqa, mvbench, videomme, streamingbench, or csv for choices in several columns; "
+            "webdataset, parquet, lerobot or folder for videos."
+        ),
+    ] = None,
+    videos: Annotated[
+        str | None,
+        typer.Option(help="With --layout: folder or s3:// prefix of the videos. Default: the source's folder."),
+    ] = None,
+    video_map: Annotated[
+        str | None, typer.Option(help="With --layout: JSON file that maps video names to paths.")
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="For CSV and for fields of videos: NAME=COLUMN, such as prompt=question, or with --layout csv "
+            "choices=a+b+c; repeatable."
+        ),
+    ] = None,
+    prompt: Annotated[str | None, typer.Option(help="For videos: the question about each.")] = None,
+    choices: Annotated[
+        str | None, typer.Option(help="For videos: its choices, separated by bars, such as 'yes|no'.")
+    ] = None,
+    keep_going: Annotated[
+        bool,
+        typer.Option(
+            "--keep-going", help="Write the valid rows, list the others in rejected.csv beside the target, and exit 1."
+        ),
+    ] = False,
+) -> None:
+    """Convert CSV, OpenAI batch JSONL, a benchmark's files or videos to a manifest, and validate it."""
+    options = ImportOptions(
+        layout=layout, videos=videos, video_map=video_map, columns=column or [], prompt=prompt, choices=choices
+    )
+    raise typer.Exit(import_manifest(source, target, options, keep_going=keep_going))

@@ -39,6 +39,11 @@ Dataset = Annotated[
 IdFile = Annotated[
     str | None, typer.Option(metavar="FILE", hidden=True, help="Write the run's id to this file before the run starts.")
 ]
+Run = Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")]
+Raw = Annotated[
+    bool,
+    typer.Option("--raw", help="Write text to CSV unchanged, even where a spreadsheet would run it as a formula."),
+]
 Choice = TypeVar("Choice", bound=BaseModel)
 
 

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+import typer
 
 from flows.cli.console import ERRORS, print_line, require_parent_folder
-from flows.cli.context import running_services
-from infra.embedded import ServiceName
+from flows.cli.context import running_store
+from flows.cli.options import example
 from reelabel.errors import ConfigurationError, NoIndexError
 from reelabel.frames.fetch import stat_video
 from reelabel.sources.object_info import redact_uri
 from tasks.frame_cache.pool import decode_pool, video_limits, video_store
 from tasks.report.replay import render_replay
 
+app = typer.Typer()
 
-def write_replay(video: str, *, out: str | None) -> None:
-    """Write the page that replays what samplers show of a video.
 
-    Raises:
-        ConfigurationError: The video does not list its frames, or the file cannot be written.
-        VideoError: The video cannot be used.
+@app.command()
+@example("reelabel replay clip.mp4 --out clip.html")
+def replay(
+    video: Annotated[str, typer.Argument(help="Path or URI of a video.")],
+    *,
+    out: Annotated[str | None, typer.Option(help="File to write. Default: reelabel-replay-VIDEO.html.")] = None,
+) -> None:
+    """Write a page that replays what keyframes and uniform sampling show of a video.
+
+    A slider sets the number of frames; the frames, and what is decoded for them, follow.
     """
     if out:
         require_parent_folder(out)
-    with running_services(*([ServiceName.S3] if video.startswith("s3://") else [])) as settings:
+    with running_store(video) as settings:
         store = video_store(settings)
         uri = stat_video(store, video, allow_roots=settings.extract.allow_roots).uri
         name = redact_uri(uri)

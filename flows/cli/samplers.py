@@ -6,9 +6,8 @@ from json import dumps
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from flows.cli.console import OUT, cell
+from flows.cli.console import OUT, make_table
 from flows.cli.options import example
 from reelabel.sampling.registry import samplers as registered
 
@@ -22,7 +21,7 @@ def samplers(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sampler.")] = False,
 ) -> None:
     """List the frame samplers and their options."""
-    table = Table("sampler", "shows", "options", box=None, pad_edge=False)
+    rows = []
     for spec in registered().values():
         options = ["num_frames"] * spec.takes_num_frames
         options += sorted(spec.options - {"times_ms"})  # which `relevant` sets itself
@@ -31,6 +30,6 @@ def samplers(
             print(dumps(facts | {"models": sorted(spec.model_types)}))  # noqa: T201
         names = ", ".join((spec.name, *spec.aliases))
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
-        table.add_row(*map(cell, (names, spec.summary, flags)))
+        rows.append((names, spec.summary, flags))
     if not json:
-        OUT.print(table)
+        OUT.print(make_table(("sampler", "shows", "options"), rows, plain=True))

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from rich.table import Table
 
-from flows.cli.console import OUT, cell, print_line
+from flows.cli.console import OUT, cell, make_table, print_line
 from flows.cli.context import prefect_ready, running_services
 from flows.cli.options import example
-from flows.cli.repeat import settings_inline
 from infra.database.connect import Login, connected
 from infra.embedded import ServiceName, missing_services
 from infra.program import command
-from infra.settings import NightlySettings, load_settings
+from infra.settings import CONFIG_VARIABLE, NightlySettings, load_settings, secret_variables
 from infra.validation import first_fault
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
@@ -63,14 +63,14 @@ def deploy(
     when_running: Annotated[
         str | None,
         typer.Option(
-            help="If the previous night is still running: queue or skip. Default: nightly.when_running, or as deployed."
+            help="If the previous run is still running: queue or skip. Default: nightly.when_running, or as deployed."
         ),
     ] = None,
     may_be_empty: Annotated[
         bool | None,
         typer.Option(
             "--may-be-empty/--no-may-be-empty",
-            help="Complete nights without a manifest, and deploy even if it does not exist yet. "
+            help="Complete runs without a manifest, and deploy even if it does not exist yet. "
             "Default: nightly.may_be_empty, or as deployed.",
         ),
     ] = None,
@@ -101,7 +101,7 @@ def deploy(
 
 def _deploy(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None:
     """Deploy, with fields that override those of the section `nightly`; `unpause` replaces what was set in Prefect."""
-    inline = settings_inline(*_READ)
+    inline = _settings_inline()
     given = load_settings()
     own_worker = ServiceName.PREFECT in missing_services(given, frozenset({ServiceName.PREFECT}))
     manifest = with_nightly(given, nightly).nightly.manifest
@@ -124,6 +124,16 @@ def _deploy(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None:
         print_line(
             f"Nothing was changed. To apply this: {' '.join([*inline, _deploy_command(nightly, unpause=unpause)])}"
         )
+
+
+def _settings_inline() -> list[str]:
+    """Return settings of the environment as a shell assigns them before a command, without secrets.
+
+    They are those that a deploy reads, and those that locate the settings and the embedded services.
+    """
+    starts = (CONFIG_VARIABLE, "REELABEL_HOME", *(f"REELABEL_{section}_".upper() for section in _READ))
+    own = {name: value for name, value in os.environ.items() if name.startswith(starts)}
+    return [f"{name}={shlex.quote(value)}" for name, value in sorted(own.items()) if name not in secret_variables()]
 
 
 def _planned_automations(settings: Settings) -> list[str]:
@@ -181,10 +191,10 @@ def _catch_up(*, since: str, until: str | None, dry_run: bool) -> int:
         with get_client(sync_client=True) as client, connected(settings.database, Login.READER) as engine:
             objects = ObjectStore(settings.store, settings.web)
             nights = find_nights(client, engine, objects, since=first, until=last)
-            _print_nights(nights)
+            _print_scheduled(nights)
             missed = [night for night in nights if night.state == "missed"]
             if dry_run:
-                failing = [_foretell_failure(night, objects) for night in missed]
+                failing = [_is_bound_to_fail(night, objects) for night in missed]
                 if missed:
                     print_line(f"To start the missed ones: {command('catch-up', since=since, until=until)}")
                 return 1 if any(failing) else 0
@@ -192,8 +202,8 @@ def _catch_up(*, since: str, until: str | None, dry_run: bool) -> int:
             return 0 if all(outcomes) else 1
 
 
-def _foretell_failure(night: Night, objects: ObjectStore) -> bool:
-    """Say why a night will fail, if its manifest tells; return whether it does. Failed jobs do not fail a night."""
+def _is_bound_to_fail(night: Night, objects: ObjectStore) -> bool:
+    """Print why a scheduled run is certain to fail, by its manifest, and return whether it is; failed jobs are none."""
     try:
         with open_jobs(night.manifest, objects, keep_going=night.keep_going):
             return False
@@ -205,7 +215,7 @@ def _foretell_failure(night: Night, objects: ObjectStore) -> bool:
 
 
 def _run(client: Any, night: Night) -> bool:  # noqa: ANN401 - Prefect's, imported late
-    """Have a worker run one night, and wait for it; return whether it succeeded."""
+    """Have a worker do one scheduled run, and wait for it; return whether it succeeded."""
     from prefect.flow_runs import wait_for_flow_run  # noqa: PLC0415
 
     from flows.schedule.catch_up import start_night  # noqa: PLC0415
@@ -217,11 +227,9 @@ def _run(client: Any, night: Night) -> bool:  # noqa: ANN401 - Prefect's, import
     return bool(ended.state.is_completed())
 
 
-def _print_nights(nights: Sequence[Night]) -> None:
-    table = Table("scheduled", "state", "manifest")
-    for night in nights:
-        table.add_row(f"{night.at:%Y-%m-%d %H:%M %Z}", cell(night.state), cell(night.manifest))
-    OUT.print(table)
+def _print_scheduled(nights: Sequence[Night]) -> None:
+    rows = ((f"{night.at:%Y-%m-%d %H:%M %Z}", night.state, night.manifest) for night in nights)
+    OUT.print(make_table(("scheduled", "state", "manifest"), rows))
 
 
 def _day(option: str, text: str) -> date:

@@ -11,7 +11,7 @@ import typer
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from flows.cli.console import print_line, print_notice
+from flows.cli.console import print_line, print_notice, require_format
 from flows.cli.context import running_services, startup_errors
 from flows.cli.options import example
 from infra.checks import probe_store, run_checks
@@ -132,8 +132,7 @@ def config(
     ] = "toml",
 ) -> None:
     """Print every setting with its value and meaning; secrets are masked."""
-    if form not in {"toml", "markdown"}:
-        raise ConfigurationError(f"Unknown --format {form}; use toml or markdown.")
+    require_format(form, "toml", "markdown")
     if form == "markdown":
         print(settings_page(), end="")  # noqa: T201 - may be saved as a file
     else:

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
-from flows.cli.console import ERRORS, OUT, cell, print_line, print_notice, require_parent_folder
+from flows.cli.console import (
+    ERRORS,
+    OUT,
+    cell,
+    make_table,
+    print_line,
+    print_notice,
+    require_format,
+    require_parent_folder,
+)
 from flows.cli.context import running_services
+from flows.cli.options import example, with_sampling
 from flows.run.request import QuestionOptions
 from flows.run.spec import make_spec, native_warning
 from infra.embedded import ServiceName
-from reelabel.errors import ConfigurationError
+from infra.settings import SamplingOptions  # noqa: TC001 - defines a command's options
 from tasks.model.backend import backend_of
 from tasks.survey.describe import amount, count, figure, headlines, title
 from tasks.survey.take import SurveyOptions, take_survey
@@ -23,28 +33,38 @@ from tasks.survey.take import SurveyOptions, take_survey
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from infra.settings import SamplingOptions
     from tasks.survey.survey import Survey
 
-FORMATS = ("table", "json")
 
-
-def survey_manifest(
-    manifest: str, options: SurveyOptions, *, sampling: SamplingOptions, form: str = "table", page: str | None = None
+@example("reelabel manifest survey jobs.parquet --sample 2000 --page survey.html")
+@with_sampling
+def survey(
+    manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; a local path or s3://.")],
+    *,
+    sample: Annotated[
+        int | None, typer.Option(min=2, help="Look at this many clips, drawn at random. Default: all.")
+    ] = None,
+    limit_s: Annotated[
+        float | None, typer.Option(min=0, help="Look at no further video after this many seconds. Default: no limit.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    page: Annotated[str | None, typer.Option(help="Also write a page with histograms to this .html file.")] = None,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Leave out invalid rows.")] = False,
+    sampling: SamplingOptions,
 ) -> None:
-    """Survey a manifest's videos, print what they are, and write the page if asked for."""
-    if form not in FORMATS:
-        raise ConfigurationError(f"Unknown format {form}; use one of {', '.join(FORMATS)}.")
+    """Survey a manifest's videos by their indexes: what they are, what keyframes show, and what a run will cost."""
+    require_format(form, "table", "json")
     if page:
         require_parent_folder(page)
+    options = SurveyOptions(sample=sample, limit_s=limit_s, keep_going=keep_going)
     overrides = QuestionOptions(sampling=sampling)
     with running_services(ServiceName.S3) as settings:
         card = backend_of(settings).card(None, settings)
         if warning := native_warning(card, settings, overrides):
             print_notice(f"{warning}.")
-        asked = make_spec(card, settings, overrides).sampling
+        resolved = make_spec(card, settings, overrides).sampling
         with progress() as note:
-            found = take_survey(manifest, settings, asked, options, note=note)
+            found = take_survey(manifest, settings, resolved, options, note=note)
     if page:
         from tasks.survey.page import render  # noqa: PLC0415 - templates take a moment to import
 
@@ -84,26 +104,19 @@ def print_survey(survey: Survey) -> None:
 
 
 def _print_run(survey: Survey) -> None:
-    table = Table("a run", "", box=None, pad_edge=False, title_justify="left")
-    for name, text in amount(survey):
-        table.add_row(name, cell(text))
     OUT.print()
-    OUT.print(table)
+    OUT.print(make_table(("a run", ""), amount(survey), plain=True))
 
 
 def _print_figures(survey: Survey) -> None:
-    table = Table("clips", box=None, pad_edge=False)
-    for name in ("least", "10%", "median", "90%", "most"):
-        table.add_column(name, justify="right")
-    for each in survey.distributions:
-        table.add_row(each.name, *(figure(value, each.unit) for value in each.quantiles))
-    if table.row_count:
+    columns = ("clips", "least", "10%", "median", "90%", "most")
+    rows = [(each.name, *(figure(value, each.unit) for value in each.quantiles)) for each in survey.distributions]
+    if rows:
         OUT.print()
-        OUT.print(table)
+        OUT.print(make_table(columns, rows, numbers=len(columns) - 1, plain=True))
 
 
 def _print_kinds(survey: Survey) -> None:
-    table = Table("kind", "clips of each", box=None, pad_edge=False)
     kinds = {
         "codec": survey.codecs,
         "container": survey.containers,
@@ -111,23 +124,23 @@ def _print_kinds(survey: Survey) -> None:
         "frames/s": survey.frame_rates,
         "cannot be used": survey.failed,
     }
-    for name, shares in kinds.items():
-        if shares:
-            table.add_row(name, cell(", ".join(f"{share.name} {count(share.clips)}" for share in shares)))
+    rows = (
+        (name, ", ".join(f"{share.name} {count(share.clips)}" for share in shares))
+        for name, shares in kinds.items()
+        if shares
+    )
     OUT.print()
-    OUT.print(table)
+    OUT.print(make_table(("kind", "clips of each"), rows, plain=True))
     for share in survey.failed:
         OUT.print(Padding(cell(f"{share.name}, such as: {share.example}"), (0, 0, 0, 2)))
 
 
 def _print_groups(survey: Survey) -> None:
-    if not survey.groups:
-        return
-    table = Table("task", box=None, pad_edge=False)
-    for name in ("clips", "one keyframe", "not covered", "dense", "unusable"):
-        table.add_column(name, justify="right")
+    columns = ("task", "clips", "one keyframe", "not covered", "dense", "unusable")
+    rows = []
     for group in survey.groups:
         shares = (group.one_keyframe, group.not_covered, group.dense, group.failed)
-        table.add_row(cell(group.title), f"{group.clips:,}", *(count(each) if each else "?" for each in shares))
-    OUT.print()
-    OUT.print(table)
+        rows.append((group.title, group.clips, *(count(each) if each else "?" for each in shares)))
+    if rows:
+        OUT.print()
+        OUT.print(make_table(columns, rows, numbers=len(columns) - 1, plain=True))

@@ -170,10 +170,10 @@ class _EndedError(Exception):
 
 
 class _Connection:
-    """A connection to a supervisor, with what it said of itself."""
+    """A connection to a supervisor, with the state that it sent first."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Wait for what it says.
+        """Wait for its state.
 
         Raises:
             _EndedError: It ended before.
@@ -367,7 +367,7 @@ def _elsewhere(home: Home) -> ConfigurationError:
 
 
 def _state(home: Home) -> Mapping[str, Any]:
-    """Return what the supervisor of a folder says of itself; nothing if there is none."""
+    """Return the state of a folder's supervisor; nothing if there is none."""
     connection = _connected(home)
     if connection is None:
         return {}

@@ -129,7 +129,7 @@ class Postgres:
         return ""
 
     def _url(self, port: int, user: str) -> str:
-        # With SCRAM, the server must prove that it knows the password: whoever takes its port does not, and is told
+        # With SCRAM, the server must prove that it knows the password: whoever takes its port does not, and learns
         # nothing. The embedded server is built without TLS.
         proof = "sslmode=disable&require_auth=scram-sha-256"
         return f"postgresql://{user}:{self._password(user)}@127.0.0.1:{port}/{_DATABASE}?{proof}"

@@ -273,7 +273,7 @@ class Supervisor:
         self._report(f"{name} ended ({code}); it is started again")
         try:
             await self.ensure(started.service)
-        except Exception as error:  # noqa: BLE001 - its next user is told
+        except Exception as error:  # noqa: BLE001 - its next user gets the error
             self._report(f"{name} does not start: {error}")
 
     async def _end_service(self, name: ServiceName) -> None:

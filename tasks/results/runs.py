@@ -204,13 +204,6 @@ def list_running(engine: Engine) -> list[RowMapping]:
         return list(connection.execute(_newest().where(RUN.c.state == "running", ~is_lost)).mappings().all())
 
 
-def cancelled_runs(engine: Engine, run_ids: Iterable[UUID]) -> set[UUID]:
-    """Return those runs that their users have stopped."""
-    query = select(RUN.c.run_id).where(RUN.c.run_id.in_([*run_ids]), RUN.c.state == "cancelled")
-    with database_errors(), engine.connect() as connection:
-        return set(connection.execute(query).scalars())
-
-
 def run_states(engine: Engine, manifest_uri: str, *, since: datetime) -> set[str]:
     """Return the states, such as `running` or `lost`, of a manifest's runs started at or after a time.
 

@@ -3,8 +3,9 @@
 import pytest
 import sqlalchemy
 
-from flows.cli.rows.results import print_audit, print_results
-from flows.cli.status.page import show_status
+from flows.cli.rows.audit import audit
+from flows.cli.rows.results import results
+from flows.cli.status.page import status
 from flows.extract import extract
 from flows.infer import infer
 from flows.maintain import apply_retention
@@ -24,8 +25,8 @@ STARTS = {
     "maintain": lambda _: list(apply_retention(load_settings(), dry_run=True)),
 }
 READS = {
-    "audit": lambda _: print_audit("last", as_json=False, listing=None),
-    "results": lambda _: print_results("last", form="table", with_calibrated=False),
+    "audit": lambda _: audit(),
+    "results": lambda _: results(),
     "extract": lambda _: extract.fn(),
     "infer": lambda _: infer.fn(),
 }
@@ -106,7 +107,7 @@ def test_a_login_with_the_rights_upgrades_a_database(behind):
 def test_status_shows_services_and_what_is_wrong_with_the_database(request, capsys, state, said):
     request.getfixturevalue(state)
 
-    show_status(load_settings(), watch=False)
+    status()
 
     shown = " ".join(capsys.readouterr().out.split())
     assert said in shown

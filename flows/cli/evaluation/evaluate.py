@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import groupby
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.table import Table
+import typer
 from rich.text import Text
 
-from flows.cli.console import OUT, cell, print_line, require_parent_folder
+from flows.cli.console import OUT, cell, make_table, print_line, require_parent_folder
 from flows.cli.context import find_run, open_database, ready_to_run
+from flows.cli.options import Dataset, example
 from flows.cli.runs.follow import show_progress_of_manifest
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
 from flows.run.names import TAG
@@ -25,7 +26,8 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.domain import LOW_CHOICE_MASS
-from tasks.evaluation.calibration import BINS, calibrate
+from tasks.evaluation.calibration import BINS
+from tasks.evaluation.calibration import calibrate as fit_temperature
 from tasks.manifest.dataset import dataset_name
 from tasks.manifest.table import read_jobs
 from tasks.results.evaluation.calibrations import known_answers, save_calibration
@@ -38,34 +40,103 @@ if TYPE_CHECKING:
     from tasks.evaluation.calibration import Calibration
     from tasks.evaluation.scores import Evaluation, GroupScore
 
+_PRINTED = "-"
 
-def calibrate_spec(manifest: str, *, run: str | None, as_json: bool) -> None:
-    """Fit the temperature of a run's spec on a manifest's known answers, save it and print it."""
+app = typer.Typer()
+LabelledManifest = Annotated[
+    str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
+]
+
+
+@app.command()
+@example("reelabel evaluate known.parquet --sampler keyframes --sampler keyframes:32")
+def evaluate(
+    manifest: LabelledManifest,
+    *,
+    sampler: Annotated[
+        list[str] | None,
+        typer.Option(help="SAMPLER[:FRAMES][,OPTION=VALUE...]; repeatable. Default: keyframes."),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Model folder or Hugging Face name; repeatable. Default: model.name.")
+    ] = None,
+    dataset: Dataset = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="Sampler to compare with. Default: native, the sampler the model was trained with."),
+    ] = None,
+    references: Annotated[
+        bool, typer.Option("--references/--no-references", help="Also compare the samplers native and uniform:16.")
+    ] = True,
+    live: Annotated[
+        str | None,
+        typer.Option(help="Address of `reelabel serve`: also compare the answers of its live sessions."),
+    ] = None,
+    json: Annotated[str | None, typer.Option(help="Write the evaluation as JSON to this file; - prints it.")] = None,
+) -> None:
+    """Compare samplers, frame counts and models on a manifest with known answers."""
+    if json not in {None, _PRINTED}:
+        require_parent_folder(str(json))
+    uri = absolute_uri(manifest)
+    parameters = {
+        "manifest": uri,
+        "samplers": sampler or ["keyframes"],
+        "models": model or [],
+        "dataset": dataset,
+        "baseline": baseline,
+        "references": references,
+        "live": live,
+    }
+    with ready_to_run() as settings, connected(settings.database, Login.READER) as engine:
+        with nullcontext() if json == _PRINTED else show_progress_of_manifest(engine, uri):
+            _run_flow(parameters)
+        evaluation = last_evaluation(engine, dataset=dataset or dataset_name(manifest))
+    assert evaluation is not None
+    if json == _PRINTED:
+        print(evaluation.to_json())  # noqa: T201 - for programs
+    else:
+        print_evaluation(evaluation)
+        if json:
+            Path(json).write_text(evaluation.to_json() + "\n", encoding="utf-8")
+    raise typer.Exit(1 if any(spec.failures for spec in evaluation.specs) else 0)
+
+
+@app.command()
+@example("reelabel calibrate known.parquet")
+def calibrate(
+    manifest: LabelledManifest,
+    run: Annotated[
+        str | None,
+        typer.Option(help="Run whose labels to use: an id, or 'last'. Default: the manifest's, if all had one spec."),
+    ] = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Fit a temperature on known answers so that confidence matches accuracy."""
     uri = absolute_uri(manifest)
     with open_database(ServiceName.POSTGRES, ServiceName.S3, login=Login.WRITER) as (settings, engine):
         row = find_run(engine, run) if run else require_only_spec(engine, uri)
         scope = Scope.of(row)
         jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
-        calibration = calibrate(known_answers(engine, scope, jobs=jobs))
+        calibration = fit_temperature(known_answers(engine, scope, jobs=jobs))
         save_calibration(engine, calibration, scope, run_id=row["run_id"], manifest_uri=uri)
-    if as_json:
+    if json:
         facts = {"run_id": str(row["run_id"])} | scope.key | asdict(calibration) | {"bins": BINS}
-        print(json.dumps(facts, indent=2))  # noqa: T201 - for programs
+        print(dumps(facts, indent=2))  # noqa: T201 - for programs
         return
     _print(row, calibration)
 
 
 def _print(run: RowMapping, calibration: Calibration) -> None:
     known = f"{pluralize(calibration.jobs, 'known answer')}, {calibration.wrong:,} labels wrong"
-    table = Table("", "raw", "calibrated (held out)", title=cell(f"{run['dataset']}: {known}"))
-    for name, before, after in (
-        ("accuracy", calibration.accuracy, calibration.accuracy),
-        ("mean confidence", calibration.confidence_before, calibration.confidence_after),
-        (f"expected calibration error, {BINS} bins", calibration.ece_before, calibration.ece_after),
-        ("negative log-likelihood", calibration.nll_before, calibration.nll_after),
-    ):
-        table.add_row(name, f"{before:.4f}", f"{after:.4f}")
-    OUT.print(table)
+    figures = {
+        "accuracy": (calibration.accuracy, calibration.accuracy),
+        "mean confidence": (calibration.confidence_before, calibration.confidence_after),
+        f"expected calibration error, {BINS} bins": (calibration.ece_before, calibration.ece_after),
+        "negative log-likelihood": (calibration.nll_before, calibration.nll_after),
+    }
+    rows = ((name, f"{before:.4f}", f"{after:.4f}") for name, (before, after) in figures.items())
+    OUT.print(make_table(("", "raw", "calibrated (held out)"), rows, title=f"{run['dataset']}: {known}"))
     run_id, (first, second) = str(run["run_id"]), calibration.half_temperatures
     print_line(
         f"Temperature {calibration.temperature:.3f} ({calibration.temperature_low:.3f} to "
@@ -80,31 +151,6 @@ def _print(run: RowMapping, calibration: Calibration) -> None:
         print_line("Calibration is not shown to improve held-out answers: use the raw probabilities.")
     else:
         print_line(f"See calibrated labels: {command('results', run_id, calibrated=True)}")
-
-
-_PRINTED = "-"
-
-
-def run_evaluate(manifest: str, *, json_to: str | None, **asked: Any) -> int:  # noqa: ANN401 - the flow's own
-    """Compare candidates on known answers in this process, and print the result; return the exit code.
-
-    The evaluation is also written to the file `json_to`, or printed instead of tables if that is `-`.
-    """
-    if json_to not in {None, _PRINTED}:
-        require_parent_folder(str(json_to))
-    parameters = {"manifest": absolute_uri(manifest)} | asked
-    with ready_to_run() as settings, connected(settings.database, Login.READER) as engine:
-        with nullcontext() if json_to == _PRINTED else show_progress_of_manifest(engine, parameters["manifest"]):
-            _run_flow(parameters)
-        evaluation = last_evaluation(engine, dataset=asked["dataset"] or dataset_name(manifest))
-    assert evaluation is not None
-    if json_to == _PRINTED:
-        print(evaluation.to_json())  # noqa: T201 - for programs
-    else:
-        print_evaluation(evaluation)
-    if json_to not in {None, _PRINTED}:
-        Path(str(json_to)).write_text(evaluation.to_json() + "\n", encoding="utf-8")
-    return 1 if any(spec.failures for spec in evaluation.specs) else 0
 
 
 def _run_flow(parameters: dict[str, Any]) -> None:
@@ -130,10 +176,8 @@ def print_evaluation(evaluation: Evaluation) -> None:
     rows = [dict(zip(SPEC_COLUMNS, spec_cells(spec), strict=True)) for spec in evaluation.specs]
     for names in (_SCORES, _COSTS):
         shown = [name for name in names if any(row[name] for row in rows)]
-        table = _table("candidate", *shown)
-        for row in rows:
-            table.add_row(*(_cell(row[name]) for name in ("candidate", *shown)))
-        OUT.print(table)
+        cells = ([_cell(row[name]) for name in ("candidate", *shown)] for row in rows)
+        OUT.print(make_table(("candidate", *shown), cells, numbers=len(shown)))
     for groups in (evaluation.tasks, evaluation.subtasks):
         if groups:
             _print_groups(groups)
@@ -142,19 +186,11 @@ def print_evaluation(evaluation: Evaluation) -> None:
         if spec.low_mass:
             print_line(
                 f"{spec.name}: {pluralize(spec.low_mass, 'label')} with choice_mass below {LOW_CHOICE_MASS}, "
-                "which mean little: the model would have said something else."
+                "which mean little: the model would have answered something else."
             )
         if spec.cost.videos_cached:
             of = f"{spec.cost.videos_cached:,} of {pluralize(spec.cost.videos or 0, 'video')}"
             print_line(f'{spec.name}: the frames of {of} came from the cache; "decode s" excludes them.')
-
-
-def _table(name: str, *numbers: str) -> Table:
-    table = Table()
-    table.add_column(name, overflow="fold")
-    for number in numbers:
-        table.add_column(number, justify="right")
-    return table
 
 
 def _cell(text: str) -> Text:
@@ -162,7 +198,8 @@ def _cell(text: str) -> Text:
 
 
 def _print_groups(groups: tuple[GroupScore, ...]) -> None:
-    table = _table("task / subtask", *GROUP_COLUMNS[2:])
+    columns = ("task / subtask", *GROUP_COLUMNS[2:])
+    table = make_table(columns, (), numbers=len(columns) - 1)
     for title, candidates in groupby(groups, lambda group: group.title):
         table.add_row(cell(title or "no task"))
         for group in candidates:

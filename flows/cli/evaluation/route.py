@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from json import dumps
+from typing import TYPE_CHECKING, Annotated
 
-from rich.table import Table
+import typer
 
-from flows.cli.console import OUT, cell, print_line
+from flows.cli.console import OUT, make_table, print_line
 from flows.cli.context import ready_to_run
+from flows.cli.options import example, with_overrides
 from flows.cli.runs.run import run_flow_locally
 from flows.run.request import ClassifyRequest, QuestionOptions
 from flows.run.spec import make_spec
@@ -30,41 +31,59 @@ if TYPE_CHECKING:
     from tasks.domain import RunSpec
     from tasks.evaluation.route import RouteFit, RouteProof
 
+app = typer.Typer()
+group = typer.Typer(
+    help="Choose which jobs to escalate to a dense sampler.",
+    epilog="Example: reelabel route fit known.parquet --sampler auto",
+    no_args_is_help=True,
+)
+app.add_typer(group, name="route")
 
-def fit_margin(
-    manifest: str,
-    within: float,
+
+@group.command("fit")
+@example("reelabel route fit known.parquet --sampler auto --max-loss 1")
+@with_overrides
+def route_fit(
+    manifest: Annotated[
+        str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
+    ],
     *,
+    max_loss: Annotated[
+        float,
+        typer.Option(min=0, max=100, help="Accuracy, in percentage points, that may be lost to the dense sampler."),
+    ] = 1.0,
+    dataset: Annotated[
+        str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
+    ] = None,
     overrides: QuestionOptions,
-    dataset: str | None,
-    as_json: bool,
-) -> int:
-    """Fit the margin below which jobs are escalated; save it if it provably loses at most `within`, 0 to 1.
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Fit the margin below which jobs are escalated to the dense sampler, for `--escalate-below fitted`.
 
-    Missing answers are computed first, from keyframes (or with `auto`) and with the dense sampler. Return the exit
-    code, 1 if no margin is proven.
+    It is stored if known answers prove that it loses no more than asked; exit 1 if none does. Jobs without an answer
+    yet are answered first.
     """
-    uri = absolute_uri(manifest)
+    within, uri = max_loss / 100, absolute_uri(manifest)
     dataset = dataset or dataset_name(uri)
     with ready_to_run() as settings:
         passes = _passes(settings, overrides)
         escalating, first, dense = (_spec(settings, each) for each in passes)
         for each in passes[1:]:
             request = ClassifyRequest(manifest=uri, dataset=dataset, overrides=each)
-            run_flow_locally(request, settings, is_watched=not as_json)
+            run_flow_locally(request, settings, is_watched=not json)
         with connected(settings.database) as engine:
             jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
             sample = paired_answers(engine, dataset=dataset, first=first, dense=dense, jobs=jobs)
             fit = fit_route(sample, within)
             if fit.proven:
                 save_route(engine, fit, specs=(escalating, first, dense), dataset=dataset, manifest_uri=uri)
-    if as_json:
-        print(json.dumps({"dataset": dataset, "spec_id": escalating.spec_id} | asdict(fit), indent=2))  # noqa: T201
-        return 0 if fit.proven else 1
-    _print(fit, title=f"{dataset}, spec {escalating.spec_id}: {pluralize(fit.jobs, 'known answer')}")
-    _print_tasks(fit.proof, within)
-    _print_verdict(fit, within)
-    return 0 if fit.proven else 1
+    if json:
+        print(dumps({"dataset": dataset, "spec_id": escalating.spec_id} | asdict(fit), indent=2))  # noqa: T201
+    else:
+        _print(fit, title=f"{dataset}, spec {escalating.spec_id}: {pluralize(fit.jobs, 'known answer')}")
+        _print_tasks(fit.proof, within)
+        _print_verdict(fit, within)
+    raise typer.Exit(0 if fit.proven else 1)
 
 
 def _passes(settings: Settings, overrides: QuestionOptions) -> list[QuestionOptions]:
@@ -86,28 +105,34 @@ def _spec(settings: Settings, overrides: QuestionOptions) -> RunSpec:
 
 
 def _print(fit: RouteFit, *, title: str) -> None:
-    table = Table("", "escalated", "accuracy", "frames", "seconds", title=cell(title))
     rows = [("dense sampler only", fit.dense), ("first answers only", fit.first)]
     rows += [(f"proven, below {fit.proven.below:.4g}", fit.proven)] if fit.proven else []
-    for name, each in rows:
-        frames = f"{each.frames_decoded:,}"
-        table.add_row(name, f"{each.asked_again:.1%}", f"{each.accuracy:.4f}", frames, f"{each.seconds:.1f}")
-    OUT.print(table)
+    cells = (
+        (name, f"{each.asked_again:.1%}", f"{each.accuracy:.4f}", each.frames_decoded, f"{each.seconds:.1f}")
+        for name, each in rows
+    )
+    OUT.print(make_table(("", "escalated", "accuracy", "frames", "seconds"), cells, title=title))
 
 
 def _print_tasks(proof: RouteProof, within: float) -> None:
     if not proof.tasks:
         return
-    table = Table("task", "jobs", "loses, points", "at most", "proven", title="Loss at this margin, by task")
-    for task in proof.tasks:
-        verdict = "yes" if task.at_most <= within else "no"
-        loss = (f"{100 * task.loss:+.2f}", f"{100 * task.at_most:.2f}")
-        table.add_row(cell(task.name or "no task"), f"{task.jobs:,}", *loss, verdict)
-    OUT.print(table)
+    rows = (
+        (
+            task.name or "no task",
+            task.jobs,
+            f"{100 * task.loss:+.2f}",
+            f"{100 * task.at_most:.2f}",
+            "yes" if task.at_most <= within else "no",
+        )
+        for task in proof.tasks
+    )
+    columns = ("task", "jobs", "loses, points", "at most", "proven")
+    OUT.print(make_table(columns, rows, title="Loss at this margin, by task"))
 
 
 def _print_verdict(fit: RouteFit, within: float) -> None:
-    """Say what the sample proves, and recommend the margin only if that is what was asked for."""
+    """Print what the sample proves, and recommend the margin only if it is within the loss."""
     proof, overall = fit.proof, fit.proof.overall
     wanted = f"a loss of at most {100 * within:g} points"
     if fit.proven is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow.parquet as pq
 
-from flows.cli.console import Sink, text_sink
+from flows.cli.console import Sink, require_format, text_sink
 from infra.formulas import without_formulas
 from reelabel.errors import ConfigurationError
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 def check_format(form: str, *, raw: bool) -> None:
     """Check the options `--format` and `--raw` of a command that shows a table or writes rows."""
-    if form not in {"table", "json", "csv", "parquet"}:
-        raise ConfigurationError(f"Unknown --format {form}; use table, json, csv or parquet.")
+    require_format(form, "table", "json", "csv", "parquet")
     if raw and form != "csv":
         raise ConfigurationError("--raw is for --format csv; the other formats write texts as they are.")
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections import Counter
 from dataclasses import dataclass, replace
 from io import BytesIO
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
+import typer
 from PIL import Image
-from rich.table import Table
 from rich.text import Text
 
-from flows.cli.console import OUT, cell, print_line, require_sheet
+from flows.cli.console import OUT, list_times, make_table, print_line, require_format, require_sheet
 from flows.cli.context import open_database
 from flows.cli.images import show_image
+from flows.cli.options import example
 from infra.database.connect import database_errors
 from infra.embedded import ServiceName
 from infra.program import command
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from uuid import UUID
 
+    from rich.table import Table
     from sqlalchemy import Engine, RowMapping
 
     from infra.settings import Settings
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from tasks.results.one_job import JobRows
 
 _MAX_FRAME_FILES = 20
-_MAX_TIMES, _MAX_PICTURES, _MAX_CHUNKS = 16, 64, 20
+_MAX_PICTURES, _MAX_CHUNKS = 64, 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +71,29 @@ class _Known:
     names: Mapping[UUID, str]
 
 
-def print_job(job_id: str, *, dataset: str | None, form: str, sheet: str | None) -> None:
-    """Print what is known of a job: its outcomes, question, videos and frames, and its earlier labels."""
-    if form not in {"table", "json"}:
-        raise ConfigurationError(f"Unknown --format {form}; use table or json.")
+app = typer.Typer()
+
+
+@app.command()
+@example("reelabel job clip-7-colour --sheet frames.png")
+def job(
+    job_id: Annotated[str, typer.Argument(help="Id of a job that has an outcome.")],
+    *,
+    dataset: Annotated[str | None, typer.Option(help="Show only its outcomes in this dataset. Default: all.")] = None,
+    form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    sheet: Annotated[
+        str | None,
+        typer.Option(
+            help="Save the frames to this image file, such as x.png. Default: shown in a terminal that can, or "
+            "saved in the home folder."
+        ),
+    ] = None,
+) -> None:
+    """Show all that is known of one job, with its frames.
+
+    That is its outcomes by run and spec, its question, and where its frames were taken.
+    """
+    require_format(form, "table", "json")
     if sheet:
         require_sheet(sheet)
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
@@ -81,7 +102,7 @@ def print_job(job_id: str, *, dataset: str | None, form: str, sheet: str | None)
     if picture and sheet:
         picture.save(sheet)
     if form == "json":
-        print(json.dumps(_facts(known), indent=2, default=str))  # noqa: T201 - for programs: not wrapped
+        print(dumps(_facts(known), indent=2, default=str))  # noqa: T201 - for programs: not wrapped
         return
     _print(known)
     if picture and not (sheet or show_image(picture)):
@@ -167,7 +188,7 @@ def _outcome(known: _Known) -> Iterator[tuple[str | tuple[str, str], ...]]:
     known_answer = f"; the known answer is {row['answer']}" if row["answer"] is not None else ""
     yield (f"Margin {row['margin']:.3f}{mass}{known_answer}.",)
     if row["first_label"] is not None:
-        yield (f"Asked again with {row['sampler']}: at first {row['first_label']}, margin {row['first_margin']:.3f}.",)
+        yield (f"Escalated to {row['sampler']}: at first {row['first_label']}, margin {row['first_margin']:.3f}.",)
 
 
 def _videos(known: _Known) -> Iterator[str]:
@@ -190,40 +211,40 @@ def _videos(known: _Known) -> Iterator[str]:
 
 
 def _frames_line(strip: Strip) -> str:
-    counts = Counter(strip.picks)
-    times = [f"{strip.frames[at].time_s:.3f} s" + (f" ({count}x)" if count > 1 else "") for at, count in counts.items()]
-    more = [f"and {len(times) - _MAX_TIMES:,} more"] if len(times) > _MAX_TIMES else []
+    times = list_times(strip.frames[at].time_s for at in strip.picks)
     method = f"by {strip.sampler}, {strip.frames_decoded:,} decoded"
-    return f"{pluralize(len(strip.picks), 'frame')} {method}, at {', '.join([*times[:_MAX_TIMES], *more])}"
+    return f"{pluralize(len(strip.picks), 'frame')} {method}, at {', '.join(times)}"
 
 
 def _chunk_table(shown: JobCard) -> Table:
-    table = Table("chunk", "from", "to", "label", "margin")
-    for chunk in shown.chunks[:_MAX_CHUNKS]:
-        end = "end" if chunk["end_s"] is None else f"{chunk['end_s']:g} s"
-        outcome = chunk["label"] or chunk["code"] or ""
-        values = (f"{shown.job_id}#{chunk['chunk']}", f"{chunk['start_s']:g} s", end, outcome)
-        table.add_row(*map(cell, (*values, _number(chunk["margin"]))))
-    return table
+    rows = (
+        (
+            f"{shown.job_id}#{chunk['chunk']}",
+            f"{chunk['start_s']:g} s",
+            "end" if chunk["end_s"] is None else f"{chunk['end_s']:g} s",
+            chunk["label"] or chunk["code"],
+            chunk["margin"],
+        )
+        for chunk in shown.chunks[:_MAX_CHUNKS]
+    )
+    return make_table(("chunk", "from", "to", "label", "margin"), rows)
 
 
 def _history(known: _Known) -> Table:
     """List the outcomes in each dataset and spec, newest first, and the labels that they replaced."""
-    table = Table("time", "run", "dataset", "spec", "outcome", "margin", "replaced")
-    for row in (*known.rows.current, *known.rows.history):
-        outcome = row.get("label") or row.get("code") or row.get("kind", "")
-        replaced = f"by {known.names[row['replaced_by']]}" if "replaced_by" in row else ""
-        place = (_time(row["created_at"]), known.names[row["run_id"]], row["dataset"], row["spec_id"])
-        table.add_row(*map(cell, (*place, outcome, _number(row.get("margin")), replaced)))
-    return table
-
-
-def _time(value: Any) -> str:  # noqa: ANN401 - a time of the database
-    return f"{value.astimezone():%Y-%m-%d %H:%M}"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+    rows = (
+        (
+            f"{row['created_at'].astimezone():%Y-%m-%d %H:%M}",
+            known.names[row["run_id"]],
+            row["dataset"],
+            row["spec_id"],
+            row.get("label") or row.get("code") or row.get("kind"),
+            row.get("margin"),
+            f"by {known.names[row['replaced_by']]}" if "replaced_by" in row else "",
+        )
+        for row in (*known.rows.current, *known.rows.history)
+    )
+    return make_table(("time", "run", "dataset", "spec", "outcome", "margin", "replaced"), rows)
 
 
 def _facts(known: _Known) -> dict[str, Any]:

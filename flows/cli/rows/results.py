@@ -1,133 +1,160 @@
-"""`reelabel results`, `reelabel audit` and `reelabel report`."""
+"""`reelabel results`, and the report of a run."""
 
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
-from rich.table import Table
+import typer
 
-from flows.cli.console import OUT, cell, print_line, require_parent_folder
+from flows.cli.console import OUT, cell, make_table, print_line, require_parent_folder
 from flows.cli.context import find_run, open_database
-from flows.cli.rows.descriptions import print_descriptions
+from flows.cli.options import Raw, Run, example
 from flows.cli.rows.formats import check_format, print_rows
-from flows.cli.rows.tables import SHOWN_CHUNKS, SHOWN_ROWS, print_chunks, print_outcomes
+from flows.run.result import cost_lines
 from infra.embedded import ServiceName
-from infra.errors import ManifestMissingError
 from reelabel.errors import ConfigurationError
-from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.evaluation.calibration import calibrate_probabilities
 from tasks.frame_cache.pool import frame_cache
-from tasks.manifest.table import open_audited
 from tasks.report.pages import page_of_run
-from tasks.results.audit import audit_jobs, check_listing
-from tasks.results.diff import compare_runs
 from tasks.results.evaluation.calibrations import read_calibration
-from tasks.results.read import count_outcomes, read_chunks, read_failures, read_outcomes, read_results
-from tasks.results.runs import describes, is_partial_run, short_ids
+from tasks.results.read import (
+    count_outcomes,
+    read_chunks,
+    read_description_chunks,
+    read_descriptions,
+    read_failures,
+    read_outcomes,
+    read_results,
+)
+from tasks.results.runs import describes, short_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from uuid import UUID
+    from collections.abc import Callable, Iterable
 
+    from rich.table import Table
     from sqlalchemy import Engine, RowMapping
 
-    from tasks.results.diff import RunDiff
+_SHOWN_ROWS = 20
+_SHOWN_CHUNKS = 200
+_SHOWN_TAGS = 3
+_IN_FULL = "more; use --format csv for all rows and columns."
+_COLUMNS = ("job_id", "label", "margin", "confidence", "answer")
 
-_SHOWN_COLUMNS = ("job_id", "label", "margin", "confidence", "answer")
+app = typer.Typer()
 
 
-def print_results(run: str, *, form: str, with_calibrated: bool, raw: bool = False, chunks: bool = False) -> None:
-    """Print the current labels and failures of a run's dataset and spec, or those of its jobs' chunks."""
+@app.command()
+@example("reelabel results last --format csv > labels.csv")
+def results(
+    run: Run = "last",
+    form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
+    *,
+    calibrated: Annotated[
+        bool, typer.Option("--calibrated", help="Add calibrated probabilities; see `reelabel calibrate`.")
+    ] = False,
+    chunks: Annotated[
+        bool, typer.Option("--chunks", help="Print the chunks of cut jobs, or of described videos, instead of jobs.")
+    ] = False,
+    raw: Raw = False,
+) -> None:
+    """Print the labels or descriptions and the failures of a run."""
     check_format(form, raw=raw)
     with open_database(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
         scope = Scope.of(row)
-        if describes(engine, scope.spec_id):
-            if with_calibrated:
-                raise ConfigurationError("--calibrated is for labels; this run has described videos.")
-            print_descriptions(engine, row, form=form, raw=raw, chunks=chunks)
-            return
-        if chunks:
-            if with_calibrated:
-                raise ConfigurationError(
-                    "--calibrated and --chunks exclude each other: a spec is calibrated on the answers of jobs."
-                )
-            _print_chunks(engine, scope, form=form, raw=raw)
-            return
-        calibrate = _calibrator(_temperature(engine, scope.spec_id)) if with_calibrated else _unchanged
+        describing = describes(engine, scope.spec_id)
+        if calibrated and describing:
+            raise ConfigurationError("--calibrated is for labels; this run has described videos.")
+        if calibrated and chunks:
+            raise ConfigurationError(
+                "--calibrated and --chunks exclude each other: a spec is calibrated on the answers of jobs."
+            )
+        calibrate = _calibrator(_temperature(engine, scope.spec_id)) if calibrated else _unchanged
         if form != "table":
-            print_rows(map(calibrate, read_outcomes(engine, scope)), form=form, raw=raw)
-            return
-        labels = calibrate(read_results(engine, scope, limit=SHOWN_ROWS))
-        failures = read_failures(engine, scope, limit=SHOWN_ROWS)
-        counts = count_outcomes(engine, scope)
-    print_outcomes(row, _table(labels), failures, noun="label", counts=counts)
+            print_rows(map(calibrate, _rows(engine, scope, describing=describing, chunks=chunks)), form=form, raw=raw)
+        elif chunks:
+            _print_chunks(engine, scope, describing=describing)
+        elif describing:
+            _print_outcomes(
+                engine, row, _descriptions(read_descriptions(engine, scope, limit=_SHOWN_ROWS)), "description"
+            )
+        else:
+            _print_outcomes(engine, row, _labels(calibrate(read_results(engine, scope, limit=_SHOWN_ROWS))), "label")
 
 
-def _print_chunks(engine: Engine, scope: Scope, *, form: str, raw: bool) -> None:
-    if form != "table":
-        print_rows(read_chunks(engine, scope), form=form, raw=raw)
-        return
-    found = pl.concat(read_chunks(engine, scope, limit=SHOWN_CHUNKS + 1))
-    if found.is_empty():
+def _rows(engine: Engine, scope: Scope, *, describing: bool, chunks: bool) -> Iterable[pl.DataFrame]:
+    if chunks:
+        return read_description_chunks(engine, scope) if describing else read_chunks(engine, scope)
+    return read_outcomes(engine, scope, describes=describing)
+
+
+def _labels(found: pl.DataFrame) -> Table:
+    shown = [name for name in _COLUMNS if name in found.columns]
+    return make_table(shown, found.select(shown).iter_rows())
+
+
+def _descriptions(found: pl.DataFrame) -> Table:
+    return make_table(
+        ("job_id", "seconds", "tags", "caption", "scenes"),
+        (
+            (row["job_id"], f"{row['duration_s']:.1f}", _tags(row), _caption(row), len(json.loads(row["scenes"])))
+            for row in found.iter_rows(named=True)
+        ),
+    )
+
+
+def _tags(row: dict[str, Any]) -> str:
+    return ", ".join(f"{tag['text']} {tag['score']:.3f}" for tag in json.loads(row["tags"])[:_SHOWN_TAGS])
+
+
+def _caption(row: dict[str, Any]) -> str:
+    return "" if row["caption"] is None else f"{row['caption']} {row['caption_score']:.3f}"
+
+
+def _print_outcomes(engine: Engine, run: RowMapping, table: Table, noun: str) -> None:
+    """Print a table of what jobs have, some failures, and the cost of the run."""
+    scope = Scope.of(run)
+    done, failed = count_outcomes(engine, scope)
+    table.title = cell(f"{run['dataset']}: {pluralize(done, noun)}, {pluralize(failed, 'failure')}")
+    OUT.print(table)
+    if done > table.row_count:
+        print_line(f"... and {done - table.row_count:,} {_IN_FULL}")
+    for row in read_failures(engine, scope, limit=_SHOWN_ROWS).iter_rows(named=True):
+        print_line((row["code"], "red"), f" {row['job_id']}: {row['message']}")
+    for name, value in cost_lines(run):
+        print_line(f"{name}: {value}")
+    if run["state"] not in {"done", "running"} and run["message"]:
+        print_line(f"This run is {run['state']}: {run['message']}")
+
+
+def _print_chunks(engine: Engine, scope: Scope, *, describing: bool) -> None:
+    read = read_description_chunks if describing else read_chunks
+    found = pl.concat(read(engine, scope, limit=_SHOWN_CHUNKS + 1))
+    if found.is_empty() and not describing:
         raise ConfigurationError(
             f"No job of {scope.dataset} was cut into chunks in this spec; see --chunk-s of classify."
         )
-    table = Table("chunk", "from", "to", "label", "margin")
-    for row in found[:SHOWN_CHUNKS].iter_rows(named=True):
-        place = f"{row['start_s'] or 0:g} s", "end" if row["end_s"] is None else f"{row['end_s']:g} s"
-        table.add_row(*map(cell, (row["chunk_id"], *place, row["label"] or row["code"], _shown(row["margin"]))))
-    print_chunks(table, found)
+    columns = ("job_id from to tags caption changes" if describing else "chunk from to label margin").split()
+    cells = _described_chunk if describing else _labelled_chunk
+    OUT.print(make_table(columns, map(cells, found[:_SHOWN_CHUNKS].iter_rows(named=True))))
+    if len(found) > _SHOWN_CHUNKS:
+        print_line(f"... and {_IN_FULL}")
 
 
-def print_audit(run: str, *, as_json: bool, listing: str | None, raw: bool = False, manifest: str | None = None) -> int:
-    """Check that every job of a run's manifest, or of where that is now, ended exactly once; return the exit code."""
-    if raw and not (listing and listing.endswith(".csv")):
-        raise ConfigurationError("--raw is for --list with a .csv file; the other formats write texts as they are.")
-    if listing:
-        check_listing(Path(listing))
-        require_parent_folder(listing)
-    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        row = find_run(engine, run)
-        objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
-        scope = Scope.of(row)
-        asks = not describes(engine, scope.spec_id)
-        uri = absolute_uri(manifest) if manifest else row["manifest_uri"]
-        with _moves_told(manifest), open_audited(uri, objects, keep_going=keep_going, questions=asks) as read:
-            target = Path(listing) if listing else None
-            report = audit_jobs(engine, scope, jobs=read(), listing=target, raw=raw)
-        is_whole = not is_partial_run(engine, row)
-    asked = row["jobs_labelled"] + row["jobs_failed"]
-    if not is_whole and report.labels + report.failures >= asked:
-        report = report.without_missing
-    if as_json:
-        print(json.dumps(asdict(report) | {"is_reconciled": report.is_reconciled}, indent=2))  # noqa: T201 - for programs
-    else:
-        print_line(str(report) if is_whole else f"Selected jobs only: {report}")
-        for code, count in report.codes.items():
-            print_line(f"  {count:,} failed with {code}")
-        if not report.is_reconciled and row["state"] != "running" and row["message"]:
-            print_line(f"The run is {row['state']}: {row['message']}")
-    return 0 if report.is_reconciled else 1
+def _described_chunk(row: dict[str, Any]) -> tuple[object, ...]:
+    changes = ", ".join(f"{each['time_s']:.2f} s ({each['kind']})" for each in json.loads(row["changes"]))
+    return row["job_id"], f"{row['start_s']:g} s", f"{row['end_s']:g} s", _tags(row), _caption(row), changes
 
 
-@contextmanager
-def _moves_told(manifest: str | None) -> Iterator[None]:
-    """Say what to do if a run's manifest is no longer where it was, unless the user has said where it is."""
-    try:
-        yield
-    except ManifestMissingError as error:
-        if manifest:
-            raise
-        raise ManifestMissingError(f"{error.message} If it was moved, name it with --manifest.") from None
+def _labelled_chunk(row: dict[str, Any]) -> tuple[object, ...]:
+    end = "end" if row["end_s"] is None else f"{row['end_s']:g} s"
+    return row["chunk_id"], f"{row['start_s'] or 0:g} s", end, row["label"] or row["code"], row["margin"]
 
 
 def _temperature(engine: Engine, spec_id: str) -> float:
@@ -154,63 +181,6 @@ def _calibrator(temperature: float) -> Callable[[pl.DataFrame], pl.DataFrame]:
         return part.with_columns(column, confidence=column.list.get(part["choice_index"]))
 
     return add
-
-
-def _table(labels: pl.DataFrame) -> Table:
-    table = Table()
-    shown = [name for name in _SHOWN_COLUMNS if name in labels.columns]
-    for name in shown:
-        table.add_column(name, overflow="fold")
-    for row in labels.iter_rows(named=True):
-        table.add_row(*[cell(_shown(row[name])) for name in shown])
-    return table
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return ""
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def print_diff(run: str, earlier: str | None, *, as_json: bool) -> None:
-    """Print which labels and margins of a run differ from an earlier run's, or from those that it replaced."""
-    with open_database(ServiceName.POSTGRES) as (_, engine):
-        row = find_run(engine, run)
-        before = find_run(engine, earlier) if earlier else None
-        if before is not None and before["dataset"] != row["dataset"]:
-            raise ConfigurationError(
-                f"Run {before['run_id']} is of dataset {before['dataset']}, not {row['dataset']}; "
-                "name two runs of one dataset."
-            )
-        names = short_ids(engine, [each["run_id"] for each in (row, before) if each])
-        diff = compare_runs(engine, row["run_id"], earlier=before["run_id"] if before else None)
-    if as_json:
-        shown = {"tasks": [asdict(task) for task in diff.tasks], "jobs": [asdict(pair) for pair in diff.pairs]}
-        print(json.dumps(shown | {"other_questions": diff.other_questions}, indent=2))  # noqa: T201 - for programs
-        return
-    _print_diff(row, before, diff, names)
-
-
-def _print_diff(run: RowMapping, before: RowMapping | None, diff: RunDiff, names: Mapping[UUID, str]) -> None:
-    than = f"run {names[before['run_id']]}" if before else "the answers that it replaced"
-    changed = [pair for pair in diff.pairs if pair.has_changed]
-    compared = f"{pluralize(len(diff.pairs), 'job')} compared, {pluralize(len(changed), 'label')} changed"
-    print_line(f"Run {names[run['run_id']]} of {run['dataset']} against {than}: {compared}.")
-    if diff.other_questions:
-        print_line(f"Left out: {pluralize(diff.other_questions, 'job')} with another question than before.")
-    for task in diff.tasks:
-        margins = f"{pluralize(task.up, 'margin')} up, {task.down:,} down, by {task.margin_change:+.3f} on average"
-        print_line(f"{task.task or 'no task'}: {task.changed:,} of {pluralize(task.jobs, 'label')} changed; {margins}")
-        for old, new, count in task.labels:
-            print_line(f"  {old} → {new}: {count:,}")
-    if changed:
-        table = Table("job_id", "before", "margin", "after", "margin")
-        for pair in changed[:SHOWN_ROWS]:
-            cells = (pair.job_id, pair.label_before, pair.margin_before, pair.label_after, pair.margin_after)
-            table.add_row(*[cell(f"{value:.3f}" if isinstance(value, float) else value) for value in cells])
-        OUT.print(table)
-    if len(changed) > SHOWN_ROWS:
-        print_line(f"... and {len(changed) - SHOWN_ROWS:,} more; use --json for all of them.")
 
 
 def write_report(run: str, *, out: str | None, job_ids: list[str]) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 from rich.table import Table
-from tasks.search.sheet import Cell, draw_moments
 
 from flows.cli.console import ERRORS, OUT, cell, print_line, print_notice, require_sheet
 from flows.cli.context import open_database

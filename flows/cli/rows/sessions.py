@@ -33,7 +33,7 @@ def classify_session(session: str, *, overrides: QuestionOptions, dataset: str |
             found = find_session(engine, session)
         shows_all = overrides.sampling.sampler is None and overrides.sampling.num_frames is None
         overrides = asked_as(found, overrides)
-        # As the run does; what is wrong with the model or the options is then said before anything is written.
+        # As the run does; what is wrong with the model or the options is then reported before anything is written.
         card = backend_of(settings).card(overrides.model, settings)
         spec = make_spec(card, settings, overrides)
         limits = {"max_pixels": spec.sampling.max_pixels, "max_video_pixels": card.max_video_pixels}

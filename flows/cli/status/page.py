@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Group
@@ -17,9 +17,12 @@ from rich.text import Text
 
 from flows.cli.console import OUT, cell
 from flows.cli.context import prefect_ready
+from flows.cli.options import example
 from infra.database.connect import Login, connected
-from infra.embedded import ServiceName, missing_services, status, with_running_services
+from infra.embedded import ServiceName, missing_services, with_running_services
+from infra.embedded import status as service_status
 from infra.program import command
+from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import on_one_line
@@ -29,10 +32,10 @@ from tasks.model.engine.keeper import WarmEngines
 from tasks.plans.plan import idle_stages, no_worker_message
 from tasks.results.overview import list_plans, list_runs, list_unrepaired_runs
 from tasks.results.repairs import Repairs, Work
-from tasks.results.runs import cancelled_runs, read_spec, short_ids
+from tasks.results.runs import read_spec, short_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from prefect import State
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from rich.table import Column
     from sqlalchemy import Engine
 
-    from flows.cli.status.prefect import Trouble
+    from infra.embedded import ServiceStatus
     from infra.settings import Settings
     from tasks.live.record.stored import UnendedSession
     from tasks.results.overview import PlanStatus, RunStatus
@@ -64,9 +67,17 @@ _WRAPPED = {
 _OF_LATE = timedelta(days=7)
 
 
-def show_status(settings: Settings, *, watch: bool) -> None:
-    """Print the state of services and runs; with `watch`, refresh until Ctrl-C. Start no service."""
-    repairs = Repairs()
+app = typer.Typer()
+
+
+@app.command()
+@example("reelabel status --watch")
+def status(
+    *,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
+) -> None:
+    """Show services, recent runs, failures and how to fix them."""
+    settings, repairs = load_settings(), Repairs()
     if not watch:
         OUT.print(_overview(settings, repairs), crop=False)  # a command is complete however narrow the terminal is
         return
@@ -82,12 +93,11 @@ def show_status(settings: Settings, *, watch: bool) -> None:
 
 def _overview(settings: Settings, repairs: Repairs) -> Group:
     found = with_running_services(settings)
-    bad: list[RunStatus] = []
     runs: list[RenderableType] = []
-    troubles: Mapping[UUID, Trouble | None] = {}
-    have_done: Callable[[Work], bool] | None = None
-    plans: list[RenderableType] = []
-    names: dict[UUID, str] = {}
+    schedules: list[RenderableType] = []
+    bad: list[RunStatus] | None = None
+    names: Mapping[UUID, str] = {}
+    commands: Mapping[UUID, str] = {}
     with ExitStack() as stack:
         if not found.database.is_set:
             runs.append(cell("No runs are shown, since Postgres is stopped."))
@@ -96,32 +106,35 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
                 engine = stack.enter_context(connected(found.database, Login.READER))
                 check_schema(engine)
                 objects = ObjectStore(found.store, found.web)
-                have_done = partial(repairs.have_done, engine=engine, objects=objects)
-                bad = list_unrepaired_runs(engine, within=_OF_LATE)
+                unrepaired = list_unrepaired_runs(engine, within=_OF_LATE)
+                bad = [run for run in unrepaired if not _is_repaired(run, repairs, engine, objects)]
+                names = short_ids(engine, [run.run_id for run in bad])
                 runs += _runs_and_plans(engine, is_remote=found.run.executor == "remote")
         if found.prefect.api_url is None:
-            plans.append(cell("No schedules are shown, since Prefect is stopped."))
+            schedules.append(cell("No schedules are shown, since Prefect is stopped."))
         else:
-            with _errors_shown(plans):
+            with _errors_shown(schedules):
                 client = stack.enter_context(_prefect_client(found))
                 from flows.cli.status import prefect  # noqa: PLC0415 - see prefect_ready
 
-                plans += [_line(line) for line in prefect.schedule_lines(client)]
-                troubles = prefect.find_troubles(client, within=_OF_LATE, lost=[run.run_id for run in bad])
-                plans.append(_queue(prefect.waiting_runs(client)))
+                schedules += map(_line, prefect.schedule_lines(client))
+                commands = prefect.repair_commands(client, bad or ())
+                schedules.append(_queue(prefect.waiting_runs(client)))
                 if workers := prefect.running_workers(client):
-                    plans.append(_workers(workers))
-        if have_done:
-            with _errors_shown(runs):
-                troubles = _without_repaired(bad, troubles, have_done) | dict.fromkeys(cancelled_runs(engine, troubles))
-                names = short_ids(engine, [*troubles, *(run.run_id for run in bad)])
-    attention = _troubles(bad, troubles, names, is_known=have_done is not None)
-    logs = _line(f"Logs: {settings.home / 'logs'}")
-    return Group(*_services(settings), logs, _line(f"Model: {_model(settings)}"), *attention, *plans, *runs)
+                    schedules.append(_workers(workers))
+    attention = () if bad is None else _attention(bad, names, commands)
+    about = _line(f"Logs: {settings.home / 'logs'}"), _line(f"Model: {_model(settings)}")
+    return Group(*_services(settings), *about, *attention, *schedules, *runs)
+
+
+def _is_repaired(run: RunStatus, repairs: Repairs, engine: Engine, objects: ObjectStore) -> bool:
+    """Return whether the jobs of a run were answered by later ones, such as backfills."""
+    work = Work(manifest_uri=run.manifest_uri, dataset=run.dataset, since=run.started_at, spec_id=run.spec_id)
+    return run.kind == "classify" and repairs.have_done(work, engine, objects)
 
 
 def _model(settings: Settings) -> str:
-    """Say which model new runs ask, and which one is loaded."""
+    """Name the model of new runs, and those that are loaded."""
     model = settings.model
     name = model.name or ("none is named" if model.backend == "vllm" else f"the one that {model.backend} serves")
     kept = WarmEngines.of(settings.home).show()
@@ -154,55 +167,22 @@ def _line(text: str) -> Text:
     return line
 
 
-def _without_repaired(
-    bad: Sequence[RunStatus], known: Mapping[UUID, Trouble | None], have_done: Callable[[Work], bool]
-) -> dict[UUID, Trouble | None]:
-    """Return what is known of runs, with None also for those whose work was done by hand."""
-    works = {run_id: each.work for run_id, each in known.items() if each is not None} | {
-        run.run_id: Work(manifest_uri=run.manifest_uri, dataset=run.dataset, since=run.started_at, spec_id=run.spec_id)
-        for run in bad
-        if run.kind == "classify"
-    }
-    return {**known, **{run_id: None for run_id, work in works.items() if work is not None and have_done(work)}}
-
-
-def _troubles(
-    bad: Sequence[RunStatus],
-    known: Mapping[UUID, Trouble | None],
-    names: Mapping[UUID, str],
-    *,
-    is_known: bool,
+def _attention(
+    bad: Sequence[RunStatus], names: Mapping[UUID, str], commands: Mapping[UUID, str]
 ) -> Iterator[RenderableType]:
-    """List each run that failed, crashed or was lost, its sentence, and the command that repairs it.
-
-    That there is none is said only if the database has been read (`is_known`).
-    """
-    rows = {run.run_id: run for run in bad if known.get(run.run_id, run) is not None}
-    entries = [
-        (run.started_at, f"{run.kind} {run.dataset}", run.state, run_id, run.message, _repair(run, known.get(run_id)))
-        for run_id, run in rows.items()
-    ]
-    entries += [
-        (each.at, each.what, each.state, run_id, each.message, each.repair)
-        for run_id, each in known.items()
-        if each is not None and run_id not in rows
-    ]
-    if not entries:
-        if is_known:
-            yield cell("No run of the last 7 days is left failed, crashed or lost.")
+    """List each run that failed or was lost, its message, and the command that repairs it."""
+    if not bad:
+        yield cell("No run of the last 7 days is left failed, crashed or lost.")
         return
     yield cell("Needs attention:")
-    for at, what, state, run_id, message, repair in sorted(entries, key=lambda entry: entry[0], reverse=True):
-        name, why = names.get(run_id, run_id), on_one_line(message or "")
-        yield cell(f"  {at.astimezone():%Y-%m-%d %H:%M} {what} ({name}) {state}: {why}")
-        if repair:
-            yield _line(f"    {repair}")
+    for run in bad:
+        about = f"{run.started_at.astimezone():%Y-%m-%d %H:%M} {run.kind} {run.dataset} ({names[run.run_id]})"
+        yield cell(f"  {about} {run.state}: {on_one_line(run.message or '')}")
+        yield _line(f"    {commands.get(run.run_id) or _repair(run)}")
 
 
-def _repair(run: RunStatus, known: Trouble | None) -> str | None:
-    """Return the command that continues a run; without Prefect, the options of most are unknown."""
-    if known is not None:
-        return known.repair
+def _repair(run: RunStatus) -> str:
+    """Return the command that continues a run of unknown options: only Prefect knows them."""
     if run.kind != "classify":
         return f"Start {command(run.kind)} again with the options that it had, which only Prefect knows."
     return command("classify", run.manifest_uri, dataset=run.dataset, keep_going=bool(run.rejected))
@@ -227,25 +207,28 @@ def _least_width(column: Column) -> int:
     return 1 + (column.min_width or max(cell_len(str(each)) for each in (column.header, *column.cells)))
 
 
-def _table(*names: str) -> Table:
+def _table(names: Sequence[str], rows: Iterable[Iterable[object]]) -> Table:
     """Return a table that fits into 80 columns by wrapping the columns of free text."""
     table = _Fitting(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for name in names:
         least = _WRAPPED.get(name)
         table.add_column(name, no_wrap=not least, overflow="fold" if least else "ellipsis", min_width=least)
+    for row in rows:
+        table.add_row(*map(cell, row))
     return table
 
 
 def _services(settings: Settings) -> Iterator[RenderableType]:
-    """Show the services, and say how to start those of ours that are stopped."""
-    table = _table("service", "state", "address")
+    """Show the services, and how to start those of ours that are stopped."""
     embedded = missing_services(settings, frozenset(ServiceName))
-    services = status(settings.home)
-    for service in services:
+    services = service_status(settings.home)
+
+    def state(service: ServiceStatus) -> str:
         idle = "stopped" if service.name in embedded else "your own"
-        state = f"running ({service.pid})" if service.is_running else idle
-        table.add_row(service.name.value, state, service.address or "")
-    yield table
+        return f"running ({service.pid})" if service.is_running else idle
+
+    rows = ((service.name.value, state(service), service.address) for service in services)
+    yield _table(("service", "state", "address"), rows)
     if any(service.name in embedded and not service.is_running for service in services):
         yield _line(f"To start what is stopped: {command('up')}")
 
@@ -263,19 +246,20 @@ def _runs_and_plans(engine: Engine, *, is_remote: bool) -> Iterator[RenderableTy
 
 
 def _sessions(sessions: Sequence[UnendedSession]) -> Iterator[RenderableType]:
-    """Show live sessions, and say what those have left behind that were lost with their server."""
-    table = _table("live session", "host", "state", "frames", "queries", "age", "heartbeat")
-    for each in sessions:
-        table.add_row(
+    """Show live sessions, and how to see what was saved of those that were lost with their server."""
+    rows = (
+        (
             str(each.session_id)[:8],
-            cell(each.host),
+            each.host,
             "lost" if each.is_lost else "open",
-            f"{each.frames:,}",
-            f"{each.queries:,}",
+            each.frames,
+            each.queries,
             _duration(each.age_s),
             f"{_duration(each.seen_s)} ago",
         )
-    yield table
+        for each in sessions
+    )
+    yield _table(("live session", "host", "state", "frames", "queries", "age", "heartbeat"), rows)
     if lost := [str(each.session_id)[:8] for each in sessions if each.is_lost]:
         yield cell(
             "Lost with their server: every answer given has its row, and frames of the last seconds are missing."
@@ -284,15 +268,13 @@ def _sessions(sessions: Sequence[UnendedSession]) -> Iterator[RenderableType]:
 
 
 def _workers(runs: Sequence[FlowRun]) -> Table:
-    table = _table("worker", "since")
-    for run in runs:
-        if run.start_time is not None:
-            table.add_row(cell(run.name), _duration((datetime.now(UTC) - run.start_time).total_seconds()))
-    return table
+    now = datetime.now(UTC)
+    rows = ((run.name, _duration((now - run.start_time).total_seconds())) for run in runs if run.start_time)
+    return _table(("worker", "since"), rows)
 
 
 def _absences(engine: Engine, plan: PlanStatus) -> Iterator[str]:
-    """Say which stages of a plan have no worker, and how to start one."""
+    """Name the stages of a plan that have no worker, and the command that starts one."""
     with suppress(ConfigurationError):  # no worker of this version can read its spec, and its run says so
         needed = read_spec(engine, plan.spec_id).model
         # A folder of weights is known by its name alone, which is no path.
@@ -308,43 +290,51 @@ def _absences(engine: Engine, plan: PlanStatus) -> Iterator[str]:
 
 
 def _runs(runs: Sequence[RunStatus], names: Mapping[UUID, str]) -> Table:
-    table = _table("run", "dataset", "state", "jobs", "failed", "shards", "per s, so far", "elapsed", "left")
-    for run in runs:
-        table.add_row(
+    rows = (
+        (
             names[run.run_id],
-            cell(f"{run.kind} {run.dataset} by {run.model}"),
+            f"{run.kind} {run.dataset} by {run.model}",
             run.state,
             f"{run.ended:,} of {run.jobs:,}",
-            f"{run.failed:,}",
+            run.failed,
             f"{run.shards_done:,} of {run.shards_total:,}",
             f"{run.jobs_per_s:,.1f}",
             _duration(run.elapsed_s),
             "" if run.remaining_s is None else _duration(run.remaining_s),
         )
-    return table
+        for run in runs
+    )
+    return _table(("run", "dataset", "state", "jobs", "failed", "shards", "per s, so far", "elapsed", "left"), rows)
 
 
 def _plans(plans: Sequence[PlanStatus]) -> Table:
-    table = _table("plan", "dataset", "planned", "extracted", "done", "failed", "leased", "status")
-    for plan in plans:
-        counts = (plan.planned, plan.extracted, plan.done, plan.failed)
-        leased = f"{plan.extracting:,} extract, {plan.inferring:,} infer"
-        table.add_row(
-            str(plan.plan_id)[:8], cell(plan.dataset), *(f"{count:,}" for count in counts), leased, plan.status
+    rows = (
+        (
+            str(plan.plan_id)[:8],
+            plan.dataset,
+            plan.planned,
+            plan.extracted,
+            plan.done,
+            plan.failed,
+            f"{plan.extracting:,} extract, {plan.inferring:,} infer",
+            plan.status,
         )
-    return table
+        for plan in plans
+    )
+    return _table(("plan", "dataset", "planned", "extracted", "done", "failed", "leased", "status"), rows)
 
 
 def _queue(waiting: Sequence[FlowRun]) -> RenderableType:
     """Show flow runs that are waiting, and for what."""
     if not waiting:
         return cell("No flow runs are waiting.")
-    table = _table("flow run", "state", "since", "waits for")
-    for run in waiting:
-        if run.state is not None and run.expected_start_time is not None:
-            since_s = (datetime.now(UTC) - run.expected_start_time).total_seconds()
-            table.add_row(cell(run.name), cell(run.state.name or ""), _duration(since_s), cell(_reason(run, run.state)))
-    return table
+    now = datetime.now(UTC)
+    rows = (
+        (run.name, run.state.name, _duration((now - run.expected_start_time).total_seconds()), _reason(run, run.state))
+        for run in waiting
+        if run.state is not None and run.expected_start_time is not None
+    )
+    return _table(("flow run", "state", "since", "waits for"), rows)
 
 
 def _reason(run: FlowRun, state: State) -> str:

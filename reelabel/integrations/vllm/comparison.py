@@ -51,11 +51,6 @@ class LoaderChoice:
     refusal: str
 
 
-def reproduces_loader(sampler: str) -> bool:
-    """Return whether a sampler reproduces one of vLLM's loaders."""
-    return find_sampler(sampler).source.startswith(_SOURCE)
-
-
 def loader_options(sampling: Sampling) -> tuple[str, dict[str, Any]]:
     """Return the loader that a sampler reproduces, and the arguments with which it samples in the same way.
 
@@ -63,7 +58,7 @@ def loader_options(sampling: Sampling) -> tuple[str, dict[str, Any]]:
         ValueError: The sampler reproduces none.
     """
     spec = find_sampler(sampling.sampler)
-    if not reproduces_loader(spec.name):
+    if not spec.source.startswith(_SOURCE):
         raise ValueError(f"{spec.name} reproduces no loader of vLLM")
     options = {
         theirs: value

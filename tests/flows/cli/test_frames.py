@@ -5,7 +5,6 @@ import os
 
 import pytest
 
-from benchmarks.media.matrix import Cell
 from infra.embedded import export
 from reelabel.extract import extract_local
 from reelabel.limits import Limits
@@ -69,35 +68,3 @@ def test_little_of_a_remote_video_is_read(frames, make_clip, store_settings):
     assert part["picks"] == whole["picks"]
     assert part["bytes_fetched"] < whole["bytes_fetched"] / 4
     assert whole["bytes_fetched"] == part["size_bytes"] == clip.stat().st_size > 2 * 1024**2
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--compare", "vllm", "--sampler", "fps"], "No loader of vLLM samples as fps"),
-        (["--compare", "vllm", "--start-s", "1"], "sample whole videos"),
-    ],
-)
-def test_a_comparison_that_vllm_cannot_make_is_refused(make_clip, services, options, words):
-    ended = reelabel(os.environ | export(services), "frames", str(make_clip()), *options)
-
-    assert ended.returncode == 2
-    assert words in " ".join(ended.stderr.split())
-
-
-@pytest.mark.system
-@pytest.mark.xdist_group("samplers-of-vllm")
-def test_frames_are_compared_with_those_of_vllm(frames, tmp_path):
-    good, gaps = tmp_path / "good.mp4", tmp_path / "gaps.avi"
-    good.write_bytes(Cell("mp4", "h264").make())
-    gaps.write_bytes(Cell("avi", "h264", "variable-rate").make())
-
-    same = frames(str(good), "--compare", "vllm")["compared"]
-    other = frames(str(gaps), "--compare", "vllm", "--num-frames", "4")["compared"]
-
-    assert (same["loader"]["loader"], same["reasons"]) == ("opencv", [])
-    assert other["loader"]["total_frames"] > 40
-    assert {frame["position"]: frame["ours"] for frame in other["frames"] if frame["ours"]} == dict.fromkeys(
-        [0, 13, 26, 39], 1
-    )
-    assert other["reasons"]

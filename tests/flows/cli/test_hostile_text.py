@@ -13,10 +13,10 @@ import pytest
 from flows.cli.cache import _line
 from flows.cli.console import OUT, SafeConsole, TerminalSink, cell
 from flows.cli.evaluation.evaluate import print_evaluation
-from flows.cli.inspect import PromptPreview, _print_prompt
+from flows.cli.prompt import PromptPreview, _print_prompt
 from flows.cli.rows.formats import write_rows
 from flows.cli.runs.summary import print_summary
-from flows.cli.schedule import _print_nights
+from flows.cli.schedule import _print_scheduled
 from flows.schedule.catch_up import Night
 from infra.embedded import export
 from infra.settings import StoreSettings
@@ -169,7 +169,7 @@ def test_the_tables_of_an_evaluation_show_hostile_text_escaped(capsys):
 
 
 def test_the_nights_of_a_schedule_show_hostile_text_escaped(capsys):
-    _print_nights([Night(at=datetime(2026, 11, 1, tzinfo=UTC), state="missed", manifest=HOSTILE, attempts=0)])
+    _print_scheduled([Night(at=datetime(2026, 11, 1, tzinfo=UTC), state="missed", manifest=HOSTILE, attempts=0)])
 
     require_tame(capsys.readouterr().out)
 

@@ -54,7 +54,7 @@ def test_json_is_all_that_is_printed(environment, manifest):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--format", "xml"], "Unknown format xml; use one of table, json."),
+        (["--format", "xml"], "Unknown --format xml; use table or json."),
         (["--page", "gone/x.html"], "Cannot write gone/x.html"),
     ],
 )

@@ -1,6 +1,7 @@
-"""`reelabel status` shows in the morning how the night went and what to do."""
+"""`reelabel status` shows how scheduled runs went and what to do."""
 
 import os
+import re
 import secrets
 import shlex
 import subprocess
@@ -11,10 +12,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from prefect.client.schemas.actions import DeploymentUpdate
-from prefect.states import Completed, Crashed, Failed
+from prefect.states import Cancelled, Completed, Failed
 
-from flows.cli.repeat import repeat_flow
 from flows.cli.schedule import with_nightly
+from flows.cli.status.prefect import repeat_command
 from flows.run.names import TAG, WATCH
 from flows.schedule.catch_up import Night, start_night
 from flows.schedule.deploy import deploy_flows
@@ -56,14 +57,6 @@ def manifest(settings):
     deploy_flows(settings)
 
 
-def fail_a_night(client, manifest):
-    at, attempts = datetime.now(UTC).replace(microsecond=0), secrets.randbelow(10**9)
-    night = Night(at=at, manifest=manifest, state="missed", attempts=attempts)
-    flow_run = start_night(client, night)
-    client.set_flow_run_state(flow_run.id, Failed(message="The store was away."), force=True)
-    return night, flow_run
-
-
 def test_a_watch_is_shown_with_what_it_starts(client, page, settings):
     deploy_flows(settings)
     watch = client.read_deployment_by_name(WATCH)
@@ -77,26 +70,41 @@ def test_a_watch_is_shown_with_what_it_starts(client, page, settings):
 
 
 @pytest.mark.usefixtures("idle_worker")
-def test_the_next_and_last_night_are_shown_with_the_command_that_repairs_it(client, manifest, page):
+def test_the_next_and_last_scheduled_run_are_shown_with_the_command_that_repairs_it(client, manifest, page):
     before = page()
-    assert f"Next night, {datetime.now(UTC) + timedelta(days=1):%Y-%m}" in before
+    assert f"Next scheduled run, {datetime.now(UTC) + timedelta(days=1):%Y-%m}" in before
     assert f"CET: {manifest}" in before or f"CEST: {manifest}" in before
     assert "Watch: paused." in before
 
-    night, flow_run = fail_a_night(client, manifest)
+    night = Night(at=datetime.now(UTC).replace(microsecond=0), manifest=manifest, state="missed", attempts=7)
+    failed = start_night(client, night)
+    client.set_flow_run_state(failed.id, Failed(message="The store was away."), force=True)
 
-    after = page()
-    lines = [line.strip() for line in after.splitlines()]
-    [trouble] = [number for number, line in enumerate(lines) if f"({str(flow_run.id)[:8]}) failed: The store" in line]
-    assert lines[trouble + 1].startswith("reelabel catch-up --since 20")
-    assert "Failed: The store was away." in after
+    after = page().splitlines()
+    [last] = [number for number, line in enumerate(after) if line.endswith("Failed: The store was away.")]
+    assert after[last].startswith("Last scheduled run, ")
+    day = night.at.astimezone(ZoneInfo("Europe/Berlin")).date()
+    assert after[last + 1] == f"    reelabel catch-up --since {day} --until {day}"
 
     again = start_night(client, Night(at=night.at, manifest=manifest, state="missed", attempts=night.attempts + 1))
     client.set_flow_run_state(again.id, Completed(message="Reconciled: 3 jobs."), force=True)
 
     repaired = page()
-    assert str(flow_run.id)[:8] not in repaired
     assert "Completed: Reconciled: 3 jobs." in repaired
+    assert "catch-up" not in repaired
+
+
+@pytest.mark.usefixtures("idle_worker")
+def test_a_scheduled_run_that_failed_after_it_began_is_caught_up(client, manifest, page, engine):
+    at = datetime.now(UTC).replace(microsecond=0)
+    flow_run = start_night(client, Night(at=at, manifest=manifest, state="missed", attempts=9))
+    open_run(engine, run_id=flow_run.id, spec=SPEC, facts=FACTS | {"manifest_uri": manifest})
+    close_run(engine, flow_run.id, state="failed", message="Postgres was away.")
+    client.set_flow_run_state(flow_run.id, Cancelled(), force=True)
+
+    [_, repair] = re.findall(r"Postgres was away\.\n|    reelabel catch-up --since .*", page())
+
+    assert repair.startswith("    reelabel catch-up --since 20")
 
 
 def test_a_killed_run_is_lost_at_once_and_its_command_is_printed(page, engine):
@@ -140,49 +148,34 @@ def test_a_failed_backfill_is_repeated_with_its_own_options(client, page, engine
     ):
         assert options in repeated
 
-    client.create_flow_run(backfill, parameters=parameters, tags=[TAG], state=Completed())
+    later = uuid4()
+    open_run(engine, run_id=later, spec=SPEC, facts=FACTS | {"kind": "backfill"})
+    close_run(engine, later, state="done", message="Reconciled.")
     assert str(flow_run.id)[:8] not in page().partition("so far")[0]
 
 
-def test_a_crashed_run_is_repeated_with_invalid_rows_left_out_again(client, page, engine):
-    from flows.runs import classify  # noqa: PLC0415
-
-    parameters = {"manifest": f"/no/{secrets.token_hex(6)}.parquet", "dataset": "blemished", "keep_going": True}
-    crashed = client.create_flow_run(classify, parameters=parameters, tags=[TAG], state=Crashed(message="Killed."))
+def test_a_run_that_prefect_does_not_know_is_repeated_with_invalid_rows_left_out_again(page, engine):
     facts = FACTS | {"manifest_uri": f"/no/{secrets.token_hex(6)}.parquet", "dataset": "unknown", "jobs_rejected": 2}
-    unknown = uuid4()  # to Prefect
-    open_run(engine, run_id=unknown, spec=SPEC, facts=facts)
-    close_run(engine, unknown, state="failed", message="Postgres was away.")
+    run_id = uuid4()
+    open_run(engine, run_id=run_id, spec=SPEC, facts=facts)
+    close_run(engine, run_id, state="failed", message="Postgres was away.")
 
     lines = page().splitlines()
 
-    for run_id, about in ((crashed.id, parameters), (unknown, facts)):
-        [trouble] = [number for number, line in enumerate(lines) if f"({str(run_id)[:8]})" in line]
-        manifest = about.get("manifest") or about["manifest_uri"]
-        assert lines[trouble + 1] == f"    reelabel classify {manifest} --dataset {about['dataset']} --keep-going"
+    [trouble] = [number for number, line in enumerate(lines) if f"({str(run_id)[:8]}) failed" in line]
+    assert lines[trouble + 1] == f"    reelabel classify {facts['manifest_uri']} --dataset unknown --keep-going"
 
 
 REPEATED = [
     (
-        "evaluate",
-        {"manifest": "m.parquet", "samplers": ["keyframes", "qwen3_vl,fps=4"], "models": ["a b"], "references": False},
-        "reelabel evaluate m.parquet --sampler keyframes --sampler qwen3_vl,fps=4 --model 'a b' --no-references",
-    ),
-    (
-        "survey",
-        {"manifest": "m.parquet", "overrides": {"sampling": {"num_frames": 4}}, "keep_going": True},
-        "reelabel manifest survey m.parquet --sample 2000 --num-frames 4 --keep-going",
-    ),
-    ("survey", {"manifest": "m.parquet", "sample": None}, "reelabel manifest survey m.parquet"),
-    (
-        "survey",
-        {"manifest": "m.parquet", "overrides": {"model": "m"}},
-        "Start it again in the Prefect UI: reelabel manifest survey takes the model of the settings.",
+        "classify",
+        {"manifest": "m.parquet", "overrides": {"model": "a b", "sampling": {"num_frames": 4}}, "force": True},
+        "reelabel classify m.parquet --model 'a b' --num-frames 4 --force",
     ),
     (
         "describe",
-        {"manifest": "m.parquet", "keep_going": True},
-        "reelabel describe m.parquet --keep-going",
+        {"manifest": "m.parquet", "options": {"tags": "t.txt"}, "keep_going": True},
+        "reelabel describe m.parquet --tags t.txt --keep-going",
     ),
     (
         "backfill",
@@ -194,45 +187,15 @@ REPEATED = [
         {"manifest": "m.parquet", "ids_file": "s3://b/ids.txt", "force": True},
         "Save s3://b/ids.txt as ids.txt, then: reelabel backfill --ids-file ids.txt --manifest m.parquet --force",
     ),
-    ("watch", {"manifests": "s3://b/*.parquet"}, "It looks again by itself, unless watch/manifests is paused."),
 ]
 
 
-@pytest.mark.parametrize(("flow", "parameters", "repair"), REPEATED)
-def test_each_flow_has_a_command_that_is_understood_or_a_sentence(flow, parameters, repair):
-    assert repeat_flow(flow, parameters) == repair
+@pytest.mark.parametrize(("kind", "parameters", "repair"), REPEATED)
+def test_the_command_that_repeats_a_run_is_understood(kind, parameters, repair):
+    assert repeat_command(kind, parameters) == repair
     repeated = repair.rpartition("then: ")[2]
-    if repeated.startswith("reelabel "):
-        refused = reelabel(os.environ, *shlex.split(repeated)[1:], "--no-such-option")
-        assert "No such option: --no-such-option" in refused.stderr  # the first one that is not understood
-
-
-def test_a_failed_run_leaves_the_list_once_its_manifest_is_finished(client, page):
-    from flows.runs import classify  # noqa: PLC0415
-
-    parameters = {"manifest": f"/no/{secrets.token_hex(6)}.parquet", "dataset": None}
-    failed = client.create_flow_run(classify, parameters=parameters, tags=[TAG], state=Failed(message="No manifest."))
-    assert f"({str(failed.id)[:8]}) failed: No manifest." in page()
-
-    client.create_flow_run(classify, parameters=parameters, tags=[TAG], state=Completed())
-    assert str(failed.id)[:8] not in page()
-
-
-def test_a_watch_that_fails_every_minute_is_listed_once_until_it_looks_again(client, page):
-    from flows.watch import watch  # noqa: PLC0415
-
-    manifests = {"manifests": f"s3://nobody/{secrets.token_hex(6)}/*.parquet"}
-    failed = [
-        client.create_flow_run(watch, parameters=manifests, tags=[TAG], state=Failed(message="The store was away."))
-        for _ in range(3)
-    ]
-
-    shown = page()
-    assert sum(str(run.id)[:8] in shown for run in failed) == 1
-
-    client.create_flow_run(watch, parameters=manifests, tags=[TAG], state=Completed())
-    repaired = page()
-    assert not any(str(run.id)[:8] in repaired for run in failed)
+    refused = reelabel(os.environ, *shlex.split(repeated)[1:], "--no-such-option")
+    assert "No such option: --no-such-option" in refused.stderr  # the first one that is not understood
 
 
 def test_stopped_services_are_reported_as_not_shown(tmp_path):
@@ -243,21 +206,6 @@ def test_stopped_services_are_reported_as_not_shown(tmp_path):
     assert "No runs are shown, since Postgres is stopped." in shown
     assert "No schedules are shown, since Prefect is stopped." in shown
     assert "To start what is stopped: reelabel up" in shown
-
-
-@pytest.mark.usefixtures("idle_worker")
-def test_a_night_leaves_the_list_once_its_jobs_were_answered_by_hand(client, manifest, page, engine):
-    night, flow_run = fail_a_night(client, manifest)
-    assert f"({str(flow_run.id)[:8]}) failed: The store was away." in page()
-
-    day = night.at.astimezone(ZoneInfo("Europe/Berlin")).date()
-    about = {"manifest_uri": manifest.format(scheduled_date=day), "dataset": f"{manifest.split('/')[3]}-{day}"}
-    by_hand = uuid4()
-    open_run(engine, run_id=by_hand, spec=SPEC, facts=FACTS | about)
-    assert f"({str(flow_run.id)[:8]}) failed" in page()
-    close_run(engine, by_hand, state="done", message="Reconciled.")
-
-    assert f"({str(flow_run.id)[:8]}) failed" not in page()
 
 
 def test_a_failed_run_leaves_the_list_once_backfills_have_answered_its_jobs(page, engine, tmp_path):
