@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.objects import FlowRun
+    from prefect.client.schemas.objects import FlowRun, State
     from prefect.client.schemas.responses import DeploymentResponse
 
     from tasks.results.overview import RunStatus
 
 _WAITING = (StateType.SCHEDULED, StateType.PENDING, StateType.PAUSED)
+_FAILURES = {StateType.FAILED, StateType.CRASHED}
 _OURS = FlowRunFilterTags(all_=[TAG])
 _PAGE = 200
 _MINUTE = "%Y-%m-%d %H:%M %Z"
@@ -74,14 +75,21 @@ def schedule_lines(client: SyncPrefectClient) -> Iterator[str]:
     yield _next_run(nightly)
     last = _last_run(client, nightly)
     if last is not None and last.state is not None:
-        at = (last.expected_start_time or last.state.timestamp).astimezone(_zone(nightly))
-        message = f": {on_one_line(last.state.message)}" if last.state.message else "."
-        yield f"Last scheduled run, {at:{_MINUTE}}: {last.state.name}{message}"
-        if last.state.type in {StateType.FAILED, StateType.CRASHED}:
+        yield f"Last scheduled run, {_outcome(last, last.state, nightly)}"
+        if last.state.type in _FAILURES:
             yield f"    {_catch_up(last, nightly)}"
     manifests = watch.parameters.get("manifests")
     starts = on_demand(watch.parameters.get("starts") or "classify")
     yield f"Watch: on, for {manifests}; starts {starts}." if manifests and _is_on(watch) else "Watch: paused."
+    last = _last_run(client, watch)
+    if last is not None and last.state is not None and last.state.type in _FAILURES:
+        yield f"Last look of the watch, {_outcome(last, last.state, watch)}"
+
+
+def _outcome(run: FlowRun, state: State[Any], deployment: DeploymentResponse) -> str:
+    at = (run.expected_start_time or state.timestamp).astimezone(_zone(deployment))
+    message = f": {on_one_line(state.message)}" if state.message else "."
+    return f"{at:{_MINUTE}}: {state.name}{message}"
 
 
 def _is_on(deployment: DeploymentResponse) -> bool:

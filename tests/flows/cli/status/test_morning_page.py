@@ -69,6 +69,17 @@ def test_a_watch_is_shown_with_what_it_starts(client, page, settings):
     assert "Watch: paused." in page()
 
 
+def test_a_watch_that_failed_says_so_until_it_looks_again(client, page, settings):
+    deploy_flows(settings)
+    watch = client.read_deployment_by_name(WATCH)
+    failed = client.create_flow_run_from_deployment(watch.id, state=Failed(message="The bucket was away."))
+
+    assert re.search("Last look of the watch, .*: Failed: The bucket was away", page())
+
+    client.set_flow_run_state(failed.id, Completed(), force=True)
+    assert "Last look of the watch" not in page()
+
+
 @pytest.mark.usefixtures("idle_worker")
 def test_the_next_and_last_scheduled_run_are_shown_with_the_command_that_repairs_it(client, manifest, page):
     before = page()
