@@ -22,14 +22,17 @@ _TOO_FEW = (
     "there are fewer GPUs than the engine needs; lower model.tensor_parallel_size, or list others in "
     "CUDA_VISIBLE_DEVICES"
 )
-_IN_USE = "other processes use the GPU's memory; end those that nvidia-smi lists, or lower model.gpu_memory_utilization"
+_IN_USE = (
+    "other processes use the GPU's memory; end those that nvidia-smi lists, or lower "
+    "model.engine_args.gpu_memory_utilization"
+)
 _NO_CACHE = (
-    "the model leaves too little memory for a prompt; lower model.max_model_len, give the engine more memory, or split "
-    "the model by model.tensor_parallel_size"
+    "the model leaves too little memory for a prompt; lower model.engine_args.max_model_len, give the engine more "
+    "memory, or split the model by model.tensor_parallel_size"
 )
 _FULL = (
-    "the GPU's memory is full; end what else uses it, lower model.max_num_batched_tokens, or split the model by "
-    "model.tensor_parallel_size"
+    "the GPU's memory is full; end what else uses it, lower model.engine_args.max_num_batched_tokens, or split the "
+    "model by model.tensor_parallel_size"
 )
 _FAILED = (
     "the GPU has failed, or another process has it for itself; see nvidia-smi and, in dmesg, NVRM and Xid, and restart "

@@ -61,8 +61,8 @@ def choose_tuning(config: EngineConfig, shape: ModelProfile, machine: Machine) -
     seqs, tokens = tuning.arguments["max_num_seqs"], tuning.arguments["max_num_batched_tokens"]
     if seqs > tokens:
         raise ConfigurationError(
-            f"model.max_num_seqs ({seqs}) exceeds model.max_num_batched_tokens ({tokens}), but each prompt takes at "
-            "least one token; lower the former or raise the latter.",
+            f"model.engine_args.max_num_seqs ({seqs}) exceeds model.engine_args.max_num_batched_tokens ({tokens}), but "
+            "each prompt takes at least one token; lower the former or raise the latter.",
         )
     return tuning
 
@@ -113,8 +113,8 @@ def _cpu_kv_bytes(config: EngineConfig, shape: ModelProfile, machine: Machine, *
     kv_bytes = config.cpu_kv_cache_gib * _GIB
     if kv_bytes > machine.free_bytes:
         raise ConfigurationError(
-            f"model.cpu_kv_cache_gib ({config.cpu_kv_cache_gib}) exceeds the {machine.free_bytes / _GIB:.1f} GiB "
-            "of free memory; lower it, or leave it unset.",
+            f"model.engine_args.cpu_kv_cache_gib ({config.cpu_kv_cache_gib}) exceeds the "
+            f"{machine.free_bytes / _GIB:.1f} GiB of free memory; lower it, or leave it unset.",
         )
     return kv_bytes
 
@@ -126,7 +126,8 @@ def _longest_prompt(config: EngineConfig, shape: ModelProfile, *, prompt_tokens:
     if held < wanted:
         raise ConfigurationError(
             f"The KV cache of {kv_bytes / _GIB:.2g} GiB holds {held:,} tokens, but a prompt may have {wanted:,}; raise "
-            "model.cpu_kv_cache_gib, or lower model.max_model_len, sampling.num_frames or sampling.max_pixels.",
+            "model.engine_args.cpu_kv_cache_gib, or lower model.engine_args.max_model_len, sampling.num_frames or "
+            "sampling.max_pixels.",
         )
     return config.max_model_len or min(shape.max_tokens, held)
 

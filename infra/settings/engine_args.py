@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from infra.validation import first_fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,12 +18,22 @@ _SETTINGS = {
     "dtype": "model.dtype",
     "tensor_parallel_size": "model.tensor_parallel_size",
     "video_pruning_rate": "model.video_pruning_rate",
-    "max_model_len": "model.max_model_len",
-    "max_num_seqs": "model.max_num_seqs",
-    "max_num_batched_tokens": "model.max_num_batched_tokens",
-    "gpu_memory_utilization": "model.gpu_memory_utilization",
-    "enforce_eager": "model.enforce_eager",
 }
+
+
+class Tuning(BaseModel):
+    """Arguments that Reelabel chooses by model and memory where they are missing; `cpu_kv_cache_gib` is its own."""
+
+    model_config = ConfigDict(strict=True)
+
+    max_model_len: int | None = Field(None, ge=128)
+    max_num_seqs: int | None = Field(None, ge=1, le=4096)
+    max_num_batched_tokens: int | None = Field(None, ge=32, le=1_048_576)
+    cpu_kv_cache_gib: int | None = Field(None, ge=1, le=1024)
+    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
+    enforce_eager: bool | None = None
+
+
 # Without what Reelabel sets here, answers are wrong or missing.
 _FIXED = {
     "enable_prefix_caching",
@@ -38,6 +50,7 @@ _FIXED = {
 }
 # These change how fast an answer comes, not which one; everything else may change it, and is part of the spec.
 _PERFORMANCE = {
+    *Tuning.model_fields,
     "async_scheduling",
     "block_size",
     "compilation_config",
@@ -63,7 +76,7 @@ _PERFORMANCE = {
 
 
 def check_engine_args(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Refuse arguments that are set elsewhere, or would have no effect.
+    """Refuse arguments that are set elsewhere, are out of bounds, or would have no effect.
 
     Raises:
         ValueError: There is one.
@@ -75,10 +88,20 @@ def check_engine_args(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
             raise ValueError(f"{name} must stay as Reelabel sets it; leave it out")
         if "lora" in name:
             raise ValueError(f"{name} has no effect, as no question names an adapter; merge it into the model's folder")
+    try:
+        Tuning.model_validate(tuning_of(arguments))
+    except ValidationError as error:
+        where, value, clause = first_fault(error)
+        raise ValueError(f"{where} {value!r} {clause}") from None
     return arguments
 
 
 EngineArgs = Annotated[dict[str, JsonValue], AfterValidator(check_engine_args)]
+
+
+def tuning_of(arguments: Mapping[str, JsonValue]) -> dict[str, Any]:
+    """Return the arguments that Reelabel chooses where they are missing; the others are handed to vLLM as they are."""
+    return {name: value for name, value in arguments.items() if name in Tuning.model_fields}
 
 
 def args_of_answers(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

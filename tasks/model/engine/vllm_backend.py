@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from infra.checks import Check
+from infra.settings.engine_args import tuning_of
 from reelabel.cores import usable_cores
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.optional import install_command
@@ -65,18 +66,14 @@ def engine_config(
         live_sessions: How many live sessions are open at most, on all engines together.
     """
     model = settings.model
+    tuning = tuning_of(model.engine_args)
     num_frames = estimate_frames(sampling.num_frames if sampling else settings.sampling.num_frames)
     shown_px = (sampling and sampling.max_pixels) or max_frame_pixels(card, settings, num_frames=num_frames)
     return EngineConfig(
         model=card.location,
         revision=card.revision,
         dtype=model.dtype,
-        max_model_len=model.max_model_len,
-        max_num_seqs=model.max_num_seqs,
-        max_num_batched_tokens=model.max_num_batched_tokens,
-        cpu_kv_cache_gib=model.cpu_kv_cache_gib,
-        gpu_memory_utilization=model.gpu_memory_utilization,
-        enforce_eager=model.enforce_eager,
+        **tuning,
         tensor_parallel_size=model.tensor_parallel_size,
         devices=devices,
         render_processes=max(1, min(_MAX_RENDERERS, usable_cores() // _CORES_PER_RENDERER // engines)),
@@ -88,7 +85,7 @@ def engine_config(
         max_images=media.images,
         frames_as_images=not card.takes_videos,
         chat_template_args=model.chat_template_args,
-        engine_args=model.engine_args,
+        engine_args={name: value for name, value in model.engine_args.items() if name not in tuning},
         live_sessions=-(-live_sessions // engines),
     )
 

@@ -11,6 +11,7 @@ from tasks.model.identity import TINY_MODEL, read_model_card
 
 ANSWERS = {"quantization": "fp8", "mm_processor_kwargs": {"max_pixels": 4096}}
 PERFORMANCE = {"block_size": 64, "pipeline_parallel_size": 2}
+TUNING = {"max_num_seqs": 8, "cpu_kv_cache_gib": 2, "enforce_eager": False}
 
 
 def settings_of(**model):
@@ -20,7 +21,7 @@ def settings_of(**model):
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        ("max_model_len", "max_model_len is a setting of its own; set model.max_model_len instead"),
+        ("max_model_len", "max_model_len 1 must be at least 128"),
         ("model", "set model.name instead"),
         ("logprobs_mode", "logprobs_mode must stay as Reelabel sets it; leave it out"),
         ("enable_lora", "enable_lora has no effect, as no question names an adapter; merge it into"),
@@ -43,6 +44,16 @@ def test_arguments_reach_the_engine_and_those_that_change_answers_the_spec():
     again = make_spec(card, settings, base=plain)
     assert again.engine_args == {}
     assert engine_config(card, engine_settings(settings, again)).engine_args == PERFORMANCE
+
+
+def test_arguments_that_are_chosen_by_default_are_not_part_of_the_spec():
+    settings, card = settings_of(engine_args=TUNING | PERFORMANCE), read_model_card(str(TINY_MODEL))
+
+    config = engine_config(card, settings)
+
+    assert make_spec(card, settings).spec_id == make_spec(card, settings_of()).spec_id
+    assert (config.max_num_seqs, config.cpu_kv_cache_gib, config.enforce_eager) == (8, 2, False)
+    assert config.engine_args == PERFORMANCE
 
 
 def test_arguments_of_the_chat_template_reach_spec_and_engine():

@@ -11,7 +11,7 @@ def test_settings_survive_an_export_to_the_environment(tmp_path, monkeypatch):
         store={"uri": "s3://bucket/prefix", "secret_access_key": "secret"},
         prefect={"api_url": "http://host/api"},
         extract={"timeout_s": 7.5},
-        model={"max_num_seqs": 3, "template": "{prompt}\n{choices}"},
+        model={"engine_args": {"max_num_seqs": 3}, "template": "{prompt}\n{choices}"},
     )
     (tmp_path / "reelabel.toml").write_text("[extract]\ntimeout_s = 1\n")
     (tmp_path / "reelabel_server_api_key").write_text("of another machine")

@@ -26,17 +26,17 @@ COUNT = "Unexpected error from cudaGetDeviceCount(). Did you run some cuda funct
             "Free memory on device cuda:0 (9.7/79.1 GiB) on startup is less than desired GPU memory utilization (0.9, "
             "71.2 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
             "other processes use the GPU's memory; end those that nvidia-smi lists, or lower "
-            "model.gpu_memory_utilization (RuntimeError: Free memory on device cuda:0 (9.7/79.1 GiB) on startup",
+            "model.engine_args.gpu_memory_utilization (RuntimeError: Free memory on device cuda:0 (9.7/79.1 GiB) on",
             id="memory in use",
         ),
         pytest.param(
             "No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.",
-            "lower model.max_model_len",
+            "lower model.engine_args.max_model_len",
             id="no room for a prompt",
         ),
         pytest.param(
             "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 22.0 GiB of which 1 is free",
-            "the GPU's memory is full; end what else uses it, lower model.max_num_batched_tokens",
+            "the GPU's memory is full; end what else uses it, lower model.engine_args.max_num_batched_tokens",
             id="too large",
         ),
         pytest.param("Failed to find C compiler. Please specify via CC.", "apt install gcc python3-dev", id="compiler"),

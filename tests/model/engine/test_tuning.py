@@ -96,7 +96,9 @@ def test_settings_override_the_tuning(machine):
     ("options", "settings"),
     [
         pytest.param({"max_num_seqs": 64, "max_num_batched_tokens": 32}, "max_num_batched_tokens", id="prompts"),
-        pytest.param({"cpu_kv_cache_gib": 1, "max_model_len": 100_000}, "model.max_model_len", id="longest prompt"),
+        pytest.param(
+            {"cpu_kv_cache_gib": 1, "max_model_len": 100_000}, "model.engine_args.max_model_len", id="longest prompt"
+        ),
         pytest.param({"cpu_kv_cache_gib": 1, "num_frames": 512}, "sampling.num_frames", id="a video"),
         pytest.param({"cpu_kv_cache_gib": 64}, "free memory", id="memory"),
     ],
@@ -120,7 +122,7 @@ def test_the_doctor_names_impossible_settings():
     [refused] = check_tuning(EngineConfig(model=str(TINY_MODEL), cpu_kv_cache_gib=1024))
 
     assert not refused.ok
-    assert "model.cpu_kv_cache_gib" in refused.advice
+    assert "model.engine_args.cpu_kv_cache_gib" in refused.advice
 
 
 @pytest.mark.parametrize("machine", [CPU, GPU])
