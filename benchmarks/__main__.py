@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(".reelabel/bench")
 _MODELS = ("tiny", "100m")
+_MOST_QUESTIONS = 3  # about one clip
 
 app = typer.Typer(
     name="python -m benchmarks",
@@ -65,6 +66,14 @@ class Engine(StrEnum):
     SETTINGS = "settings"
     QUESTIONS = "questions"
     CHOICE_MASS = "choice-mass"
+
+
+class Pipeline(StrEnum):
+    """Parts of the benchmark `pipeline`."""
+
+    CLASSIFY = "classify"
+    DESCRIBE = "describe"
+    GPU = "gpu"
 
 
 def extract(  # noqa: PLR0913 - a command's options
@@ -192,74 +201,79 @@ def engine(
     show(tables, as_json=json)
 
 
-def pipeline(
+def pipeline(  # noqa: PLR0913 - a command's options
+    part: Annotated[
+        Pipeline,
+        typer.Argument(
+            help="classify: the flow, on CPUs; describe: the flow, with a SigLIP base, and its model and extraction "
+            "alone; gpu: the same as classify on a GPU, without services, and its engine, live sessions and image-text "
+            "encoders."
+        ),
+    ] = Pipeline.CLASSIFY,
     model: Annotated[
-        str, typer.Option(help="tiny, 100m, or both, comma-separated; or siglip, of the flow `describe`.")
-    ] = "tiny,100m",
+        str | None,
+        typer.Option(
+            help="classify: tiny, 100m, or both, comma-separated. gpu: 7b or 3b (Qwen2.5-VL with random weights), or "
+            "tiny; 7b by default."
+        ),
+    ] = None,
     folder: Folder = FOLDER,
     jobs: Annotated[
-        int, typer.Option(min=2, max=10_000, help="Jobs per pass with the tiny model; 100m gets 1/24 of them.")
+        int, typer.Option(min=2, max=10_000, help="Not gpu: jobs per pass; 100m gets 1/24 of them.")
     ] = 3600,
-    questions: Annotated[int, typer.Option(min=1, max=3, help="Questions per video.")] = 1,
-    rounds: Rounds = 2,
+    questions: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="classify: questions per video, 1 to 3. gpu: questions per clip size, one per clip; 1990."
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Measured repetitions; by default 2, and 1 of gpu.")
+    ] = None,
     *,
+    sizes: Annotated[str, typer.Option(help="gpu: clip sizes in pixels, comma-separated.")] = "320x240,640x360",
+    parts: Annotated[
+        str, typer.Option(help="gpu: what to compare, and what else to measure, comma-separated.")
+    ] = "ceiling,warm,ours,uniform,keyframes,questions,engine,death,precision,live,encoders",
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0, help="gpu: begin nothing later than this; the same command measures the rest."),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Compare whole pipelines, from videos to answers, with the engine's ceiling and vLLM's own LLM.chat.
 
-    With --model siglip, compare `describe`, cold and with cached frames, with its model and its extraction alone. Exit
-    with 1 where a target is missed.
+    Exit with 1 where a target is missed. What gpu has measured is not measured again: FOLDER/gpu keeps the figures.
     """
-    names = known_names(model, (*_MODELS, "siglip"), "--model")
-    if "siglip" in names and len(names) > 1:
-        raise typer.BadParameter("siglip is measured alone.", param_hint="--model")
+    if part is Pipeline.GPU:
+        from benchmarks.pipeline.gpu import CONTENDERS, MODELS, PARTS, GpuBenchmark  # noqa: PLC0415
+
+        benchmark = GpuBenchmark(
+            model=known_names(model or "7b", tuple(MODELS), "--model")[0],
+            questions=questions or 1990,
+            sizes=sizes.split(","),
+            rounds=rounds or 1,
+            folder=folder,
+            parts=known_names(parts, (*CONTENDERS, *PARTS), "--parts"),
+            minutes=minutes,
+        )
+        tables, targets, facts = benchmark.run()
+        show(tables, targets=targets, facts=facts, as_json=json)
+        return
+    names, asked, turns = known_names(model or "tiny,100m", _MODELS, "--model"), questions or 1, rounds or 2
+    if asked > _MOST_QUESTIONS:
+        raise typer.BadParameter(f"A clip has {_MOST_QUESTIONS} questions.", param_hint="--questions")
     with flow_services() as settings, progress() as update:
-        if names == ("siglip",):
+        if part is Pipeline.DESCRIBE:
             from benchmarks.pipeline import describe  # noqa: PLC0415
 
-            report = describe.compare(settings, folder, count=jobs, rounds=rounds, show=update)
+            report = describe.compare(settings, folder, count=jobs, rounds=turns, show=update)
         else:
             from benchmarks.pipeline import comparison  # noqa: PLC0415
 
-            report = comparison.compare(
-                settings, folder, names, jobs=jobs, questions=questions, rounds=rounds, show=update
-            )
+            report = comparison.compare(settings, folder, names, jobs=jobs, questions=asked, rounds=turns, show=update)
     tables, targets, facts = report
     raise typer.Exit(show(tables, targets=targets, facts=facts, as_json=json))
-
-
-def gpu(
-    model: Annotated[str, typer.Option(help="7b or 3b (Qwen2.5-VL with random weights), or tiny.")] = "7b",
-    questions: Annotated[int, typer.Option(min=1, help="Questions per clip size, one per clip.")] = 1990,
-    sizes: Annotated[str, typer.Option(help="Clip sizes in pixels, comma-separated.")] = "320x240,640x360",
-    parts: Annotated[
-        str, typer.Option(help="What to compare, and what else to measure, comma-separated.")
-    ] = "ceiling,warm,ours,uniform,keyframes,questions,engine,death,precision,live,encoders",
-    minutes: Annotated[
-        float | None, typer.Option(min=0, help="Begin nothing later than this; the same command measures the rest.")
-    ] = None,
-    rounds: Rounds = 1,
-    folder: Folder = FOLDER,
-    *,
-    json: AsJson = False,
-) -> None:
-    """Compare pipelines on a GPU, and measure its engine, live sessions and the image-text encoders; needs no service.
-
-    What was measured before is not measured again: FOLDER/gpu keeps the figures.
-    """
-    from benchmarks.pipeline.gpu import CONTENDERS, MODELS, PARTS, GpuBenchmark  # noqa: PLC0415
-
-    benchmark = GpuBenchmark(
-        model=known_names(model, tuple(MODELS), "--model")[0],
-        questions=questions,
-        sizes=sizes.split(","),
-        rounds=rounds,
-        folder=folder,
-        parts=known_names(parts, (*CONTENDERS, *PARTS), "--parts"),
-        minutes=minutes,
-    )
-    tables, targets, facts = benchmark.run()
-    show(tables, targets=targets, facts=facts, as_json=json)
 
 
 def live(
@@ -552,8 +566,7 @@ def fuzz(
 EXAMPLES: dict[Callable[..., None], str] = {
     extract: "extract decode --lengths 30,600",
     engine: "engine settings --model tiny --rounds 5",
-    pipeline: "pipeline --model tiny --jobs 60 --rounds 1",
-    gpu: "gpu --questions 480 --sizes 320x240 --minutes 9",
+    pipeline: "pipeline gpu --questions 480 --sizes 320x240 --minutes 9",
     live: "live --model tiny --frames 8,32 --minutes 1 --labels 30",
     serve: "serve --concurrency 1,16 --requests 60",
     scale: "scale --rows 100000,1000000",

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     _Extracting = Callable[[ShardQueue, Callable[[Plan], RunSpec]], Iterator[ShardInExtraction | None]]
 
 
+# Extracted shards that may wait for inference; extraction pauses while they are so many.
+_MAX_PENDING = 64
+
+
 @flow(
     name="extract",
     description="Extract frames for runs with the remote executor.",
@@ -72,8 +76,9 @@ def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: floa
         _extraction(settings, videos, objects) as extracting,
         cancel_on_exit(videos, objects),
     ):
-        most = settings.extract.max_pending_shards
-        source = served.queue(Work.EXTRACT, keeper=keeper, objects=objects, seal=settings.store.seal, max_pending=most)
+        source = served.queue(
+            Work.EXTRACT, keeper=keeper, objects=objects, seal=settings.store.seal, max_pending=_MAX_PENDING
+        )
         for each in extracting(source, served.spec_of):
             if each is None:
                 continue

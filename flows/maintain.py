@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 _PAGE = 200
 _FLOW_RUNS_KEPT = timedelta(days=90)
+# Plans that have ended, or that no worker works on, and lists of ids that backfills have written.
+_PLANS_KEPT = timedelta(days=7)
 
 
 def remove_flow_runs(client: SyncPrefectClient, *, ended_before: datetime, dry_run: bool = False) -> int:
@@ -135,7 +137,7 @@ def _plans(engine: Engine, settings: Settings, *, dry_run: bool) -> str:
         engine,
         ObjectStore(settings.store, settings.web),
         root_uri=settings.store.uri,
-        age=timedelta(days=settings.retention.plans_days),
+        age=_PLANS_KEPT,
         dry_run=dry_run,
     )
     return f"{pluralize(plans, 'plan')} and {pluralize(files, 'plan file')}"
@@ -156,7 +158,7 @@ def _sessions(engine: Engine, settings: Settings, *, age_days: float, dry_run: b
 def _old_files(settings: Settings, *, dry_run: bool) -> str:
     retention, root_uri = settings.retention, (settings.store.uri or "").rstrip("/")
     remove = partial(remove_old_files, ObjectStore(settings.store, settings.web), dry_run=dry_run)
-    selections = remove(f"{root_uri}/selections", SELECTION, age=timedelta(days=retention.plans_days))
+    selections = remove(f"{root_uri}/selections", SELECTION, age=_PLANS_KEPT)
     pages = 0
     if retention.reports_days:
         places = (f"{root_uri}/reports", (settings.home.absolute() / "reports").as_uri())
@@ -172,11 +174,8 @@ def _frames(settings: Settings, *, dry_run: bool) -> Iterator[tuple[str, Evictio
     retention, root_uri = settings.retention, settings.store.uri
     assert root_uri is not None
     objects = ObjectStore(settings.store, settings.web)
-    if not retention.orphaned_frames:
-        yield (
-            "whose video was removed or changed",
-            remove_orphans(objects, root_uri, videos=video_store(settings), dry_run=dry_run),
-        )
+    orphans = remove_orphans(objects, root_uri, videos=video_store(settings), dry_run=dry_run)
+    yield "whose video was removed or changed", orphans
     if retention.frames_days or retention.frames_bytes is not None:
         before = datetime.now(UTC) - timedelta(days=retention.frames_days) if retention.frames_days else None
         room = evict(objects, root_uri, written_before=before, max_bytes=retention.frames_bytes, dry_run=dry_run)

@@ -121,7 +121,7 @@ class FrameCase(Case):
         return self.end_s - self.start_s == self.clip.length_s
 
     def faults(self, rows: Rows) -> dict[str, int]:
-        """Count rows that were lost, told twice, failed though their video is whole, or have other numbers of frames.
+        """Count rows that were lost, reported twice, failed though their video is whole, or lack frames.
 
         A video that is broken, gone or stalls should fail.
         """
@@ -134,10 +134,10 @@ class FrameCase(Case):
 
 def count_faults(rows: Rows, wanted: int) -> dict[str, int]:
     """Count what is wrong with the rows of one run about `wanted` videos."""
-    told = Counter(row["id"] for row in rows)
+    reported = Counter(row["id"] for row in rows)
     return {
-        "lost": wanted - len(told),
-        "doubled": sum(number - 1 for number in told.values()),
+        "lost": wanted - len(reported),
+        "doubled": sum(number - 1 for number in reported.values()),
         "failed": sum(bool(row["error"]) for row in rows),
     }
 

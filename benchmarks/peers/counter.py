@@ -1,6 +1,6 @@
 """A relay before the S3 server that counts what passes, and can stop in the middle of an object.
 
-Peers speak plain HTTP with it on 127.0.0.1, so that none has to be told of the server's certificate; it speaks TLS with
+Peers speak plain HTTP with it on 127.0.0.1, so that none needs the server's certificate; it speaks TLS with
 the server. It passes bytes on as they come, so that the signatures of requests stay valid.
 """
 

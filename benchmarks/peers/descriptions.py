@@ -52,7 +52,7 @@ class DescriptionCase(Case):
     state = "described"
 
     def faults(self, rows: Rows) -> dict[str, int]:
-        """Count rows that were lost, told twice or failed: of videos, or of searches."""
+        """Count rows that were lost, reported twice or failed: of videos, or of searches."""
         return count_faults(rows, len(self.texts) if self.is_search else self.videos)
 
     def figures(self, rows: Rows) -> dict[str, int]:

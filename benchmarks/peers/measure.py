@@ -66,7 +66,7 @@ class Outcome:
 
     @property
     def faults(self) -> Mapping[str, int]:
-        """Rows of the worst run that were lost, told twice, failed or are wrong."""
+        """Rows of the worst run that were lost, reported twice, failed or are wrong."""
         counts = [self.case.faults(run.rows) for run in self.runs]
         return {name: max(each[name] for each in counts) for name in counts[0]} if counts else {}
 

@@ -99,7 +99,7 @@ class QuestionCase(Case):
         return not self.is_resumable
 
     def faults(self, rows: Rows) -> dict[str, int]:
-        """Count answers that were lost, told twice or failed."""
+        """Count answers that were lost, reported twice or failed."""
         return count_faults(rows, self.videos * QUESTIONS_PER_VIDEO)
 
     def figures(self, rows: Rows) -> dict[str, int]:

@@ -29,14 +29,14 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What one run of a script took, and what it told.
+    """What one run of a script took, and the rows that it reported.
 
     Attributes:
         wall_s: From the start of its process to its end.
         start_s: Of that, until its libraries were imported and started.
         cpu_s: Processor time of all its processes.
         peak_bytes: Most physical memory of all its processes at one moment; what they share counts once.
-        rows: What it told of each row, in the order in which it did.
+        rows: Its rows, in the order in which it reported them.
         decoded: Frames that its processes decoded; None if they were not counted.
         error: How it ended, if not well: its last words, or that it ran into the limit.
     """
@@ -124,22 +124,22 @@ def _listen(lines: Iterable[str], watch: _Watch) -> tuple[float, list[Mapping[st
     began_at_s = 0.0
     rows: list[Mapping[str, Any]] = []
     for line in lines:
-        told = _parse(line)
-        if told.get("event") == "began":
+        event = _parse(line)
+        if event.get("event") == "began":
             began_at_s = time.perf_counter()
-        elif told.get("event") == "progress":
-            watch.follow(told["rows"])
-        elif told.get("event") == "row":
-            rows.append(told)
+        elif event.get("event") == "progress":
+            watch.follow(event["rows"])
+        elif event.get("event") == "row":
+            rows.append(event)
     return began_at_s, rows
 
 
 def _parse(line: str) -> dict[str, Any]:
-    """Return what a line tells; libraries print other things as well."""
+    """Return the event of a line; libraries print other things as well."""
     with suppress(ValueError):
-        told = json.loads(line)
-        if isinstance(told, dict):
-            return told
+        event = json.loads(line)
+        if isinstance(event, dict):
+            return event
     return {}
 
 
@@ -150,10 +150,10 @@ def _error(code: int, watch: _Watch, limit_s: float, log_path: Path) -> str:
 
 
 def last_words(log_path: Path) -> str:
-    """Return the last line of a log that says something."""
-    said = [line.strip() for line in log_path.read_text(errors="replace").splitlines() if line.strip()]
-    errors = [line for line in said if "Error" in line or "error" in line]
-    return " ".join((errors or said or [""])[-1].split())[:_SHOWN_CHARACTERS]
+    """Return the last line of a log that is not empty, or that names an error."""
+    filled = [line.strip() for line in log_path.read_text(errors="replace").splitlines() if line.strip()]
+    errors = [line for line in filled if "Error" in line or "error" in line]
+    return " ".join((errors or filled or [""])[-1].split())[:_SHOWN_CHARACTERS]
 
 
 class _Watch:

@@ -190,7 +190,7 @@ def explain_bottleneck(result: Result) -> str:
     """Explain what held a contender up, by the utilization of both sides."""
     engine, host = result.engine_busy or 0.0, result.host_busy or 0.0
     if result.engine_busy is None or result.host_busy is None:
-        cause = "processes were not bound to cores, so engine and host cannot be told apart"
+        cause = "processes were not bound to cores, so engine and host cannot be distinguished"
     elif host >= _SATURATED > engine:
         cause = "the host's cores are saturated by what feeds the engine"
     elif engine >= _SATURATED:

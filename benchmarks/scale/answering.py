@@ -39,7 +39,7 @@ _STORE = StoreSettings()
 _CONCURRENT_SHARDS = 3  # as `model.max_concurrent_shards`
 _LEASE_S = 600
 _FRAMES, _SIDE_PX = 16, 56
-_BATCH_BYTES = 256 * 1024**2 // (_CONCURRENT_SHARDS * MAX_CONCURRENT_GROUPS)  # as with `model.batch_mib`
+_BATCH_BYTES = 256 * 1024**2 // (_CONCURRENT_SHARDS * MAX_CONCURRENT_GROUPS)  # as in a run
 
 
 def answer(plan: Plan, settings: DatabaseSettings) -> int:

@@ -35,7 +35,7 @@ LIBRARIES = {"PySceneDetect adaptive": "AdaptiveDetector", "PySceneDetect conten
 
 
 class Finding(NamedTuple):
-    """What one method said of one clip, and its cost.
+    """What one method found in one clip, and its cost.
 
     Attributes:
         cpu_s: Seconds of processor time, of this process, its decoding processes and those that have ended.

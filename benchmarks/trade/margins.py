@@ -89,7 +89,7 @@ def _smallest(sample: PairedAnswers, within: float) -> float:
 
 
 def accuracy_curve(sample: PairedAnswers) -> tuple[RoutingPoint, ...]:
-    """Evaluate margins from no job to all jobs asked again, in steps of about equally many jobs."""
+    """Evaluate margins from no job to all jobs escalated, in steps of about equally many jobs."""
     margins = sample.margins[np.isfinite(sample.margins)]
     shares = np.linspace(0, 1, _CURVE_POINTS + 1)[1:]
     steps = np.quantile(margins, shares, method="higher") if margins.size else margins

@@ -62,7 +62,7 @@ _COST = (
 )
 _CURVE = (
     Column("margin", "below", ".4f"),
-    Column("asked again", "asked_again", ".0%"),
+    Column("escalated", "asked_again", ".0%"),
     Column("accuracy", "accuracy", ".3f"),
     Column("frames decoded", "frames_decoded", ","),
     Column(f"of {DENSE}", "share", ".0%"),

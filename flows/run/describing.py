@@ -18,7 +18,7 @@ from tasks.domain import DescribeSpec
 from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.encoder import read_encoder_card
 from tasks.embedding.video import frame_pixels, open_embedder
-from tasks.frame_cache.pool import open_extractor
+from tasks.frame_cache.pool import KEPT_BYTES, open_extractor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -119,8 +119,7 @@ def open_describer(
     """
     videos, objects = stores or (None, ObjectStore(settings.store))
     sampling = spec.sampling(max_pixels=frame_pixels(info))
-    keep_bytes = settings.model.batch_mib * 1024**2
-    extractor = open_extractor(settings, pool, sampling, keep_bytes=keep_bytes, videos=videos, files=objects)
+    extractor = open_extractor(settings, pool, sampling, keep_bytes=KEPT_BYTES, videos=videos, files=objects)
     tags, captions = banks
     return VideoDescriber(
         embedder=open_embedder(settings, extractor, encoder, info, spec=spec, files=objects, charge=charge),

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 FAILURE_RATE = "reelabel.run.failure-rate"
 STALLED = "reelabel.run.stalled"
 _BEAT_S = 15.0
+# Jobs that must have ended before the failure rate counts.
+_FAILURE_JOBS = 100
+# Seconds without a finished job, the time to load a model included, after which a run counts as stalled.
+_STALL_S = 1800.0
 
 
 @contextmanager
@@ -39,7 +43,7 @@ def heartbeat(
     alarm = _Alarm(run_id, progress, settings)
 
     def beat() -> None:
-        while not ended.wait(min(beat_s, settings.stall_s)):
+        while not ended.wait(min(beat_s, _STALL_S)):
             # If the database is briefly unavailable, the run itself reports it.
             with contextlib.suppress(ReelabelError):
                 record_heartbeat(database, run_id)
@@ -73,14 +77,14 @@ class _Alarm:
         if jobs != self._last.jobs:
             self._last = _Sample(jobs=jobs, at_s=now_s)
             self._emitted.discard(STALLED)
-        elif now_s - self._last.at_s >= self._settings.stall_s:
+        elif now_s - self._last.at_s >= _STALL_S:
             ended = f"{pluralize(jobs, 'job')} had ended before"
             self._emit(STALLED, f"no job has ended for {now_s - self._last.at_s:,.0f} s; {ended}")
 
     def check_failure_rate(self) -> None:
         """Emit an event if the failure rate has reached its limit."""
         ended, failed = self._progress.jobs_ended, self._progress.jobs_failed
-        if ended >= self._settings.failure_jobs and failed / ended >= self._settings.failure_rate:
+        if ended >= _FAILURE_JOBS and failed / ended >= self._settings.failure_rate:
             self._emit(FAILURE_RATE, f"{failed:,} of {pluralize(ended, 'job')} failed ({failed / ended:.0%})")
 
     def _emit(self, event: str, what: str) -> None:

@@ -24,6 +24,7 @@ from flows.shard.queue import LeasedShard, ShardQueue, shard_logged
 from flows.shard.retry import cancel_waits_at_exit, retry_outage
 from infra.signals import GRACE_S, end_within
 from tasks.domain import RunPhase
+from tasks.frame_cache.pool import KEPT_BYTES
 from tasks.results.evaluation.routes import escalation_margin
 from tasks.results.write import ShardWriter
 
@@ -232,9 +233,7 @@ def make_inference_context(
         spec=spec,
         backend=backend,
         writer=ShardWriter(database, run),
-        batch_bytes=settings.model.batch_mib
-        * 1024**2
-        // (settings.model.max_concurrent_shards * MAX_CONCURRENT_GROUPS),
+        batch_bytes=KEPT_BYTES // (settings.model.max_concurrent_shards * MAX_CONCURRENT_GROUPS),
         extractor=extractor,
         escalate_below=retry_outage(escalation_margin, database, spec),
         min_choice_mass=settings.model.min_choice_mass,

@@ -19,7 +19,7 @@ from flows.shard.queue import ShardQueue, make_lease_keeper
 from flows.shard.retry import retry_outage
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase, RunSpec
-from tasks.frame_cache.pool import decode_pool, open_extractor
+from tasks.frame_cache.pool import KEPT_BYTES, decode_pool, open_extractor
 from tasks.manifest.chunks import require_cuttable
 from tasks.manifest.plan_file import read_media
 from tasks.model.backend import backend_of, require_media
@@ -109,8 +109,7 @@ def _execute_here(run: Run, plan: Plan, progress: Progress, _done_before: Sequen
         with profile.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=progress.processes))
             objects = ObjectStore(settings.store)
-            keep_bytes = settings.model.batch_mib * 1024**2
-            extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=keep_bytes, files=objects)
+            extractor = open_extractor(settings, pool, spec.sampling, keep_bytes=KEPT_BYTES, files=objects)
             if spec.relevance:  # before the engine, which takes what memory is left of a GPU
                 extractor = stack.enter_context(relevant_extraction(settings, extractor, spec.relevance, files=objects))
             media = read_media(objects, plan.plan_uri, seal=settings.store.seal)

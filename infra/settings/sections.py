@@ -138,10 +138,6 @@ class ExtractSettings(SettingsSection):
     """Memory limit of a decoding process, in MiB."""
     max_video_bytes: int = Field(4 * 1024**3, ge=1024)
     """Larger videos fail with video_too_large."""
-    max_frame_pixels: int = Field(64_000_000, ge=1024)
-    """Videos with larger frames fail with video_too_large."""
-    max_frames: int = Field(1_000_000, ge=1)
-    """Videos with more frames fail with video_too_large, if they must be counted."""
     max_duration_s: float = Field(86_400, gt=0)
     """Longer videos fail with video_too_large."""
     sandbox: Literal["auto", "require", "off"] = "auto"
@@ -154,8 +150,6 @@ class ExtractSettings(SettingsSection):
     """Folders that local videos must be in (symlinks resolved), such as ["/videos"]; if empty, any."""
     lookahead_shards: int = Field(2, ge=1, le=64)
     """Shards extracted ahead of the one being inferred."""
-    max_pending_shards: int = Field(64, ge=1, le=10_000)
-    """With remote executors, extraction pauses while this many extracted shards wait for inference."""
 
 
 class ShardSettings(SettingsSection):
@@ -338,15 +332,13 @@ class ModelSettings(PromptOptions):
     chat_template_args: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of the chat template, of a server's too, such as enable_thinking = false."""
     engine_args: EngineArgs = Field(default_factory=dict)
-    """Further arguments of vLLM's engine, handed to it unchanged, such as quantization = 'fp8'."""
+    """Arguments of vLLM's engine, such as max_num_seqs = 64; a server has its own."""
     start_timeout_s: float = Field(900, ge=10, le=7200)
     """Maximum seconds for loading the engine."""
     keep_warm_s: float = Field(0, ge=0, le=86400)
     """Seconds for which a run leaves its loaded engine to the next one of the same model and settings."""
     min_choice_mass: float = Field(0.01, ge=0, le=1)
     """A run ends at a shard whose median total probability of the choices is lower: labels are noise; 0 never."""
-    batch_mib: int = Field(256, ge=1, le=65536)
-    """Frames sent to the engine per batch, in MiB."""
     max_concurrent_shards: int = Field(3, ge=1, le=16)
     """Shards per engine that read frames, wait for answers or write labels at the same time."""
 
@@ -438,8 +430,6 @@ class LiveSettings(SettingsSection):
     """Maximum length of a session, in seconds."""
     resume_s: float = Field(30, ge=0, le=3600)
     """Seconds that a session waits for a lost client to come back."""
-    max_seen_pixels: int = Field(200_704, ge=3136, le=16_777_216)
-    """Frames are scaled down to at most this many pixels."""
     max_window_frames: int = Field(2048, ge=4, le=65_536)
     """Maximum frames and 2 s spans of audio that a query sees; all are held in memory."""
 
@@ -483,10 +473,6 @@ class NotifySettings(SettingsSection):
     """Webhook to which {"text": ...} is posted, as for Slack; if empty, nothing is sent."""
     failure_rate: float = Field(0.2, gt=0, le=1)
     """Fraction of failed jobs in a run at which to notify."""
-    failure_jobs: int = Field(100, ge=1)
-    """Jobs that must have ended before the failure rate counts."""
-    stall_s: float = Field(1800, ge=1, le=86_400)
-    """Seconds without a finished job after which a run counts as stalled."""
 
 
 class RetentionSettings(SettingsSection):
@@ -496,16 +482,12 @@ class RetentionSettings(SettingsSection):
     """Days to keep cached frames; they are extracted again if needed."""
     frames_bytes: int | None = Field(None, ge=0)
     """Maximum bytes of cached frames; the oldest are removed first."""
-    orphaned_frames: bool = False
-    """Keep cached frames of videos that were deleted or replaced."""
     results_days: float | None = Field(None, gt=0)
     """Days to keep labels and failures, from when they were written."""
     history_days: float | None = Field(90, gt=0)
     """Days to keep labels that were replaced, for `reelabel diff`."""
     specs: int | None = Field(None, ge=1)
     """Number of latest specs per dataset whose labels and failures are kept."""
-    plans_days: float = Field(7, gt=0)
-    """Days to keep plans that have ended, or that no worker works on."""
     reports_days: float | None = Field(365, gt=0)
     """Days to keep reports, on the store and in home; `reelabel report` recreates them."""
     live_days: float | None = Field(None, gt=0)

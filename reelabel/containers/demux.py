@@ -128,7 +128,7 @@ def check_frame_count(frames: int, limits: Limits) -> None:
         VideoTooLargeError: It exceeds `limits.max_frames`.
     """
     if frames > limits.max_frames:
-        raise VideoTooLargeError(f"The video has more frames than extract.max_frames ({limits.max_frames:,}).")
+        raise VideoTooLargeError(f"The video has more than {limits.max_frames:,} frames.")
 
 
 def decode_all(

@@ -166,7 +166,7 @@ def check_frame_size(width_px: int, height_px: int, limits: Limits) -> None:
     """
     if width_px * height_px > limits.max_frame_pixels:
         raise VideoTooLargeError(
-            f"Frames of {width_px}x{height_px} exceed extract.max_frame_pixels ({limits.max_frame_pixels:,}).",
+            f"Frames of {width_px}x{height_px} have more than {limits.max_frame_pixels:,} pixels.",
         )
 
 

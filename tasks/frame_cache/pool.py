@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
 
+# Frames on their way from extraction to inference that are kept in memory: as many as the engine gets at a time.
+KEPT_BYTES = 256 * 1024**2
 # Videos that fail are remembered, so that one in many shards is fetched and decoded once in a run.
 _KEPT_FAULTS = 1024
 
@@ -81,12 +83,7 @@ def uncached_fetcher(
 def video_limits(settings: Settings) -> Limits:
     """Return the limits on one video."""
     extract = settings.extract
-    return Limits(
-        max_video_bytes=extract.max_video_bytes,
-        max_frame_pixels=extract.max_frame_pixels,
-        max_frames=extract.max_frames,
-        max_duration_s=extract.max_duration_s,
-    )
+    return Limits(max_video_bytes=extract.max_video_bytes, max_duration_s=extract.max_duration_s)
 
 
 def open_extractor(

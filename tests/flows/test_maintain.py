@@ -19,11 +19,12 @@ from tests.command_line import reelabel
 def test_a_dry_run_lists_what_maintenance_then_removes(client, own_services, monkeypatch):
     monkeypatch.setattr(maintain, "TAG", "of this test alone")
     monkeypatch.setattr(maintain, "_FLOW_RUNS_KEPT", timedelta(0))
+    monkeypatch.setattr(maintain, "_PLANS_KEPT", timedelta(0))
     ours, strangers = (
         client.create_flow_run(classify, parameters={"manifest": "x"}, tags=tags, state=Completed())
         for tags in (["of this test alone"], [TAG])
     )
-    rows = {"results_days": 1e-9, "specs": 1, "plans_days": 1e-9, "live_days": 1e-9}
+    rows = {"results_days": 1e-9, "specs": 1, "live_days": 1e-9}
     everything = RetentionSettings(frames_days=1e-9, **rows)
     settings = own_services.model_copy(update={"retention": everything})
 

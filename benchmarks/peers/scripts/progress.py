@@ -12,7 +12,7 @@ ANSWERED = b"vllm:request_success_total"
 
 @contextmanager
 def answers_counted(server: str):
-    """Tell how many requests vLLM's server has answered, again and again.
+    """Report how many requests vLLM's server has answered, repeatedly.
 
     https://docs.vllm.ai/en/stable/usage/metrics/
     """
@@ -20,8 +20,8 @@ def answers_counted(server: str):
 
     def look() -> None:
         while not is_over.wait(LOOK_S):
-            with suppress(OSError), urllib.request.urlopen(f"{server}/metrics") as said:  # noqa: S310 - ours
-                report_progress(sum(int(float(line.split()[-1])) for line in said if line.startswith(ANSWERED)))
+            with suppress(OSError), urllib.request.urlopen(f"{server}/metrics") as response:  # noqa: S310 - ours
+                report_progress(sum(int(float(line.split()[-1])) for line in response if line.startswith(ANSWERED)))
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()

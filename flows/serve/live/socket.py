@@ -31,6 +31,8 @@ _LOG = logging.getLogger("reelabel")
 PATH = "/v1/video/chat/stream"
 # After so long a client that does not read what it is sent counts as lost.
 _SEND_S = 30.0
+# Frames are scaled down to at most so many pixels: the 256 tokens of 28 by 28 pixels that a model gets of each.
+_MAX_SEEN_PX = 200_704
 _NORMAL, _LOST, _REFUSED, _FAILED, _RESTARTS, _REPLACED = 1000, 1006, 1008, 1011, 1012, 4001
 
 
@@ -46,7 +48,7 @@ def make_sessions(
     setup = LiveSetup(
         model=model,
         info=info,
-        reader=FrameReader(pool, info, max_frame_px=settings.live.max_seen_pixels),
+        reader=FrameReader(pool, info, max_frame_px=_MAX_SEEN_PX),
         settings=settings.live,
         template=settings.model.template or DEFAULT_TEMPLATE,
     )

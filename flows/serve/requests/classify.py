@@ -34,7 +34,7 @@ from infra.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_ID, MAX_TEXT
 from reelabel.errors import ConfigurationError
 from tasks.domain import JobResult, Shard, WallClockProfile
 from tasks.domain.chunk_rule import choice_of
-from tasks.frame_cache.pool import coverage_thresholds, open_extractor
+from tasks.frame_cache.pool import KEPT_BYTES, coverage_thresholds, open_extractor
 from tasks.model.backend import backend_of
 from tasks.results.evaluation.routes import escalation_margin
 
@@ -178,9 +178,8 @@ class Classifier:
         self._backend = backend_of(settings)
         self.card = self._backend.card(None, settings)
         self.spec = make_spec(self.card, settings)
-        keep_bytes = settings.model.batch_mib * 1024**2
         # A video at fault may be another one at the next request.
-        self._extractor = open_extractor(settings, pool, self.spec.sampling, keep_bytes=keep_bytes, keep_faults=0)
+        self._extractor = open_extractor(settings, pool, self.spec.sampling, keep_bytes=KEPT_BYTES, keep_faults=0)
         self._engine = engine
         self.live: LiveModel | None = None
         self._live_sessions = live_sessions
@@ -257,7 +256,7 @@ class Classifier:
         return AnswerContext(
             spec=spec,
             backend=self._engine,
-            batch_bytes=self._settings.model.batch_mib * 1024**2 // MAX_CONCURRENT_GROUPS,
+            batch_bytes=KEPT_BYTES // MAX_CONCURRENT_GROUPS,
             extractor=replace(self._extractor, sampling=spec.sampling, thresholds=thresholds),
             escalate_below=escalation_margin(self._database, spec),
         )

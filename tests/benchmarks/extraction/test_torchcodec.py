@@ -80,7 +80,7 @@ def test_our_process_answers_with_the_times_and_pixels_of_its_frames(tmp_path):
     np.testing.assert_array_equal(np.load(kept), expected.images)
 
 
-def test_a_machine_without_ffmpeg_is_told_what_to_install(monkeypatch, tmp_path):
+def test_without_ffmpeg_the_package_to_install_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(torchcodec, "find_library", lambda _: None)
 
     with pytest.raises(ReelabelError, match="apt-get install ffmpeg"):

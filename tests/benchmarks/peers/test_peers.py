@@ -105,7 +105,7 @@ def test_the_table_tells_medians_and_why_a_peer_has_none():
     assert (none["peer"], none["wall, s"], none["faults"]) == ("plain script", "", "cannot be installed")
 
 
-def test_a_peer_that_fails_is_told_of_by_the_run_that_failed():
+def test_of_a_peer_that_fails_the_run_that_failed_is_reported():
     runs = (outcome(DAFT, 36.5).runs[0], outcome(DAFT, 60.0, rows=(), why="ended").runs[0])
     failed = replace(outcome(DAFT, (1, 2), why="ended"), runs=runs)
 
@@ -143,7 +143,7 @@ def test_tags_and_searches_that_fit_what_is_seen_are_counted():
     assert searched.faults(rows[1:])["lost"] == 1
 
 
-def test_a_run_that_is_killed_halfway_is_told_of_by_the_one_that_continues_it(monkeypatch, tmp_path):
+def test_of_a_run_that_is_killed_halfway_the_one_that_continues_it_is_reported(monkeypatch, tmp_path):
     died = QuestionCase(name="died", model="tiny", videos=1, kill_at_rows=4, is_resumable=True)
     kills, folders = [], []
 
@@ -243,9 +243,9 @@ def test_a_script_that_does_not_end_is_ended_with_what_it_started(tmp_path):
 @pytest.mark.system
 @pytest.mark.parametrize(("rows", "took_s"), [((1, 4), (0, 3)), ((1, 3), (4, 7))])
 def test_a_run_is_killed_by_its_progress(tmp_path, rows, took_s):
-    told = "; sleep 0.3; ".join(f'echo \'{{"event": "progress", "rows": {number}}}\'' for number in rows)
+    events = "; sleep 0.3; ".join(f'echo \'{{"event": "progress", "rows": {number}}}\'' for number in rows)
     script = tmp_path / "python"
-    script.write_text(f'#!/bin/sh\necho \'{{"event": "began"}}\'\n{told}\nsleep 978\n')
+    script.write_text(f'#!/bin/sh\necho \'{{"event": "began"}}\'\n{events}\nsleep 978\n')
     script.chmod(0o700)
 
     run = run_script(script, "none", "{}", limit_s=4, log_path=tmp_path / "log", kill_at_rows=4)

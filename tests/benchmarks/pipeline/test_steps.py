@@ -32,7 +32,7 @@ def test_a_step_that_failed_is_tried_again(begin):
     assert begin().take("a", lambda: 2) == 2
 
 
-def test_no_step_begins_late_but_what_is_known_is_told(begin):
+def test_no_step_begins_late_but_what_is_known_is_reported(begin):
     begin().take("a", lambda: 1)
     late = begin(minutes=0)
 

@@ -29,7 +29,7 @@ def row(*, vectors=10**6, ms=50.0, recall=1.0, anonymous_bytes=2**20):
         (row(anonymous_bytes=2**31), 1),
     ],
 )
-def test_a_missed_target_is_told(measured, missed):
+def test_a_missed_target_is_reported(measured, missed):
     assert sum(not target.is_met for target in targets([measured])) == missed
 
 

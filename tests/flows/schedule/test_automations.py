@@ -22,7 +22,7 @@ pytestmark = pytest.mark.xdist_group("prefect")
 
 
 @pytest.fixture
-def told():
+def hook():
     """Address of a web server, and what was posted to it."""
     posted = []
 
@@ -51,9 +51,11 @@ def wait_for(posted, text):
     until(lambda: any(text in line for line in posted), said=lambda: posted)
 
 
-def test_trouble_is_reported_once_to_the_configured_address(client, told, engine, prefect_services):
-    url, posted = told
-    notify = NotifySettings(webhook_url=url, failure_jobs=10, failure_rate=0.5, stall_s=1)
+def test_trouble_is_reported_once_to_the_configured_address(client, hook, engine, prefect_services, monkeypatch):
+    url, posted = hook
+    monkeypatch.setattr("flows.run.heartbeat._FAILURE_JOBS", 10)
+    monkeypatch.setattr("flows.run.heartbeat._STALL_S", 1)
+    notify = NotifySettings(webhook_url=url, failure_rate=0.5)
     apply_automations(client, prefect_services.model_copy(update={"notify": notify}))
     run_id, progress = uuid4(), Progress(processes=1)
 

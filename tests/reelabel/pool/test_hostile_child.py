@@ -220,7 +220,7 @@ def test_reads_are_confined_to_the_video(bad_pool, make_clip, size_bytes):
 
 
 def test_no_sampler_chooses_among_more_frames_than_are_allowed(bad_pool, video):
-    with pytest.raises(VideoTooLargeError, match=r"more frames than extract\.max_frames"):
+    with pytest.raises(VideoTooLargeError, match="has more than 1 frames"):
         bad_pool.extract(video("control_characters"), sampling=Sampling(), limits=replace(Limits(), max_frames=1))
 
 

@@ -35,11 +35,11 @@ def main() -> None:
         for line in run.stderr:
             sys.stderr.buffer.write(line)
             with suppress(ValueError):
-                said = json.loads(line)
-                run_id = said.get("run") or run_id
-                if said["message"].startswith("The engine is ready"):
+                record = json.loads(line)
+                run_id = record.get("run") or run_id
+                if record["message"].startswith("The engine is ready"):
                     began()
-                elif shard := SHARD.match(said["message"]):  # by which the bench kills a run halfway
+                elif shard := SHARD.match(record["message"]):  # by which the bench kills a run halfway
                     written += int(shard[1])
                     report_progress(written)
     if run.returncode:

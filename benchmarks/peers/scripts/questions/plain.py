@@ -18,7 +18,7 @@ from benchmarks.peers.scripts.job import QuestionJob, began, pick_evenly, read_j
 
 
 def frames_of(uri: str, s3, job: QuestionJob):
-    """Return keyframes, and what the model is told of them."""
+    """Return keyframes, and their metadata for the model."""
     place = urlsplit(uri)
     with tempfile.NamedTemporaryFile(suffix=".mp4", dir=job.folder) as file:
         s3.download_file(place.netloc, place.path[1:], file.name)
@@ -30,9 +30,9 @@ def frames_of(uri: str, s3, job: QuestionJob):
                 container.seek(times[number], stream=stream)
                 images.append(next(container.decode(stream)).to_ndarray(format="rgb24"))
                 shown.append(round(times[number] * stream.time_base * stream.average_rate))
-            told = {"fps": float(stream.average_rate), "duration": float(stream.duration * stream.time_base)}
-            told |= {"total_num_frames": stream.frames, "frames_indices": shown, "do_sample_frames": False}
-            return np.stack(images), told
+            metadata = {"fps": float(stream.average_rate), "duration": float(stream.duration * stream.time_base)}
+            metadata |= {"total_num_frames": stream.frames, "frames_indices": shown, "do_sample_frames": False}
+            return np.stack(images), metadata
 
 
 def main() -> None:
