@@ -327,7 +327,8 @@ def serve(  # noqa: PLR0913 - a command's options
     """
     counts, name = whole_numbers(concurrency, "--concurrency"), known_names(model, _MODELS, "--model")[0]
     if url:
-        from benchmarks.serve.measure import Service, measure_address  # noqa: PLC0415
+        from benchmarks.serve.client import Service  # noqa: PLC0415
+        from benchmarks.serve.measure import measure_address  # noqa: PLC0415
 
         with progress() as update:
             service = Service(url.rstrip("/"), route, token)

@@ -1,6 +1,7 @@
 """Write the pages of the documentation that are printed by the program: `python -m tools.reference`.
 
-docs/settings.md is what `reelabel config --format markdown` prints; docs/cli.md and docs/samplers.md are made here.
+docs/settings.md is what `reelabel config --format markdown` prints; docs/cli.md and docs/samplers.md are made here, and
+so are the tables of columns in docs/results.md.
 """
 
 from __future__ import annotations
@@ -11,23 +12,52 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
+from sqlalchemy.dialects import postgresql
 from typer.core import TyperGroup
 
 from flows.cli.main import COMMANDS, app
 from flows.cli.services import settings_page
 from reelabel.sampling.registry import BUILT_IN
+from tasks.database.tables import CHUNK, FAILURE, RESULT, RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from sqlalchemy import Column, Table
+
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
 _BAR = "\\|"  # within a cell of a table
+_TABLE = re.compile(r"^\|.*(?:\n\|.*)*", re.MULTILINE)
 _WRITTEN = "Written by `python -m tools.reference`; a test checks that it is up to date."
 
 
 def pages() -> dict[str, str]:
     """Return the text of each page by its name."""
-    return {"cli.md": _commands(), "samplers.md": _samplers(), "settings.md": settings_page()}
+    return {"cli.md": _commands(), "samplers.md": _samplers(), "results.md": _results(), "settings.md": settings_page()}
+
+
+def _results() -> str:
+    """Return the page of results with its tables of columns as the database has them."""
+    page, described = (_DOCS / "results.md").read_text(encoding="utf-8"), set[tuple[str, str | None]]()
+    for table in (RESULT, FAILURE, CHUNK, RUN):
+        before, heading, after = page.partition(f"## `reelabel.{table.name}`\n")
+        columns = _columns(table, described).replace("\\", r"\\")
+        page = before + heading + _TABLE.sub(columns, after, count=1)
+    return page
+
+
+def _columns(table: Table, described: set[tuple[str, str | None]]) -> str:
+    """Return the rows of a table of columns; those that an earlier one has described share the last row."""
+    own = [column for column in table.c if (column.name, column.comment) not in described]
+    known = ", ".join(f"`{column.name}`" for column in table.c if column not in own)
+    described.update((column.name, column.comment) for column in own)
+    rows = [f"| `{column.name}` | {_type(column)} | {column.comment} |" for column in own]
+    return "\n".join(["| column | type | |", "|---|---|---|", *rows, *([f"| {known} | | as above |"] if known else [])])
+
+
+def _type(column: Column[Any]) -> str:
+    dialect: Any = postgresql.dialect  # without types
+    return column.type.compile(dialect=dialect()).lower()
 
 
 def _commands() -> str:

@@ -126,7 +126,7 @@ def _render(job_id: str, manifest: str, overrides: QuestionOptions, settings: Se
         job = _find_chunk(job_id, chunk_s, manifest, settings) if chunk_s else _find(job_id, manifest, settings)
         shown = tuple(_frames(view, spec.sampling, settings) for view in views_of(job, spec.sampling))
     question, media = build_question(job, spec), MediaCounts.of(job.shown)
-    config = engine_config(card, engine_settings(settings, spec), sampling=spec.sampling, media=media)
+    config = engine_config(card, engine_settings(settings, spec), media=media)
     request = PreviewRequest(config=config, question=question, media=shown)
     with ERRORS.status("Loading the model's processor"):
         rendered = preview_prompt(request, timeout_s=settings.model.start_timeout_s, python=settings.model.python)

@@ -32,6 +32,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.record import columns_of, names_of
+from tasks.database.meanings import describe_columns
 from tasks.description.cost import DescriptionCost
 from tasks.domain import Answer, ChunkCounts, FirstAnswer, OrderBias
 
@@ -104,7 +105,7 @@ def record_columns(record: type[DataclassInstance], *, required: Container[str] 
             each.name,
             _INTEGERS[each.bits] if each.type is int else _TYPES[each.type],
             nullable=each.name not in required,
-            comment=each.description or None,
+            comment=each.description.replace("None", "null") or None,
         )
         for each in columns_of(record)
     ]
@@ -453,6 +454,10 @@ LIVE_QUERY = Table(
     "had another size. asked_s and last_frame_s are on the session's clock; first_token_ms and total_ms are from the "
     "query's arrival. A query without an answer has a code.",
 )
+
+
+for _table in (RESULT, FAILURE, CHUNK, RUN):
+    describe_columns(_table)
 
 
 def schema_sql() -> str:

@@ -102,7 +102,7 @@ class FirstAnswer:
     """The first answer of a job that is asked again if the margin is low.
 
     Attributes:
-        label: The answer's text.
+        label: Text of the first answer; null without escalation.
         margin: Difference between its two highest probabilities.
         below: Margin below which jobs were asked again.
     """
@@ -114,7 +114,12 @@ class FirstAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkCounts:
-    """How many chunks a job was cut into, and how many of them have an answer."""
+    """The chunks of a job.
+
+    Attributes:
+        total: Into how many chunks the job was cut; null if it was not.
+        answered: How many of them have an answer.
+    """
 
     total: int = field(metadata=column(Merge.LAST, name="chunks"))
     answered: int = field(metadata=column(Merge.LAST, name="chunks_answered"))

@@ -9,10 +9,12 @@ import sqlalchemy
 
 from reelabel.errors import ConfigurationError
 from tasks.database.tables import RESULT
+from tasks.plans.plan import Plan, open_plan
 from tasks.results.archive import archive_dataset, restore_dataset
 from tasks.results.audit import audit_jobs
 from tasks.results.runs import close_run, open_run
 from tasks.results.write import RunKey, ShardWriter
+from tests.results import test_chunks, test_descriptions
 from tests.results.rows import FACTS, SCOPE, SPEC, failure, job, result
 
 JOBS = [job(name) for name in ("a", 'b "quoted"\r\n,', "c")]
@@ -77,6 +79,38 @@ def test_a_dataset_is_archived_dropped_and_restored_exactly(db, objects, target)
 
     assert rows_of(db) == before
     assert audit_jobs(db, SCOPE, jobs=JOBS).is_reconciled
+
+
+def test_descriptions_chunks_and_plans_are_in_an_archive(db, run, objects, tmp_path):
+    test_chunks.write(db, run, test_chunks.film(), {0: result(job("a")), 1: failure(job("a")), 2: result(job("a"))})
+    spec = test_descriptions.SPEC
+    videos = RunKey(run_id=uuid4(), dataset="d", spec_id=spec.spec_id, host="h")
+    open_run(db, run_id=videos.run_id, spec=spec, facts=FACTS | {"kind": "describe"})
+    test_descriptions.write(db, videos, test_descriptions.described(test_descriptions.film("a")))
+    plan = Plan(
+        plan_id=uuid4(),
+        run_id=run.run_id,
+        **SCOPE.key,
+        manifest_uri="m.parquet",
+        manifest_fingerprint="",
+        kind="classify",
+        shared=False,
+        plan_uri="p",
+        shards=1,
+        jobs=1,
+    )
+    open_plan(db, plan, [1])
+    for key in (run, videos):
+        close_run(db, key.run_id, state="done", message="")
+    before = rows_of(db)
+
+    archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=ignore)
+    left = {table for table, rows in rows_of(db).items() if rows}
+    restore_dataset(db, objects, f"{tmp_path}/archive", tell=ignore)
+
+    assert left == {"spec"}
+    assert rows_of(db) == before
+    assert {table for table, rows in before.items() if rows} > {"chunk", "description", "description_chunk", "shard"}
 
 
 @pytest.mark.usefixtures("closed")

@@ -24,17 +24,9 @@ def blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 
-def columns_of(section):
-    """List the names in the first cells of the tables of a section."""
-    cells = re.findall(r"^\| (`[^|]*) \|", section, flags=re.MULTILINE)
-    return re.findall(r"`(\w+)`", " ".join(cells))
-
-
 @pytest.mark.parametrize("table", [RESULT, FAILURE, CHUNK, RUN], ids=lambda table: table.name)
-def test_every_column_of_a_table_is_explained_once(table):
-    section = PAGE.split(f"## `reelabel.{table.name}`\n")[1].split("\n## ")[0]
-
-    assert sorted(columns_of(section)) == sorted(table.c.keys())
+def test_every_column_of_a_table_is_explained(table):
+    assert [column.name for column in table.c if not column.comment] == []
 
 
 def test_the_view_has_every_column_of_each_outcome(db):

@@ -16,7 +16,7 @@ def written():
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("page", ["cli.md", "samplers.md", "settings.md"])
+@pytest.mark.parametrize("page", ["cli.md", "results.md", "samplers.md", "settings.md"])
 def test_a_written_page_is_up_to_date(written, page):
     assert (DOCS / page).read_text() == written[page], "run: python -m tools.reference"
 
