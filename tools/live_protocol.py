@@ -8,11 +8,11 @@ from typing import get_args
 
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
-from tasks.live import messages
+from tasks.live import events, messages
 
 SCHEMA = Path(__file__).parents[1] / "docs/live-protocol.json"
 _CLIENT = get_args(get_args(messages.ClientMessage)[0])
-_SERVER = get_args(messages.Event)
+_SERVER = get_args(events.Event)
 
 
 class _WithoutTitles(GenerateJsonSchema):

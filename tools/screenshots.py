@@ -32,6 +32,7 @@ _CHROMIUM = "/usr/bin/chromium"
 _OPTIONS = ("--no-sandbox", "--disable-gpu")
 _CAMERA = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
 _SETTLED_MS = 4_000
+_ANSWER_MS = 120_000
 
 
 def main() -> None:
@@ -81,6 +82,8 @@ def _take_live(url: str) -> None:
             page.fill("#question", question)
             page.fill("#choices", " | ".join(choices))
             page.get_by_role("button", name="Ask", exact=True).click()
+            page.locator("#answers > li").first.locator(".note", has_text="First token").wait_for(timeout=_ANSWER_MS)
+            page.locator("#every").select_option("change")  # of the later ones
             page.wait_for_timeout(_SETTLED_MS)
         _write(page, "live.png")
         browser.close()

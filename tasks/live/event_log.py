@@ -6,10 +6,10 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from tasks.live.messages import Notice
+from tasks.live.events import Notice
 
 if TYPE_CHECKING:
-    from tasks.live.messages import Event
+    from tasks.live.events import Event
 
 _MAX_EVENTS = 4096
 _MAX_BYTES = 8 * 1024**2

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from infra.errors import EngineLostError
 from reelabel.errors import ReelabelError, TransientError
 from reelabel_engine.errors import InferenceError, PromptError, PromptTooLongError
-from tasks.live import messages, metrics
+from tasks.live import events, messages, metrics
 from tasks.live.inbox import PendingQuery
 from tasks.live.messages import ProtocolError
 from tasks.live.model import SPEECH_HZ, Delta, LiveQuery, Speech
@@ -161,8 +161,8 @@ class Queries:
         if self._running in ended:
             self._setup.model.cancel(self._session_id)
 
-    def _notify(self, code: messages.NoticeCode, message: str, query_id: str | None) -> None:
-        self._events.send(messages.Notice(code=code, message=message, query_id=query_id))
+    def _notify(self, code: events.NoticeCode, message: str, query_id: str | None) -> None:
+        self._events.send(events.Notice(code=code, message=message, query_id=query_id))
 
     def ask_again(self, standing: Standing, *, time_s: float, arrived_s: float) -> PendingQuery:
         """Take a standing question as a query, at a time of the session's clock, and of the monotonic clock."""
@@ -230,9 +230,9 @@ class Queries:
             return
         if self._config.is_newer:
             consumed = {"query": done.query, "frames": done.frames_used, "last_frame": done.last_frame}
-            self._events.send(messages.FramesConsumed.model_validate(consumed))
+            self._events.send(events.FramesConsumed.model_validate(consumed))
         self._events.send(done)
-        self._events.send(messages.TextDone(query=done.query, text=done.text))
+        self._events.send(events.TextDone(query=done.query, text=done.text))
         if done.finish_reason == "cancelled":
             metrics.question_ends("cancelled")
             return
@@ -246,9 +246,9 @@ class Queries:
 
     def _begin(self, asked: PendingQuery) -> None:
         if asked.number is not None:
-            self._events.send(messages.ResponseStart(query=asked.number, query_id=asked.query.query_id))
+            self._events.send(events.ResponseStart(query=asked.number, query_id=asked.query.query_id))
 
-    def _ended(self, asked: PendingQuery, seen: Visible) -> messages.ResponseDone:
+    def _ended(self, asked: PendingQuery, seen: Visible) -> events.ResponseDone:
         """Return the event of a query that was cancelled.
 
         Raises:
@@ -274,9 +274,9 @@ class Queries:
 
     def _send_error(self, asked: PendingQuery, refused: ProtocolError) -> None:
         metrics.question_ends(refused.code)
-        self._events.send(messages.ErrorEvent.of(refused, query=asked.number, query_id=asked.query.query_id))
+        self._events.send(events.ErrorEvent.of(refused, query=asked.number, query_id=asked.query.query_id))
 
-    async def _ask_model(self, asked: PendingQuery, seen: Visible) -> messages.ResponseDone | None:
+    async def _ask_model(self, asked: PendingQuery, seen: Visible) -> events.ResponseDone | None:
         """Return the answer; None if the query was ended before."""
         if seen.prefix is None:
             raise ProtocolError(
@@ -341,7 +341,7 @@ class Queries:
                         asked.first_ms = asked.first_ms or asked.waited_ms
                         asked.said.append(piece.text)
                         if asked.number is not None:
-                            self._events.send(messages.TextDelta(query=asked.number, delta=piece.text))
+                            self._events.send(events.TextDelta(query=asked.number, delta=piece.text))
                     case Speech():
                         asked.first_speech_ms = asked.first_speech_ms or asked.waited_ms
                         speech_s += piece.seconds
@@ -359,7 +359,7 @@ class Queries:
         kind, is_binary = self._speech_event, self._speech_event == "response.audio"
         encoded = None if is_binary else base64.b64encode(speech.data).decode()
         self._events.send(
-            messages.SpeechDelta(
+            events.SpeechDelta(
                 type=kind, query=asked.number, bytes=len(speech.data), delta=encoded, sample_rate=SPEECH_HZ
             ),
             speech.data if is_binary else b"",
@@ -371,9 +371,9 @@ class Queries:
             kind: Literal["response.output_audio.done", "response.audio.done"] = (
                 "response.output_audio.done" if is_newer else "response.audio.done"
             )
-            self._events.send(messages.SpeechDone(type=kind, query=asked.number))
+            self._events.send(events.SpeechDone(type=kind, query=asked.number))
 
-    async def _write(self, asked: PendingQuery, seen: Visible, outcome: messages.ResponseDone | ProtocolError) -> None:
+    async def _write(self, asked: PendingQuery, seen: Visible, outcome: events.ResponseDone | ProtocolError) -> None:
         """Record the end of a query, before it is sent.
 
         Raises:
@@ -393,9 +393,7 @@ class Queries:
             else:
                 return
 
-    def _row(
-        self, asked: PendingQuery, seen: Visible, outcome: messages.ResponseDone | ProtocolError
-    ) -> dict[str, Any]:
+    def _row(self, asked: PendingQuery, seen: Visible, outcome: events.ResponseDone | ProtocolError) -> dict[str, Any]:
         row = {
             "query": asked.number,
             "question": asked.query.text,
@@ -419,10 +417,10 @@ def _refusal_of(error: ReelabelError) -> ProtocolError:
 
 def _done(
     asked: PendingQuery, seen: Visible, answer: LiveAnswer | None = None, *, waited_ms: float = 0.0, losses: int = 0
-) -> messages.ResponseDone:
+) -> events.ResponseDone:
     """Return the event at the end of a query; without an answer, of one that was cancelled."""
     assert seen.prefix is not None
-    return messages.ResponseDone(
+    return events.ResponseDone(
         query=asked.number or 0,
         query_id=asked.query.query_id,
         text=answer.text if answer else "".join(asked.said),

@@ -19,7 +19,7 @@ from reelabel.sampling.similar import mean_colours, similarity
 from reelabel.text import pluralize
 from reelabel_engine.errors import PromptTooLongError
 from reelabel_engine.live.items import AUDIO_HZ
-from tasks.live import messages, metrics
+from tasks.live import events, messages, metrics
 from tasks.live.audio import AudioTrack, read_samples
 from tasks.live.event_log import EngineStatus, EventLog
 from tasks.live.frame_window import FrameWindow
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from tasks.live.events import EndReason, FrameStatus
     from tasks.live.frames import Picture
-    from tasks.live.messages import EndReason, FrameStatus
     from tasks.live.model import Prefix
     from tasks.live.record.recorder import SessionRecord
     from tasks.live.setup import LiveSetup
@@ -106,7 +106,7 @@ class Session:
         settings, rule = self._setup.settings, self._window.rule
         size = rule.size
         self.events.send(
-            messages.SessionCreated(
+            events.SessionCreated(
                 session_id=self.session_id,
                 resume_token=self.token,
                 resume_s=settings.resume_s,
@@ -120,7 +120,7 @@ class Session:
                 num_frames=self._config.num_frames,
                 history=self._config.history,
                 frame_filter_threshold=self._threshold,
-                limits=messages.SessionLimits(
+                limits=events.SessionLimits(
                     idle_s=settings.idle_timeout_s,
                     total_s=settings.total_s,
                     max_frame_pixels=MAX_FRAME_PX,
@@ -135,7 +135,7 @@ class Session:
         if names and len(self._ignored) < _MAX_IGNORED:
             self._ignored.update(names)
             text = f"Unknown fields are ignored: {', '.join(names)}."
-            self.events.send(messages.Notice(code="fields_ignored", message=text))
+            self.events.send(events.Notice(code="fields_ignored", message=text))
 
     def handle(self, received: str | bytes) -> None:
         """Take a message as it has arrived, and tell the client if that is not possible."""
@@ -165,7 +165,7 @@ class Session:
         self._heard_s = time.monotonic()
         match message:
             case messages.Ping():
-                self.events.send(messages.Pong())
+                self.events.send(events.Pong())
             case messages.StatsRequest():
                 self.events.send(self.stats())
             case messages.ResponseCancel():
@@ -200,14 +200,14 @@ class Session:
     def refuse(self, refused: ProtocolError, message: messages.ClientMessage | None = None) -> None:
         """Tell the client that a message was refused; end the session if it cannot go on."""
         query_id = message.query_id if isinstance(message, messages.VideoQuery) else None
-        self.events.send(messages.ErrorEvent.of(refused, query_id=query_id))
+        self.events.send(events.ErrorEvent.of(refused, query_id=query_id))
         if refused.is_fatal:
             self.end("limit")
 
-    def stats(self) -> messages.SessionStats:
+    def stats(self) -> events.SessionStats:
         """Return what the session has taken and done so far."""
         counts, queries = self._counts, self._queries
-        return messages.SessionStats(
+        return events.SessionStats(
             age_s=time.monotonic() - self._began_s,
             frames=self._frames,
             kept=counts["kept"],
@@ -234,7 +234,7 @@ class Session:
         announced, self._announced = self._announced, None
         if announced is not None:
             self.events.send(
-                messages.ErrorEvent(
+                events.ErrorEvent(
                     code="unexpected_message",
                     message=f"{announced.type} without data announces a binary message, which did not follow.",
                     frame_id=announced.frame_id if isinstance(announced, messages.VideoFrame) else None,
@@ -305,10 +305,10 @@ class Session:
         """Wait until nobody is connected."""
         await self._is_alone.wait()
 
-    def note_lost(self, events: int) -> None:
+    def note_lost(self, missed: int) -> None:
         """Tell the client that it cannot have some of the events that it missed."""
-        text = f"{pluralize(events, 'event')} before these are no longer kept."
-        self.events.send(messages.Notice(code="events_lost", message=text))
+        text = f"{pluralize(missed, 'event')} before these are no longer kept."
+        self.events.send(events.Notice(code="events_lost", message=text))
 
     # The tasks
 
@@ -328,7 +328,7 @@ class Session:
         await self._record_end()
         metrics.session_ends()
         on_end()
-        self.events.send(messages.SessionClosed(reason=self.ending or "error"))
+        self.events.send(events.SessionClosed(reason=self.ending or "error"))
         self.events.close()
 
     def end(self, reason: EndReason) -> None:
@@ -388,11 +388,11 @@ class Session:
         return is_waiting and now_s - since_s > self._setup.settings.idle_timeout_s
 
     def _send_error(self, code: messages.ErrorCode, message: str) -> None:
-        self.events.send(messages.ErrorEvent(code=code, message=message))
+        self.events.send(events.ErrorEvent(code=code, message=message))
 
     async def _answer(self) -> None:
         await self._queries.answer_all()
-        self.events.send(messages.SessionDone())
+        self.events.send(events.SessionDone())
         self.end("done")
 
     async def _ingest(self) -> None:
@@ -497,7 +497,7 @@ class Session:
 
     def _refuse_frame(self, frame: Frame, refused: ProtocolError) -> None:
         self._count("refused")
-        self.events.send(messages.ErrorEvent.of(refused, frame=frame.number, frame_id=frame.announced.frame_id))
+        self.events.send(events.ErrorEvent.of(refused, frame=frame.number, frame_id=frame.announced.frame_id))
 
     def _acknowledge(
         self,
@@ -511,7 +511,7 @@ class Session:
         announced = frame.announced
         self._count(status)
         self.events.send(
-            messages.FrameAck(
+            events.FrameAck(
                 type="frame.ack" if announced.frame_id is None else "video.frame.ack",
                 frame=frame.number,
                 status=status,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from reelabel.text import printable
-from tasks.live.messages import Notice, ProtocolError, SessionConfig
+from tasks.live.events import Notice
+from tasks.live.messages import ProtocolError, SessionConfig
 from tasks.live.window import WindowRule
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tasks.live.messages import ErrorCode, ResponseDone, VideoQuery
+    from tasks.live.events import ResponseDone
+    from tasks.live.messages import ErrorCode, VideoQuery
 
 _EVERY_S = 1.0  # to notice a change
 _CHANGE_MARGIN = 0.2

@@ -5,7 +5,7 @@ import threading
 from contextlib import suppress
 
 from reelabel import live
-from tasks.live.messages import EVENTS, SessionCreated
+from tasks.live.events import EVENTS, SessionCreated
 
 _CLOSE_S = 10.0
 

@@ -10,7 +10,8 @@ import pytest
 from infra.settings import LiveSettings
 from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem, LiveItem
 from tasks.live.event_log import EventLog
-from tasks.live.messages import ProtocolError, SpeechDelta
+from tasks.live.events import SpeechDelta
+from tasks.live.messages import ProtocolError
 from tasks.live.window import Spans, Window, WindowRule
 from tests.live.client import ask, frame, send_frames, start
 from tests.live.scripted_model import INFO, SPOKEN, ScriptedModel

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tasks.live.messages import EVENTS, ProtocolError, SessionClosed, parse_message, unknown_fields
+from tasks.live.events import EVENTS, SessionClosed
+from tasks.live.messages import ProtocolError, parse_message, unknown_fields
 from tools.live_protocol import SCHEMA, schema
 
 

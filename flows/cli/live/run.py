@@ -17,21 +17,13 @@ from infra.signals import EXIT_CODE
 from reelabel.errors import ConfigurationError
 from reelabel.live import LiveClient
 from reelabel.text import pluralize, printable
-from tasks.live.messages import (
-    EVENTS,
-    ErrorEvent,
-    FrameAck,
-    Notice,
-    ProtocolError,
-    ResponseDone,
-    SessionCreated,
-    parse_message,
-)
+from tasks.live.events import EVENTS, ErrorEvent, FrameAck, Notice, ResponseDone, SessionCreated
+from tasks.live.messages import ProtocolError, parse_message
 
 if TYPE_CHECKING:
     from flows.cli.live.source import SourceFrame
     from infra.settings import Settings
-    from tasks.live.messages import Event
+    from tasks.live.events import Event
 
 _EVERY_S = 5.0
 # How long answers are waited for when the source has ended.

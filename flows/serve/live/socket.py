@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from reelabel.errors import ReelabelError
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.live import messages
+from tasks.live import events, messages
 from tasks.live.frames import FrameReader
 from tasks.live.messages import ProtocolError, parse_message
 from tasks.live.sessions import Sessions
@@ -71,7 +71,7 @@ def live_router(sessions: Sessions, *, config_timeout_s: float) -> APIRouter:
             try:
                 session, last_seq = await _begin(websocket, sessions, timeout_s=config_timeout_s)
             except ProtocolError as refused:
-                event = messages.ErrorEvent(code=refused.code, message=refused.message, is_fatal=True)
+                event = events.ErrorEvent(code=refused.code, message=refused.message, is_fatal=True)
                 await _send(websocket, event.model_dump_json())
                 await websocket.close(_REFUSED)
                 return

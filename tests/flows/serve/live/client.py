@@ -8,11 +8,11 @@ from itertools import islice
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect as connect_socket
 
-from tasks.live.messages import EVENTS
+from tasks.live.events import EVENTS
 from tests.live.client import frame, picture
 
 TOKEN = "a-token-of-some-length"
-_WAIT_S = 600  # an engine that starts again beside other work takes minutes
+_WAIT_S = 400  # an engine that starts again beside other work takes minutes
 _A_CONNECTION = 200  # mutated messages
 
 
