@@ -78,6 +78,6 @@ def test_arguments_take_precedence_over_what_is_chosen(tmp_path):
     with EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
         info = engine.wait_ready()
 
-    # A token of this model takes 2,048 bytes of the cache, which holds whole blocks.
-    assert info.max_model_len == 512
-    assert info.tuning == "777 tokens and 7 prompts per step, prompts up to 512 tokens"
+    # A token of this model takes 2,048 bytes of the cache, of which vLLM keeps one block of 32 tokens for itself.
+    assert info.max_model_len == 512 - 32
+    assert info.tuning == "777 tokens and 7 prompts per step, prompts up to 480 tokens"

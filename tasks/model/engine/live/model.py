@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import ChoicesAmbiguousError, InferenceError, PromptTooLongError, SpecialTokensError
@@ -40,23 +40,19 @@ _POLL_S = 1.0
 _ERRORS = {error.code: error for error in (PromptTooLongError, SpecialTokensError, ChoicesAmbiguousError)}
 
 
-class _Replies:
-    def __init__(self) -> None:
-        self.queue: SimpleQueue[LiveReply | BaseException | None] = SimpleQueue()  # None: cancelled
-
-    def reply(self, reply: LiveReply) -> None:
-        self.queue.put(reply)
-
-    def set_exception(self, error: BaseException) -> None:
-        self.queue.put(error)
-
-
-class _Open(NamedTuple):
-    """A request that has not ended, and the hashes of its items."""
+@dataclass(slots=True)
+class _Request:
+    """A request that has not ended, the hashes of its items, and the replies to it; None cancels it."""
 
     hashes: tuple[str, ...]
-    replies: _Replies
     is_question: bool
+    replies: SimpleQueue[LiveReply | BaseException | None] = field(default_factory=SimpleQueue)
+
+    def reply(self, reply: LiveReply) -> None:
+        self.replies.put(reply)
+
+    def set_exception(self, error: BaseException) -> None:
+        self.replies.put(error)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,7 +72,7 @@ class _Session:
     prefilled: list[tuple[str, ...]] = field(default_factory=list)
     sent: set[str] = field(default_factory=set)
     has_audio: bool = False
-    open: dict[int, _Open] = field(default_factory=dict)
+    open: dict[int, _Request] = field(default_factory=dict)
 
     def known(self, hashes: Sequence[str]) -> int:
         """Return how many of the first items the model has read."""
@@ -132,9 +128,9 @@ class LiveEngine:
             known = session.known(wanted)
             is_answering = any(each.is_question for one in self._sessions.values() for each in one.open.values())
             read = wanted[: known + (_SLICE_ITEMS_BESIDE_ANSWER if is_answering else _SLICE_ITEMS)]
-            number, replies = self._send(life, session, prefix, read, fresh=len(read) - known)
+            number, request = self._send(life, session, prefix, read, fresh=len(read) - known)
         try:
-            [done] = self._listen(life, replies)
+            [done] = self._listen(life, request)
         finally:
             self._close(life, session, number)
         assert isinstance(done, LiveDone)
@@ -164,7 +160,7 @@ class LiveEngine:
         """Ask a question; see `LiveModel.ask`."""
         began_s = time.perf_counter()
         with failing_alone("Sending the question to the engine", stage=InferenceError.stage):
-            asked = _asked(query)
+            asked = Query(**{each.name: getattr(query, each.name) for each in fields(Query)})
             check(asked)
         self.engine.wait_started()
         life = self._join()
@@ -172,11 +168,11 @@ class LiveEngine:
         with self._lock:
             session = self._find(prefix.session)
             session.note(prefix)
-            number, replies = self._send(life, session, prefix, hashes, query=asked)
+            number, request = self._send(life, session, prefix, hashes, query=asked)
         texts: list[str] = []
         first_ms: float | None = None
         try:
-            for reply in self._listen(life, replies):
+            for reply in self._listen(life, request):
                 now_ms = (time.perf_counter() - began_s) * 1e3
                 first_ms = now_ms if first_ms is None else first_ms
                 if isinstance(reply, LiveDone):
@@ -188,11 +184,11 @@ class LiveEngine:
         finally:
             self._close(life, session, number)
 
-    def _listen(self, life: Life, replies: _Replies) -> Iterator[LiveText | LiveDone]:
+    def _listen(self, life: Life, request: _Request) -> Iterator[LiveText | LiveDone]:
         """Yield the replies to a request, up to its end, or until it is cancelled."""
         while True:
             try:
-                reply = replies.queue.get(timeout=_POLL_S)
+                reply = request.replies.get(timeout=_POLL_S)
             except Empty:
                 self.engine.lose_if_silent(life)
                 continue
@@ -213,7 +209,7 @@ class LiveEngine:
             known = self._sessions.get(session)
             questions = [each for each in known.open.values() if each.is_question] if known else []
         for each in questions:
-            each.replies.queue.put(None)
+            each.replies.put(None)
 
     def forget(self, session: str) -> None:
         """End a session."""
@@ -222,7 +218,7 @@ class LiveEngine:
             if ended is None:
                 return
             for each in ended.open.values():
-                each.replies.set_exception(_unknown())
+                each.set_exception(_unknown())
             if life:
                 life.post(LiveDrop(session=session, hashes=None))
 
@@ -240,7 +236,7 @@ class LiveEngine:
         *,
         fresh: int = 0,
         query: Query | None = None,
-    ) -> tuple[int, _Replies]:
+    ) -> tuple[int, _Request]:
         """Send a request with the items that the engine's process lacks; the lock is held.
 
         Raises:
@@ -250,7 +246,7 @@ class LiveEngine:
             session.sent -= outdated
             life.post(LiveDrop(session=prefix.session, hashes=tuple(outdated)))
         items = {item.hash: item for item in prefix.items[: len(hashes)] if item.hash not in session.sent}
-        replies = _Replies()
+        request = _Request(hashes, query is not None)
         try:
             number = life.send(
                 lambda number: LiveRequest(
@@ -264,13 +260,13 @@ class LiveEngine:
                     fresh=fresh,
                     query=query,
                 ),
-                replies,
+                request,
             )
         except LostError as error:
             raise self._translate(error) from None
         session.sent |= items.keys()
-        session.open[number] = _Open(hashes, replies, query is not None)
-        return number, replies
+        session.open[number] = request
+        return number, request
 
     def _translate(self, error: BaseException) -> BaseException:
         return self.engine.lost_error(error) if isinstance(error, LostError) else error
@@ -365,19 +361,6 @@ def _answer(done: LiveDone, query: LiveQuery, text: str, *, first_ms: float, tot
         output_tokens=done.output_tokens,
         first_token_ms=first_ms,
         total_ms=total_ms,
-    )
-
-
-def _asked(query: LiveQuery) -> Query:
-    return Query(
-        text=query.text,
-        turns=query.turns,
-        choices=query.choices,
-        scoring=query.scoring,
-        max_tokens=query.max_tokens,
-        temperature=query.temperature,
-        top_p=query.top_p,
-        seed=query.seed,
     )
 
 
