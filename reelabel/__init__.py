@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from reelabel.errors import NoIndexError, NoSuchFrameError, ReelabelError, VideoError
     from reelabel.frames.cache_key import FrameIdentity
     from reelabel.frames.frame_file import read_frames, write_frames
-    from reelabel.integrations.ray_data.prepare import PrepareRequest, PrepareVideo
-    from reelabel.integrations.ray_data.rows import PreparedRow, VideoMeta
+    from reelabel.integrations.ray_data.cells import PreparedRow, VideoMeta
+    from reelabel.integrations.ray_data.prepare import PrepareVideo
+    from reelabel.integrations.ray_data.request import PrepareRequest
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.result import Cost, FrameIndex, Frames, VideoInfo
@@ -41,9 +42,9 @@ _HOME = {
     "NoIndexError": "reelabel.errors",
     "NoSuchFrameError": "reelabel.errors",
     "ObjectStore": "reelabel.sources.object_store",
-    "PrepareRequest": "reelabel.integrations.ray_data.prepare",
+    "PrepareRequest": "reelabel.integrations.ray_data.request",
     "PrepareVideo": "reelabel.integrations.ray_data.prepare",
-    "PreparedRow": "reelabel.integrations.ray_data.rows",
+    "PreparedRow": "reelabel.integrations.ray_data.cells",
     "ReelabelError": "reelabel.errors",
     "S3Options": "reelabel.sources.options",
     "Sampling": "reelabel.sampling.options",
@@ -51,7 +52,7 @@ _HOME = {
     "Video": "reelabel.video",
     "VideoError": "reelabel.errors",
     "VideoInfo": "reelabel.result",
-    "VideoMeta": "reelabel.integrations.ray_data.rows",
+    "VideoMeta": "reelabel.integrations.ray_data.cells",
     "WebOptions": "reelabel.sources.options",
     "extract_frames": "reelabel.video",
     "open": "reelabel.video",

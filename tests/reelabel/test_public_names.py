@@ -70,7 +70,7 @@ def test_importing_the_package_loads_nothing_else():
 def test_frames_of_a_video_can_be_written_to_a_frame_file_and_read_by_path(make_clip, tmp_path, sampler):
     sampling = reelabel.Sampling(sampler=sampler, num_frames=4)
     frames = reelabel.extract_frames(make_clip("clip.ts", size=(96, 64)), sampling)
-    (tmp_path / "frames.arrow").write_bytes(reelabel.write_frames(frames, sampling=sampling))
+    (tmp_path / "frames.arrow").write_bytes(reelabel.write_frames(frames, reelabel.FrameIdentity(sampling=sampling)))
 
     read = reelabel.read_frames(tmp_path / "frames.arrow")
 

@@ -79,11 +79,11 @@ def test_the_frames_that_the_question_is_about_are_shown_exactly(extractor, clip
 
     video = prepare_view(extractor, asked(uri, "red"))
 
-    file = extractor.cache.read(video.identity)
+    frames = extractor.cache.find(video.identity)
     rows = [int(np.abs(every.time_s - time_s).argmin()) for time_s in shown_s(video)]
     assert all(RED_S[0] <= since_s[row] < RED_S[1] for row in rows)
-    np.testing.assert_allclose(file.time_s, every.time_s[rows])
-    assert np.abs(file.images.astype(int)[..., 0] - 200).max() < 40  # red, whatever the codec rounds
+    np.testing.assert_allclose(frames.selection.time_s, every.time_s[rows])
+    assert np.abs(frames.unique.astype(int)[..., 0] - 200).max() < 40  # red, whatever the codec rounds
     assert (video.provenance.sampler, video.provenance.frames_used) == ("relevant", 4)
     assert video.identity.sampling.times_ms == tuple(int(text) for text in video.provenance.chosen_ms.split(","))
 

@@ -234,7 +234,7 @@ def test_a_frame_file_that_changes_between_extraction_and_inference_is_made_agai
     for (view,) in views:
         stream.add(view, extractor.prepare(view.video_uri))
     stream.end(None)
-    expected = {view.name: extractor.cache.read(stream.after(0)[view].identity).images for (view,) in views}
+    expected = {view.name: extractor.cache.find(stream.after(0)[view].identity).unique for (view,) in views}
     damage(*(extractor.cache.uri_of(each.identity.key).removeprefix("file://") for each in stream.after(0).values()))
 
     infer_views(stream, views, context_of(extractor, engine), outcome)

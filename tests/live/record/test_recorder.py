@@ -37,7 +37,7 @@ def test_kept_frames_become_sealed_frame_files_with_their_true_times(recorder, d
     file = read_part(recorder.files, first["key"])
     assert file.images[:, 0, 0, 0].tolist() == [0, 100, 200]
     assert file.time_s.tolist() == [0.04, 0.5, 1.37]
-    assert file.frame_index.tolist() == [0, 1, 2]
+    assert file.index.tolist() == [0, 1, 2]
     assert (first["first_s"], first["last_s"], first["frames"]) == (0.04, 1.37, 3)
     assert (second["part"], second["first_frame"], second["frames"]) == (1, 3, 1)
     [session] = rows(db, LIVE_SESSION)

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from reelabel.integrations.ray_data.rows import OutputFormat
+from reelabel.integrations.ray_data.cells import OutputFormat
 from tests.engine_python import run_by_engine
 from tests.reelabel.frames.conftest import keyframes
 
