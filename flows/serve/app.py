@@ -34,7 +34,7 @@ class Health(BaseModel):
     )
     version: str = Field(description="Version of Reelabel.")
     requests: int = Field(description="Requests in progress.")
-    places: int = Field(description="Maximum requests in progress at the same time.")
+    slots: int = Field(description="Maximum requests in progress at the same time.")
 
 
 def make_app(
@@ -80,7 +80,7 @@ def make_app(
 
 async def _health(request: Request) -> Health:
     slots = service_of(request).slots
-    return Health(version=version("reelabel"), requests=slots.taken, places=slots.limit)
+    return Health(version=version("reelabel"), requests=slots.taken, slots=slots.limit)
 
 
 def _metrics() -> Response:

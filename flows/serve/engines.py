@@ -39,7 +39,7 @@ class Answering:
 
     Attributes:
         routers: The routes.
-        end_sessions: Ends all live sessions and waits until their clients have been told; None if there can be none.
+        end_sessions: Ends all live sessions and waits until their clients are notified; None if there can be none.
     """
 
     routers: list[APIRouter] = field(default_factory=list)

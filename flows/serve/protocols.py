@@ -1,4 +1,4 @@
-"""uvicorn's protocols, stricter and in turns: no connection keeps the event loop from the others by what it sends."""
+"""uvicorn's protocols, stricter and fair: no connection starves the others by what it sends."""
 
 from __future__ import annotations
 

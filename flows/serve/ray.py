@@ -67,8 +67,8 @@ _MAX_REPLICAS = 8
 _REQUESTS_PER_PROCESS = 4
 # Of a core, so that one of each deployment fits on two cores: the ingress, and a model that has no GPU to be fed.
 _INGRESS_CPUS, _MODEL_CPUS = 0.2, 0.4
-# A replica of the ingress refuses by itself, and says in its own words why, what has no place.
-_REFUSED_PER_PLACE = 8
+# A replica of the ingress refuses by itself, and says in its own words why, what has no slot.
+_REFUSED_PER_SLOT = 8
 
 
 class Arguments(BaseModel):
@@ -95,18 +95,18 @@ def application(arguments: dict[str, str]) -> serve.Application:
         raise ConfigurationError(f"Argument {where} {value}: {clause}.") from None
     settings = _checked(load_settings())
     load, model, processes = settings.serve.load, settings.model, settings.extract.processes or 1
-    places = settings.serve.max_requests
+    slots = settings.serve.max_requests
     engine = encoder = None
     if "classify" in load:
         has_engine = chosen.gpus and model.backend != "openai"
         gpus = model.tensor_parallel_size * _count(model.engines) if has_engine else 0
-        engine = _deploy(Engine, settings, target=places, cpus=_cpus(gpus), gpus=gpus).bind()
+        engine = _deploy(Engine, settings, target=slots, cpus=_cpus(gpus), gpus=gpus).bind()
     if "analyze" in load:
         gpus = _count(settings.describe.engines) if chosen.gpus else 0
-        encoder = _deploy(Encoder, settings, target=places, cpus=_cpus(gpus), gpus=gpus).bind()
+        encoder = _deploy(Encoder, settings, target=slots, cpus=_cpus(gpus), gpus=gpus).bind()
     decoder = _deploy(Decoder, settings, target=processes * _REQUESTS_PER_PROCESS, cpus=processes).bind(engine, encoder)
     ingress = _deploy(
-        serve.ingress()(Ingress), settings, target=places / 2, most=places * _REFUSED_PER_PLACE, cpus=_INGRESS_CPUS
+        serve.ingress()(Ingress), settings, target=slots / 2, most=slots * _REFUSED_PER_SLOT, cpus=_INGRESS_CPUS
     )
     return ingress.bind(decoder)
 
@@ -182,7 +182,7 @@ class Ingress:
             DiskFullError: There is no space for uploads.
         """
         settings = load_settings()
-        # Ray Serve listens, for others than this machine if so told: only the token decides who may ask.
+        # Ray Serve chooses its address, perhaps a public one: only the token decides who may ask.
         listening = settings.serve.model_copy(update={"host": "0.0.0.0"})  # noqa: S104
         start_metrics(settings.metrics, page=True)
         self._stack = ExitStack()
@@ -431,7 +431,7 @@ def call(method: Any, *arguments: object) -> Any:  # noqa: ANN401 - Ray's
         arguments: Its arguments.
 
     Raises:
-        RequestRefusedError: All replicas are busy, or those that worked on it were lost.
+        RequestRefusedError: All replicas are busy, or two were lost.
         AbandonedError: Nobody waits.
         ReelabelError: As the method has returned it.
     """

@@ -30,7 +30,7 @@ _CLIENT_GONE = 499  # nginx's; nobody reads it
 
 
 class ClientGoneError(Exception):
-    """Nobody waits for the answer any more."""
+    """The client has disconnected."""
 
 
 GONE = (ClientGoneError, ClientDisconnect)
@@ -46,7 +46,7 @@ class Refusal(BaseModel):
 
 
 class RequestRefusedError(ReelabelError):
-    """The request is at fault, or cannot be taken now.
+    """The request is invalid, or cannot be taken now.
 
     Attributes:
         status: HTTP status.
@@ -94,10 +94,14 @@ def refusal_of(error: Exception) -> JSONResponse:
             )
 
 
+def invalid(message: str) -> RequestRefusedError:
+    """Return the refusal of a request that breaks a rule, which the message names."""
+    return RequestRefusedError(message, code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY)
+
+
 def invalid_request(faults: Iterable[ErrorDetails]) -> RequestRefusedError:
     """Return the refusal of a request with faulty fields; the message names each."""
-    clauses = "; ".join(map(_clause, faults))
-    return RequestRefusedError(f"{clauses}.", code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY)
+    return invalid(f"{'; '.join(map(_clause, faults))}.")
 
 
 def _clause(fault: ErrorDetails) -> str:
@@ -132,7 +136,7 @@ def explain_errors(app: FastAPI) -> None:
 
 
 async def _of_nobody(_request: Request, _error: Exception) -> Response:
-    """Answer a client that has gone, for the record."""
+    """Answer a client that has disconnected, for the record."""
     return Response(status_code=_CLIENT_GONE)
 
 

@@ -74,7 +74,7 @@ def _cannot_listen(settings: ServeSettings, error: OSError) -> ConfigurationErro
 
 
 def listen(opened: socket.socket, settings: ServeSettings) -> None:
-    """Listen, or go on listening.
+    """Listen, or continue to listen.
 
     Raises:
         ConfigurationError: Another process has begun to listen there meanwhile.
@@ -144,7 +144,7 @@ def serve(
         opened: Where to listen, as reserved.
         settings: With the timeouts.
         ready: Called when the first request would be answered.
-        end_sessions: Ends all live sessions and waits until their clients have been told.
+        end_sessions: Ends all live sessions and waits until their clients are notified.
 
     Returns:
         The signal that ended it.

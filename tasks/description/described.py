@@ -61,7 +61,7 @@ class DescribedVideo:
         pts_ms: Times of the frames in milliseconds; shape (frames,), int64.
         scenes: The scenes, without gaps from the start to the end.
         was_cached: Whether the frames were embedded before.
-        remade: Which cached files must not be used and were made again, and why; empty if there were none.
+        remade: Which invalid cached files were replaced, and why; empty if none.
         frame_pixels: Maximum pixels of a frame, by which their frame files are found; 0 if unknown.
         decode_method: How the frames were located; empty if they were embedded before.
         decode_note: What limits them; empty if nothing does.

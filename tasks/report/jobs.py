@@ -177,7 +177,7 @@ def load_jobs(
     named_chunks: Mapping[str, AbstractSet[int]] = MappingProxyType({}),
     max_videos: int,
 ) -> tuple[list[JobCard], str]:
-    """Load all that is shown of some jobs, with the frames of at most `max_videos`; also say what prevents it.
+    """Load all that is shown of some jobs, with the frames of at most `max_videos`; also why questions are missing.
 
     Args:
         connection: To the database.
@@ -225,7 +225,7 @@ def _rows(connection: Connection, scope: Scope, job_ids: list[str]) -> dict[str,
 def jobs_of_rows(
     manifest_uri: str, objects: ObjectStore, rows: Mapping[str, RowMapping], *, questions: bool = True
 ) -> tuple[dict[str, Job], str]:
-    """Read the jobs of rows by id, without those that the manifest has changed since; also say what prevents it."""
+    """Read the jobs of rows by id, except those that the manifest has changed since; also why none can be read."""
     if not rows:
         return {}, ""
     try:
@@ -301,12 +301,12 @@ def _possible_frames(
     if not job or not spec:
         return {}
     if row["chunks"]:
-        # Those that are named, and the first one that tells of the outcome.
-        telling = [chunk for chunk in chunks if chunk["label"] == row.get("label")] or chunks
+        # Those that are named, and the first one with the job's label.
+        alike = [chunk for chunk in chunks if chunk["label"] == row.get("label")] or chunks
         return {
             chunk["chunk"]: _identities(job, spec, chunk, Segment.of(chunk["start_s"], chunk["end_s"]))
             for chunk in chunks
-            if chunk["chunk"] in named or chunk in telling[:1]
+            if chunk["chunk"] in named or chunk in alike[:1]
         }
     if job.media:
         return dict(enumerate(_identities_of_media(job, row, spec)))
@@ -331,7 +331,7 @@ def _identities_of_media(job: Job, row: RowMapping, spec: RunSpec) -> Iterator[l
     assert job.media
     known = zip(job.media, split_fingerprint(row["source_fingerprint"], len(job.media)), strict=True)
     usual = spec.sampling
-    # The row tells of keyframes if any video has them: where `auto` decides by the video, others may not.
+    # The row names keyframes if any video has them; where `auto` decides per video, others may differ.
     names = dict.fromkeys((row.get("sampler") or usual.sampler, *(("auto",) if usual.sampler == "auto" else ())))
     by_video = [dense_pass(usual) if name == "auto" else with_sampler(usual, name) for name in names]
     for medium, fingerprint in known:

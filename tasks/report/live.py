@@ -145,23 +145,23 @@ def render_session(report: Mapping[str, Any]) -> str:
 
 def _asked_for(config: Mapping[str, Any]) -> list[str]:
     """Say what a session's client asked for; a configuration from elsewhere may lack anything."""
-    said = []
+    parts = []
     if (window_s := config.get("window_s")) is not None:
-        said.append(f"window of {window_s:g} s")
+        parts.append(f"window of {window_s:g} s")
     elif (window := config.get("window")) is not None:
-        said.append(f"window of {pluralize(window, 'frame')}")
+        parts.append(f"window of {pluralize(window, 'frame')}")
     elif (most := config.get("max_frames")) is not None:
-        said.append(f"at most {pluralize(most, 'frame')} seen")
+        parts.append(f"at most {pluralize(most, 'frame')} seen")
     if (num_frames := config.get("num_frames")) is not None:
-        said.append(f"at most {pluralize(num_frames, 'frame')} of it shown")
+        parts.append(f"at most {pluralize(num_frames, 'frame')} of it shown")
     if sink := config.get("sink"):
-        said.append(f"sink of {pluralize(sink, 'frame')}")
+        parts.append(f"sink of {pluralize(sink, 'frame')}")
     if not config.get("enable_frame_filter", True):
-        said.append("similar frames kept")
+        parts.append("similar frames kept")
     elif (threshold := config.get("frame_filter_threshold")) is not None:
-        said.append(f"frames of a similarity above {threshold:g} dropped")
+        parts.append(f"frames of a similarity above {threshold:g} dropped")
     sampling = config.get("sampling", {})
-    said += [text.format(sampling[name]) for name, text in _ANSWERS.items() if sampling.get(name) is not None]
+    parts += [text.format(sampling[name]) for name, text in _ANSWERS.items() if sampling.get(name) is not None]
     if system_prompt := config.get("system_prompt"):
-        said.append(f"system prompt \u201c{system_prompt}\u201d")
-    return said
+        parts.append(f"system prompt \u201c{system_prompt}\u201d")
+    return parts

@@ -12,6 +12,7 @@ from datetime import UTC
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -32,7 +33,7 @@ T = TypeVar("T")
 # The most bytes of a page, those of them that are left to frames, and the most that frames take.
 MAX_BYTES = 3_000_000
 _LEAST_FRAME_BYTES, _MOST_FRAME_BYTES = 1_000_000, 2_000_000
-# The most characters of a text; of a page with many long ones, the later limits hold.
+# Maximum characters of a text; the later limits hold on pages with many long ones.
 TEXT_LIMITS = (2_000, 400, 80)
 LEVELS = len(TEXT_LIMITS)
 _NOTE_BYTES = 10_000
@@ -156,45 +157,28 @@ def with_cards(page: str, items: Sequence[T], draw: Callable[[T, int], str], *, 
         items: What has a card, by descending priority.
         draw: Draws one, at a level of detail from 0, the most, to below LEVELS.
         frames: What `draw` has placed into cards.
-        note: What is said above them: `noun`, of how many there are `known`, `why` those on the page, and a `note`.
+        note: The note above them: `noun`, how many are `known`, `why` these were selected, and a `note`.
     """
     room = MAX_BYTES - _size(page) - _NOTE_BYTES
     cards = _fit(items, draw, room - _LEAST_FRAME_BYTES)
     filled, with_frames = frames.fill(cards, min(_MOST_FRAME_BYTES, room - sum(map(_size, cards))))
-    said = render("shown.html.jinja", shown=len(cards), with_frames=with_frames, **note)
-    return page.replace(_CARDS, "\n".join([said, *filled]), 1)
+    above = render("shown.html.jinja", shown=len(cards), with_frames=with_frames, **note)
+    return page.replace(_CARDS, "\n".join([above, *filled]), 1)
 
 
 def _fit(items: Sequence[T], draw: Callable[[T, int], str], room: int) -> list[str]:
-    """Draw cards at the first level if they have room, and otherwise at the last one.
-
-    Those that then have no room are left out, and the others get more detail, level by level and the first ones first.
-    """
-
-    def card(item: T, level: int) -> str:
+    """Draw cards at the first level at which all have room; at the last one, those without room are left out."""
+    cards: list[str] = []
+    for level in range(LEVELS):
         token = _limit.set(TEXT_LIMITS[level])
         try:
-            return draw(item, level) + "\n"
+            cards = [draw(item, level) + "\n" for item in items]
         finally:
             _limit.reset(token)
-
-    cards = [card(item, 0) for item in items]
-    if sum(map(_size, cards)) <= room:
-        return cards
-    cards = []
-    for item in items:
-        shortest = card(item, LEVELS - 1)
-        if (room := room - _size(shortest)) < 0:
-            room += _size(shortest)
-            break
-        cards.append(shortest)
-    for level in reversed(range(LEVELS - 1)):
-        for number, item in enumerate(items[: len(cards)]):
-            longer = card(item, level)
-            if (more := _size(longer) - _size(cards[number])) <= room:
-                cards[number] = longer
-                room -= more
-    return cards
+        if sum(map(_size, cards)) <= room:
+            return cards
+    ends = accumulate(map(_size, cards))
+    return [card for card, end in zip(cards, ends, strict=True) if end <= room]
 
 
 def _size(text: str) -> int:

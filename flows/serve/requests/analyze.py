@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self, TypeAlia
 from pydantic import Field
 
 from flows.run.describing import open_describer, resolve_description
+from flows.serve.refusals import invalid
 from flows.serve.requests.handle import (
     DecodeMethod,
     DecodeNote,
@@ -22,7 +23,7 @@ from flows.serve.requests.handle import (
     request_router,
     with_unattributed,
 )
-from flows.serve.requests.jobs import VideoRequest, invalid, job_from, refuse_job
+from flows.serve.requests.jobs import VideoRequest, job_from, refuse_job
 from infra.settings import DescribeOptions
 from infra.text_bounds import Id  # noqa: TC001 - pydantic reads it
 from reelabel.errors import ConfigurationError, VideoError
@@ -49,12 +50,12 @@ _MS = 1000
 _DESCRIBERS = 64
 # Of the banks of a request: they are embedded while its client waits.
 _MOST_TEXTS = 1_000
-_MOST_STREAMS = 1_024  # those that had a part last
+_MOST_STREAMS = 1_024  # the most recent
 BankText: TypeAlias = Annotated[str, Field(max_length=2_000)]
 
 
 class AnalyzeRequest(VideoRequest):
-    """A video, and what is to be said of it."""
+    """A video, and what to return of it."""
 
     tags: Annotated[bool, Field(description="Return the texts of the bank of tags that fit best.")] = True
     caption: Annotated[bool, Field(description="Return the text of the bank of captions that fits best.")] = True
@@ -80,7 +81,7 @@ class AnalyzeRequest(VideoRequest):
         Id | None,
         Field(
             min_length=1,
-            description="Makes the video the next part of a stream: chunks and times go on from the part before, and "
+            description="Makes the video the next part of a stream: chunks and times continue, and "
             "changes are found by a moving average of embeddings, also between two parts.",
         ),
     ] = None
@@ -132,7 +133,7 @@ class AnalyzeAnswer(ResponseModel):
     decode_note: DecodeNote
     stream_id: Annotated[str | None, Field(description="As in the request.")] = None
     stage_ms: Annotated[
-        dict[str, float], Field(description="Milliseconds by stage; `other` is the rest, such as waiting for turns.")
+        dict[str, float], Field(description="Milliseconds by stage; `other` is the rest, such as waiting.")
     ]
     total_ms: Annotated[float, Field(description="Milliseconds from the whole request to its answer.")]
 
@@ -299,7 +300,7 @@ class Analyzer:
             self._bank_of("caption_bank", caption_bank) if caption_bank else captions,
         )
         describer = open_describer(self._settings, self._pool, self._encoder, self._info, spec=spec, banks=banks)
-        # A video at fault may be another one at the next request, or its server may be back.
+        # A failed video may have been replaced, or its server be back, by the next request.
         return replace(describer, embedder=describer.embedder.forgetting())
 
     def _embed_bank(self, name: str, texts: tuple[str, ...]) -> EmbeddedBank:
@@ -311,7 +312,7 @@ class Analyzer:
 
 
 def analyze_router(work: Work[AnalyzeRequest, AnalyzeAnswer]) -> APIRouter:
-    """Return the route of descriptions, worked out as said."""
+    """Return the route of descriptions, which `work` answers."""
     return request_router(
         "analyze",
         AnalyzeRequest,
@@ -328,11 +329,11 @@ def answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None) -> Ana
 
     Args:
         analyzer: Describes it.
-        asked: The video, and what is to be said of it.
+        asked: The video, and what to return of it.
         upload: Path of the uploaded video, if there is one.
 
     Raises:
-        RequestRefusedError: The video is at fault.
+        RequestRefusedError: The video cannot be used.
         TransientError: The store or the encoder is unavailable.
     """
     started = time.perf_counter()

@@ -21,7 +21,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from flows.serve.refusals import RequestRefusedError, invalid_request
+from flows.serve.refusals import RequestRefusedError, invalid, invalid_request
 from infra.validation import too_intricate, too_many_faults
 from reelabel.disk import disk_errors, temporary_root
 
@@ -99,7 +99,7 @@ async def read_body(
 
     Raises:
         RequestRefusedError: It is too large, too slow, no JSON and no form, or not as the model says.
-        ClientDisconnect: The client has gone.
+        ClientDisconnect: The client has disconnected.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
@@ -192,11 +192,7 @@ def _validate(model: type[RequestT], data: bytes) -> RequestT:
 
 
 def _invalid(why: str) -> RequestRefusedError:
-    return RequestRefusedError(
-        f"The body {why}; /openapi.json says what it takes.",
-        code="invalid_request",
-        status=HTTPStatus.UNPROCESSABLE_ENTITY,
-    )
+    return invalid(f"The body {why}; /openapi.json says what it takes.")
 
 
 def _invalid_form(why: str) -> RequestRefusedError:

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
-from http import HTTPStatus
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Self
 
@@ -15,7 +14,7 @@ from pydantic import Field
 
 from flows.run.request import QuestionOptions
 from flows.run.spec import engine_settings, make_spec
-from flows.serve.refusals import RequestRefusedError
+from flows.serve.refusals import invalid
 from flows.serve.requests.handle import (
     DecodeMethod,
     DecodeNote,
@@ -60,7 +59,7 @@ _SPECS = 256
 class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions, VideoRequest):
     """A job, as a row of a manifest, and options of runs; those left empty are as in the settings."""
 
-    # The rules are those of manifests, with their sentences; generated clients are told of them.
+    # Manifest rules apply, with their messages; the schema repeats them for generated clients.
     prompt: Annotated[
         str,
         Field(
@@ -178,7 +177,7 @@ class Classifier:
         self._backend = backend_of(settings)
         self.card = self._backend.card(None, settings)
         self.spec = make_spec(self.card, settings)
-        # A video at fault may be another one at the next request.
+        # A failed video may have been replaced by the next request.
         self._extractor = open_extractor(settings, pool, self.spec.sampling, keep_bytes=KEPT_BYTES, keep_faults=0)
         self._engine = engine
         self.live: LiveModel | None = None
@@ -240,9 +239,7 @@ class Classifier:
         try:
             return self._find_context(overrides)
         except ConfigurationError as error:
-            raise RequestRefusedError(
-                error.message, code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY
-            ) from None
+            raise invalid(error.message) from None
 
     def _make_context(self, overrides: QuestionOptions) -> AnswerContext:
         spec = make_spec(self.card, self._settings, overrides)
@@ -274,15 +271,11 @@ def _require_choice(rule: str, choices: tuple[str, ...]) -> None:
     """Refuse a rule about a choice that the job does not have."""
     wanted = choice_of(rule)
     if wanted is not None and wanted not in choices:
-        raise RequestRefusedError(
-            f"chunk_rule: {rule} names none of the choices.",
-            code="invalid_request",
-            status=HTTPStatus.UNPROCESSABLE_ENTITY,
-        )
+        raise invalid(f"chunk_rule: {rule} names none of the choices.")
 
 
 def classify_router(work: Work[ClassifyRequest, ClassifyAnswer]) -> APIRouter:
-    """Return the route of questions, worked out as said."""
+    """Return the route of questions, which `work` answers."""
     return request_router(
         "classify",
         ClassifyRequest,

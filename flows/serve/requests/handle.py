@@ -60,7 +60,7 @@ def count_request(route: str, outcome: str, took_s: float) -> None:
 
 
 class RequestSlots:
-    """How many requests may be in progress; others are refused at once, and told when to try again.
+    """A bound on concurrent requests. Others are refused at once, with the time after which to try again.
 
     To be used in one event loop.
 
@@ -161,8 +161,8 @@ async def handle(request: Request, route: str, model: type[RequestT], work: Work
         work: What works it out.
 
     Raises:
-        RequestRefusedError: There is no slot, the body is at fault, it takes too long, or the service ends.
-        ClientGoneError: The client has gone.
+        RequestRefusedError: There is no slot, the body is invalid, it takes too long, or the service ends.
+        ClientGoneError: The client has disconnected.
     """
     service = service_of(request)
     serve = service.settings.serve
@@ -183,14 +183,13 @@ async def handle(request: Request, route: str, model: type[RequestT], work: Work
 async def run_cancellable(
     request: Request, threads: Executor, work: Callable[[], Result], *, timeout_s: float
 ) -> Result:
-    """Work in a thread until it is done, its client has gone, or its time is over.
+    """Work in a thread until it is done, its client disconnects, or its time is over.
 
-    The slot of a request is free only when its work has ended: that of a client that has gone, or that takes too long,
-    ends where it next waits for something.
+    The slot of a request is free only when its work has ended; abandoned or late work ends where it next waits.
 
     Raises:
         RequestRefusedError: It took longer.
-        ClientGoneError: The client has gone.
+        ClientGoneError: The client has disconnected.
     """
     is_over = threading.Event()
 
@@ -239,7 +238,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
         413: "The body or the upload is too large.",
         415: "The body is neither JSON nor a form.",
         421: "The service was asked for by a host name that is not loopback's.",
-        422: "The request or its video is at fault.",
+        422: "The request is invalid, or its video cannot be used.",
         429: "Too many concurrent requests; Retry-After says when to try again.",
         500: "The service failed; its log says why.",
         503: "The store or the engine is unavailable; Retry-After says when to try again.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from flows.serve.refusals import RequestRefusedError
+from flows.serve.refusals import RequestRefusedError, invalid
 from infra.settings.types import SettingsSection
 from infra.text_bounds import MAX_INLINE
 from reelabel.errors import InternalError
@@ -64,8 +64,3 @@ def refuse_job(code: str, message: str, upload: str | None) -> RequestRefusedErr
     is_ours = code == InternalError.code
     status = HTTPStatus.INTERNAL_SERVER_ERROR if is_ours else HTTPStatus.UNPROCESSABLE_ENTITY
     return RequestRefusedError(text, code=code, status=status)
-
-
-def invalid(message: str) -> RequestRefusedError:
-    """Return the refusal of a request that breaks a rule, which the message names."""
-    return RequestRefusedError(message, code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY)

@@ -60,7 +60,7 @@ class SceneChanges:
         changes: The changes, in order of time.
         method: The method that found them; for `auto`, the one that it chose.
         note: What limits them in this video, in a sentence; empty if nothing does.
-        average: The moving average after the last frame, from which the next part of a stream goes on; None without.
+        average: The moving average after the last frame, for the next part of a stream; None without.
     """
 
     changes: tuple[SceneChange, ...]

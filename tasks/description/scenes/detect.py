@@ -71,7 +71,7 @@ def detect_scenes(
         chunks: The embeddings of its frames, chunk by chunk, in order of time.
         threshold: Its threshold; None takes the method's own.
         cuts: The cuts of the video, for `auto`; without them, the embeddings alone decide.
-        average: Of the part before, from which `ema` and `published` go on; None at the beginning.
+        average: Of the part before, from which `ema` and `published` continue; None at the beginning.
 
     Raises:
         ConfigurationError: There is no such method.
@@ -176,7 +176,7 @@ def _blend(average: npt.NDArray[np.float32], vector: npt.NDArray[np.float32]) ->
 def detect_ema(
     chunks: Sequence[EmbeddedChunk], threshold: float = EMA_THRESHOLD, average: Average | None = None
 ) -> tuple[list[SceneChange], Average | None]:
-    """Find the changes of a video by its chunks, in order of time; go on from an average, and return the last one."""
+    """Find the changes of a video by its chunks, in order of time, from an average on; return the last average."""
     changes: list[SceneChange] = []
     for chunk in chunks:
         found, average = detect_chunk(chunk, average, threshold)
@@ -211,7 +211,7 @@ def detect_published_chunk(
 def detect_published(
     chunks: Sequence[EmbeddedChunk], threshold: float = EMA_THRESHOLD, average: Average | None = None
 ) -> tuple[list[SceneChange], Average | None]:
-    """Find the changes of a video by its chunks, in order of time; go on from an average, and return the last one."""
+    """Find the changes of a video by its chunks, in order of time, from an average on; return the last average."""
     changes: list[SceneChange] = []
     vector = average.vector if average else None
     for chunk in chunks:

@@ -48,11 +48,11 @@ def client_of():
         yield make
 
 
-def test_health_says_version_and_places(client_of):
+def test_health_says_version_and_slots(client_of):
     answer = client_of(max_requests=3).get("/health")
 
     assert answer.status_code == 200
-    assert answer.json() == {"status": "ok", "version": answer.json()["version"], "requests": 0, "places": 3}
+    assert answer.json() == {"status": "ok", "version": answer.json()["version"], "requests": 0, "slots": 3}
 
 
 def test_probes_may_ask_for_the_head_alone(client_of):

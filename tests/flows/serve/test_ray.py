@@ -28,7 +28,7 @@ from tests.wait import until
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ray")]
 TOKEN = "a-token-of-the-service"
 OURS = {"Authorization": f"Bearer {TOKEN}"}
-PLACES = 4
+SLOTS = 4
 START_S = 240  # of a replica, on a busy machine
 
 
@@ -41,7 +41,7 @@ def environment(served, tmp_path_factory):
         "REELABEL_DESCRIBE_TAGS": str(bank),
         "REELABEL_SERVE_LOAD": '["classify", "analyze"]',
         "REELABEL_SERVE_TOKEN": TOKEN,
-        "REELABEL_SERVE_MAX_REQUESTS": str(PLACES),
+        "REELABEL_SERVE_MAX_REQUESTS": str(SLOTS),
     }
     with pytest.MonkeyPatch.context() as ours:
         for name, value in (served | service).items():
@@ -186,7 +186,7 @@ def test_each_request_is_answered_as_on_one_machine(client, requests, expected):
         assert here.status_code == there.status_code, here.text
         assert comparable(here.json()) == approximately(comparable(there.json()))
     assert client.get("/openapi.json").json() == described
-    assert client.get("/health").json()["places"] == PLACES
+    assert client.get("/health").json()["slots"] == SLOTS
 
 
 def test_only_clients_with_the_token_may_ask(deployed):
@@ -206,19 +206,19 @@ def test_every_deployment_scales_by_its_requests(deployed):  # noqa: ARG001 - wh
         assert scaling["max_replicas"] > scaling["min_replicas"]
 
 
-def test_beyond_its_places_requests_are_refused_at_once(client, deployed, clips):
+def test_beyond_its_slots_requests_are_refused_at_once(client, deployed, clips):
     row = clips[0][1]
     [engine] = replicas("Engine")
     asked = question_of(row) | {"video_uri": row["video_uri"]}
 
     os.kill(engine, signal.SIGSTOP)
     try:
-        with ThreadPoolExecutor(PLACES) as threads:
+        with ThreadPoolExecutor(SLOTS) as threads:
             waiting = [
                 threads.submit(httpx.post, f"{deployed}/v1/classify", json=asked, headers=OURS, timeout=START_S)
-                for _ in range(PLACES)
+                for _ in range(SLOTS)
             ]
-            until(lambda: client.get("/health").json()["requests"] == PLACES)
+            until(lambda: client.get("/health").json()["requests"] == SLOTS)
             refused = client.post("/v1/classify", json=asked)
             os.kill(engine, signal.SIGCONT)
             answers = [each.result().status_code for each in waiting]
@@ -227,7 +227,7 @@ def test_beyond_its_places_requests_are_refused_at_once(client, deployed, clips)
 
     assert (refused.status_code, refused.json()["code"]) == (429, "busy")
     assert int(refused.headers["retry-after"]) >= 1
-    assert answers == [200] * PLACES
+    assert answers == [200] * SLOTS
 
 
 def test_a_client_that_goes_away_frees_its_place(client, deployed, clips):

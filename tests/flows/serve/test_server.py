@@ -1,4 +1,4 @@
-"""The server as a process, without engines: places, silent and vanishing clients, signals."""
+"""The server as a process, without engines: slots, silent and vanishing clients, signals."""
 
 import json
 import os
@@ -18,12 +18,12 @@ from tests.flows.serve.served import serving_slowly
 from tests.wait import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_server")]
-PLACES, IDLE_S = 4, 1
+SLOTS, IDLE_S = 4, 1
 
 
 @pytest.fixture(scope="module")
 def served():
-    with serving_slowly(max_requests=PLACES, idle_timeout_s=IDLE_S, max_upload_mib=1) as running:
+    with serving_slowly(max_requests=SLOTS, idle_timeout_s=IDLE_S, max_upload_mib=1) as running:
         yield running
 
 
@@ -66,16 +66,16 @@ def ask_to_sleep(served, seconds):
     return asking
 
 
-def test_beyond_its_places_requests_are_refused_while_those_in_work_go_on(client, served):
-    holding = [ask_to_sleep(served, 60) for _ in range(PLACES)]
-    await_count(client, PLACES)
+def test_beyond_its_slots_requests_are_refused_while_those_in_work_go_on(client, served):
+    holding = [ask_to_sleep(served, 60) for _ in range(SLOTS)]
+    await_count(client, SLOTS)
 
-    with ThreadPoolExecutor(2 * PLACES) as threads:
-        refused = [*threads.map(lambda _: client.post("/sleep", json={}), range(2 * PLACES))]
+    with ThreadPoolExecutor(2 * SLOTS) as threads:
+        refused = [*threads.map(lambda _: client.post("/sleep", json={}), range(2 * SLOTS))]
 
     assert {(each.status_code, each.json()["code"]) for each in refused} == {(429, "busy")}
     assert all(int(each.headers["retry-after"]) >= 1 for each in refused)
-    assert client.get("/health").json()["requests"] == PLACES
+    assert client.get("/health").json()["requests"] == SLOTS
     assert 'outcome="busy"' in client.get("/metrics").text
     for each in holding:
         each.close()
@@ -83,11 +83,11 @@ def test_beyond_its_places_requests_are_refused_while_those_in_work_go_on(client
     assert client.post("/sleep", json={}).status_code == 200
 
 
-def test_half_requests_take_places_only_as_long_as_their_bytes_come(client, served):
-    halves = [connect(served) for _ in range(PLACES)]
+def test_half_requests_take_slots_only_as_long_as_their_bytes_come(client, served):
+    halves = [connect(served) for _ in range(SLOTS)]
     for half in halves:
         half.sendall(head_of(99) + b'{"sec')
-    await_count(client, PLACES)
+    await_count(client, SLOTS)
     assert client.post("/sleep", json={}).status_code == 429
 
     halves[0].close()
@@ -99,7 +99,7 @@ def test_half_requests_take_places_only_as_long_as_their_bytes_come(client, serv
         half.close()
 
 
-def test_a_client_that_vanishes_frees_its_place_long_before_its_work_would_have_ended(client, served):
+def test_a_client_that_vanishes_frees_its_slot_long_before_its_work_would_have_ended(client, served):
     gone = ask_to_sleep(served, 60)
     await_count(client, 1)
 
@@ -219,7 +219,7 @@ WHOLE = FIELD % b'"request"' + b"{}\r\n" + FIELD % VIDEO + b"x\r\n--b--\r\n"
         pytest.param(FIELD % VIDEO + b"x" * 500_000, b"x", 0.05, "request_timeout", id="byte by byte after a burst"),
     ],
 )
-def test_a_form_of_unknown_length_that_does_not_end_loses_its_place(client, served, begins, goes_on, pause_s, code):
+def test_a_form_of_unknown_length_that_does_not_end_loses_its_slot(client, served, begins, goes_on, pause_s, code):
     with connect(served) as sender:
         head = head_of(0, "multipart/form-data; boundary=b").replace(
             b"Content-Length: 0", b"Transfer-Encoding: chunked"

@@ -12,7 +12,7 @@ from infra.logs import in_context
 from reelabel.waiting import go_on
 
 
-def test_a_request_without_a_place_is_refused_and_told_when_to_come_again():
+def test_a_request_without_a_slot_is_refused_with_when_to_try_again():
     slots = RequestSlots(1)
 
     with slots.acquire("classify"), pytest.raises(RequestRefusedError) as refused, slots.acquire("classify"):
@@ -22,7 +22,7 @@ def test_a_request_without_a_place_is_refused_and_told_when_to_come_again():
     assert refused.value.retry_after_s >= 1
 
 
-def test_a_place_is_free_again_however_its_request_ended():
+def test_a_slot_is_free_again_however_its_request_ended():
     slots = RequestSlots(1)
 
     with pytest.raises(ZeroDivisionError), slots.acquire("classify"):
