@@ -14,7 +14,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from flows.cli.main import COMMANDS, app
-from flows.cli.services import settings_page
+from flows.cli.operations.services import settings_page
 from reelabel.sampling.registry import BUILT_IN
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from flows.classify import classify
+from flows.cli.operations.schedule import with_nightly
 from flows.cli.options import choose
-from flows.cli.schedule import with_nightly
 from flows.compare.candidates import parse_sampler
 from flows.run.parameters import SpecOverrides
 from infra.settings import Settings, load_settings

@@ -15,7 +15,7 @@ from prefect.flow_engine import run_flow
 from prefect.states import Completed
 
 from flows.classify import classify
-from flows.cli.schedule import with_nightly
+from flows.cli.operations.schedule import with_nightly
 from flows.schedule.catch_up import Night, find_nights, start_night
 from flows.schedule.deploy import deploy_flows
 from infra.database.connect import connected
