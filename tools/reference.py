@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql
 from typer.core import TyperGroup
 
 from flows.cli.main import COMMANDS, app
-from flows.cli.services import settings_page
+from flows.cli.operations.services import settings_page
 from reelabel.sampling.registry import BUILT_IN
 from tasks.database.tables import CHUNK, FAILURE, RESULT, RUN
 

@@ -56,7 +56,7 @@ COMMANDS = (
         ("report", "rows.commands", "Write a self-contained HTML page about a run."),
         ("serve", "serve", "Answer single requests and live sessions over HTTP until Ctrl-C."),
         ("live", "run_commands", "Ask about a camera, a stream or a file as it plays."),
-        ("doctor", "services", "Check the installation and its services, and suggest fixes."),
+        ("doctor", "operations.services", "Check the installation and its services, and suggest fixes."),
     )
     | _panel(
         "Inspect",
@@ -65,10 +65,10 @@ COMMANDS = (
         ("audit", "rows.audit", "Check that every job of a run's manifest ended exactly once."),
         ("diff", "rows.diff", "Compare the labels and margins of two runs."),
         ("duplicates", "rows.commands", "List groups of described videos that show the same."),
-        ("frames", "frames", "Show which frames of a video the model would see."),
-        ("replay", "replay", "Write a page that replays what keyframes and uniform sampling show of a video."),
-        ("prompt", "prompt", "Print the exact prompt of a job, token by token; no weights are loaded."),
-        ("samplers", "samplers", "List the frame samplers and their options."),
+        ("frames", "videos.frames", "Show which frames of a video the model would see."),
+        ("replay", "videos.replay", "Write a page that replays what keyframes and uniform sampling show of a video."),
+        ("prompt", "videos.prompt", "Print the exact prompt of a job, token by token; no weights are loaded."),
+        ("samplers", "videos.samplers", "List the frame samplers and their options."),
     )
     | _panel(
         "Evaluate",
@@ -84,21 +84,25 @@ COMMANDS = (
         "Operate",
         ("backfill", "run_commands", "Rerun selected jobs, by id or by outcome."),
         ("reference", "run_commands", "Mark a run as the reference of its manifest: backfills use its spec."),
-        ("deploy", "schedule", "Create or update the Prefect deployments."),
-        ("catch-up", "schedule", "Run missed scheduled runs of classify/nightly, oldest first."),
-        ("worker", "worker", "Extract or infer for runs with run.executor = remote."),
-        ("maintain", "schedule", "Apply the retention settings and close the rows of lost runs."),
-        ("cache", "cache", "List cached frame files, and evict old ones."),
-        ("dataset", "dataset", "Move the rows of a closed dataset to Parquet files, and back."),
-        ("database", "database", "Create the database's roles, upgrade its schema, back it up and restore it."),
+        ("deploy", "operations.schedule", "Create or update the Prefect deployments."),
+        ("catch-up", "operations.schedule", "Run missed scheduled runs of classify/nightly, oldest first."),
+        ("worker", "operations.worker", "Extract or infer for runs with run.executor = remote."),
+        ("maintain", "operations.schedule", "Apply the retention settings and close the rows of lost runs."),
+        ("cache", "operations.cache", "List cached frame files, and evict old ones."),
+        ("dataset", "operations.dataset", "Move the rows of a closed dataset to Parquet files, and back."),
+        (
+            "database",
+            "operations.database",
+            "Create the database's roles, upgrade its schema, back it up and restore it.",
+        ),
     )
     | _panel(
         "Set up",
         ("manifest", "manifest", "Check manifests, look at their videos, and convert other formats to manifests."),
-        ("up", "services", "Start the embedded services and leave them running."),
-        ("down", "services", "Stop the embedded services; their data is kept."),
-        ("prepare", "services", "Upgrade the database's schema and create the store's bucket."),
-        ("config", "services", "Print every setting with its value and meaning; secrets are masked."),
+        ("up", "operations.services", "Start the embedded services and leave them running."),
+        ("down", "operations.services", "Stop the embedded services; their data is kept."),
+        ("prepare", "operations.services", "Upgrade the database's schema and create the store's bucket."),
+        ("config", "operations.services", "Print every setting with its value and meaning; secrets are masked."),
     )
 )
 

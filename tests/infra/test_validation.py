@@ -3,8 +3,8 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from flows.cli.operations.schedule import with_nightly
 from flows.cli.options import choose
-from flows.cli.schedule import with_nightly
 from flows.compare.candidates import parse_sampler
 from flows.run.request import QuestionOptions
 from flows.runs import classify

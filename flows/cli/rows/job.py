@@ -16,8 +16,8 @@ from rich.text import Text
 
 from flows.cli.console import OUT, list_times, make_table, print_line, require_format, require_sheet
 from flows.cli.context import open_database
-from flows.cli.images import show_image
 from flows.cli.options import example
+from flows.cli.videos.images import show_image
 from infra.database.connect import database_errors
 from infra.embedded import ServiceName
 from infra.program import command

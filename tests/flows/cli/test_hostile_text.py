@@ -10,13 +10,13 @@ from uuid import uuid4
 import polars as pl
 import pytest
 
-from flows.cli.cache import _line
 from flows.cli.console import OUT, SafeConsole, TerminalSink, cell
 from flows.cli.evaluation.evaluate import print_evaluation
-from flows.cli.prompt import PromptPreview, _print_prompt
+from flows.cli.operations.cache import _line
+from flows.cli.operations.schedule import _print_scheduled
 from flows.cli.rows.formats import write_rows
 from flows.cli.runs.summary import print_summary
-from flows.cli.schedule import _print_scheduled
+from flows.cli.videos.prompt import PromptPreview, _print_prompt
 from flows.schedule.catch_up import Night
 from infra.embedded import export
 from infra.settings import StoreSettings

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from flows.cli.frames import fetch_frames
+from flows.cli.videos.frames import fetch_frames
 from infra.processes import free_port
 from infra.settings import Settings, StoreSettings
 from reelabel.errors import LoginRefusedError, ObjectRefusedError, VideoRefusedError

@@ -8,7 +8,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import DeploymentStatus, WorkPoolStatus
 from prefect.client.schemas.schedules import CronSchedule
 
-from flows.cli.schedule import with_nightly
+from flows.cli.operations.schedule import with_nightly
 from flows.schedule.deploy import deploy_flows
 from infra.embedded import export
 from infra.settings import ModelSettings

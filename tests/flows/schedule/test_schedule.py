@@ -14,7 +14,7 @@ from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.flow_engine import run_flow
 from prefect.states import Completed
 
-from flows.cli.schedule import with_nightly
+from flows.cli.operations.schedule import with_nightly
 from flows.runs import classify
 from flows.schedule.catch_up import Night, find_nights, start_night
 from flows.schedule.deploy import deploy_flows

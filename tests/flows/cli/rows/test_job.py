@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from flows.cli.images import image_codes
+from flows.cli.videos.images import image_codes
 from tests.clips import write_clip
 
 pytestmark = pytest.mark.xdist_group("test_job")

@@ -14,7 +14,7 @@ import pytest
 from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.states import Cancelled, Completed, Failed
 
-from flows.cli.schedule import with_nightly
+from flows.cli.operations.schedule import with_nightly
 from flows.cli.status.prefect import repeat_command
 from flows.run.names import TAG, WATCH
 from flows.schedule.catch_up import Night, start_night

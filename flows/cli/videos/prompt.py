@@ -12,8 +12,8 @@ from rich.text import Text
 
 from flows.cli.console import ERRORS, OUT, print_error, print_line, print_warning
 from flows.cli.context import find_run, open_database, running_services
-from flows.cli.frames import fetch_frames
 from flows.cli.options import example, with_overrides
+from flows.cli.videos.frames import fetch_frames
 from flows.run.request import QuestionOptions  # noqa: TC001 - defines a command's options
 from flows.run.spec import engine_settings, make_spec, native_warning
 from infra.embedded import ServiceName
