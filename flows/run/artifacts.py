@@ -19,7 +19,7 @@ from prefect.artifacts import (
 )
 from prefect.exceptions import PrefectException
 
-from flows.shard.metrics import set_jobs_left
+from flows.shard.report import set_jobs_left
 from infra.program import as_started
 from reelabel.text import printable
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flows.shard.metrics import set_time_spent
+from flows.shard.report import set_time_spent
 from reelabel.cores import usable_cores
 from tasks.domain import RunCost, RunPhase, WallClockProfile
 from tasks.domain.cost import describe_bottleneck

@@ -11,7 +11,7 @@ from reelabel.errors import ConfigurationError, InvalidOptionError
 from reelabel.sampling.options import FITTED, Sampling
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, NATIVE, ROUTING_OPTIONS, SAMPLER_OPTIONS, find_sampler
 from tasks.domain import EmbeddingSpec, RunSpec
-from tasks.domain.chunk_rule import DEFAULT_RULE, check_rule
+from tasks.domain.chunks import DEFAULT_RULE, check_rule
 from tasks.embedding.encoder import read_encoder_card
 from tasks.model.backend import backend_of
 from tasks.model.identity import max_frame_pixels

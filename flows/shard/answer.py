@@ -13,8 +13,7 @@ from prefect.cache_policies import NO_CACHE
 from flows.shard.answering import ShardOutcome
 from flows.shard.extract import FrameStream, extract_jobs
 from flows.shard.infer import escalate, infer_views
-from flows.shard.metrics import record_results, shard_in_progress
-from flows.shard.report import log_failures, make_shard_report, stage_ms_of
+from flows.shard.report import log_failures, make_shard_report, record_results, shard_in_progress, stage_ms_of
 from flows.shard.retry import retry_faults
 from infra.database.connect import require_writes
 from reelabel.errors import InternalError, StoreUnavailableError, TransientError

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from flows.shard.metrics import record_descriptions, shard_in_progress
-from flows.shard.report import ShardReport, log_failures
+from flows.shard.report import ShardReport, log_failures, record_descriptions, shard_in_progress
 from flows.shard.retry import retry_faults
 from infra.database.connect import require_writes
 from infra.errors import EngineLostError

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from flows.shard.metrics import record_videos, shard_in_progress
+from flows.shard.report import record_videos, shard_in_progress
 from flows.shard.retry import retry_faults
 from infra.logs import in_context
 from reelabel.errors import JobError, StoreUnavailableError

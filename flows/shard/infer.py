@@ -15,7 +15,7 @@ import msgspec
 
 from flows.shard.answering import ShardOutcome
 from flows.shard.extract import FrameStream, extract_views, log_remade, prepare_view
-from flows.shard.metrics import record_videos
+from flows.shard.report import record_videos
 from infra.logs import in_context
 from reelabel.errors import FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
 from reelabel.frames.frame_file import with_pixels
@@ -26,8 +26,8 @@ from reelabel.waiting import go_on
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.protocol import Batch, QuestionFailure
 from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, View, views_of
-from tasks.domain.media import join_fingerprints, merge_media
-from tasks.domain.outcome import merge_answers, needs_escalation
+from tasks.domain.job import join_fingerprints
+from tasks.domain.outcome import merge_answers, merge_media, needs_escalation
 from tasks.model.prompts.prompt import answer_permuted, build_question
 
 if TYPE_CHECKING:

@@ -4,8 +4,19 @@ from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import ROUTING_OPTIONS, SAMPLER_OPTIONS
 from reelabel.segment import WHOLE, Segment
 from tasks.domain.cost import RunCost, RunPhase, WallClockProfile
-from tasks.domain.job import MAX_JOBS, Job, Shard, View, cluster_by_videos, group_by_views, views_of
-from tasks.domain.media import MAX_MEDIA, ONE_VIDEO, MediaCounts, Medium
+from tasks.domain.job import (
+    MAX_JOBS,
+    MAX_MEDIA,
+    ONE_VIDEO,
+    Job,
+    MediaCounts,
+    Medium,
+    Shard,
+    View,
+    cluster_by_videos,
+    group_by_views,
+    views_of,
+)
 from tasks.domain.outcome import (
     LOW_CHOICE_MASS,
     PASSING_CODES,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from reelabel.digest import json_digest
 from reelabel.sampling.passes import choose_pass
 from reelabel.sampling.registry import find_sampler
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import unsigned_uri
-from tasks.domain.media import Medium
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,9 +20,49 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.sampling.passes import FramePass
 
+MediumKind = Literal["video", "image"]
+# Most videos and images of a job: all of them are held in memory at once, and take their tokens of one prompt.
+MAX_MEDIA = 16
 # Most jobs of a shard.
 MAX_JOBS = 200
 _URLS = {"url", "video", "video_url", "image", "image_url"}  # in the parts of messages
+
+
+class Medium(NamedTuple):
+    """A video or an image that a job shows."""
+
+    kind: MediumKind
+    uri: str
+
+
+class MediaCounts(NamedTuple):
+    """How many videos and images one question shows at most."""
+
+    videos: int = 1
+    images: int = 0
+
+    @classmethod
+    def of(cls, media: Iterable[Medium]) -> MediaCounts:
+        """Count the media of one job."""
+        counts = Counter(medium.kind for medium in media)
+        return cls(counts["video"], counts["image"])
+
+    def larger(self, other: MediaCounts) -> MediaCounts:
+        """Return the larger number of each kind."""
+        return MediaCounts(max(self.videos, other.videos), max(self.images, other.images))
+
+    @property
+    def are_several(self) -> bool:
+        """Whether a question may show more than one video."""
+        return self != ONE_VIDEO
+
+    def __str__(self) -> str:
+        """Return a phrase such as `2 videos and 1 image`."""
+        named = ((self.videos, "video"), (self.images, "image"))
+        return " and ".join(f"{count} {name}{'' if count == 1 else 's'}" for count, name in named if count)
+
+
+ONE_VIDEO = MediaCounts()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,3 +237,22 @@ def cluster_by_videos(jobs: Sequence[Job]) -> list[str]:
         roots = {find(medium.uri) for medium in job.shown if medium.kind == "video"}
         parents.update(dict.fromkeys(roots, min(roots)))
     return [find(next(medium.uri for medium in job.shown if medium.kind == "video")) for job in jobs]
+
+
+def join_fingerprints(fingerprints: Sequence[str | None]) -> str | None:
+    """Return one fingerprint for all media of a job, as its row has it; None if one of them is unknown."""
+    known = [each for each in fingerprints if each is not None]
+    if len(known) < len(fingerprints):
+        return None
+    return known[0] if len(known) == 1 else json.dumps(known)
+
+
+def split_fingerprint(fingerprint: str | None, count: int) -> list[str | None]:
+    """Return the fingerprint of each of a job's media, as joined by `join_fingerprints`; None for unknown ones."""
+    if fingerprint is None or count == 1:
+        return [fingerprint] * count
+    try:
+        found = json.loads(fingerprint)
+    except ValueError:
+        return [None] * count
+    return found if isinstance(found, list) and len(found) == count else [None] * count

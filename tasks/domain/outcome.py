@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import reduce
 from typing import TYPE_CHECKING, Protocol, Self
 
 from infra.errors import ServerFailedError
 from reelabel.errors import InternalError, VideoUnavailableError
 from reelabel.record import Merge, column, merge_records, merged
+from reelabel.sources.object_info import redact_uri
+from tasks.domain.job import join_fingerprints
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from reelabel.frames.provenance import FrameProvenance
-    from tasks.domain.job import Job
+    from tasks.domain.job import Job, Medium
 
 # Of failures that the next run tries again: those of web servers, of a server that answers others, and of ourselves.
 PASSING_CODES = frozenset({VideoUnavailableError.code, InternalError.code, ServerFailedError.code})
+_SHOWN_NOTES = 3
 
 
 class Stage(StrEnum):
@@ -224,3 +231,45 @@ def merge_answers(first: JobResult, second: JobResult | Failure | None, *, below
     why = second.message if isinstance(second, Failure) else "the video was replaced meanwhile"
     note = "; ".join(filter(None, (first.provenance.decode_note, f"not asked again: {why}")))
     return replace(first, provenance=replace(first.provenance, decode_note=note), first=asked_first)
+
+
+def merge_provenance(parts: Sequence[FrameProvenance]) -> FrameProvenance:
+    """Sum what several sets of frames cost, and take the worst of how well keyframes cover them."""
+    if len(parts) == 1:
+        return parts[0]
+    gaps_s = [each.longest_gap_s for each in parts if each.longest_gap_s is not None]
+    covers = [each.keyframe_coverage for each in parts if each.keyframe_coverage is not None]
+    reasons = dict.fromkeys(reason for each in parts for reason in each.coverage.split(",") if reason)
+    notes = list(dict.fromkeys(each.decode_note for each in parts if each.decode_note))
+    return replace(
+        reduce(merge_records, parts),
+        sampler=Counter(each.sampler for each in parts).most_common(1)[0][0],
+        decode_method=Counter(each.decode_method for each in parts).most_common(1)[0][0],
+        decode_note="; ".join(notes[:_SHOWN_NOTES]),
+        longest_gap_s=max(gaps_s, default=None),
+        keyframe_coverage=min(covers, default=None),
+        coverage=",".join(reasons),
+        chosen_ms="",  # each chunk's row has its own
+        frames_used=sum(each.frames_used for each in parts),
+    )
+
+
+def merge_media(media: Sequence[Medium], parts: Sequence[FrameProvenance]) -> FrameProvenance:
+    """Return the provenance of a job of several videos and images; keyframes are those of the videos alone."""
+    noted = [
+        replace(part, decode_note=f"{redact_uri(medium.uri)}: {part.decode_note}" if part.decode_note else "")
+        for medium, part in zip(media, parts, strict=True)
+    ]
+    videos = [part for medium, part in zip(media, noted, strict=True) if medium.kind == "video"]
+    of_videos, samplers = merge_provenance(videos), {part.sampler for part in videos}
+    return replace(
+        merge_provenance(noted),
+        fingerprint=join_fingerprints([part.fingerprint for part in parts]) or "",
+        # Keyframes, if they are shown of one of the videos: a dense sampler may still show more.
+        sampler="keyframes" if "keyframes" in samplers else of_videos.sampler,
+        decode_method=of_videos.decode_method,
+        keyframes_in_file=sum(part.keyframes_in_file for part in videos),
+        longest_gap_s=of_videos.longest_gap_s,
+        keyframe_coverage=of_videos.keyframe_coverage,
+        coverage=of_videos.coverage,
+    )

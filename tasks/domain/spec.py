@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from reelabel.digest import json_digest
 from reelabel.sampling.options import Sampling
-from tasks.domain.chunk_rule import SHORTEST_CHUNK_S, ChunkRuleName
+from tasks.domain.chunks import SHORTEST_CHUNK_S, ChunkRuleName
 
 DEFAULT_TEMPLATE = "{prompt}\n{choices}\nAnswer with the option's letter from the given choices directly."
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from infra.errors import ManifestError
-from tasks.domain.chunk_rule import choice_of
-from tasks.domain.chunks import MARK
+from tasks.domain.chunks import MARK, choice_of
 from tasks.manifest.rejects import VIOLATIONS, find_violations, list_violations, shorten_list
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from reelabel.sampling.passes import dense_pass, sampling_of_pass, sampling_show
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import redact_uri
 from tasks.database.tables import CHUNK, FAILURE, RESULT
-from tasks.domain.media import split_fingerprint
+from tasks.domain.job import split_fingerprint
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
 from tasks.model.prompts.prompt import build_question

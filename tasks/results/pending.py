@@ -15,7 +15,7 @@ from infra.database.copy_out import copy_query
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RUN
 from tasks.database.temp_table import ASKED, KEYS, has_rows, temp_job_table
 from tasks.domain import PASSING_CODES, Stage
-from tasks.domain.media import join_fingerprints
+from tasks.domain.job import join_fingerprints
 from tasks.manifest.media import media_of
 from tasks.manifest.schema import ROW
 

@@ -8,11 +8,12 @@ import pytest
 from reelabel.errors import VideoTooLargeError
 from reelabel.segment import WHOLE, Segment, select_segment
 from tasks.domain import OrderBias, Shard, Stage
-from tasks.domain.chunk_rule import check_rule, combine
 from tasks.domain.chunks import (
     MAX_CHUNKS,
     ChunkOutcome,
     CutVideo,
+    check_rule,
+    combine,
     cut_job,
     cut_segment,
     cut_shard,

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tasks.domain import Medium
-from tasks.domain.media import join_fingerprints, merge_media, split_fingerprint
+from tasks.domain.job import join_fingerprints, split_fingerprint
+from tasks.domain.outcome import merge_media
 from tests.results.rows import PROVENANCE
 
 MEDIA = (*(Medium("video", f"{name}.mp4") for name in "abc"), Medium("image", "d.png"))

@@ -14,7 +14,7 @@ from infra.settings import DatabaseSettings
 from reelabel.errors import ConfigurationError, TransientError, VideoUnavailableError
 from sql.queries import read_query
 from tasks.domain import Medium, ModelIdentity, OrderBias, RunSpec, Stage
-from tasks.domain.media import join_fingerprints
+from tasks.domain.job import join_fingerprints
 from tasks.manifest.digests import jobs_to_rows
 from tasks.results import read
 from tasks.results.annotate import refresh_annotations

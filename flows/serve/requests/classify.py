@@ -32,7 +32,7 @@ from infra.settings import ChunkOptions, PromptOptions, SamplingOptions
 from infra.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_ID, MAX_TEXT
 from reelabel.errors import ConfigurationError
 from tasks.domain import JobResult, Shard, WallClockProfile
-from tasks.domain.chunk_rule import choice_of
+from tasks.domain.chunks import choice_of
 from tasks.frame_cache.pool import KEPT_BYTES, coverage_thresholds, open_extractor
 from tasks.model.backend import backend_of
 from tasks.results.evaluation.routes import escalation_margin

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from infra.settings import ServerSettings
     from reelabel_engine.protocol import Batch, Question, ShownFile
     from tasks.domain import MediaCounts
-    from tasks.domain.media import MediumKind
+    from tasks.domain.job import MediumKind
     from tasks.model.backend import Reply
     from tasks.model.server.capabilities import ServerCapabilities
     from tasks.model.server.frame_transport import EncodedFrames

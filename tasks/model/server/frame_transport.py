@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from reelabel.result import Frames
     from tasks.domain import MediaCounts
-    from tasks.domain.media import MediumKind
+    from tasks.domain.job import MediumKind
 
 _ARROW = "application/vnd.apache.arrow.file"
 # By this type vLLM recognises a list of images; it detects each one's format, PNG as well as JPEG.

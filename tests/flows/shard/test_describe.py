@@ -7,7 +7,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from flows.shard import metrics, retry
+from flows.shard import report, retry
 from flows.shard.describe import DescriptionContext, describe_shard
 from infra.errors import EngineLostError
 from reelabel.errors import TransientError
@@ -106,8 +106,8 @@ def test_a_video_whose_cached_file_was_altered_is_logged(context, tmp_path, capl
 def test_steps_that_a_description_did_not_take_are_no_measurements(context, tmp_path, monkeypatch):
     reader = InMemoryMetricReader()
     meter = MeterProvider(metric_readers=[reader]).get_meter("reelabel")
-    monkeypatch.setattr(metrics, "_steps", meter.create_histogram("steps"))
-    monkeypatch.setattr(metrics, "_videos", meter.create_counter("videos"))
+    monkeypatch.setattr(report, "_steps", meter.create_histogram("steps"))
+    monkeypatch.setattr(report, "_videos", meter.create_counter("videos"))
     shard = shard_of(tmp_path, a=[("red", 3)], b=[("blue", 2)], gone=[])
 
     for _ in range(2):
