@@ -53,7 +53,7 @@ class SessionCreated(_Event):
     is_resumed: bool = False
     model: str
     modalities: tuple[str, ...] = Field(description="Modalities of answers.")
-    takes_audio: bool = Field(description="Whether the model hears audio chunks.")
+    takes_audio: bool = Field(description="Whether the model accepts audio chunks.")
     window: int | None
     window_s: float | None
     sink: int
@@ -131,7 +131,7 @@ class ResponseDone(_Event):
     last_frame_id: str | None = None
     turns: int = Field(default=0, description="Earlier questions, with their answers, that the query saw.")
     evicted: int = Field(description="Kept frames that have left the window so far, which it did not see.")
-    audio_s: float = Field(default=0.0, description="Seconds of audio that the query heard.")
+    audio_s: float = Field(default=0.0, description="Seconds of audio in the prompt of the query.")
     speech_s: float = Field(default=0.0, description="Seconds of its answer in speech.")
     first_speech_ms: float | None = Field(
         default=None, description="From the arrival of the query to the first piece of its answer in speech."

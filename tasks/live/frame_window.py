@@ -37,7 +37,7 @@ class Visible:
         last_frame_s: Time of the last frame that it sees.
         last_frame: Its number, and its client's id of it.
         evicted: Kept frames that have left the window.
-        last_audio_s: When the audio that it hears ends; None if it hears none.
+        last_audio_s: When the audio in its prompt ends; None if there is none.
         frames: Numbers of the kept frames that it sees, in order; twice where one is shown twice before others.
     """
 

@@ -172,7 +172,7 @@ class SessionConfig(_Message):
     ] = 0.95
     use_audio_in_video: Annotated[
         bool,
-        Field(description="Whether the model hears the audio chunks among the frames; if false, they are left out."),
+        Field(description="Whether the model gets the audio chunks among the frames; if false, they are left out."),
     ] = True
     speaker: Annotated[Id | None, Field(description="Voice of a model that speaks.")] = None
     speech_event: Annotated[

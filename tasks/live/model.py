@@ -150,7 +150,7 @@ class LiveInfo:
         max_tokens: Maximum tokens of a prefix, its question and the answer.
         size_multiple_px: Frames whose width and height are multiples of it are not scaled again.
         max_frame_px: Maximum pixels of a frame.
-        takes_audio: Whether it hears audio.
+        takes_audio: Whether it accepts audio.
         speaks: Whether it answers in speech.
         versions: Versions by package.
     """

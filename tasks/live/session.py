@@ -77,7 +77,7 @@ class Session:
         self.events = EventLog()
         self.ending: EndReason | None = None
         self._config, self._setup, self._record = config, setup, record
-        self._began_s = self._heard_s = time.monotonic()
+        self._began_s = self._last_message_s = time.monotonic()
         self._lost_s: float | None = None  # when the connection was lost
         self._replaced: asyncio.Event | None = None  # of the connection
         self._is_alone, self._is_ending, self._has_more = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -162,7 +162,7 @@ class Session:
         Raises:
             ProtocolError: It is refused.
         """
-        self._heard_s = time.monotonic()
+        self._last_message_s = time.monotonic()
         match message:
             case messages.Ping():
                 self.events.send(events.Pong())
@@ -188,7 +188,7 @@ class Session:
         Raises:
             ProtocolError: It is refused.
         """
-        self._heard_s = time.monotonic()
+        self._last_message_s = time.monotonic()
         self._require_open()
         announced = self._announced or messages.VideoFrame(type="video.frame")
         self._announced = None
@@ -254,7 +254,7 @@ class Session:
             case messages.VideoQuery():
                 if message.audio_data:
                     self._take_audio(_decoded(message.audio_data, of="audio_data"), None)
-                if admitted := self._queries.admit(message, arrived_s=self._heard_s):
+                if admitted := self._queries.admit(message, arrived_s=self._last_message_s):
                     self._inbox.put(admitted)
             case messages.VideoDone():
                 self._is_done = True
@@ -265,14 +265,14 @@ class Session:
         self._bytes += len(data)
         self._samples += len(samples)
         if self._config.use_audio_in_video:
-            self._inbox.put(Audio(samples=samples, time_s=time_s, arrived_s=self._heard_s))
+            self._inbox.put(Audio(samples=samples, time_s=time_s, arrived_s=self._last_message_s))
 
     def _take_frame(self, data: bytes, announced: messages.VideoFrame) -> None:
         frame = Frame(
             number=self._frames,
             data=data,
             announced=announced,
-            arrived_s=self._heard_s,
+            arrived_s=self._last_message_s,
             received_ms=time.time() * 1e3,
         )
         self._frames += 1
@@ -290,7 +290,7 @@ class Session:
         if self._replaced:
             self._replaced.set()
         self._replaced = replaced = asyncio.Event()
-        self._lost_s, self._heard_s, self._announced = None, time.monotonic(), None
+        self._lost_s, self._last_message_s, self._announced = None, time.monotonic(), None
         self._is_alone.clear()
         return replaced
 
@@ -377,13 +377,13 @@ class Session:
             )
             self.end("total_time")
         elif not self._inbox.is_empty:
-            self._heard_s = now_s  # its client waits for what it has sent, or for room to send more
+            self._last_message_s = now_s  # its client waits for what it has sent, or for room to send more
         elif self._is_idle(now_s):
             self._send_error("idle_timeout", f"Nothing was received for {settings.idle_timeout_s:g} seconds.")
             self.end("idle")
 
     def _is_idle(self, now_s: float) -> bool:
-        since_s = max(self._heard_s, self._queries.ended_s)
+        since_s = max(self._last_message_s, self._queries.ended_s)
         is_waiting = self._lost_s is None and not self._queries.waiting
         return is_waiting and now_s - since_s > self._setup.settings.idle_timeout_s
 

@@ -58,7 +58,7 @@ def test_a_session_whose_query_is_in_work_is_not_idle(begin):
     told = start(begin, model)
     send_frames(told, [0])
     told.send({"type": "video.query", "text": "?"})
-    told.session._heard_s -= 3600
+    told.session._last_message_s -= 3600
     told.session.check_time()
     model.may_answer.set()
     told.until("response.done")
@@ -72,7 +72,7 @@ def test_a_session_whose_frames_wait_for_their_turn_is_not_idle(begin, monkeypat
     told = start(begin)
     told.send(frame(0))
     told.send(frame(120))  # waits for the one before
-    told.session._heard_s -= 3600
+    told.session._last_message_s -= 3600
     told.session.check_time()
     may_decode.set()
     assert [told.last("frame.ack")["status"] for _ in range(2)] == ["kept", "kept"]
@@ -117,7 +117,7 @@ def test_a_lost_client_has_time_to_come_back(begin):
     sessions = begin(None, LiveSettings(resume_s=3600))
     session = sessions.open(config())
     session.disconnect(session.connect())
-    session._heard_s -= 3600
+    session._last_message_s -= 3600
     session.check_time()
     resume = SessionResume(type="session.resume", session_id=session.session_id, resume_token=session.token, last_seq=0)
     assert sessions.resume(resume).session_id == session.session_id

@@ -104,7 +104,7 @@ def _check(options: LiveOptions) -> None:
             raise ConfigurationError(f"The question or its choices cannot be asked: {fault}") from None
 
 
-def _hears(options: LiveOptions, source: Source, session: SessionCreated) -> bool:
+def _sends_audio(options: LiveOptions, source: Source, session: SessionCreated) -> bool:
     """Return whether the source's audio is sent.
 
     Raises:
@@ -150,7 +150,7 @@ class _Conversation:
         session = SessionCreated.model_validate(self.client.session)
         if not self.options.as_json:
             print_notice(f"Session {session.session_id}: {printable(session.model)}.")
-        sending = asyncio.create_task(self._send_all(hears=_hears(self.options, self.source, session)))
+        sending = asyncio.create_task(self._send_all(with_audio=_sends_audio(self.options, self.source, session)))
         listening = asyncio.create_task(self._listen())
         self._tasks = [sending, listening]
         await sending
@@ -175,11 +175,11 @@ class _Conversation:
             task.cancel()
         await self.client.close()
 
-    async def _send_all(self, *, hears: bool) -> None:
+    async def _send_all(self, *, with_audio: bool) -> None:
         options = self.options
         every_s = options.every_s or (None if self.source.is_file else _EVERY_S)
         next_s = every_s
-        parts = self.source.parts(hears=hears)
+        parts = self.source.parts(with_audio=with_audio)
         # A source waits until its next part is due.
         while part := await asyncio.to_thread(next, parts, None):
             if self._tasks[1].done() or (options.limit_s is not None and part.time_s > options.limit_s):
@@ -247,11 +247,11 @@ class _Conversation:
             return
         question = self._questions.get(done.query_id or "", "")
         share = "" if done.probabilities is None or done.choice is None else f" ({done.probabilities[done.choice]:.3f})"
-        heard = f"{done.audio_s:.1f} s of audio, " if done.audio_s else ""
+        audio = f"{done.audio_s:.1f} s of audio, " if done.audio_s else ""
         print_line(f"{done.last_frame_s:.1f} s  {printable(question)}  {printable(done.text)}{share}")
         print_line(
             f"  first token {done.first_token_ms or done.total_ms:.0f} ms, whole answer {done.total_ms:.0f} ms; "
-            f"{pluralize(done.frames_used, 'frame')}, {heard}{pluralize(done.prompt_tokens, 'token')}, "
+            f"{pluralize(done.frames_used, 'frame')}, {audio}{pluralize(done.prompt_tokens, 'token')}, "
             f"{done.cached_tokens:,} of them read before"
         )
 

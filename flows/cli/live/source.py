@@ -125,7 +125,7 @@ class Source:
         """End `parts` soon."""
         self._stopped.set()
 
-    def parts(self, *, hears: bool = False) -> Iterator[SourceFrame | SourceAudio]:
+    def parts(self, *, with_audio: bool = False) -> Iterator[SourceFrame | SourceAudio]:
         """Yield frames when they are due, until the source ends, and the audio before each, if it is wanted.
 
         A file keeps its own pace. Of a stream, the newest frame is taken, and those that come too fast are dropped;
@@ -135,7 +135,7 @@ class Source:
             ConfigurationError: The source fails.
         """
         due_s, has_frame = 0.0, False
-        audio = AudioInput() if hears and self.has_audio else None
+        audio = AudioInput() if with_audio and self.has_audio else None
         for time_s, frame in self._paced(audio) if self.is_file else self._newest(audio):
             if audio and has_frame:  # a frame comes first, as the clock of a session begins with what it is sent first
                 yield from audio.until(time_s if self.is_file else math.inf)
@@ -182,11 +182,11 @@ class Source:
         if not is_file:
             raise ConfigurationError(f"There is no file {self._path}; check the path of the source.")
 
-    def _decoded(self, *, hears: bool) -> Iterator[VideoFrame | AudioFrame]:
+    def _decoded(self, *, with_audio: bool) -> Iterator[VideoFrame | AudioFrame]:
         streams = self._container.streams
         try:
-            for packet in self._container.demux(streams.video[0], *streams.audio[: int(hears)]):
-                # What is damaged of the audio is not heard; the frames go on.
+            for packet in self._container.demux(streams.video[0], *streams.audio[: int(with_audio)]):
+                # What is damaged of the audio is left out; the frames go on.
                 with suppress(av.error.InvalidDataError) if packet.stream.type == "audio" else nullcontext():
                     yield from cast("list[VideoFrame | AudioFrame]", packet.decode())
         except av.error.EOFError:
@@ -198,7 +198,7 @@ class Source:
         """Yield frames at their own times; None at the end, when all audio is due."""
         started_s, first_s, last_s = time.monotonic(), None, -1.0
         early: list[AudioFrame] = []  # before the first frame, whose time is the origin
-        for frame in self._decoded(hears=audio is not None):
+        for frame in self._decoded(with_audio=audio is not None):
             if isinstance(frame, AudioFrame):
                 early.append(frame)
             else:
@@ -208,8 +208,8 @@ class Source:
                 elif own_s - first_s < last_s - _BACK_S:  # the clock begins anew, as where recordings were joined
                     first_s = own_s - last_s - self._step_s
             if audio and first_s is not None:
-                for heard in early:
-                    audio.add(heard, None if heard.time is None else heard.time - first_s)
+                for sound in early:
+                    audio.add(sound, None if sound.time is None else sound.time - first_s)
                 early.clear()
             if isinstance(frame, AudioFrame) or own_s - (first_s or 0.0) <= last_s:
                 continue
@@ -229,7 +229,7 @@ class Source:
 
         def decode() -> None:
             try:
-                for frame in self._decoded(hears=audio is not None):
+                for frame in self._decoded(with_audio=audio is not None):
                     if self._stopped.is_set():
                         break
                     _note(frame, time.monotonic() - started_s, newest, audio)

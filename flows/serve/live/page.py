@@ -1,4 +1,4 @@
-"""The page `/live`: a camera in the browser, and a microphone if the model hears; it loads nothing from elsewhere."""
+"""The page `/live`: a camera in the browser, a microphone if the model accepts audio, and nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _page(*, needs_token: bool, takes_audio: bool, speaks: bool) -> str:
 
 @cache
 def _headers(*, takes_audio: bool) -> dict[str, str]:
-    """Return a policy that allows this script, those of its own server, and the camera, and the microphone if heard."""
+    """Return a policy that allows this script, those of its own server, the camera, and the microphone if needed."""
     digest = base64.b64encode(hashlib.sha256(_script().encode()).digest()).decode()
     loads = f"default-src 'none'; script-src 'sha256-{digest}' 'self'; style-src 'unsafe-inline'; img-src data: blob:"
     leads = "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"

@@ -126,7 +126,7 @@ def _unfit(query: Mapping[str, Any]) -> str:
     if query["choices"] is None:
         return "it has no choices"
     if query["audio_s"]:
-        return "it heard audio, which is not stored"
+        return "it had audio in its prompt, which is not stored"
     return "" if query["frames"] else "it saw no frame"
 
 

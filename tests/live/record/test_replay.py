@@ -99,7 +99,7 @@ def test_questions_that_cannot_be_asked_as_they_were_are_left_out_with_the_reaso
         "some of its frames were never written to the store": 2,
         "its frames together have more than 3,136 pixels, which the model takes of a video": 1,
         "it saw no frame": 1,
-        "it heard audio, which is not stored": 1,
+        "it had audio in its prompt, which is not stored": 1,
     }
     with pytest.raises(ConfigurationError, match="frames have more than 1,567 pixels, to which they would be scaled"):
         write_jobs(find_session(db, "last"), recorder.files, max_pixels=pixels - 1)

@@ -28,7 +28,7 @@ let nextId = 0;
 let counts = {};
 let ackMs = [];
 
-function tell(text, kind = "idle") {
+function showState(text, kind = "idle") {
   byId("state").textContent = text;
   byId("state").dataset.kind = kind;
 }
@@ -141,24 +141,24 @@ function showKept(sent, ack) {
 // The microphone
 
 async function openMicrophone() {
-  const heard = await openDevice("microphone", { audio: { channelCount: 1 } });
+  const sound = await openDevice("microphone", { audio: { channelCount: 1 } });
   let context = null;
   try {
     context = new AudioContext({ sampleRate: AUDIO_HZ });
     await context.audioWorklet.addModule("/live/microphone.js");
     const node = new AudioWorkletNode(context, "microphone", { numberOfOutputs: 0, channelCount: 1, channelCountMode: "explicit" });
     node.port.onmessage = ({ data }) => sendAudio(data);
-    context.createMediaStreamSource(heard).connect(node);
+    context.createMediaStreamSource(sound).connect(node);
   } catch (error) {
-    heard.getTracks().forEach((track) => track.stop());
+    sound.getTracks().forEach((track) => track.stop());
     context?.close();
     throw new Error(`This browser cannot read the microphone at 16 kHz: ${error.message}`);
   }
-  microphone = { heard, context };
+  microphone = { sound, context };
 }
 
 function closeMicrophone() {
-  microphone?.heard.getTracks().forEach((track) => track.stop());
+  microphone?.sound.getTracks().forEach((track) => track.stop());
   microphone?.context.close();
   microphone = null;
 }
@@ -172,7 +172,7 @@ async function switchMicrophone() {
     await openMicrophone();
   } catch (error) {
     wanted.checked = false;
-    tell(error.message, "fault");
+    showState(error.message, "fault");
   }
   wanted.disabled = false;
   if (!isWanted) closeMicrophone();
@@ -195,11 +195,11 @@ function connect() {
   const modalities = byId("speech") ? ["text", "audio"] : ["text"];
   const begun = new LiveSession(location.href, { token: byId("token")?.value || null, config: { modalities } });
   session = begun;
-  begun.addEventListener("message", ({ data, speech }) => begun === session && hear(data, speech));
+  begun.addEventListener("message", ({ data, speech }) => begun === session && onEvent(data, speech));
   begun.addEventListener("lost", () => {
     if (begun !== session || !isWanted) return;
     byId("send").disabled = true;
-    tell("The connection was lost; connecting again.", "fault");
+    showState("The connection was lost; connecting again.", "fault");
   });
   begun.addEventListener("end", ({ why }) => {
     if (begun !== session || !isWanted) return;
@@ -209,7 +209,7 @@ function connect() {
   });
 }
 
-function hear(event, speech) {
+function onEvent(event, speech) {
   switch (event.type) {
     case "response.audio":
       play(event, speech);
@@ -217,7 +217,7 @@ function hear(event, speech) {
     case "session.created":
       if (event.is_resumed) forgetFrames(); // those that never arrived are never acknowledged
       byId("send").disabled = false;
-      tell(`Live: ${event.model}`, "live");
+      showState(`Live: ${event.model}`, "live");
       byId("about").textContent = `Session ${event.session_id}`;
       break;
     case "frame.ack":
@@ -240,7 +240,7 @@ function hear(event, speech) {
       break;
     case "session.notice":
       if (event.code === "standing_ended") endStanding(event);
-      else tell(event.message, event.code === "engine_lost" ? "fault" : "live");
+      else showState(event.message, event.code === "engine_lost" ? "fault" : "live");
       break;
     case "error":
       showError(event);
@@ -285,7 +285,7 @@ function showError(event) {
   }
   frames.get(event.frame_id)?.tick.classList.replace("waiting", "refused");
   frames.delete(event.frame_id);
-  tell(event.message, "fault");
+  showState(event.message, "fault");
 }
 
 // Questions
@@ -311,7 +311,7 @@ function ask() {
   const often = byId("every").selectedOptions[0];
   const isChange = often.value === "change";
   if (isChange && choices.length < 2) {
-    tell("To be told when an answer changes, give its choices.", "fault");
+    showState("To be told when an answer changes, give its choices.", "fault");
     return;
   }
   const isStanding = often.value !== "0";
@@ -368,11 +368,11 @@ function showBars(item, done) {
   item.bars.hidden = false;
   item.bars.replaceChildren(
     ...done.probabilities.map((share, index) => {
-      const fill = element("i");
+      const fill = element("i", { className: index === done.choice ? "accent" : "" });
       fill.style.width = `${share * 100}%`;
       return element(
         "div",
-        { className: index === done.choice ? "row chosen" : "row" },
+        { className: "row" },
         element("dt", { textContent: item.choices[index] }),
         element("dd", { className: "track" }, fill),
         element("dd", { className: "share", textContent: `${(share * 100).toFixed(1)}%` }),
@@ -403,7 +403,7 @@ async function start() {
   byId("frames").replaceChildren();
   byId("start").textContent = "Stop";
   byId("start").dataset.running = "true";
-  tell("Opening the camera.");
+  showState("Opening the camera.");
   try {
     await openCamera();
   } catch (error) {
@@ -414,7 +414,7 @@ async function start() {
   startedAt = performance.now();
   [audioS, audioEndS] = [0, 0];
   if (byId("audio")) byId("audio").textContent = "0";
-  tell("Connecting.");
+  showState("Connecting.");
   connect();
   setPace();
   switchMicrophone();
@@ -437,7 +437,7 @@ function stop(why = "Stopped.") {
   byId("send").disabled = true;
   byId("start").textContent = "Start";
   byId("start").dataset.running = "false";
-  tell(why, isFault ? "fault" : "idle");
+  showState(why, isFault ? "fault" : "idle");
 }
 
 function setPace() {

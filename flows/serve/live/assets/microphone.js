@@ -1,4 +1,4 @@
-// Takes what the microphone hears, as 16-bit samples, a quarter of a second at a time.
+// Takes the sound of the microphone, as 16-bit samples, a quarter of a second at a time.
 
 const SAMPLES = 4000; // at 16 kHz, the rate of the context
 

@@ -83,7 +83,7 @@ export class LiveSession extends EventTarget {
       for (const query of this.#open.values()) socket.send(JSON.stringify({ ...query, again: true }));
       if (this.#isFinishing) socket.send(JSON.stringify({ type: "video.done" }));
     });
-    socket.addEventListener("message", ({ data }) => this.#hear(data));
+    socket.addEventListener("message", ({ data }) => this.#receive(data));
     socket.addEventListener("close", ({ code }) => this.#lose(code));
   }
 
@@ -100,17 +100,17 @@ export class LiveSession extends EventTarget {
     return true;
   }
 
-  #hear(received) {
+  #receive(received) {
     if (typeof received !== "string") {
-      this.#tell(this.#announced, received);
+      this.#dispatch(this.#announced, received);
       return;
     }
     const event = JSON.parse(received);
     if (event.type === "response.audio") this.#announced = event;
-    else this.#tell(event);
+    else this.#dispatch(event);
   }
 
-  #tell(event, speech = null) {
+  #dispatch(event, speech = null) {
     this.#seq = Math.max(this.#seq, event.seq);
     if (event.type === "session.created") {
       const isFirst = !this.created;
