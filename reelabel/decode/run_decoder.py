@@ -9,6 +9,7 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING
 
 import av.error
+import av.logging
 
 from reelabel.containers.demux import read_packets
 from reelabel.containers.packet_info import (
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 MAX_PREROLL_GOPS = 3
 # Of these, FFmpeg decodes successive frames in several threads, with the same result.
 _FRAME_THREADED = frozenset({"h264", "hevc", "vp9", "av1"})
+_MAX_DEPTH = 15  # pictures that FFmpeg's H.264 decoder can hold back
 
 
 @dataclass(slots=True)
@@ -93,8 +95,23 @@ class RunDecoder:
         codec = self.stream.codec_context
         if self.skip_loop_filter:
             codec.options = codec.options | {"skip_loop_filter": "all"}
-        if self.threads > 1 and codec.codec.canonical_name in _FRAME_THREADED:
-            codec.thread_type, codec.thread_count = "FRAME", self.threads
+        # Where PyAV shows what FFmpeg logs, threads that log wait for Python, which waits for them to close a decoder.
+        is_silent = av.logging.get_level() is None
+        if self.threads > 1 and is_silent and codec.codec.canonical_name in _FRAME_THREADED:
+            self._start_threads(codec)
+
+    def _start_threads(self, codec: VideoCodecContext) -> None:
+        """Have successive frames decoded in several threads.
+
+        FFmpeg conceals damage to a picture of H.264, and flags it, at the end of its decoding. Where pictures are
+        reordered, another thread hands it over, with the flags that it has by then: late enough, if that waits for as
+        many more pictures as there are threads.
+        """
+        threads, depth = self.threads, codec.reorder_depth
+        if codec.codec.canonical_name == "h264" and depth:
+            threads = max(1, min(threads, _MAX_DEPTH - depth))
+            codec.reorder_depth = depth + threads
+        codec.thread_type, codec.thread_count = "FRAME", threads
 
     def decode(self, run: Sequence[FrameInfo]) -> Iterator[tuple[FrameInfo, VideoFrame]]:
         """Decode wanted frames, ascending, none of which can be reached from a later keyframe than the first.
@@ -112,6 +129,8 @@ class RunDecoder:
                     raise FallbackRequired("a GOP does not decode to the frames its packets announce")
                 gop = self._decode_from(start, run[place:])
             yield info, frame
+        for _ in gop:  # the last frames may depend on one that is shown later, and damaged
+            pass
 
     def _other_starts(self, number: int, leaves: NonReferenceFilter) -> Iterator[int]:
         """Yield where to start instead, if decoding from a keyframe does not reach a frame."""
@@ -145,6 +164,8 @@ class RunDecoder:
                 if frame.pts in packets and (start or leaves):  # else the decoder has seen what a linear decode sees
                     check_interlaced_flag(frame, packets[frame.pts], self.stream.codec_context)
                 yield position, frame
+            if given and not self.stopped.is_set():
+                raise FallbackRequired("a frame is left out")
         except MemoryError:
             raise
         except av.error.FFmpegError:
@@ -209,7 +230,7 @@ class RunDecoder:
             left.discard(packet.pts)
             if not left or self.stopped.is_set():
                 break
-        if codec.has_b_frames:
+        if codec.has_b_frames and latest in given:  # it is not shown yet
             self._look_ahead(latest, read, has_ended=has_ended)
         yield from self._counted(codec.decode(None))
 
