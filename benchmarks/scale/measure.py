@@ -31,6 +31,7 @@ from benchmarks.scale.synthetic import (
     count_bytes,
     fill_descriptions,
     fill_results,
+    label_bytes,
     write_ids,
     write_manifest,
     write_videos,
@@ -73,6 +74,8 @@ _BY_JOBS = (
     Column("shards leased per second", "leased_per_s", ",.0f"),
     *_step("audit", "audit"),
     *_BACKFILLS,
+    Column("bytes of a label", "label_bytes", ",.0f"),
+    Column("with its indexes", "indexed_bytes", ",.0f"),
     Column("results written per second", "written_per_s", ",.0f"),
     Column("descriptions written per second", "described_per_s", ",.0f"),
 )
@@ -145,6 +148,7 @@ def measure_scale(rows: int, *, settings: DatabaseSettings, on_progress: Callabl
         on_progress("filling the database")
         with open_jobs(str(manifest), ObjectStore(StoreSettings())) as jobs:
             expected = fill_results(own, jobs)
+        figures |= label_bytes(own)
         figures |= _read_back(manifest, own, SPEC, expected, on_progress)
         on_progress("writing results")
         shards = min(rows, _WRITTEN_ROWS) // SHARD_JOBS // _WRITING_PROCESSES
