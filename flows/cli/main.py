@@ -64,7 +64,11 @@ COMMANDS = (
         ("job", "rows.job", "Show all that is known of one job, with its frames."),
         ("audit", "rows.audit", "Check that every job of a run's manifest ended exactly once."),
         ("diff", "rows.diff", "Compare the labels and margins of two runs."),
-        ("duplicates", "rows.commands", "List groups of described videos that show the same."),
+        (
+            "duplicates",
+            "rows.commands",
+            "List groups of described videos that show the same, however they are encoded.",
+        ),
         ("frames", "videos.frames", "Show which frames of a video the model would see."),
         ("replay", "videos.replay", "Write a page that replays what keyframes and uniform sampling show of a video."),
         ("prompt", "videos.prompt", "Print the exact prompt of a job, token by token; no weights are loaded."),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationError
 
 from infra.settings import ChunkOptions, DescribeOptions, PromptOptions, SamplingOptions, VideoPruningRate
-from infra.settings.types import SettingsSection, Timezone
+from infra.settings.types import SettingsSection, Timezone, title_of
+from infra.validation import describe_fault
+from reelabel.errors import ConfigurationError
 from tasks.results.selection import Selection
 
 # An emptied field of a form, or an unset shell variable, is an empty string.
@@ -34,6 +36,18 @@ NO_OVERRIDES = QuestionOptions()
 
 class FlowRequest(SettingsSection):
     """What a flow is asked for: each field is one of its parameters, with the description that forms show."""
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:  # noqa: ANN401 - the fields' own
+        """Make a request of what a user has given.
+
+        Raises:
+            ConfigurationError: A value is refused.
+        """
+        try:
+            return cls(**values)
+        except ValidationError as fault:
+            raise ConfigurationError(_sentence(fault)) from None
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -103,3 +117,10 @@ class BackfillRequest(RunRequest):
     """Say what would be answered, and how long it may take; answer nothing."""
     overrides: QuestionOptions = NO_OVERRIDES
     """Model, sampling, prompts and chunks of this run; empty fields are as in the earlier run."""
+
+
+def _sentence(fault: ValidationError) -> str:
+    first = fault.errors(include_url=False)[0]
+    labels = [title_of(str(name)) for name in first["loc"] if not isinstance(name, int)]
+    where = ", ".join([*labels[:1], *(label[:1].lower() + label[1:] for label in labels[1:])])
+    return f"{where}: {describe_fault(first).rstrip('.')}."

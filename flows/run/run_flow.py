@@ -17,13 +17,12 @@ from prefect.exceptions import CancelledRun, PrefectException, TerminationSignal
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from flows.run.request import FlowRequest
 from infra.program import as_started
-from infra.settings.types import title_of
-from infra.validation import PLAIN_WORDS, describe_fault
-from reelabel.errors import ConfigurationError, ReelabelError
+from infra.validation import PLAIN_WORDS
+from reelabel.errors import ReelabelError
 from reelabel.text import printable
 
 if TYPE_CHECKING:
@@ -71,11 +70,7 @@ def run_flow(
     def decorate(function: Callable[[Request], Any]) -> Flow[..., Any]:
         @wraps(function)
         def run(**values: Any) -> Any:  # noqa: ANN401 - as of the flow
-            try:
-                asked = request(**values)
-            except ValidationError as fault:
-                raise ConfigurationError(_sentence(fault)) from None
-            return function(asked)
+            return function(request.of(**values))
 
         fields = request.model_fields.items()
         run.__signature__ = Signature(  # type: ignore[attr-defined]
@@ -155,10 +150,3 @@ def _is_of_a_command() -> bool:
     context = FlowRunContext.get()
     run = context.flow_run if context else None
     return run is not None and run.deployment_id is None and run.parent_task_run_id is None
-
-
-def _sentence(fault: ValidationError) -> str:
-    first = fault.errors(include_url=False)[0]
-    labels = [title_of(str(name)) for name in first["loc"] if not isinstance(name, int)]
-    where = ", ".join([*labels[:1], *(label[:1].lower() + label[1:] for label in labels[1:])])
-    return f"{where}: {describe_fault(first).rstrip('.')}."

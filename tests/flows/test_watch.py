@@ -112,7 +112,7 @@ def test_a_manifest_starts_the_flow_that_the_watch_names(look, client, objects, 
 def test_a_watch_can_only_start_what_a_manifest_can(client, deployed):
     assert "watch/manifests" in deployed
     with pytest.raises(ConfigurationError, match=r"^Starts: must be 'classify' or 'describe'\.$"):
-        watch("s3://b/*.parquet", starts="backfill")
+        watch(manifests="s3://b/*.parquet", starts="backfill")
     form = client.read_deployment_by_name("watch/manifests").parameter_openapi_schema["properties"]["starts"]
     assert (form["title"], form["enum"], form["default"]) == ("Starts", ["classify", "describe"], "classify")
 

@@ -69,7 +69,7 @@ def route_fit(
         passes = _passes(settings, overrides)
         escalating, first, dense = (_spec(settings, each) for each in passes)
         for each in passes[1:]:
-            request = ClassifyRequest(manifest=uri, dataset=dataset, overrides=each)
+            request = ClassifyRequest.of(manifest=uri, dataset=dataset, overrides=each)
             run_flow_locally(request, settings, is_watched=not json)
         with connected(settings.database) as engine:
             jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))

@@ -39,7 +39,7 @@ def classify_session(session: str, *, overrides: QuestionOptions, dataset: str |
         limits = {"max_pixels": spec.sampling.max_pixels, "max_video_pixels": card.max_video_pixels}
         jobs = write_jobs(found, SealedFiles.of(settings.store), **limits if shows_all else {})
         print_line(str(jobs))
-        request = ClassifyRequest(
+        request = ClassifyRequest.of(
             manifest=jobs.manifest_uri,
             dataset=dataset or f"live-{found.row['session_id']}",
             force=force,

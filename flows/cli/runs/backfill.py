@@ -87,12 +87,14 @@ def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
             from flows.run.forecast import forecast  # noqa: PLC0415 - Prefect reads its environment
 
             host = None if options.submit else socket.gethostname()
-            asked = BackfillRequest(manifest=manifest, jobs=selection, overrides=options.overrides, force=options.force)
+            asked = BackfillRequest.of(
+                manifest=manifest, jobs=selection, overrides=options.overrides, force=options.force
+            )
             found = _print(forecast(choosing, asked, host=host))
             if found.jobs:
                 print_line(f"To answer them: {_command(options, selection, manifest, earlier.dataset)}")
             return 1 if found.failing else 0
-        request = BackfillRequest(
+        request = BackfillRequest.of(
             manifest=manifest,
             dataset=earlier.dataset if earlier.spec else options.dataset,
             jobs=selection,

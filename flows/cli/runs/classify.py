@@ -70,7 +70,7 @@ class ClassifyOptions:
 
     def request(self, manifest: str) -> ClassifyRequest:
         """Return what the flow is asked for."""
-        return ClassifyRequest(
+        return ClassifyRequest.of(
             manifest=manifest,
             dataset=self.dataset,
             overrides=self.overrides,

@@ -45,7 +45,7 @@ def run_describe(manifest: str, *, id_file: str | None, **asked: Any) -> int:  #
     """Describe the videos of a manifest in this process and print the summary; return the exit code."""
     if not manifest:
         raise ConfigurationError("No manifest given; use a Parquet file or a glob.")
-    return run_locally(DescribeRequest(manifest=absolute_uri(manifest), **asked), id_file)
+    return run_locally(DescribeRequest.of(manifest=absolute_uri(manifest), **asked), id_file)
 
 
 def run_locally(request: RunRequest, id_file: str | None = None) -> int:

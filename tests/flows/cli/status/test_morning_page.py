@@ -72,7 +72,9 @@ def test_a_watch_is_shown_with_what_it_starts(client, page, settings):
 def test_a_watch_that_failed_says_so_until_it_looks_again(client, page, settings):
     deploy_flows(settings)
     watch = client.read_deployment_by_name(WATCH)
-    failed = client.create_flow_run_from_deployment(watch.id, state=Failed(message="The bucket was away."))
+    failed = client.create_flow_run_from_deployment(
+        watch.id, parameters={"manifests": "s3://nobody/*.parquet"}, state=Failed(message="The bucket was away.")
+    )
 
     assert re.search("Last look of the watch, .*: Failed: The bucket was away", page())
 
