@@ -66,6 +66,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(UnfinishedSession(terminal))
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test that needs a service, for `make unit`."""
+    if "services" in getattr(item, "fixturenames", ()):
+        item.add_marker("service")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Make --dist loadgroup respect groups, which pytest-xdist 3.8 ignores with pytest 9.2 (pytest-xdist issue 1386).
