@@ -103,6 +103,7 @@ def flows_imported_meanwhile() -> Iterator[Callable[[], None]]:
 def _import_flows() -> None:
     import prefect.flow_engine  # noqa: F401, PLC0415
 
+    import flows.runs  # noqa: F401, PLC0415
     import tasks.report.videos  # noqa: F401, PLC0415 - needed when the run ends
 
 

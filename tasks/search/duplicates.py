@@ -55,7 +55,11 @@ def similarity(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) 
 
 
 def find_duplicates(
-    videos: FrameVectors, *, least: float, progress: Callable[[int], None] = lambda _done: None
+    videos: FrameVectors,
+    *,
+    least: float,
+    sources: npt.NDArray[np.int64] | None = None,
+    progress: Callable[[int], None] = lambda _done: None,
 ) -> list[Duplicate]:
     """Find groups of videos that are connected by similarities of `least` or more.
 
@@ -65,12 +69,15 @@ def find_duplicates(
     Args:
         videos: What is compared; videos without frames have no duplicates.
         least: Least similarity, more than 0.
+        sources: Which videos are parts of the same one, or the same one in another description: those with equal
+            numbers are not compared. None: all differ. Shape (videos,).
         progress: Called with the number of videos that were compared with all others.
 
     Returns:
         The videos of all groups, in the order of the groups' first videos, and of the videos.
     """
-    pairs = list(_similar_pairs(videos, least, progress))
+    sources = np.arange(len(videos)) if sources is None else sources
+    pairs = list(_similar_pairs(videos, sources, least, progress))
     if not pairs:
         return []
     first, second = np.array(pairs).T
@@ -87,15 +94,22 @@ def find_duplicates(
     ]
 
 
-def _similar_pairs(videos: FrameVectors, least: float, progress: Callable[[int], None]) -> Iterator[tuple[int, int]]:
+def _similar_pairs(
+    videos: FrameVectors, sources: npt.NDArray[np.int64], least: float, progress: Callable[[int], None]
+) -> Iterator[tuple[int, int]]:
     means = _mean_vectors(videos)
-    for start in range(0, len(means), _BLOCK_VIDEOS):
-        block = means[start : start + _BLOCK_VIDEOS]
-        for row, column in np.argwhere(block @ means[start:].T >= 2 * least - 1).tolist():
-            one, other = start + row, start + column
-            if one < other and similarity(videos[one], videos[other]) >= least:
-                yield one, other
-        progress(start + len(block))
+    starts = range(0, len(means), _BLOCK_VIDEOS)
+    for start in starts:
+        rows = slice(start, start + _BLOCK_VIDEOS)
+        for other_start in starts[start // _BLOCK_VIDEOS :]:
+            columns = slice(other_start, other_start + _BLOCK_VIDEOS)
+            is_near = means[rows] @ means[columns].T >= 2 * least - 1
+            is_near &= sources[rows, None] != sources[None, columns]
+            for row, column in np.argwhere(is_near).tolist():
+                one, other = start + row, other_start + column
+                if one < other and similarity(videos[one], videos[other]) >= least:
+                    yield one, other
+        progress(min(len(means), start + _BLOCK_VIDEOS))
 
 
 def _mean_vectors(videos: FrameVectors) -> npt.NDArray[np.float32]:

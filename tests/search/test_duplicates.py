@@ -66,6 +66,14 @@ def test_groups_are_those_of_a_comparison_of_all_pairs(rng, monkeypatch):
     assert done == [7, 14, 21, 28, 35, 42, 49, 56, 60]
 
 
+def test_parts_and_other_descriptions_of_one_video_are_not_its_duplicates(rng):
+    one = scenes(rng)
+    videos = [one, encoded_again(rng, one), encoded_again(rng, one)]
+
+    assert find_duplicates(videos, least=0.9, sources=np.array([7, 7, 7])) == []
+    assert grouped(find_duplicates(videos, least=0.9, sources=np.array([7, 7, 8]))) == [[0, 1, 2]]
+
+
 def test_nothing_is_found_among_none_one_or_empty_videos(rng):
     assert find_duplicates([], least=0.5) == []
     assert find_duplicates([scenes(rng)], least=0.5) == []

@@ -50,8 +50,7 @@ def _find(
     identity = read_encoder_card(settings, model).identity
     require_model(catalogue.models(), identity)
     of = {"dataset": dataset, "task": task}
-    # One file for each version of a video, which may have been described in several ways.
-    files = catalogue.files(identity, **of).unique("video", keep="first", maintain_order=True)
+    files = catalogue.files(identity, **of).sort("key")
     if files.is_empty():
         raise ConfigurationError(f"No described video of this selection has embeddings of {name_version(identity)}.")
     with ERRORS.status("Opening the index") as status:
@@ -61,11 +60,12 @@ def _find(
             if refused := index.add(missing, VectorCache.of(settings.store)):
                 key, why = next(iter(refused.items()))
                 print_notice(f"{pluralize(len(refused), 'embedding file')} cannot be read, such as {key}: {why}")
-        total = len(files)
+        total = files["video"].n_unique()
         found = find_duplicates(
             index.videos(files["key"]),
             least=least,
-            progress=lambda done: status.update(f"Comparing videos: {done:,} of {total:,}"),
+            sources=files["video"].to_numpy(),
+            progress=lambda done: status.update(f"Comparing videos: {done:,} of {len(files):,}"),
         )
     groups = pl.DataFrame(
         {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,12 +31,12 @@ from tasks.database.schema import check_schema
 from tasks.live.record.stored import list_unended
 from tasks.model.engine.keeper import WarmEngines
 from tasks.plans.plan import idle_stages, no_worker_message
-from tasks.results.overview import list_plans, list_runs, list_unrepaired_runs
+from tasks.results.overview import list_plans, list_runs, list_unrepaired_runs, runs_with_rows
 from tasks.results.repairs import Repairs, Work
 from tasks.results.runs import read_spec, short_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from prefect import State
@@ -98,6 +99,8 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
     bad: list[RunStatus] | None = None
     names: Mapping[UUID, str] = {}
     commands: Mapping[UUID, str] = {}
+    early: list[str] = []
+    with_rows: Callable[[Sequence[UUID]], set[UUID]] = set
     with ExitStack() as stack:
         if not found.database.is_set:
             runs.append(cell("No runs are shown, since Postgres is stopped."))
@@ -109,6 +112,7 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
                 unrepaired = list_unrepaired_runs(engine, within=_OF_LATE)
                 bad = [run for run in unrepaired if not _is_repaired(run, repairs, engine, objects)]
                 names = short_ids(engine, [run.run_id for run in bad])
+                with_rows = partial(runs_with_rows, engine)
                 runs += _runs_and_plans(engine, is_remote=found.run.executor == "remote")
         if found.prefect.api_url is None:
             schedules.append(cell("No schedules are shown, since Prefect is stopped."))
@@ -119,10 +123,12 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
 
                 schedules += map(_line, prefect.schedule_lines(client))
                 commands = prefect.repair_commands(client, bad or ())
+                if bad is not None:
+                    early = prefect.early_failures(client, within=_OF_LATE, with_rows=with_rows)
                 schedules.append(_queue(prefect.waiting_runs(client)))
                 if workers := prefect.running_workers(client):
                     schedules.append(_workers(workers))
-    attention = () if bad is None else _attention(bad, names, commands)
+    attention = () if bad is None else _attention(bad, names, commands, early)
     about = _line(f"Logs: {settings.home / 'logs'}"), _line(f"Model: {_model(settings)}")
     return Group(*_services(settings), *about, *attention, *schedules, *runs)
 
@@ -168,17 +174,18 @@ def _line(text: str) -> Text:
 
 
 def _attention(
-    bad: Sequence[RunStatus], names: Mapping[UUID, str], commands: Mapping[UUID, str]
+    bad: Sequence[RunStatus], names: Mapping[UUID, str], commands: Mapping[UUID, str], early: Sequence[str]
 ) -> Iterator[RenderableType]:
-    """List each run that failed or was lost, its message, and the command that repairs it."""
-    if not bad:
-        yield cell("No run of the last 7 days is left failed, crashed or lost.")
+    """List each run that failed or was lost, its message, and the command that repairs it; then what never began."""
+    if not (bad or early):
+        yield cell("No run of the last 7 days is left failed or lost.")
         return
     yield cell("Needs attention:")
     for run in bad:
         about = f"{run.started_at.astimezone():%Y-%m-%d %H:%M} {run.kind} {run.dataset} ({names[run.run_id]})"
         yield cell(f"  {about} {run.state}: {on_one_line(run.message or '')}")
         yield _line(f"    {commands.get(run.run_id) or _repair(run)}")
+    yield from (cell(f"  {each}") for each in early)
 
 
 def _repair(run: RunStatus) -> str:

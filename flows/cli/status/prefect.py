@@ -25,12 +25,15 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.server.schemas.schedules import CronSchedule as Calendar
 
 from flows.run.names import NIGHTLY, TAG, WATCH, on_demand
-from flows.schedule.lookup import find_deployment
+from flows.schedule.lookup import find_deployment, list_flow_runs
 from infra.program import command
+from reelabel.digest import json_digest
 from reelabel.text import on_one_line
+from tasks.manifest.location import has_date_placeholders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import timedelta
     from uuid import UUID
 
     from prefect.client.orchestration import SyncPrefectClient
@@ -81,9 +84,6 @@ def schedule_lines(client: SyncPrefectClient) -> Iterator[str]:
     manifests = watch.parameters.get("manifests")
     starts = on_demand(watch.parameters.get("starts") or "classify")
     yield f"Watch: on, for {manifests}; starts {starts}." if manifests and _is_on(watch) else "Watch: paused."
-    last = _last_run(client, watch)
-    if last is not None and last.state is not None and last.state.type in _FAILURES:
-        yield f"Last look of the watch, {_outcome(last, last.state, watch)}"
 
 
 def _outcome(run: FlowRun, state: State[Any], deployment: DeploymentResponse) -> str:
@@ -140,14 +140,56 @@ def repair_commands(client: SyncPrefectClient, runs: Sequence[RunStatus]) -> dic
     """Return the commands that do again what runs did, by their ids, of those that Prefect still has."""
     if not runs:
         return {}
-    kinds, nightly = {run.run_id: run.kind for run in runs}, find_deployment(client, NIGHTLY)
-    known = client.read_flow_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[*kinds])))
+    rows, nightly = {run.run_id: run for run in runs}, find_deployment(client, NIGHTLY)
+    known = client.read_flow_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[*rows])))
     return {
         run.id: _catch_up(run, nightly)
         if nightly is not None and run.deployment_id == nightly.id
-        else repeat_command(kinds[run.id], run.parameters)
+        else repeat_command(rows[run.id].kind, run.parameters | _rendered(rows[run.id], run.parameters))
         for run in known
     }
+
+
+def _rendered(row: RunStatus, parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Return the manifest and the dataset of the date that a run was for; nothing if it was for none."""
+    is_dated = has_date_placeholders(parameters["manifest"])
+    return {"manifest": row.manifest_uri, "dataset": row.dataset} if is_dated else {}
+
+
+def early_failures(
+    client: SyncPrefectClient, *, within: timedelta, with_rows: Callable[[Sequence[UUID]], set[UUID]]
+) -> list[str]:
+    """Describe the flow runs of late that failed before they had a row, newest first, until one like them completes.
+
+    Args:
+        client: The client.
+        within: How long ago they were to start, at most.
+        with_rows: Returns which of some runs have a row.
+    """
+    states = _in([*_FAILURES, StateType.COMPLETED])
+    after = FlowRunFilterExpectedStartTime(after_=datetime.now(UTC) - within)
+    latest: dict[str, FlowRun] = {}
+    for run in list_flow_runs(
+        client,
+        flow_run_filter=FlowRunFilter(tags=_OURS, state=states, expected_start_time=after),
+        sort=FlowRunSort.EXPECTED_START_TIME_DESC,
+    ):
+        if run.parent_task_run_id is None:
+            is_dated = has_date_placeholders(str(run.parameters.get("manifest")))
+            date = str(run.expected_start_time) if is_dated else None
+            latest.setdefault(json_digest([str(run.flow_id), run.parameters, date]), run)
+    failed = [run for run in latest.values() if run.state and run.state.type in _FAILURES]
+    known = with_rows([run.id for run in failed])
+    names = {flow.id: flow.name for flow in client.read_flows()} if failed else {}
+    return [_early(run, run.state, names[run.flow_id]) for run in failed if run.state and run.id not in known]
+
+
+def _early(run: FlowRun, state: State[Any], flow: str) -> str:
+    about = next(filter(None, map(run.parameters.get, ("dataset", "manifest", "manifests"))), "")
+    at = (run.expected_start_time or state.timestamp).astimezone()
+    words = " ".join(filter(None, [flow, str(about)]))
+    outcome = f"{str(state.name).lower()}: {on_one_line(state.message or '')}"
+    return f"{at:%Y-%m-%d %H:%M} {words} ({str(run.id)[:8]}) {outcome}"
 
 
 def repeat_command(kind: str, parameters: Mapping[str, Any]) -> str:

@@ -149,7 +149,7 @@ def test_up_leaves_nothing_to_do_for_the_database(tmp_path):
     assert "To start what is stopped" not in shown.stdout
     assert re.search(r"worker +stopped", without)
     assert re.search(r"To start what is stopped: .* up\n", without)
-    assert "No run of the last 7 days is left failed, crashed or lost." in shown.stdout
+    assert "No run of the last 7 days is left failed or lost." in shown.stdout
     assert "no Reelabel tables" not in started.stderr + shown.stdout
 
 
