@@ -173,6 +173,14 @@ def test_any_arrow_reader_can_open_it(data):
         {"frames": {}},
         {"arrays": {"picks": [0, 3]}},
         {"arrays": {}},
+        {"arrays": [1]},
+        {"arrays": {"picks": [2**70]}},
+        {"arrays": {"picks": [[0], [1]]}},
+        {"arrays": {"picks": [0], "deviation_s": [float("nan")]}},
+        {"arrays": {"picks": [0], "time_s": [0.0, 1.0, float("nan")]}},
+        {"columns": {"time_s": ["now", "then", "later"]}},
+        {"columns": {"time_s": [0.0, 1.0, None]}},
+        {"columns": {"pts": [[0], [1], [2]]}},
         {"encoding": "jpeg"},
         {"encoding": "rgb24"},
         {"without": "frames"},
@@ -184,6 +192,13 @@ def test_a_file_that_contradicts_itself_or_has_another_version_is_not_used(keyfr
 
     with pytest.raises(FrameFileError):
         _ = read_frames(data).unique
+
+
+def test_columns_of_other_types_are_read_as_their_own(keyframes):
+    got = read_frames(rewrite(encode(keyframes), columns={"is_keyframe": [1, 2, 0], "time_s": [0, 1, 2]}))
+
+    assert (got.selection.is_keyframe.dtype, got.selection.time_s.dtype) == (np.bool_, np.float64)
+    assert got.is_keyframe.tolist() == [True, True, True, False]
 
 
 def test_arbitrary_bytes_are_not_a_frame_file():
