@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
 
 from reelabel.coverage import DEFAULT_THRESHOLDS
 from reelabel.errors import ConfigurationError
@@ -15,7 +17,6 @@ from reelabel.sampled_frames import SampledFrames, Selection, shown_pixels
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import numpy as np
     import numpy.typing as npt
 
     from reelabel.coverage import CoverageThresholds, KeyframeCoverage
@@ -212,10 +213,10 @@ class Frames:
             cost=Cost(decode_ms=got.decode_ms, frames_decoded=got.frames_decoded),
             selection=got,
             source_uri=source_uri,
-            _pixels=pixels,
+            _pixels=cache(pixels),  # shared by slices
         )
 
-    @cached_property
+    @property
     def unique(self) -> npt.NDArray[np.uint8]:
         """RGB pixels of each frame once, in the order of the decode; shape (N, H, W, 3), uint8.
 
@@ -261,6 +262,11 @@ class Frames:
         """Return these frames with all that is known of them; there is at least one."""
         known = {each.name: getattr(self.selection, each.name) for each in fields(Selection)}
         return SampledFrames(**known | {"picks": self.shown, "deviation_s": self.deviation_s}, images=self.unique)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the pixels themselves: what decodes them may be a function, or a pool."""
+        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        return state | {"_pixels": partial(np.asarray, self.unique)}
 
     def __len__(self) -> int:
         """Return the number of frames, with repeats."""

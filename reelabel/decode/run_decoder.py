@@ -109,7 +109,9 @@ class RunDecoder:
         """
         threads, depth = self.threads, codec.reorder_depth
         if codec.codec.canonical_name == "h264" and depth:
-            threads = max(1, min(threads, _MAX_DEPTH - depth))
+            threads = min(threads, _MAX_DEPTH - depth)
+            if threads <= 1:
+                return
             codec.reorder_depth = depth + threads
         codec.thread_type, codec.thread_count = "FRAME", threads
 

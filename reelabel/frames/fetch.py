@@ -317,7 +317,12 @@ def open_video(objects: ObjectStore, info: ObjectInfo, *, allow_roots: tuple[Pat
     with video_errors(), ExitStack() as stack:
         with faults_of_one_object(info.uri):
             source = stack.enter_context(objects.open(info.uri, allow_roots, known=info))
-        yield source
+        try:
+            yield source
+        except VideoError as error:
+            if error.stage == "decode":  # perhaps because parts of two versions were decoded
+                source.check_unchanged()
+            raise
 
 
 def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:

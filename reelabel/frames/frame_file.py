@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _METADATA_KEY = b"reelabel"
 _COLUMNS = ("pts", "time_s", "frame_index", "is_keyframe")
 _NULLS = {"pts": NO_PTS, "frame_index": UNKNOWN_POSITION}
-_DAMAGE = (OSError, KeyError, ValueError, TypeError, IndexError)
+_DAMAGE = (OSError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _DEFAULT_LIMITS = Limits()
 
 
@@ -128,9 +128,8 @@ def load_frames(data: bytes, *, pool: DecodePool | None = None, limits: Limits =
     try:
         columns = _read_columns(data)
         known = {name: columns[name].fill_null(null) for name, null in _NULLS.items()}
-        arrays = {name: column.to_numpy(zero_copy_only=False) for name, column in (columns | known).items()}
-        types = arrays_of(Selection)
-        arrays |= {name: np.array(values, types[name]) for name, values in metadata["arrays"].items()}
+        stored = {name: column.to_numpy(zero_copy_only=False) for name, column in (columns | known).items()}
+        arrays = {name: _column(name, values) for name, values in (stored | metadata["arrays"]).items()}
         selection = from_json(metadata["frames"], Selection, arrays)
         count, height, width, channels = shape = tuple(metadata["shape"])
         if (count, channels) != (len(selection.pts), 3) or not (height > 0 and width > 0):
@@ -212,6 +211,13 @@ def _read_pixels(
         raise _damaged(error) from None
     images.flags.writeable = False
     return images
+
+
+def _column(name: str, values: Any) -> npt.NDArray[Any]:  # noqa: ANN401 - whatever a file holds
+    column = np.array(values, arrays_of(Selection)[name])
+    if column.ndim != 1 or not np.isfinite(column).all():
+        raise ValueError(f"{name} of {column.ndim} dimensions, or not finite")
+    return column
 
 
 def _cut_ranges(data: bytes, ranges: list[list[int]]) -> tuple[CachedRange, ...]:

@@ -27,23 +27,31 @@ if TYPE_CHECKING:
     from reelabel.sources.sparse_file import ByteSource
 
 
+_MAX_RECORDED_BYTES = 256 * 1024**2  # held in memory; a hostile decoding process may ask for any number of ranges
+
+
 class RecordingSource:
-    """A `ByteSource` that keeps all that is read of it. Thread-safe, as far as its source is."""
+    """A `ByteSource` that keeps what is read of it, unless that becomes too much. Thread-safe, if its source is."""
 
     def __init__(self, source: ByteSource) -> None:
         """Keep what is read of a source."""
         self.size_bytes, self.max_wait_s = source.size_bytes, source.max_wait_s
         self._source = source
         self._read: dict[int, bytes] = {}
+        self._read_bytes = 0
 
     @property
     def ranges(self) -> tuple[CachedRange, ...]:
-        """What was read, in order."""
+        """What was read, in order; empty if it was too much."""
         return tuple(map(CachedRange, *zip(*sorted(self._read.items()), strict=True))) if self._read else ()
 
     def read(self, start: int, size: int) -> bytes:
         """Read one range."""
-        data = self._read[start] = self._source.read(start, size)
+        data = self._source.read(start, size)
+        self._read_bytes += len(data)
+        self._read[start] = data
+        if self._read_bytes > _MAX_RECORDED_BYTES:
+            self._read.clear()
         return data
 
 

@@ -19,6 +19,7 @@ from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.video_file import open_video_file
+from tests.reelabel.decode.nal_units import with_reorder_depth
 
 LIMITS = Limits()
 UNIFORM = Sampling(sampler="uniform", num_frames=7)
@@ -67,6 +68,19 @@ def test_any_number_of_threads_gives_the_same_frames(make_clip, name, options):
             got = extract_local(path, sampling=sampling, limits=LIMITS, threads=threads)
             assert got.method == "seek"
             assert facts_of(got) == facts_of(alone)
+
+
+@pytest.mark.parametrize("depth", [15, 16])
+def test_threads_decode_a_video_that_states_a_deep_reordering(make_clip, tmp_path, depth):
+    clip = make_clip(b_frames=3, gop=48, size=(384, 256))
+    path = with_reorder_depth(clip, tmp_path / "deep.mkv", depth)
+    with av.open(str(path)) as container:
+        assert container.streams.video[0].codec_context.reorder_depth == depth
+
+    with DecodePool(processes=1, timeout_s=60, memory_mib=2048, threads=4) as pool:  # FFmpeg would end this process
+        got = pool.extract(path, sampling=EVERY, limits=LIMITS)
+
+    np.testing.assert_array_equal(got.images, extract_local(clip, sampling=EVERY, limits=LIMITS).images)
 
 
 def test_no_gop_is_decoded_twice_by_several_decoders(make_clip):

@@ -1,4 +1,5 @@
 import json
+import pickle
 from dataclasses import fields, replace
 
 import numpy as np
@@ -41,6 +42,26 @@ def test_losslessly_written_frames_are_read_back_unchanged(keyframes, lossless):
     for each in fields(Selection):
         np.testing.assert_array_equal(getattr(got.selection, each.name), getattr(keyframes, each.name))
     assert (got.source_uri, got.shape) == ("s3://b/v.mp4", keyframes.images.shape)
+
+
+def test_slices_decode_the_pixels_once(keyframes):
+    decoded = []
+    frames = Frames.with_pixels(keyframes, lambda: decoded.append(1) or keyframes.images, keyframes.images.shape)
+
+    slices = [frames[start:] for start in (0, 1, 2, 3) * 2]
+
+    assert [len(each.images) for each in slices] == [4, 3, 2, 1] * 2
+    assert len(decoded) == 1
+
+
+@pytest.mark.parametrize("of", [Frames.of, lambda got: read_frames(encode(got))], ids=["decoded", "frame file"])
+def test_frames_can_be_pickled(keyframes, of):
+    frames = of(keyframes)[1:]
+
+    got = pickle.loads(pickle.dumps(frames))
+
+    np.testing.assert_array_equal(got.images, frames.images)
+    assert (got.time_s.tolist(), got.info, repr(got)) == (frames.time_s.tolist(), frames.info, repr(frames))
 
 
 def test_some_of_the_frames_can_be_written_and_read_back(keyframes):
@@ -152,6 +173,14 @@ def test_any_arrow_reader_can_open_it(data):
         {"frames": {}},
         {"arrays": {"picks": [0, 3]}},
         {"arrays": {}},
+        {"arrays": [1]},
+        {"arrays": {"picks": [2**70]}},
+        {"arrays": {"picks": [[0], [1]]}},
+        {"arrays": {"picks": [0], "deviation_s": [float("nan")]}},
+        {"arrays": {"picks": [0], "time_s": [0.0, 1.0, float("nan")]}},
+        {"columns": {"time_s": ["now", "then", "later"]}},
+        {"columns": {"time_s": [0.0, 1.0, None]}},
+        {"columns": {"pts": [[0], [1], [2]]}},
         {"encoding": "jpeg"},
         {"encoding": "rgb24"},
         {"without": "frames"},
@@ -163,6 +192,13 @@ def test_a_file_that_contradicts_itself_or_has_another_version_is_not_used(keyfr
 
     with pytest.raises(FrameFileError):
         _ = read_frames(data).unique
+
+
+def test_columns_of_other_types_are_read_as_their_own(keyframes):
+    got = read_frames(rewrite(encode(keyframes), columns={"is_keyframe": [1, 2, 0], "time_s": [0, 1, 2]}))
+
+    assert (got.selection.is_keyframe.dtype, got.selection.time_s.dtype) == (np.bool_, np.float64)
+    assert got.is_keyframe.tolist() == [True, True, True, False]
 
 
 def test_arbitrary_bytes_are_not_a_frame_file():

@@ -8,10 +8,11 @@ import pytest
 from infra.settings import StoreSettings
 from reelabel.errors import FrameFileError, VideoError
 from reelabel.extract import extract_local
+from reelabel.frames import sparse
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import load_frames, read_metadata, with_pixels
-from reelabel.frames.sparse import SparseVideo, check_ranges
+from reelabel.frames.sparse import RecordingSource, SparseVideo, check_ranges
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
@@ -117,6 +118,18 @@ def test_jpeg_takes_precedence_over_ranges(preparer, clip):
     jpeg = replace(preparer, sampling=Sampling(num_frames=4, jpeg_quality=90))
 
     assert encoding_of(stored(jpeg, clip)) == "jpeg"
+
+
+def test_what_a_decoding_process_reads_beyond_the_limit_is_not_kept(preparer, monkeypatch, clip):
+    monkeypatch.setattr(sparse, "_MAX_RECORDED_BYTES", 64)
+    with preparer.objects.open(str(clip)) as source:
+        recording = RecordingSource(source)
+        recording.read(0, 64)
+        assert [len(each.data) for each in recording.ranges] == [64]
+        assert [len(recording.read(start, 8)) for start in (64, 72)] == [8, 8]
+
+    assert recording.ranges == ()
+    assert encoding_of(stored(preparer, clip)) == "zstd"
 
 
 def test_ranges_are_never_decoded_without_a_pool(preparer, clip):

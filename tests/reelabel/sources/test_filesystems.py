@@ -19,9 +19,12 @@ from reelabel.errors import (
     RangesIgnoredError,
     ReadingEndedError,
     StoreUnavailableError,
+    VideoChangedError,
     VideoUnavailableError,
 )
-from reelabel.frames.fetch import stat_video
+from reelabel.frames.fetch import FrameFetcher, stat_video
+from reelabel.limits import Limits
+from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.options import WebOptions
 from tests.clips import write_clip
@@ -109,6 +112,18 @@ def test_a_video_on_a_filesystem_gives_the_same_frames_as_the_file(store, tmp_pa
 
     assert from_filesystem.index.tolist() == from_file.index.tolist()
     assert (from_filesystem.images == from_file.images).all()
+
+
+@pytest.mark.parametrize("work", [FrameFetcher.fetch, lambda fetcher, info: fetcher.look(info.uri, info)])
+def test_a_video_that_is_cut_short_while_it_is_read_has_changed(store, memory, pool, tmp_path, work):
+    video = write_clip(tmp_path / "clip.mp4", frames=90).read_bytes()
+    memory.pipe_file("/bucket/clip.mp4", video)
+    info = store.stat("fsspec+memory://bucket/clip.mp4")
+    memory.pipe_file("/bucket/clip.mp4", video[:100])
+    fetcher = FrameFetcher(objects=store, pool=pool, sampling=Sampling(), limits=Limits(), ranges_min_bytes=0)
+
+    with pytest.raises(VideoChangedError, match="was replaced while it was being read"):
+        work(fetcher, info)
 
 
 class _Handler(BaseHTTPRequestHandler):
