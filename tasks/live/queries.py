@@ -420,6 +420,9 @@ def _done(
 ) -> events.ResponseDone:
     """Return the event at the end of a query; without an answer, of one that was cancelled."""
     assert seen.prefix is not None
+    first_speech_ms = asked.first_speech_ms
+    if answer:  # whose times are the model's, of one clock
+        first_speech_ms = None if answer.first_speech_ms is None else waited_ms + answer.first_speech_ms
     return events.ResponseDone(
         query=asked.number or 0,
         query_id=asked.query.query_id,
@@ -429,7 +432,7 @@ def _done(
         probabilities=(answer.probabilities or None) if answer else None,
         margin=answer.margin if answer else None,
         first_token_ms=waited_ms + answer.first_token_ms if answer else asked.first_ms,
-        first_speech_ms=asked.first_speech_ms,
+        first_speech_ms=first_speech_ms,
         total_ms=waited_ms + answer.total_ms if answer else asked.waited_ms,
         prompt_tokens=answer.prompt_tokens if answer else 0,
         output_tokens=answer.output_tokens if answer else 0,
