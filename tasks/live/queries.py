@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 SpeechEvent: TypeAlias = Literal["response.audio", "response.audio.delta", "response.output_audio.delta"]
 
 _LOG = logging.getLogger(__name__)
-_MAX_WAITING = 64  # queries
 _MAX_STANDING = 16
 _MAX_IDS = 4096  # of queries that a client may send again
 _ASKED_AGAIN = 3  # times, if the engine is lost
@@ -106,9 +105,9 @@ class Queries:
         return admitted
 
     def _wait(self, query: messages.VideoQuery, arrived_s: float) -> PendingQuery:
-        if len(self._open) >= _MAX_WAITING:
+        if len(self._open) >= messages.MAX_WAITING:
             raise ProtocolError(
-                f"{_MAX_WAITING} queries are already waiting; wait for their answers.", code="too_many_queries"
+                f"{messages.MAX_WAITING} queries are already waiting; wait for their answers.", code="too_many_queries"
             )
         return self._opened(query, arrived_s)
 
