@@ -30,7 +30,7 @@ _SPARE, _SPARE_BYTES = 0.02, 768 * _MIB  # CUDA's own and NCCL's memory, which i
 
 
 def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
-    """Build the arguments of `vllm.LLM`; those of `config.engine_args` take precedence.
+    """Build the arguments of `vllm.LLM`; those of `config.engine_args` take precedence, but for what pruning needs.
 
     Raises:
         ConfigurationError: The driver of a GPU does not answer.
@@ -52,8 +52,8 @@ def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
         "seed": 0,
         **({"scheduling_policy": "priority"} if config.live_sessions else {}),
         **(_GPU | {"gpu_memory_utilization": free_share(*gpu_memory_bytes())} if torch.cuda.is_available() else _CPU),
-        **(_pruning(config) if config.video_pruning_rate else {}),
         **config.engine_args,
+        **(_pruning(config) if config.video_pruning_rate else {}),
     }
 
 
@@ -69,8 +69,10 @@ def _pruning(config: EngineConfig) -> dict[str, Any]:
     from transformers import AutoConfig  # noqa: PLC0415 - as torch
 
     text = AutoConfig.from_pretrained(config.model, revision=config.revision).get_text_config()
-    wanted = config.engine_args.get("max_num_batched_tokens", _PRUNED_TOKENS)
-    longest = min(wanted, config.engine_args.get("max_model_len", text.max_position_embeddings))
+    given = {name: value for name, value in config.engine_args.items() if isinstance(value, int) and value > 0}
+    longest = given.get("max_model_len")
+    if longest is None:  # or no length, such as `_FIT_MEMORY`
+        longest = min(given.get("max_num_batched_tokens", _PRUNED_TOKENS), text.max_position_embeddings)
     return {
         "video_pruning_rate": config.video_pruning_rate,
         "video_pruning_method": PRUNING_METHOD,
@@ -80,5 +82,5 @@ def _pruning(config: EngineConfig) -> dict[str, Any]:
         "enable_prefix_caching": False,
         "enable_chunked_prefill": False,
         "max_model_len": longest,
-        "max_num_batched_tokens": longest,
+        "max_num_batched_tokens": given.get("max_num_batched_tokens", longest),
     }

@@ -176,16 +176,17 @@ def _prepare_live(llm: LLM) -> LiveScheduler:
 
 
 def _require_usable(config: EngineConfig, arguments: dict[str, Any]) -> None:
-    """Make sure of what each question would fail for, or get a wrong answer; values are checked as vLLM loads.
+    """Refuse, before the model loads, what would fail every question or give wrong answers.
 
     Raises:
         ModelError: vLLM does not know an argument; or the model does not take as many videos and images as questions
             show, or cannot prune videos.
     """
     try:
-        model_config = EngineArgs(**arguments).create_model_config()
+        engine_args = EngineArgs(**arguments)
     except TypeError as error:
         raise ModelError(f"vLLM refuses an argument in model.engine_args: {error}.") from None
+    model_config = engine_args.create_model_config()
     model = get_model_cls(model_config)
     # Otherwise vLLM ignores the rate, or, where a model borrows the processor of one that does, fails on every video.
     if config.video_pruning_rate and PRUNING_METHOD not in getattr(model, "supported_video_pruning_methods", ()):

@@ -198,7 +198,11 @@ def live(  # noqa: PLR0913 - a command's options
         typer.Option("--audio/--no-audio", help="Send the source's audio. Default: if the model takes audio."),
     ] = None,
     window_s: Annotated[
-        float | None, typer.Option(min=0.1, help="Ask about the last this many seconds. Default: the server's window.")
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Ask about the last this many seconds, and the first four frames. Default: the server's window.",
+        ),
     ] = None,
     url: Annotated[
         str | None, typer.Option(help="Address of `reelabel serve`. Default: that of serve.host and serve.port.")

@@ -25,9 +25,10 @@ from reelabel.sources.object_info import redact_uri
 from tasks.evaluation.compare import CandidateResults
 from tasks.evaluation.scores import Cost
 from tasks.frame_cache.pool import decode_pool, video_limits, video_store
+from tasks.live.messages import MAX_WAITING
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Generator, Iterator
 
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
@@ -40,6 +41,7 @@ _WINDOW_S = 60  # of context before a question, as in the main results of Stream
 _LONG_SIDE_PX = 640
 _QUALITY = 90
 _BATCH_FRAMES = 32
+_PAUSE_S = 0.1
 _LABELS: dict[str, pl.DataType] = {
     "job_id": pl.String(),
     "label": pl.String(),
@@ -56,21 +58,22 @@ def answer_live(jobs: pl.DataFrame, settings: Settings, *, url: str) -> Candidat
 
     Args:
         jobs: The manifest's columns `job_id`, `video_uri`, `start_s`, `end_s`, and those of `QUESTIONS`.
-        settings: How videos are read; the token of the server.
+        settings: How videos are read; the token of the server, which only the server of these settings is sent.
         url: Address of the server.
 
     Raises:
         ConfigurationError: The server is not there, or refuses a session.
+        TransientError: A session was lost.
     """
     began_s, objects, model = time.monotonic(), video_store(settings), ""
     done: dict[str, dict[str, Any]] = {}
-    token = settings.serve.token.get_secret_value() if settings.serve.token else None
     shared = ["video_uri", "start_s", "system_prompt"]
     sessions = jobs.sort("end_s", nulls_last=True, maintain_order=True).group_by(shared, maintain_order=True)
     with decode_pool(settings, processes=1) as pool:
         for (uri, start_s, system_prompt), questions in sessions:
-            config = {"window_s": _WINDOW_S} | ({"system_prompt": system_prompt} if system_prompt else {})
-            client = LiveClient(url, token=token, **config)
+            config = {"window_s": _WINDOW_S, "sink": 0}
+            config |= {"system_prompt": system_prompt} if system_prompt else {}
+            client = LiveClient(url, token=_token_for(url, settings), **config)
             try:
                 with closing(_frames(str(uri), start_s, settings, pool=pool, objects=objects)) as frames:
                     model, answers = asyncio.run(_watch(frames, questions, client))
@@ -96,6 +99,14 @@ def answer_live(jobs: pl.DataFrame, settings: Settings, *, url: str) -> Candidat
     )
 
 
+def _token_for(url: str, settings: Settings) -> str | None:
+    """Return the token for the configured server: whoever starts a deployment may name any address."""
+    serve = settings.serve
+    host = f"[{serve.host}]" if ":" in serve.host else serve.host
+    is_configured = url.removeprefix("http://").rstrip("/") == f"{host}:{serve.port}"
+    return serve.token.get_secret_value() if serve.token and is_configured else None
+
+
 def _frames(
     uri: str, start_s: float | None, settings: Settings, *, pool: DecodePool, objects: ObjectStore
 ) -> Generator[tuple[float, bytes], None, None]:
@@ -118,33 +129,68 @@ def _jpeg(image: Any) -> bytes:  # noqa: ANN401 - an array
 async def _watch(
     frames: Iterator[tuple[float, bytes]], questions: pl.DataFrame, client: LiveClient
 ) -> tuple[str, dict[str, dict[str, Any]]]:
-    """Show a video's frames, and ask its questions in between; return the model's name, and the answers by job."""
+    """Show a video's frames, and ask its questions in between; return the model's name, and the answers by job.
+
+    Raises:
+        TransientError: The session was lost.
+    """
     waiting = deque(questions.iter_rows(named=True))
     async with client:
-        listening = asyncio.create_task(_listen(client))
+        session = _Session(client)
         while frame := await asyncio.to_thread(next, frames, None):  # decoding blocks
             time_s, picture = frame
             while waiting and waiting[0]["end_s"] is not None and waiting[0]["end_s"] < time_s:
-                await _ask(client, waiting.popleft())
+                await session.ask(waiting.popleft())
             if not waiting:
                 break
-            if not await client.send_frame(picture, time_s=time_s):
-                raise TransientError("The connection to the server of live sessions was lost; evaluate again.")
+            await session.show(picture, time_s)
         for job in waiting:
-            await _ask(client, job)
-        await client.finish()
-        return client.session["model"], await listening
+            await session.ask(job)
+        return client.session["model"], await session.finish()
 
 
-async def _ask(client: LiveClient, job: Mapping[str, Any]) -> None:
-    await client.ask(job["prompt"], query_id=job["job_id"], choices=job["choices"])
+class _Session:
+    """A session that waits while its connection is resumed, or while as many questions are open as it may have."""
+
+    def __init__(self, client: LiveClient) -> None:
+        self._client = client
+        self._open: set[str] = set()
+        self._answers: dict[str, dict[str, Any]] = {}
+        self._listening = asyncio.create_task(self._listen())
+
+    async def show(self, picture: bytes, time_s: float) -> None:
+        while not await self._client.send_frame(picture, time_s=time_s):
+            await self._pause()
+
+    async def ask(self, job: dict[str, Any]) -> None:
+        while len(self._open) >= MAX_WAITING:
+            await self._pause()
+        self._open.add(job["job_id"])
+        await self._client.ask(job["prompt"], query_id=job["job_id"], choices=job["choices"])
+
+    async def finish(self) -> dict[str, dict[str, Any]]:
+        await self._client.finish()
+        await self._listening
+        if self._client.is_lost:
+            raise _lost()
+        return self._answers
+
+    async def _pause(self) -> None:
+        await asyncio.wait([self._listening], timeout=_PAUSE_S)
+        if self._listening.done():
+            self._listening.result()
+            raise _lost()
+
+    async def _listen(self) -> None:
+        async for event in self._client:
+            if event["type"] == "response.done":
+                self._answers[event["query_id"]] = event
+            elif event["type"] == "error":
+                _LOG.warning("%s: %s", event["query_id"] or "The session", event["message"])
+            else:
+                continue
+            self._open.discard(event["query_id"])
 
 
-async def _listen(client: LiveClient) -> dict[str, dict[str, Any]]:
-    answers = {}
-    async for event in client:
-        if event["type"] == "response.done":
-            answers[event["query_id"]] = event
-        elif event["type"] == "error":
-            _LOG.warning("%s: %s", event["query_id"] or "The session", event["message"])
-    return answers
+def _lost() -> TransientError:
+    return TransientError("The session with the server of live sessions was lost; evaluate again.")

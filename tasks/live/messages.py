@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 MAX_STAGES = 64
+MAX_WAITING = 64  # queries of a session
 MAX_MESSAGE_BYTES = 16 * 1024**2  # a frame in base64 is a third longer
 _MAX_NAMED = 80  # characters of a client's own words that a refusal quotes
 _MAX_UNKNOWN = 10  # fields that a client is told of at once

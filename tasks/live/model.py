@@ -118,7 +118,8 @@ class LiveAnswer:
         cached_tokens: Those that were not computed for this question.
         output_tokens: Tokens of the answer.
         first_token_ms: From `ask` to the first token.
-        total_ms: From `ask` to the last.
+        first_speech_ms: From `ask` to the first piece of speech; None without speech.
+        total_ms: From `ask` to the last token.
     """
 
     text: str
@@ -129,6 +130,7 @@ class LiveAnswer:
     cached_tokens: int
     output_tokens: int
     first_token_ms: float
+    first_speech_ms: float | None = None
     total_ms: float
 
     @property

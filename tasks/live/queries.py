@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 SpeechEvent: TypeAlias = Literal["response.audio", "response.audio.delta", "response.output_audio.delta"]
 
 _LOG = logging.getLogger(__name__)
-_MAX_WAITING = 64  # queries
 _MAX_STANDING = 16
 _MAX_IDS = 4096  # of queries that a client may send again
 _ASKED_AGAIN = 3  # times, if the engine is lost
@@ -106,9 +105,9 @@ class Queries:
         return admitted
 
     def _wait(self, query: messages.VideoQuery, arrived_s: float) -> PendingQuery:
-        if len(self._open) >= _MAX_WAITING:
+        if len(self._open) >= messages.MAX_WAITING:
             raise ProtocolError(
-                f"{_MAX_WAITING} queries are already waiting; wait for their answers.", code="too_many_queries"
+                f"{messages.MAX_WAITING} queries are already waiting; wait for their answers.", code="too_many_queries"
             )
         return self._opened(query, arrived_s)
 
@@ -420,6 +419,9 @@ def _done(
 ) -> events.ResponseDone:
     """Return the event at the end of a query; without an answer, of one that was cancelled."""
     assert seen.prefix is not None
+    first_speech_ms = asked.first_speech_ms
+    if answer:  # whose times are the model's, of one clock
+        first_speech_ms = None if answer.first_speech_ms is None else waited_ms + answer.first_speech_ms
     return events.ResponseDone(
         query=asked.number or 0,
         query_id=asked.query.query_id,
@@ -429,7 +431,7 @@ def _done(
         probabilities=(answer.probabilities or None) if answer else None,
         margin=answer.margin if answer else None,
         first_token_ms=waited_ms + answer.first_token_ms if answer else asked.first_ms,
-        first_speech_ms=asked.first_speech_ms,
+        first_speech_ms=first_speech_ms,
         total_ms=waited_ms + answer.total_ms if answer else asked.waited_ms,
         prompt_tokens=answer.prompt_tokens if answer else 0,
         output_tokens=answer.output_tokens if answer else 0,

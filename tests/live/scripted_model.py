@@ -117,6 +117,7 @@ class ScriptedModel:
             cached_tokens=8,
             output_tokens=len(times),
             first_token_ms=1.0,
+            first_speech_ms=1.5 if query.speaks else None,
             total_ms=2.0,
         )
 

@@ -87,8 +87,9 @@ def time_indexes(times_s: Sequence[float], per_s: float, *, has_audio: bool = Fa
 
 def positions_per_s(config: Any) -> float:  # noqa: ANN401 - configuration of transformers
     """Return how many positions a second has, by the configuration of a model or of its thinker."""
-    vision = getattr(getattr(config, "thinker_config", config), "vision_config", None)
-    return float(getattr(vision, "tokens_per_second", 1.0))
+    thinker = getattr(config, "thinker_config", config)
+    per_s = getattr(thinker, "position_id_per_seconds", 1.0)
+    return float(getattr(getattr(thinker, "vision_config", None), "tokens_per_second", per_s))
 
 
 def last_time(video: MultiModalKwargsItem, config: Any) -> float:  # noqa: ANN401 - configuration of transformers

@@ -43,7 +43,7 @@ class LiveOptions:
         fps: Maximum frames a second.
         limit_s: Seconds after which to end; None goes on to the source's end.
         audio: Whether to send the source's audio; None does so if it has any and the model takes it.
-        window_s: Seconds that a question sees; None takes the server's default.
+        window_s: Seconds that a question sees, beside the first frames; None takes the server's default.
         url: Address of the server; None takes that of the settings.
         as_json: Print events of answers as JSON.
     """
@@ -158,7 +158,9 @@ class _Conversation:
         await asyncio.wait([listening], timeout=_ANSWERS_S)
         if not listening.done():
             print_notice("Not all questions were answered in time.")
-        elif self.client.is_lost:
+            return
+        listening.result()
+        if self.client.is_lost:
             print_notice("The connection was lost and could not be resumed in time.")
 
     async def stop(self) -> None:
@@ -196,7 +198,8 @@ class _Conversation:
             if next_s is not None and part.time_s >= next_s:
                 next_s += (every_s or 0.0) * (1 + (part.time_s - next_s) // (every_s or 1.0))
                 await self._ask()
-        if not self.sent:
+        await asyncio.to_thread(parts.close)  # waits for the thread that decodes
+        if not self.sent and not self._tasks[1].done():
             raise ConfigurationError("The source has no frame that could be sent; name another one.")
         if every_s is None or not self.asked:
             await self._ask()

@@ -30,7 +30,7 @@ from reelabel.sources.object_info import redact_uri, scheme_of
 from reelabel_engine.live.items import AUDIO_HZ
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     import numpy.typing as npt
     from av.container import InputContainer
@@ -125,7 +125,7 @@ class Source:
         """End `parts` soon."""
         self._stopped.set()
 
-    def parts(self, *, with_audio: bool = False) -> Iterator[SourceFrame | SourceAudio]:
+    def parts(self, *, with_audio: bool = False) -> Generator[SourceFrame | SourceAudio, None, None]:
         """Yield frames when they are due, until the source ends, and the audio before each, if it is wanted.
 
         A file keeps its own pace. Of a stream, the newest frame is taken, and those that come too fast are dropped;

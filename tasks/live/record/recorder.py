@@ -166,7 +166,11 @@ class Recorder:
 
 @dataclass(eq=False)
 class SessionRecord:
-    """Records one session. Thread-safe."""
+    """Records one session.
+
+    The session calls `keep`, `answer` and at last `close`, `keep` never from two threads at once. Threads of the
+    recorder call `write` meanwhile, and `give_up_frames` only after `close`: no two threads change a count at once.
+    """
 
     recorder: Recorder
     session_id: UUID

@@ -158,6 +158,7 @@ class ServerLiveModel:
             body |= {"modalities": ["text", "audio"], "audio": {"voice": voice, "format": "pcm16"}}
         texts: list[str] = []
         first_ms: float | None = None
+        first_speech_ms: float | None = None
         reason: str | None = None
         usage = Usage()
         for chunk in self._client.stream(body):
@@ -166,8 +167,11 @@ class ServerLiveModel:
                 spoken = choice.delta.audio
                 text = (choice.delta.content or "") + ((spoken.transcript or "") if spoken else "")
                 data = _speech(spoken)
+                now_ms = (time.perf_counter() - began_s) * 1e3
                 if first_ms is None and (text or data):
-                    first_ms = (time.perf_counter() - began_s) * 1e3
+                    first_ms = now_ms
+                if first_speech_ms is None and data:
+                    first_speech_ms = now_ms
                 if text:
                     texts.append(text)
                     yield Delta(text=text)
@@ -182,6 +186,7 @@ class ServerLiveModel:
             finish_reason="length" if reason == "length" else "stop",
             output_tokens=usage.completion_tokens or 0,
             first_token_ms=total_ms if first_ms is None else first_ms,
+            first_speech_ms=first_speech_ms,
             total_ms=total_ms,
             prompt_tokens=usage.prompt_tokens or 0,
             cached_tokens=usage.cached_tokens or 0,

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flows.cli.live.run import LiveOptions, run_live
+from flows.cli.live.run import LiveOptions, _Conversation, run_live
 from flows.cli.live.source import Source
 from infra.settings import LiveSettings, ServeSettings, Settings
 from reelabel.errors import ConfigurationError
@@ -178,6 +178,16 @@ def test_a_question_without_an_answer_is_told_and_counts(server, video, capsys):
     told = capsys.readouterr()
     assert "query_" in told.err or "internal" in told.err
     assert "None of 1 question answered." in told.out
+
+
+def test_an_event_that_cannot_be_taken_ends_the_session_with_its_error(server, video, monkeypatch):
+    def refuse(_conversation, event):
+        raise RuntimeError(event.type)
+
+    monkeypatch.setattr(_Conversation, "_take", refuse)
+
+    with pytest.raises(RuntimeError, match=r"video\.frame\.ack"):
+        run_live(options(video, server.url, limit_s=0.5))
 
 
 def test_a_lost_connection_is_taken_up_again_and_a_question_sent_meanwhile_is_answered_once(server, video):

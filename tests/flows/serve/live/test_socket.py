@@ -355,7 +355,10 @@ def test_the_speech_of_a_server_follows_its_announcements_and_is_sent_again_to_w
     assert done["text"] == "image image audio What is it? "
     assert said == [speech_of(f"{word} ", "sage") for word in done["text"].split()]
     assert done["speech_s"] == pytest.approx(sum(map(len, said)) / 48_000)
-    assert 0 < done["first_speech_ms"] < done["total_ms"], "it is spoken while it is being written"
+    assert 0 < done["first_speech_ms"] < done["total_ms"]
+    kinds = [event["type"] for event in again.events]
+    written = len(kinds) - kinds[::-1].index("response.text.delta")
+    assert kinds.index("response.audio") < written, "it is spoken while it is being written"
 
 
 BINARY = {"speech_event": "response.audio"}
