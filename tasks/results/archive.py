@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -81,9 +80,10 @@ _TYPES: dict[type[TypeEngine[Any]], pa.DataType] = {
     Double: pa.float64(),
     DateTime: pa.timestamp("us", "UTC"),
 }
-# The digest is of rows as text.
+# The digest is of rows as text, and files are read and written between statements.
 _SETTINGS = text(
-    "SELECT set_config('statement_timeout', '0', true), set_config('extra_float_digits', '1', true), "
+    "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true), "
+    "set_config('idle_in_transaction_session_timeout', '0', true), set_config('extra_float_digits', '1', true), "
     "set_config('timezone', 'UTC', true), set_config('datestyle', 'ISO', true)"
 )
 _DAMAGED = (LookupError, TypeError, ValueError, IntegrityError, psycopg.DataError, pl.exceptions.PolarsError)
@@ -241,13 +241,11 @@ def _write_table(
     """Write a table's rows to files; return what restoring them needs to know: columns, rows, digest and files."""
     names = [column.name for column in table.c if column.identity is None]  # Postgres numbers these itself
     found, number = _NONE, 0
-    with _read_back(connection, table, names) as copied:
-        for number, frame in enumerate(_frames(connection, table, condition, names), 1):
-            files.write(table, number, frame)
-            _copy_in(connection, files.read(table, number), copied)
-            found = found.plus(_sum(connection, copied))
-            connection.execute(delete(copied))
-            tell(f"{table.name}: {found.rows:,} rows")
+    for number, frame in enumerate(_frames(connection, table, condition, names), 1):
+        files.write(table, number, frame)
+    for _, some in _read_back(connection, table, names, files, number):
+        found = found.plus(some)
+        tell(f"{table.name}: {found.rows:,} rows")
     return {"columns": names, "rows": found.rows, "digest": str(found.digest), "files": number}
 
 
@@ -255,13 +253,10 @@ def _insert_table(
     connection: Connection, table: Table, condition: ColumnElement[bool], files: _Files, expected: dict[str, Any]
 ) -> None:
     names, found = expected["columns"], _NONE
-    with _read_back(connection, table, names) as copied:
-        for number in range(1, expected["files"] + 1):
-            _copy_in(connection, files.read(table, number), copied)
-            found = found.plus(_sum(connection, copied))
-            rows = insert(table).from_select(names, select(copied))
-            connection.execute(rows.on_conflict_do_nothing() if table is SPEC else rows)
-            connection.execute(delete(copied))
+    for copied, some in _read_back(connection, table, names, files, expected["files"]):
+        found = found.plus(some)
+        rows = insert(table).from_select(names, select(copied))
+        connection.execute(rows.on_conflict_do_nothing() if table is SPEC else rows)
     # Rows of other datasets are in the files, but not under the condition.
     inserted = found if table is SPEC else _sum(connection, select(*(table.c[name] for name in names)).where(condition))
     if not found == inserted == _sum_of(expected):
@@ -285,13 +280,17 @@ def _delete(connection: Connection, table: Table, condition: ColumnElement[bool]
     return _sum(connection, delete(table).where(condition).returning(*(table.c[name] for name in names)).cte("gone"))
 
 
-@contextmanager
-def _read_back(connection: Connection, table: Table, names: list[str]) -> Iterator[Table]:
-    """Create a temporary table for rows that are read back, without keys."""
+def _read_back(
+    connection: Connection, table: Table, names: list[str], files: _Files, number: int
+) -> Iterator[tuple[Table, _Sum]]:
+    """Yield the rows of each file of a table, in a temporary table without keys."""
     columns = (Column(name, table.c[name].type) for name in names)
     copied = Table("read_back", MetaData(), *columns, prefixes=["TEMPORARY"], postgresql_on_commit="DROP")
     copied.create(connection)
-    yield copied
+    for each in range(1, number + 1):
+        _copy_in(connection, files.read(table, each), copied)
+        yield copied, _sum(connection, copied)
+        connection.execute(delete(copied))
     copied.drop(connection)
 
 

@@ -7,9 +7,11 @@ import polars as pl
 import pytest
 import sqlalchemy
 
+from infra.database import copy_out
 from reelabel.errors import ConfigurationError
 from tasks.database.tables import RESULT
 from tasks.plans.plan import Plan, open_plan
+from tasks.results import archive
 from tasks.results.archive import archive_dataset, restore_dataset
 from tasks.results.audit import audit_jobs
 from tasks.results.runs import close_run, open_run
@@ -111,6 +113,19 @@ def test_descriptions_chunks_and_plans_are_in_an_archive(db, run, objects, tmp_p
     assert left == {"spec"}
     assert rows_of(db) == before
     assert {table for table, rows in before.items() if rows} > {"chunk", "description", "description_chunk", "shard"}
+
+
+@pytest.mark.usefixtures("closed")
+def test_a_large_table_is_archived_in_several_files(db, objects, tmp_path, monkeypatch):
+    monkeypatch.setattr(copy_out, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(archive, "_BLOCKS_PER_FILE", 1)
+    before = rows_of(db)
+
+    archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=ignore)
+    restore_dataset(db, objects, f"{tmp_path}/archive", tell=ignore)
+
+    assert len(list((tmp_path / "archive" / "result").iterdir())) == 2
+    assert rows_of(db) == before
 
 
 @pytest.mark.usefixtures("closed")
