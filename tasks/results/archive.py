@@ -168,8 +168,8 @@ def archive_dataset(engine: Engine, dataset: str, objects: ObjectStore, target: 
         tell: Called with the progress from time to time.
 
     Raises:
-        ConfigurationError: The dataset has no run, or one in progress; the folder is not empty; or the rows were not
-            read back as they were written. No row was deleted.
+        ConfigurationError: The dataset has no run, one in progress, or a shard at a worker; the folder is not empty; or
+            the rows were not read back as they were written. No row was deleted.
     """
     files = _Files(objects, target.rstrip("/"))
     files.require_empty()
@@ -183,7 +183,10 @@ def archive_dataset(engine: Engine, dataset: str, objects: ObjectStore, target: 
             tables[table.name] = _write_table(connection, table, condition, files, tell=tell)
         for table in reversed(belongs):
             if table is not SPEC:
-                found = _delete(connection, table, belongs[table], tables[table.name]["columns"])
+                try:
+                    found = _delete(connection, table, belongs[table], tables[table.name]["columns"])
+                except IntegrityError:  # a new row refers to one of these
+                    found = None
                 if found != _sum_of(tables[table.name]):
                     raise ConfigurationError(
                         f"Rows of {table.fullname} changed while they were archived; delete {target}, and try again."
@@ -232,6 +235,12 @@ def _require_closed(connection: Connection, dataset: str) -> None:
     if running:
         raise ConfigurationError(
             f"Run {min(running)} of dataset {dataset} is in progress; wait for its end, or stop it."
+        )
+    is_leased = SHARD.c.plan_id.in_(_OF_PLANS.where(PLAN.c.dataset == dataset)) & (SHARD.c.lease_until > func.now())
+    holder = connection.execute(select(SHARD.c.holder).where(is_leased).limit(1)).scalar()
+    if holder is not None:
+        raise ConfigurationError(
+            f"A worker on {holder} still has a shard of dataset {dataset}; stop it, or try again once it is done."
         )
 
 
