@@ -18,6 +18,7 @@ from flows.run.progress import Progress
 from flows.run.request import DescribeRequest, ManifestRequest
 from flows.run.result import NOTHING_TO_DO, RunResult, completed_state, cost_lines
 from flows.run.run import Run
+from flows.run.run_flow import is_stopped_by_user
 from flows.shard.retry import retry_outage
 from infra.database.connect import connected
 from infra.embedded import full_disk_named
@@ -45,7 +46,7 @@ from tasks.results.audit import audit_jobs
 from tasks.results.evaluation.routing import read_routing
 from tasks.results.pending import count_reused_ids
 from tasks.results.read import failures_of_run
-from tasks.results.runs import cancel_run, close_lost_runs, close_run, read_run
+from tasks.results.runs import LOST, cancel_run, close_lost_runs, close_run, read_run
 from tasks.results.summary import count_low_mass, read_order, warn_of_low_mass
 from tasks.results.write import RunKey
 
@@ -320,6 +321,8 @@ def _interruption_recorded(run: Run) -> Iterator[None]:
             if isinstance(error, Exception):
                 message = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"
                 close_run(run.database, run.key.run_id, state="failed", message=message)
-            else:
+            elif is_stopped_by_user(error):
                 cancel_run(run.database, run.key.run_id)
+            else:
+                close_run(run.database, run.key.run_id, state="lost", message=LOST)
         raise

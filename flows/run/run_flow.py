@@ -136,12 +136,14 @@ def fail_with_message(
 def is_stopped_by_user(error: BaseException) -> bool:
     """Whether an error ends the current flow run because its user stopped it; if unknown, it is not.
 
-    A deployed run gets SIGTERM both when it is cancelled in Prefect and when its pod is evicted.
+    A deployed run gets SIGTERM both when it is cancelled in Prefect and when its pod is evicted. Of a flow run that
+    another one has called, the outermost decides.
     """
     if isinstance(error, TerminationSignal) and not _is_of_a_command():
         with suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
-            state = client.read_flow_run(UUID(flow_run.id)).state
-            return state is not None and (state.is_cancelling() or state.is_cancelled())
+            run = client.read_flow_run(UUID(flow_run.root_flow_run_id))
+            is_cancelled = run.state is not None and (run.state.is_cancelling() or run.state.is_cancelled())
+            return run.deployment_id is None or is_cancelled
         return False
     return not isinstance(error, Exception)
 

@@ -126,6 +126,7 @@ class ShardOutcome:
 
     Attributes:
         arrived: Number of views of the shard's stream that `videos` counts.
+        second: What has been found about escalated jobs, until it is merged.
     """
 
     index: int
@@ -135,6 +136,7 @@ class ShardOutcome:
     read_ms: dict[View, float] = field(default_factory=dict)
     videos: list[ExtractedVideo] = field(default_factory=list)
     arrived: int = 0
+    second: ShardOutcome | None = None
 
     @property
     def ended(self) -> set[str]:

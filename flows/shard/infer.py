@@ -154,32 +154,37 @@ def _split_faulty(
 
 def escalate(context: AnswerContext, shard_outcome: ShardOutcome, *, below: float) -> None:
     """Answer jobs whose margin is below `below` again, with the dense sampler."""
+    second = shard_outcome.second = shard_outcome.second or ShardOutcome(index=shard_outcome.index)
     first: list[JobResult] = []
     by_views: dict[Shown, list[Job]] = {}
+    asked_before = second.ended
     for result in shard_outcome.results:
         with _failing_alone(result.job, shard_outcome):
-            if result.first is None and needs_escalation(result, below=below):
+            is_due = result.first is None and result.job.job_id not in asked_before
+            if is_due and needs_escalation(result, below=below):
                 by_views.setdefault(views_of(result.job, context.spec.sampling, dense=True), []).append(result.job)
             first.append(result)
+    shard_outcome.results = first
     uncertain = tuple(chain.from_iterable(by_views.values()))
     views = tuple(dict.fromkeys(chain.from_iterable(by_views)))
-    second_outcome = ShardOutcome(index=shard_outcome.index)
     if uncertain:
         shard, stream = Shard(index=shard_outcome.index, jobs=uncertain), FrameStream()
+        second.arrived = 0
         with context.profile.doing(RunPhase.DECODE), ThreadPoolExecutor(_MAX_CONCURRENT_READS) as workers:
             stream.end(extract_views(shard, views, context.extractor, workers=workers, stream=stream))
-        infer_views(stream, by_views, context, second_outcome)
-    shard_outcome.read_ms |= second_outcome.read_ms
-    shard_outcome.videos += second_outcome.videos
-    answered: list[JobResult | Failure] = [*second_outcome.results, *second_outcome.failures]
-    second = {each.job.job_id: each for each in answered}
+        infer_views(stream, by_views, context, second)
+    shard_outcome.read_ms |= second.read_ms
+    shard_outcome.videos += second.videos
+    shard_outcome.second = None
+    answered: list[JobResult | Failure] = [*second.results, *second.failures]
+    by_job = {each.job.job_id: each for each in answered}
     shard_outcome.results = []
     for result in first:
         if result.first is not None:  # of an earlier attempt
             shard_outcome.results.append(result)
             continue
         with _failing_alone(result.job, shard_outcome):
-            shard_outcome.results.append(merge_answers(result, second.get(result.job.job_id), below=below))
+            shard_outcome.results.append(merge_answers(result, by_job.get(result.job.job_id), below=below))
 
 
 def _infer_group(

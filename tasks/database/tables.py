@@ -275,6 +275,7 @@ CHUNK = Table(
     *_packed(
         *_some(Double, "start_s", "end_s"),
         *record_columns(Answer),
+        *record_columns(OrderBias),
         *_some(_PROBABILITIES, "probabilities"),
         *_some(Double, "margin", "entropy_nats"),
         *_some(Text, "routed_by", "stage", "code", "message"),

@@ -16,6 +16,7 @@ from infra.errors import PlanLostError
 from sql.queries import read_query
 from tasks.database.tables import PLAN, SHARD
 from tasks.plans.lease import Work
+from tasks.results.runs import lock_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,7 +114,11 @@ def no_worker_message(stage: str, *, model: str | None = None) -> str:
 def planning_lock(engine: Engine, scope: Scope) -> Iterator[None]:
     """Hold the lock for planning a dataset and spec; other planners wait, and then find the plan.
 
-    If a planner dies, the lock is released; its plan has no row yet, and is ignored.
+    Meanwhile the dataset is neither archived nor restored. If a planner dies, the lock is released; its plan has no row
+    yet, and is ignored.
+
+    Raises:
+        ConfigurationError: As `lock_dataset`.
     """
     key = func.hashtextextended(f"plan/{scope.dataset}/{scope.spec_id}", 0)
     # A lock of the transaction, since a pooler may give a session to others after each. Once another query has followed
@@ -121,6 +126,7 @@ def planning_lock(engine: Engine, scope: Scope) -> Iterator[None]:
     with database_errors(), engine.connect() as connection:
         connection.execute(_UNLIMITED)
         connection.execute(select(func.pg_advisory_xact_lock(key)))
+        lock_dataset(connection, scope.dataset)
         connection.execute(_NOTHING)
         try:
             yield

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -81,9 +80,10 @@ _TYPES: dict[type[TypeEngine[Any]], pa.DataType] = {
     Double: pa.float64(),
     DateTime: pa.timestamp("us", "UTC"),
 }
-# The digest is of rows as text.
+# The digest is of rows as text, and files are read and written between statements.
 _SETTINGS = text(
-    "SELECT set_config('statement_timeout', '0', true), set_config('extra_float_digits', '1', true), "
+    "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true), "
+    "set_config('idle_in_transaction_session_timeout', '0', true), set_config('extra_float_digits', '1', true), "
     "set_config('timezone', 'UTC', true), set_config('datestyle', 'ISO', true)"
 )
 _DAMAGED = (LookupError, TypeError, ValueError, IntegrityError, psycopg.DataError, pl.exceptions.PolarsError)
@@ -168,8 +168,8 @@ def archive_dataset(engine: Engine, dataset: str, objects: ObjectStore, target: 
         tell: Called with the progress from time to time.
 
     Raises:
-        ConfigurationError: The dataset has no run, or one in progress; the folder is not empty; or the rows were not
-            read back as they were written. No row was deleted.
+        ConfigurationError: The dataset has no run, one in progress, or a shard at a worker; the folder is not empty; or
+            the rows were not read back as they were written. No row was deleted.
     """
     files = _Files(objects, target.rstrip("/"))
     files.require_empty()
@@ -183,7 +183,10 @@ def archive_dataset(engine: Engine, dataset: str, objects: ObjectStore, target: 
             tables[table.name] = _write_table(connection, table, condition, files, tell=tell)
         for table in reversed(belongs):
             if table is not SPEC:
-                found = _delete(connection, table, belongs[table], tables[table.name]["columns"])
+                try:
+                    found = _delete(connection, table, belongs[table], tables[table.name]["columns"])
+                except IntegrityError:  # a new row refers to one of these
+                    found = None
                 if found != _sum_of(tables[table.name]):
                     raise ConfigurationError(
                         f"Rows of {table.fullname} changed while they were archived; delete {target}, and try again."
@@ -233,6 +236,12 @@ def _require_closed(connection: Connection, dataset: str) -> None:
         raise ConfigurationError(
             f"Run {min(running)} of dataset {dataset} is in progress; wait for its end, or stop it."
         )
+    is_leased = SHARD.c.plan_id.in_(_OF_PLANS.where(PLAN.c.dataset == dataset)) & (SHARD.c.lease_until > func.now())
+    holder = connection.execute(select(SHARD.c.holder).where(is_leased).limit(1)).scalar()
+    if holder is not None:
+        raise ConfigurationError(
+            f"A worker on {holder} still has a shard of dataset {dataset}; stop it, or try again once it is done."
+        )
 
 
 def _write_table(
@@ -241,13 +250,11 @@ def _write_table(
     """Write a table's rows to files; return what restoring them needs to know: columns, rows, digest and files."""
     names = [column.name for column in table.c if column.identity is None]  # Postgres numbers these itself
     found, number = _NONE, 0
-    with _read_back(connection, table, names) as copied:
-        for number, frame in enumerate(_frames(connection, table, condition, names), 1):
-            files.write(table, number, frame)
-            _copy_in(connection, files.read(table, number), copied)
-            found = found.plus(_sum(connection, copied))
-            connection.execute(delete(copied))
-            tell(f"{table.name}: {found.rows:,} rows")
+    for number, frame in enumerate(_frames(connection, table, condition, names), 1):
+        files.write(table, number, frame)
+    for _, some in _read_back(connection, table, names, files, number):
+        found = found.plus(some)
+        tell(f"{table.name}: {found.rows:,} rows")
     return {"columns": names, "rows": found.rows, "digest": str(found.digest), "files": number}
 
 
@@ -255,13 +262,10 @@ def _insert_table(
     connection: Connection, table: Table, condition: ColumnElement[bool], files: _Files, expected: dict[str, Any]
 ) -> None:
     names, found = expected["columns"], _NONE
-    with _read_back(connection, table, names) as copied:
-        for number in range(1, expected["files"] + 1):
-            _copy_in(connection, files.read(table, number), copied)
-            found = found.plus(_sum(connection, copied))
-            rows = insert(table).from_select(names, select(copied))
-            connection.execute(rows.on_conflict_do_nothing() if table is SPEC else rows)
-            connection.execute(delete(copied))
+    for copied, some in _read_back(connection, table, names, files, expected["files"]):
+        found = found.plus(some)
+        rows = insert(table).from_select(names, select(copied))
+        connection.execute(rows.on_conflict_do_nothing() if table is SPEC else rows)
     # Rows of other datasets are in the files, but not under the condition.
     inserted = found if table is SPEC else _sum(connection, select(*(table.c[name] for name in names)).where(condition))
     if not found == inserted == _sum_of(expected):
@@ -285,13 +289,17 @@ def _delete(connection: Connection, table: Table, condition: ColumnElement[bool]
     return _sum(connection, delete(table).where(condition).returning(*(table.c[name] for name in names)).cte("gone"))
 
 
-@contextmanager
-def _read_back(connection: Connection, table: Table, names: list[str]) -> Iterator[Table]:
-    """Create a temporary table for rows that are read back, without keys."""
+def _read_back(
+    connection: Connection, table: Table, names: list[str], files: _Files, number: int
+) -> Iterator[tuple[Table, _Sum]]:
+    """Yield the rows of each file of a table, in a temporary table without keys."""
     columns = (Column(name, table.c[name].type) for name in names)
     copied = Table("read_back", MetaData(), *columns, prefixes=["TEMPORARY"], postgresql_on_commit="DROP")
     copied.create(connection)
-    yield copied
+    for each in range(1, number + 1):
+        _copy_in(connection, files.read(table, each), copied)
+        yield copied, _sum(connection, copied)
+        connection.execute(delete(copied))
     copied.drop(connection)
 
 

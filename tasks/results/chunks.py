@@ -13,7 +13,7 @@ from reelabel.record import columns_of, names_of, reader_of, values_of
 from tasks.database.scope import Scope
 from tasks.database.tables import CHUNK
 from tasks.database.temp_table import array_literal, copy_rows
-from tasks.domain import Answer, Failure, JobResult
+from tasks.domain import Answer, Failure, JobResult, OrderBias
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("job_id", "job_digest", "chunk", "start_s", "end_s", "shard_index")
 # Of a label, whether of a job or of a chunk.
-ANSWER_COLUMNS = ("label", "routed_by", "probabilities", "margin", "entropy_nats", *names_of(Answer))
+ANSWER_COLUMNS = ("label", "routed_by", "probabilities", "margin", "entropy_nats", *names_of(Answer, OrderBias))
+_ONE_ORDER = (1, None, None, None)  # in place of an `OrderBias`
 _FAILED = ("source_fingerprint", "stage", "code", "message")
 _answer_values = reader_of(Answer)
 
@@ -64,7 +65,11 @@ def answer_values(result: JobResult) -> tuple[Any, ...]:
     """Return the values of `ANSWER_COLUMNS`."""
     answer = result.answer
     probabilities = array_literal(map(repr, answer.probabilities))
-    return result.label, result.routed_by, probabilities, answer.margin, answer.entropy_nats, *_answer_values(answer)
+    return (
+        *(result.label, result.routed_by, probabilities, answer.margin, answer.entropy_nats),
+        *_answer_values(answer),
+        *(values_of(OrderBias, answer.order) if answer.order else _ONE_ORDER),
+    )
 
 
 def _answered(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a JobResult, which the caller has checked
@@ -133,8 +138,12 @@ def require_unchanged(connection: Connection, scope: Scope, chunks: Sequence[Chu
 
 
 def _result(row: RowMapping, part: Job, shard_index: int) -> JobResult:
-    answer = {column.attribute: row[column.name] for column in columns_of(Answer)}
-    frames = {column.attribute: row[column.name] for column in columns_of(FrameProvenance)}
+    answer, order, frames = (
+        {column.attribute: row[column.name] for column in columns_of(record)}
+        for record in (Answer, OrderBias, FrameProvenance)
+    )
+    if order["permutations"] > 1:
+        answer["order"] = OrderBias(**order)
     return JobResult(
         job=part,
         answer=Answer(probabilities=tuple(row["probabilities"]), **answer),

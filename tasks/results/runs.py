@@ -56,8 +56,9 @@ def open_run(engine: Engine, *, run_id: UUID, spec: Spec, facts: dict[str, Any],
             "ended_at": None,
             "seen_at": func.now(),
         }
-        statement = insert(RUN).values(row | began).on_conflict_do_update(index_elements=["run_id"], set_=restarted)
-        connection.execute(statement)
+        statement = insert(RUN).values(row | began)
+        restarted["versions"] = RUN.c.versions.op("||")(statement.excluded.versions)  # workers add theirs only once
+        connection.execute(statement.on_conflict_do_update(index_elements=["run_id"], set_=restarted))
         # After a restart under another spec, the pair with the old one stays, since earlier results refer to it.
         pair = {"run_id": run_id, "spec_id": spec.spec_id}
         connection.execute(insert(RUN_SPEC).values(pair).on_conflict_do_nothing())

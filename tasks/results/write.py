@@ -22,7 +22,7 @@ from sql.queries import read_query
 from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RESULT_HISTORY
 from tasks.database.temp_table import array_literal, copy_rows
-from tasks.domain import MAX_JOBS, ChunkCounts, Failure, FirstAnswer, OrderBias
+from tasks.domain import MAX_JOBS, ChunkCounts, Failure, FirstAnswer
 from tasks.plans.lease import finish
 from tasks.results.chunks import ANSWER_COLUMNS, answer_values, replace_chunks, require_unchanged
 from tasks.results.descriptions import write_descriptions
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 _SHARED = ("run_id", "dataset", "spec_id", "host")
 _JOB_COLUMNS = ("job_id", "job_digest", "task", "subtask")
 _job_values = attrgetter("job_id", "digest", "task", "subtask")
-_ONE_ORDER = (1, None, None, None)  # in place of an `OrderBias`
 _FAILURE_COLUMNS = (
     *("fence", *_JOB_COLUMNS, "source_fingerprint", "code", "shard_index"),
     *("stage", "message", "attempts", *names_of(ChunkCounts)),
@@ -273,17 +272,16 @@ def _result_columns(provenance: type) -> tuple[str, ...]:
     return (
         *("fence", *_JOB_COLUMNS, "answer"),
         *("shard_index", *ANSWER_COLUMNS),
-        *names_of(OrderBias, provenance, FirstAnswer, ChunkCounts),
+        *names_of(provenance, FirstAnswer, ChunkCounts),
     )
 
 
 def _result_row(result: JobResult) -> tuple[Any, ...]:
     """Return the values of `_result_columns` after the fence."""
-    answer, kind = result.answer, type(result.provenance)
+    kind = type(result.provenance)
     return (
         *(*_job_values(result.job), result.job.answer),
         *(result.shard_index, *answer_values(result)),
-        *(values_of(OrderBias, answer.order) if answer.order else _ONE_ORDER),
         *values_of(kind, result.provenance),
         *values_of(FirstAnswer, result.first),
         *values_of(ChunkCounts, result.chunks),

@@ -6,6 +6,7 @@ import logging
 import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import prefect
 import pytest
@@ -20,6 +21,7 @@ import flows
 import tasks
 from flows.cli.runs.run import run_flow_here
 from flows.evaluate import evaluate
+from flows.run.execute import _interruption_recorded
 from flows.run.names import TAG
 from flows.run.run_flow import fail_with_message, is_stopped_by_user
 from flows.runs import backfill, classify, describe
@@ -28,6 +30,10 @@ from flows.schedule.deployments import form_of
 from flows.survey import survey
 from infra.embedded import export
 from reelabel.errors import ConfigurationError
+from tasks.results.runs import LOST, read_run
+from tests.results.conftest import run
+
+__all__ = ["run"]
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -150,8 +156,8 @@ def test_a_flow_that_is_stopped_is_cancelled_and_so_is_the_one_that_called_it(cl
         run_flow_here(calling, flow_run, {})
 
     called = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[flow_run.id]))
-    for run in (client.read_flow_run(flow_run.id), *client.read_flow_runs(flow_run_filter=called)):
-        assert (run.state.name, run.state.message) == ("Cancelled", "Stopped by the user.")
+    for each in (client.read_flow_run(flow_run.id), *client.read_flow_runs(flow_run_filter=called)):
+        assert (each.state.name, each.state.message) == ("Cancelled", "Stopped by the user.")
 
 
 @pytest.mark.parametrize("deployed", [False, True], ids=["of a command", "deployed"])
@@ -177,23 +183,49 @@ def test_sigterm_cancels_a_command_and_crashes_what_is_deployed(client, deployed
     assert client.read_flow_run(flow_run.id).state.name == ("Crashed" if deployed else "Cancelled")
 
 
+@prefect.flow(validate_parameters=False)
+def called():
+    return is_stopped_by_user(TerminationSignal(signal.SIGTERM))
+
+
 def test_a_deployed_run_that_gets_sigterm_is_stopped_by_its_user_only_if_it_was_cancelled(client):
     found = []
 
     @prefect.flow(validate_parameters=False)
     def ended():
         flow_run_id = prefect.runtime.flow_run.id
-        found.append(is_stopped_by_user(TerminationSignal(signal.SIGTERM)))
+        found.extend([is_stopped_by_user(TerminationSignal(signal.SIGTERM)), called()])
         client.set_flow_run_state(flow_run_id, Cancelling(), force=True)
-        found.append(is_stopped_by_user(TerminationSignal(signal.SIGTERM)))
+        found.extend([is_stopped_by_user(TerminationSignal(signal.SIGTERM)), called()])
 
     deployment_id = client.create_deployment(client.create_flow(ended), "evicted-or-cancelled")
     flow_run = client.create_flow_run_from_deployment(deployment_id, tags=[TAG])
     run_flow(ended, flow_run=flow_run, return_type="state")
 
-    assert found == [False, True]
+    assert found == [False, False, True, True]
     assert is_stopped_by_user(KeyboardInterrupt())
     assert not is_stopped_by_user(ConfigurationError("Its own fault."))
+
+
+def test_sigterm_to_a_command_stops_what_it_has_called_as_well(client):
+    @prefect.flow(validate_parameters=False)
+    def calling():
+        return called()
+
+    assert run_flow(calling, flow_run=client.create_flow_run(calling, tags=[TAG]))
+
+
+def test_a_run_whose_pod_is_evicted_is_lost_until_it_is_started_again(client, db, run):
+    @prefect.flow(validate_parameters=False)
+    def deployed():
+        with contextlib.suppress(TerminationSignal), _interruption_recorded(SimpleNamespace(database=db, key=run)):
+            raise TerminationSignal(signal.SIGTERM)
+
+    deployment_id = client.create_deployment(client.create_flow(deployed), "evicted")
+    run_flow(deployed, flow_run=client.create_flow_run_from_deployment(deployment_id, tags=[TAG]))
+
+    row = read_run(db, run.run_id)
+    assert (row["state"], row["message"]) == ("lost", LOST)
 
 
 def test_the_log_of_a_worker_holds_the_sentence_of_a_failed_run_and_no_traceback(client):

@@ -8,10 +8,12 @@ import pytest
 from sqlalchemy import text, update
 
 from infra.errors import PlanLostError
+from reelabel.errors import ConfigurationError
 from tasks.database.tables import PLAN
 from tasks.database.tables import SPEC as SPEC_TABLE
 from tasks.plans.lease import Work, claim, finish
 from tasks.plans.plan import close_plan, find_shared_plan, open_plans, plan_state, planning_lock, sum_shard_reports
+from tasks.results.runs import lock_dataset
 from tests.results.rows import SCOPE
 
 
@@ -39,7 +41,8 @@ def test_a_second_shared_plan_for_the_same_jobs_is_refused(db, make_plan):
 
 def test_a_plan_is_valid_if_the_session_that_held_the_lock_was_lost(db, make_plan):
     here = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"  # other tests hold locks, too
-    lost = f"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND {here}"
+    held = f"SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND {here}"
+    lost = f"SELECT pg_terminate_backend(pid) FROM ({held})"
     with planning_lock(db, SCOPE):
         plan = make_plan()
         with db.begin() as connection:
@@ -92,7 +95,8 @@ def test_the_reports_of_done_shards_are_summed_and_each_engine_counts_once(db, m
 
 def test_the_lock_ends_with_a_transaction_that_postgres_may_vacuum_behind(db):
     locks = (
-        "SELECT state, backend_xid IS NULL AND backend_xmin IS NULL FROM pg_stat_activity JOIN pg_locks USING (pid) "
+        "SELECT DISTINCT state, backend_xid IS NULL AND backend_xmin IS NULL "
+        "FROM pg_stat_activity JOIN pg_locks USING (pid) "
         "WHERE locktype = 'advisory' AND granted AND datname = current_database()"
     )
     with planning_lock(db, SCOPE), db.connect() as connection:
@@ -122,6 +126,11 @@ def test_the_limits_of_a_login_end_neither_planning_nor_the_wait_for_it(db, limi
             time.sleep(0.3)
             assert not other.done()
         assert other.result()
+
+
+def test_a_dataset_is_not_archived_while_a_run_of_it_is_planned(db):
+    with planning_lock(db, SCOPE), db.begin() as connection, pytest.raises(ConfigurationError, match="Dataset d is"):
+        lock_dataset(connection, "d", exclusive=True)
 
 
 def test_only_one_planner_holds_the_lock(db):

@@ -7,15 +7,21 @@ import polars as pl
 import pytest
 import sqlalchemy
 
+from infra.database import copy_out
 from reelabel.errors import ConfigurationError
 from tasks.database.tables import RESULT
+from tasks.plans.lease import Work, claim
 from tasks.plans.plan import Plan, open_plan
+from tasks.results import archive
 from tasks.results.archive import archive_dataset, restore_dataset
 from tasks.results.audit import audit_jobs
 from tasks.results.runs import close_run, open_run
 from tasks.results.write import RunKey, ShardWriter
+from tests.plans.conftest import make_plan
 from tests.results import test_chunks, test_descriptions
 from tests.results.rows import FACTS, SCOPE, SPEC, failure, job, result
+
+__all__ = ["make_plan"]
 
 JOBS = [job(name) for name in ("a", 'b "quoted"\r\n,', "c")]
 
@@ -114,6 +120,19 @@ def test_descriptions_chunks_and_plans_are_in_an_archive(db, run, objects, tmp_p
 
 
 @pytest.mark.usefixtures("closed")
+def test_a_large_table_is_archived_in_several_files(db, objects, tmp_path, monkeypatch):
+    monkeypatch.setattr(copy_out, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(archive, "_BLOCKS_PER_FILE", 1)
+    before = rows_of(db)
+
+    archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=ignore)
+    restore_dataset(db, objects, f"{tmp_path}/archive", tell=ignore)
+
+    assert len(list((tmp_path / "archive" / "result").iterdir())) == 2
+    assert rows_of(db) == before
+
+
+@pytest.mark.usefixtures("closed")
 def test_an_archive_is_read_by_other_programs(db, objects, tmp_path):
     archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=ignore)
 
@@ -128,6 +147,15 @@ def test_a_run_in_progress_is_in_the_way(db, run, objects, tmp_path):
         archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=ignore)
 
     assert not (tmp_path / "archive").exists()
+
+
+@pytest.mark.usefixtures("closed")
+def test_a_worker_with_a_shard_is_in_the_way(db, make_plan, objects, tmp_path):
+    plan = make_plan()
+    claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600)
+
+    with pytest.raises(ConfigurationError, match="A worker on here still has a shard of dataset d"):
+        archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=ignore)
 
 
 @pytest.mark.usefixtures("closed")
@@ -158,6 +186,17 @@ def test_a_row_that_changes_meanwhile_stays(db, objects, tmp_path):
         archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=change)
 
     assert len(rows_of(db)["result"]) == 2
+
+
+def test_a_row_that_comes_meanwhile_keeps_what_it_refers_to(db, closed, objects, tmp_path):
+    def write(done):
+        if done.startswith("result:"):
+            ShardWriter(db, replace(closed, dataset="other")).write([result(JOBS[0])], [])
+
+    with pytest.raises(ConfigurationError, match=r"Rows of reelabel\.run_spec changed while they were archived"):
+        archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=write)
+
+    assert len(rows_of(db)["result"]) == 3
 
 
 def cut_short(file):

@@ -10,7 +10,7 @@ from sqlalchemy import delete, func, select, update
 from infra.errors import ChunksOutdatedError
 from tasks.database.scope import Scope
 from tasks.database.tables import CHUNK, FAILURE, RESULT
-from tasks.domain import Shard
+from tasks.domain import OrderBias, Shard
 from tasks.domain.chunks import ChunkOutcome, CutShard, CutVideo, cut_job, merge_chunks
 from tasks.results.audit import audit_jobs
 from tasks.results.chunks import read_answered_chunks
@@ -111,7 +111,7 @@ def test_answers_come_back_as_they_were_written_and_failures_do_not(db, run):
     endings = {
         0: result(job("a"), (0.4, 0.6), frames_used=7, coverage="few"),
         1: failure(job("a")),
-        2: result(job("a")),
+        2: result(job("a"), order=OrderBias(permutations=2, agreement=0.5, spread=0.25, same_position=True)),
     }
     write(db, run, film("other"), dict.fromkeys(range(3), result(job("a"))))
     write(db, run, film(), endings, rule="any:yes")

@@ -11,6 +11,7 @@ from reelabel.sampling.options import Sampling
 from tasks.domain import RunSpec
 from tasks.results.overview import list_runs, list_unrepaired_runs
 from tasks.results.runs import (
+    add_versions,
     cancel_run,
     close_lost_runs,
     close_run,
@@ -181,14 +182,15 @@ def test_a_heartbeat_does_not_revive_an_ended_run(db, run):
     assert read_run(db, run.run_id)["state"] == "done"
 
 
-def test_a_restarted_run_is_running(db, run):
+def test_a_restarted_run_is_running_and_keeps_the_versions_that_workers_have_added(db, run):
+    add_versions(db, run.run_id, {"reelabel": "1", "vllm": "2"})
     silence(db, run, minutes=6)
     close_lost_runs(db)
 
-    facts = {"dataset": "d", "manifest_uri": "m.parquet", "kind": "classify", "host": "h"}
-    open_run(db, run_id=run.run_id, spec=SPEC, facts=facts | {"jobs_total": 3, "jobs_skipped": 0})
+    open_run(db, run_id=run.run_id, spec=SPEC, facts=FACTS | {"versions": {"reelabel": "3"}})
 
     assert states(db) == {"running"}
+    assert read_run(db, run.run_id)["versions"] == {"reelabel": "3", "vllm": "2"}
 
 
 def test_the_only_way_in_which_a_manifest_was_answered_is_found_and_several_are_named(db, run):

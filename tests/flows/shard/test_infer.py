@@ -15,9 +15,9 @@ from prefect.logging import disable_run_logger
 
 from flows.shard import retry
 from flows.shard.answer import infer_shard
-from flows.shard.answering import InferenceContext, ShardOutcome
+from flows.shard.answering import AnswerContext, InferenceContext, ShardOutcome
 from flows.shard.extract import FrameStream, extract_shard
-from flows.shard.infer import MAX_CONCURRENT_GROUPS, MAX_PROMPTS, MAX_TOKENS, infer_views
+from flows.shard.infer import MAX_CONCURRENT_GROUPS, MAX_PROMPTS, MAX_TOKENS, escalate, infer_views
 from infra.errors import DatabaseUnavailableError, ServerUnavailableError
 from infra.settings import ServerSettings, StoreSettings
 from reelabel.errors import ConfigurationError
@@ -423,3 +423,42 @@ def test_answers_whose_rows_could_not_be_written_are_not_computed_again(extracto
     assert len(writer.told_ms) == 2
     assert [asked for asked, _ in counting.batches] == [1]
     assert (report.labels, report.videos_extracted) == (1, 1)
+
+
+class Uncertain(Ready):
+    """Is away once, after three questions."""
+
+    def __init__(self):
+        self.calls, self.asked = count(), Counter()
+
+    def answer(self, batch):
+        if next(self.calls) == 3:
+            raise DatabaseUnavailableError("Away.")
+        self.asked.update(question.text.partition("?")[0].split()[-1] for question in batch.questions)
+        return [ANSWER] * len(batch.questions)
+
+
+def test_a_fault_in_the_second_pass_keeps_its_answers_and_fails_no_job_twice(extractor, make_clip):
+    clips = [make_clip(name=f"{name}.mp4", frames=24) for name in "ab"]
+    jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt=f"{clip.stem}?", choices=CHOICES) for clip in clips]
+    views, stream, outcome, engine = (
+        group_by_views(jobs, SPEC.sampling),
+        FrameStream(),
+        ShardOutcome(index=0),
+        Uncertain(),
+    )
+    for (view,) in views:
+        stream.add(view, extractor.prepare(view.video_uri))
+    stream.end(None)
+    context = AnswerContext(spec=SPEC, backend=engine, batch_bytes=1, extractor=extractor)
+    infer_views(stream, views, context, outcome)
+    broken = replace(outcome.results[0], job=replace(jobs[0], job_id="broken"), provenance=None)
+    outcome.results.append(broken)
+
+    with pytest.raises(DatabaseUnavailableError):
+        escalate(context, outcome, below=0.9)
+    escalate(context, outcome, below=0.9)
+
+    assert engine.asked == {"a": 2, "b": 2}
+    assert {result.job.job_id: result.routed_by for result in outcome.results} == {"a": "margin", "b": "margin"}
+    assert [failure.job.job_id for failure in outcome.failures] == ["broken"]
