@@ -217,10 +217,12 @@ class FrameExtractor(VideoReader):
         self, info: ObjectInfo, identity: FrameIdentity, lookup_ms: float, *, shown: FramePass
     ) -> ExtractedVideo:
         sampling = identity.sampling
+        is_in_order = self.pieces is not None and self.pieces.is_in_order
+        keeps_ranges = self.pixel_encoding == "sparse" and not sampling.jpeg_quality and not is_in_order
         fetcher = FrameFetcher.of(
             self,
             sampling=sampling,
-            keep_ranges=self.pixel_encoding == "sparse" and not self.sampling.jpeg_quality,
+            keep_ranges=keeps_ranges,
             segment=identity.segment,
             copies=self.copies,
             pieces=self.pieces,
@@ -233,10 +235,8 @@ class FrameExtractor(VideoReader):
         if sampling.sampler == "auto":
             sampling = resolve_auto(sampling, is_good=keyframes.sampler == "keyframes")
             identity = replace(identity, sampling=sampling)
-        refused = {
-            "index": fetched.refused_index,
-            "frame": self.cache.write(identity, self._encode(fetched, identity, info)),
-        }
+        data = self._encode(fetched, identity, info, encoding_note=_NO_RANGES if keeps_ranges else "")
+        refused = {"index": fetched.refused_index, "frame": self.cache.write(identity, data)}
         remade = [f"{kind} file made again: {why}" for kind, why in refused.items() if why]
         cache_write_ms = (time.perf_counter() - started) * 1e3
         return ExtractedVideo(
@@ -271,13 +271,15 @@ class FrameExtractor(VideoReader):
             frames_decoded=frames.frames_decoded,
         )
 
-    def _encode(self, fetched: FetchedFrames, identity: FrameIdentity, info: ObjectInfo) -> bytes:
+    def _encode(
+        self, fetched: FetchedFrames, identity: FrameIdentity, info: ObjectInfo, *, encoding_note: str
+    ) -> bytes:
         frames = Frames.of(fetched.keyframes)
         if self.pixel_encoding != "sparse":
             return write_frames(frames, identity, encoding=self.pixel_encoding)
         if fetched.ranges and (video := self._sparse(fetched, identity, info)):
             return write_sparse(frames, identity, video)
-        return write_frames(frames, identity, encoding_note=_NO_RANGES)
+        return write_frames(frames, identity, encoding_note=encoding_note)
 
     def _sparse(self, fetched: FetchedFrames, identity: FrameIdentity, info: ObjectInfo) -> SparseVideo | None:
         """Return the ranges that were read, if they alone decode to exactly the extracted pixels."""

@@ -173,7 +173,10 @@ def read_metadata(data: bytes) -> dict[str, Any]:
     except (pa.ArrowException, *_DAMAGE) as error:
         raise _damaged(error) from None
     if schema_version != SCHEMA_VERSION:
-        raise FrameFileError(f"Unsupported frame file: schema {schema_version}, expected {SCHEMA_VERSION}.")
+        writer = "an older version" if schema_version in range(SCHEMA_VERSION) else "another version"
+        raise FrameFileError(
+            f"It was recorded by {writer} of Reelabel (schema {schema_version}, not {SCHEMA_VERSION})."
+        )
     return metadata
 
 

@@ -1,4 +1,4 @@
-"""Objects on whatever fsspec opens, read and never written: `gs://`, `az://`, `hf://`, and `fsspec+sftp://` and others.
+"""Reading objects by fsspec, from `gs://`, `az://`, `hf://`, `fsspec+sftp://` and others; they are never written.
 
 How a filesystem is reached (account, endpoint, token) is its package's business: it reads the environment, its own
 files and fsspec's configuration (`FSSPEC_GS_TOKEN=anon`, `~/.config/fsspec/*.json`).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -126,8 +126,12 @@ class Filesystems:
         bucket = rest.partition("/")[0]
         if self._buckets and bucket not in self._buckets:
             raise ConfigurationError(f"{redact_uri(uri)} is in none of the allowed buckets.")
-        kind = get_filesystem_class(protocol)
-        return kind(**kind._get_kwargs_from_urls(address)), kind._strip_protocol(address)  # noqa: SLF001 - as url_to_fs
+        try:
+            kind = get_filesystem_class(protocol)
+            options, path = kind._get_kwargs_from_urls(address), kind._strip_protocol(address)  # noqa: SLF001 - as url_to_fs
+            return kind(**options), path
+        except (ImportError, ValueError, TypeError) as error:  # a missing package, an unknown protocol, no account
+            raise ConfigurationError(f"{redact_uri(uri)} cannot be read: {on_one_line(str(error))}") from None
 
 
 def _finish(future: Future[_T], work: Callable[[], _T]) -> None:
@@ -149,13 +153,14 @@ def _describe(uri: str, found: dict[str, Any]) -> ObjectInfo:
 
 def _time(found: dict[str, Any]) -> datetime | None:
     for name in _TIMES:
-        match found.get(name):
-            case datetime() as time_of:
-                return time_of if time_of.tzinfo else time_of.replace(tzinfo=UTC)
-            case float() | int() as seconds:
-                return datetime.fromtimestamp(seconds, UTC)
-            case str() as text:
-                return datetime.fromisoformat(text)
+        with suppress(ValueError, OverflowError, OSError):  # of a time that cannot be read
+            match found.get(name):
+                case datetime() as time_of:
+                    return time_of if time_of.tzinfo else time_of.replace(tzinfo=UTC)
+                case float() | int() as seconds:
+                    return datetime.fromtimestamp(seconds, UTC)
+                case str() as text:
+                    return datetime.fromisoformat(text)
     return None
 
 
@@ -169,8 +174,6 @@ def _explained(uri: str) -> Iterator[None]:
         raise
     except (FileNotFoundError, IsADirectoryError):
         raise ObjectMissingError(f"There is no object at {shown}.") from None
-    except ImportError as error:
-        raise ConfigurationError(f"{shown} cannot be read: {on_one_line(str(error))}") from None
     except Exception as error:
         status = next(filter(None, (getattr(error, name, None) for name in ("status_code", "status", "code"))), None)
         reason = on_one_line(f"{type(error).__name__}: {error}")

@@ -74,7 +74,9 @@ class WebOptions:
         (), 'Allowed hosts, such as ["media.example.com", "*.example.org"]; if empty, all are.'
     )
     allow_protocols: tuple[str, ...] = option(
-        (), 'Filesystems that `fsspec+` URIs may use, such as ["sftp"]; gs, az and hf need not be listed.'
+        (),
+        'Filesystems that `fsspec+` URIs may use, such as ["sftp"]; '
+        "gs, gcs, az, abfs, abfss and hf need not be listed.",
     )
     allow_networks: tuple[IPv4Network | IPv6Network, ...] = option(
         (), 'Networks allowed in addition to the public internet, such as ["10.1.0.0/16"].', convert=_as_networks

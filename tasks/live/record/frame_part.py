@@ -88,7 +88,7 @@ def read_part(files: SealedFiles, key: str) -> Frames:
 
     Raises:
         ObjectMissingError: The file does not exist.
-        FrameFileError: It is damaged or altered, or was sealed with another key.
+        FrameFileError: It is damaged or altered, was sealed with another key, or was recorded by another version.
     """
     data = files.objects.read(files.uri_of(key))
     verify_seal(data, files.seal, key)

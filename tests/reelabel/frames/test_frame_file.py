@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from infra.settings import StoreSettings
 from infra.settings.types import fields_of
 from reelabel.errors import FrameFileError, VideoTooLargeError
-from reelabel.frames.cache_key import FrameIdentity
+from reelabel.frames.cache_key import SCHEMA_VERSION, FrameIdentity
 from reelabel.frames.frame_file import read_frames, write_frames
 from reelabel.frames.pixels import ExactEncoding
 from reelabel.result import Frames
@@ -166,7 +166,8 @@ def test_any_arrow_reader_can_open_it(data):
 @pytest.mark.parametrize(
     "change",
     [
-        {"schema": 4},
+        {"schema": SCHEMA_VERSION + 1},
+        {"schema": []},
         {"shape": [3, 10_000, 56, 3]},
         {"shape": [2, 28, 56, 3]},
         {"shape": [3, 28, 56]},
@@ -192,6 +193,11 @@ def test_a_file_that_contradicts_itself_or_has_another_version_is_not_used(keyfr
 
     with pytest.raises(FrameFileError):
         _ = read_frames(data).unique
+
+
+def test_a_file_of_an_older_version_is_named_as_such(keyframes):
+    with pytest.raises(FrameFileError, match=r"recorded by an older version of Reelabel \(schema 4, not 5\)"):
+        read_frames(rewrite(encode(keyframes), schema=4))
 
 
 def test_columns_of_other_types_are_read_as_their_own(keyframes):

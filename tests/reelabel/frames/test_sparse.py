@@ -117,7 +117,22 @@ def test_frames_that_need_the_whole_video_are_compressed_and_the_file_says_so(pr
 def test_jpeg_takes_precedence_over_ranges(preparer, clip):
     jpeg = replace(preparer, sampling=Sampling(num_frames=4, jpeg_quality=90))
 
-    assert encoding_of(stored(jpeg, clip)) == "jpeg"
+    data = stored(jpeg, clip)
+
+    assert encoding_of(data) == "jpeg"
+    assert not read_metadata(data)["encoding_note"]
+
+
+def test_no_ranges_are_blamed_where_pieces_are_decoded_in_order(preparer, pool, make_clip):
+    clip = make_clip("clip.ts", frames=96, gop=24)
+    dense, pieces = Sampling(sampler="middles", num_frames=2), pool.in_pieces()
+    preparer = replace(preparer, sampling=dense, pieces=pieces)
+
+    files = [stored(preparer, clip, segment=segment) for segment in (Segment(0.0, 2.0), Segment(2.0, 4.0))]
+    assert pieces.is_in_order
+    pieces.close()
+
+    assert [bool(read_metadata(data)["encoding_note"]) for data in files] == [True, False]
 
 
 def test_what_a_decoding_process_reads_beyond_the_limit_is_not_kept(preparer, monkeypatch, clip):

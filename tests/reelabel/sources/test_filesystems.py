@@ -8,6 +8,7 @@ from socket import create_server
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from reelabel import extract_frames
 from reelabel.errors import (
@@ -100,6 +101,48 @@ def test_a_package_that_is_missing_is_named(store):
         store.stat("gs://bucket/a.mp4")
 
 
+class _Account(MemoryFileSystem):
+    """A filesystem that needs an account, and states times of any form."""
+
+    protocol = "account"
+
+    def __init__(self, account=None):
+        if not account:
+            raise ValueError("no account")
+        super().__init__()
+
+    @staticmethod
+    def _get_kwargs_from_urls(address):
+        return {"account": address.partition("?")[2]}
+
+    def info(self, path):
+        return {"name": path, "size": 1, "type": "file", "etag": "one", "mtime": path.partition("?")[2]}
+
+
+@pytest.fixture
+def account():
+    fsspec.register_implementation("account", _Account, clobber=True)
+    return "fsspec+account://bucket/a.bin"
+
+
+def test_a_filesystem_that_is_unknown_or_lacks_an_account_is_no_outage(account):
+    store = ObjectStore(web=WebOptions(allow_protocols=("unknown", "account")))
+
+    with pytest.raises(ConfigurationError, match=r"cannot be read: Protocol not known: unknown"):
+        store.stat("fsspec+unknown://bucket/a.bin")
+    with pytest.raises(ConfigurationError, match="cannot be read: no account"):
+        store.stat(account)
+
+
+@pytest.mark.parametrize(
+    ("stated", "year"), [("yesterday", None), ("9999999999999", None), ("2026-01-01T00:00:00Z", 2026)]
+)
+def test_a_time_that_cannot_be_read_is_unknown(account, stated, year):
+    info = ObjectStore(web=WebOptions(allow_protocols=("account",))).stat(f"{account}?{stated}")
+
+    assert (info.modified and info.modified.year, info.size_bytes) == (year, 1)
+
+
 def test_an_object_cannot_be_written(store):
     with pytest.raises(ConfigurationError, match="is read-only"):
         store.replace(URI, b"")
@@ -116,7 +159,7 @@ def test_a_video_on_a_filesystem_gives_the_same_frames_as_the_file(store, tmp_pa
 
 @pytest.mark.parametrize("work", [FrameFetcher.fetch, lambda fetcher, info: fetcher.look(info.uri, info)])
 def test_a_video_that_is_cut_short_while_it_is_read_has_changed(store, memory, pool, tmp_path, work):
-    video = write_clip(tmp_path / "clip.mp4", frames=90).read_bytes()
+    video = write_clip(tmp_path / "clip.mp4", size=(160, 120), frames=240, gop=24, qp="2").read_bytes()
     memory.pipe_file("/bucket/clip.mp4", video)
     info = store.stat("fsspec+memory://bucket/clip.mp4")
     memory.pipe_file("/bucket/clip.mp4", video[:100])
