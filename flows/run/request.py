@@ -63,19 +63,20 @@ class RunRequest(FlowRequest):
     manifest: Manifest
     """Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet."""
     dataset: Dataset = None
-    """Name within which job ids are unique; if empty, that of the earlier run in a backfill, otherwise the manifest's
-    file name, or the name of its folder for *.parquet."""
+    """Name within which job ids are unique; if empty, the earlier run's."""
     force: bool = False
     """Also run jobs that have a valid label or description."""
 
 
 class ManifestRequest(RunRequest):
-    """What a run of a whole manifest is asked for.
+    """What a run of a whole manifest is asked for."""
 
-    In the manifest and the dataset, {scheduled_date} or {scheduled_date:%Y/%m} is replaced by the day for which the run
-    was scheduled; with it in the manifest, there is a dataset for each date.
-    """
-
+    manifest: Manifest
+    """Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet. Here and in the dataset, {scheduled_date}
+    or {scheduled_date:%Y/%m} is replaced by the day for which the run was scheduled."""
+    dataset: Dataset = None
+    """Name within which job ids are unique; if empty, the manifest's file name, or the name of its folder for
+    *.parquet, and with {scheduled_date} in the manifest, one for each date."""
     keep_going: bool = False
     """Run the valid rows of a manifest, and list the others with their reasons, instead of failing."""
     timezone: Timezone = "UTC"

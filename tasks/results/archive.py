@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -183,10 +184,9 @@ def archive_dataset(engine: Engine, dataset: str, objects: ObjectStore, target: 
             tables[table.name] = _write_table(connection, table, condition, files, tell=tell)
         for table in reversed(belongs):
             if table is not SPEC:
-                try:
+                found: _Sum | None = None
+                with suppress(IntegrityError):  # a new row refers to one of these
                     found = _delete(connection, table, belongs[table], tables[table.name]["columns"])
-                except IntegrityError:  # a new row refers to one of these
-                    found = None
                 if found != _sum_of(tables[table.name]):
                     raise ConfigurationError(
                         f"Rows of {table.fullname} changed while they were archived; delete {target}, and try again."

@@ -69,6 +69,15 @@ def test_every_field_of_a_form_is_described(flow):
     assert all(field["description"] for field in form_of(flow)["properties"].values())
 
 
+def test_forms_speak_of_dates_and_earlier_runs_only_where_there_are_some():
+    nightly, correction = (form_of(flow)["properties"] for flow in (describe, backfill))
+
+    assert "{scheduled_date}" in nightly["manifest"]["description"]
+    assert "earlier run" not in nightly["dataset"]["description"]
+    assert "{scheduled_date}" not in correction["manifest"]["description"]
+    assert "earlier run" in correction["dataset"]["description"]
+
+
 def test_an_unknown_time_zone_is_refused_before_the_run_starts(client, prefect_services):
     deploy_flows(prefect_services)
     deployment = client.read_deployment_by_name("classify/on-demand")

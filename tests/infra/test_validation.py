@@ -75,12 +75,16 @@ def test_a_refused_option_says_what_it_must_be(refuse, told):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
-    [({"sampling": {"num_frames": 0}}, "must be at least 1"), ({"colour": 1}, "unknown option")],
+    ("values", "told"),
+    [
+        ({"overrides": {"sampling": {"num_frames": 0}}}, "must be at least 1"),
+        ({"overrides": {"colour": 1}}, "unknown option"),
+        ({"manifest": ""}, "Manifest: must not be empty."),
+    ],
 )
-def test_a_flow_refuses_in_the_same_words(overrides, told):
+def test_a_flow_refuses_in_the_same_words(values, told):
     with pytest.raises(ConfigurationError) as refused:
-        classify.fn(manifest="m", overrides=overrides)
+        classify.fn(**{"manifest": "m"} | values)
 
     assert told in refused.value.message
     assert not any(raw in refused.value.message for raw in RAW)

@@ -83,7 +83,7 @@ def test_unknown_fields_are_named():
         ('{"type": "video.frame", "pts_ms": NaN}', "pts_ms must be a finite number"),
         ('{"type": "video.frame", "time_s": 1, "pts_ms": 1}', "only one of time_s and pts_ms"),
         ('{"type": "video.query"}', "video.query: text is required."),
-        ('{"type": "video.query", "text": ""}', "text must have at least 1 characters"),
+        ('{"type": "video.query", "text": ""}', "text must not be empty"),
         ('{"type": "video.query", "text": "a\\u0000"}', "text must not contain the character U+0000"),
         ('{"type": "video.query", "text": "a", "choices": ["b"]}', "choices must have at least 2 entries"),
         ('{"type": "video.query", "text": "a", "choices": ["b", "b"]}', "choices must differ"),

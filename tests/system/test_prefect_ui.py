@@ -32,7 +32,7 @@ def test_the_form_starts_a_run_and_the_run_shows_its_results(page, prefect_url, 
         "Model folder or Hugging Face name",
         "Frames per video, or -1 for every frame",
         "Orders in which a question's choices are shown",
-        "Also answer jobs that have a valid label",
+        "Also run jobs that have a valid label",
     ):
         expect(page.get_by_text(help_text)).to_be_visible()
     page.locator("textarea").first.fill(MANIFEST)

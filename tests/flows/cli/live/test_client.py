@@ -473,7 +473,7 @@ def test_a_server_with_a_token_takes_who_has_it(monkeypatch, video):
     [
         ({"choices": ("yes",)}, "cannot be asked: choices must have at least 2"),
         ({"choices": ("yes", "yes")}, "choices must differ"),
-        ({"questions": ("",)}, "cannot be asked: text must have at least 1"),
+        ({"questions": ("",)}, "cannot be asked: text must not be empty"),
     ],
 )
 def test_a_question_that_the_server_would_refuse_is_refused_first(video, changed, message):
