@@ -12,7 +12,6 @@ from datetime import UTC
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -167,18 +166,35 @@ def with_cards(page: str, items: Sequence[T], draw: Callable[[T, int], str], *, 
 
 
 def _fit(items: Sequence[T], draw: Callable[[T, int], str], room: int) -> list[str]:
-    """Draw cards at the first level at which all have room; at the last one, those without room are left out."""
-    cards: list[str] = []
-    for level in range(LEVELS):
+    """Draw cards at the first level if they have room, and otherwise at the last one.
+
+    Those that then have no room are left out, and the others get more detail, level by level and the first ones first.
+    """
+
+    def card(item: T, level: int) -> str:
         token = _limit.set(TEXT_LIMITS[level])
         try:
-            cards = [draw(item, level) + "\n" for item in items]
+            return draw(item, level) + "\n"
         finally:
             _limit.reset(token)
-        if sum(map(_size, cards)) <= room:
-            return cards
-    ends = accumulate(map(_size, cards))
-    return [card for card, end in zip(cards, ends, strict=True) if end <= room]
+
+    cards = [card(item, 0) for item in items]
+    if sum(map(_size, cards)) <= room:
+        return cards
+    cards = []
+    for item in items:
+        shortest = card(item, LEVELS - 1)
+        if (room := room - _size(shortest)) < 0:
+            room += _size(shortest)
+            break
+        cards.append(shortest)
+    for level in reversed(range(LEVELS - 1)):
+        for number, item in enumerate(items[: len(cards)]):
+            longer = card(item, level)
+            if (more := _size(longer) - _size(cards[number])) <= room:
+                cards[number] = longer
+                room -= more
+    return cards
 
 
 def _size(text: str) -> int:
