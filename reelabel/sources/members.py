@@ -210,6 +210,8 @@ class MemberIndex:
             if not member.name.partition("\0")[0]:
                 damage = damage or "it has a member without a name; pack it again"
                 continue
+            if not name.partition("\0")[0]:
+                continue  # "./", the folder itself
             if not 0 <= kept.start <= kept.start + kept.packed_size <= size_bytes or not 0 <= kept.size <= _MAX_SIZE:
                 refusal = "is cut short by the end of the archive; copy the archive again"
                 kept = Member(name, start=0, size=0, packed_size=0, refusal=refusal)  # what it states may be anything
