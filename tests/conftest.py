@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import tempfile
+import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,7 +29,7 @@ from tasks.embedding.encoder import TINY_ENCODER
 from tasks.model.identity import TINY_MODEL
 from tests.chaos.gate import Gate
 from tests.shared import common_folder, locked, made_once
-from tests.unfinished import UnfinishedSession
+from tests.unfinished import OUT_OF_TIME, UnfinishedSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 _TEMPLATE = "template_reelabel"
 _SLOWEST_FILES = 10
+_DEADLINE = "_TESTS_BEGIN_UNTIL"
+_LAST = ("tests/benchmarks/", "tests/tools/")
 
 # Readline sets these in pytest's process and workers inherit them; consoles would keep that width.
 for _name in ("COLUMNS", "LINES"):
@@ -61,9 +64,23 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Report failures at once in the process that prints; xdist's workers print nothing."""
+    if (minutes := config.getoption("minutes")) is not None and not hasattr(config, "workerinput"):
+        os.environ[_DEADLINE] = str(time.time() + 60 * minutes)  # workers inherit it
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal and not hasattr(config, "workerinput"):
         config.pluginmanager.register(UnfinishedSession(terminal))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--minutes`, so that a slow machine runs fewer tests instead of none to their end."""
+    parser.addoption("--minutes", type=float, help="begin no test later than this; list those that were left out")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out a test for which `--minutes` has no time, before its fixtures start anything."""
+    if time.time() > float(os.environ.get(_DEADLINE, "inf")):
+        pytest.skip(OUT_OF_TIME)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -74,10 +91,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Make --dist loadgroup respect groups, which pytest-xdist 3.8 ignores with pytest 9.2 (pytest-xdist issue 1386).
+    """Begin with what users run, and make --dist loadgroup respect groups.
 
-    A test's own group takes precedence over that of its module.
+    pytest-xdist 3.8 ignores them with pytest 9.2 (pytest-xdist issue 1386). A test's own group takes precedence over
+    that of its module.
     """
+    items.sort(key=lambda item: item.nodeid.startswith(_LAST))
     if not getattr(config.option, "loadgroup", False):
         return
     for item in items:

@@ -1,6 +1,7 @@
-"""An interrupted session lists what it has not run, with and without workers."""
+"""An interrupted session, or one out of time, lists what it has not run, with and without workers."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,3 +60,15 @@ def test_an_interrupted_session_lists_what_was_not_finished_and_not_begun(tmp_pa
     assert "s: test_it.py::test_second" in shown
     assert "not begun: 1 of test_it.py" in shown
     assert "not begun: 2 of test_late.py" in shown
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_session_that_is_out_of_time_lists_what_was_not_begun_and_passes(workers):
+    command = [sys.executable, "-m", "pytest", "-n", workers, "-p", "no:cacheprovider", "--minutes", "0"]
+    run = subprocess.run(
+        [*command, "tests/reelabel/sampling/test_pick_evenly.py"], cwd=_ROOT, capture_output=True, text=True
+    )
+
+    assert run.returncode == 0
+    assert re.search("not begun: [0-9]+ of tests/reelabel/sampling/test_pick_evenly.py", run.stdout)
+    assert "passed" not in run.stdout
