@@ -77,7 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_runtest_setup() -> None:
     """Leave out a test for which `--minutes` has no time, before its fixtures start anything."""
     if time.time() > float(os.environ.get(_DEADLINE, "inf")):
         pytest.skip(OUT_OF_TIME)

@@ -54,7 +54,7 @@ def test_an_interrupted_session_lists_what_was_not_finished_and_not_begun(tmp_pa
     until((tmp_path / "begun").exists)
     os.killpg(run.pid, signal.SIGINT)
 
-    shown, _ = run.communicate(timeout=60)
+    shown, _ = run.communicate(timeout=180)
 
     assert run.returncode == pytest.ExitCode.INTERRUPTED
     assert "s: test_it.py::test_second" in shown
@@ -65,9 +65,8 @@ def test_an_interrupted_session_lists_what_was_not_finished_and_not_begun(tmp_pa
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_session_that_is_out_of_time_lists_what_was_not_begun_and_passes(workers):
     command = [sys.executable, "-m", "pytest", "-n", workers, "-p", "no:cacheprovider", "--minutes", "0"]
-    run = subprocess.run(
-        [*command, "tests/reelabel/sampling/test_pick_evenly.py"], cwd=_ROOT, capture_output=True, text=True
-    )
+    command += ["tests/reelabel/sampling/test_pick_evenly.py"]
+    run = subprocess.run(command, check=False, cwd=_ROOT, capture_output=True, text=True)
 
     assert run.returncode == 0
     assert re.search("not begun: [0-9]+ of tests/reelabel/sampling/test_pick_evenly.py", run.stdout)
