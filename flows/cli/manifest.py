@@ -23,6 +23,7 @@ from tasks.manifest.benchmarks import read_mvbench, read_nextqa, read_streamingb
 from tasks.manifest.import_csv import import_csv, read_mapped
 from tasks.manifest.import_openai import import_openai_batch
 from tasks.manifest.imported import QuestionFiles
+from tasks.manifest.label_studio import read_label_studio
 from tasks.manifest.rejects import REJECTED_FILE, rejected_csv
 from tasks.manifest.table import open_jobs
 from tasks.manifest.videos import VideoFiles, read_folder, read_lerobot, read_parquet_videos, read_webdataset
@@ -45,6 +46,7 @@ LAYOUTS: dict[str, Callable[[QuestionFiles], ImportedRows]] = {
     "mvbench": read_mvbench,
     "videomme": read_videomme,
     "streamingbench": read_streamingbench,
+    "label-studio": read_label_studio,
     "csv": read_mapped,
 }
 VIDEO_LAYOUTS: dict[str, Callable[[VideoFiles], ImportedRows]] = {
@@ -205,7 +207,8 @@ def manifest_import(  # noqa: PLR0913 - each is an option
     layout: Annotated[
         str | None,
         typer.Option(
-            help="nextqa, mvbench, videomme, streamingbench, or csv for choices in several columns; "
+            help="nextqa, mvbench, videomme, streamingbench, label-studio for answers of reviewers, or csv for choices "
+            "in several columns; "
             "webdataset, parquet, lerobot or folder for videos."
         ),
     ] = None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reelabel.result import Frames
     from reelabel.sampled_frames import Selection
 
-_LONG_SIDE_PX = 144
+THUMBNAIL_PX = 144
 _QUALITY = 60
 _MAX_KEYFRAMES = 2_000
 # Ticks of a timeline; more could not be told apart.
@@ -104,7 +104,7 @@ class Strip:
         }
 
 
-def make_strip(frames: Frames) -> Strip:
+def make_strip(frames: Frames, *, long_side_px: int = THUMBNAIL_PX) -> Strip:
     """Describe the frames of a frame file, with thumbnails if their pixels can be decoded here."""
     known, images, note = frames.selection, None, frames.note
     try:
@@ -118,7 +118,9 @@ def make_strip(frames: Frames) -> Strip:
             Frame(
                 time_s=round(time_s, 4),
                 is_keyframe=is_keyframe,
-                image=None if images is None else thumbnail(images[row], pixel_aspect=aspect),
+                image=None
+                if images is None
+                else thumbnail(images[row], pixel_aspect=aspect, long_side_px=long_side_px),
             )
             for row, (time_s, is_keyframe) in enumerate(columns)
         ),
@@ -136,10 +138,10 @@ def make_strip(frames: Frames) -> Strip:
     )
 
 
-def thumbnail(pixels: npt.NDArray[np.uint8], *, pixel_aspect: float = 1.0) -> str:
+def thumbnail(pixels: npt.NDArray[np.uint8], *, pixel_aspect: float = 1.0, long_side_px: int = THUMBNAIL_PX) -> str:
     """Return a thumbnail of an RGB frame, shape (H, W, 3), as video players show it: a WebP data URI."""
     height, width = pixels.shape[0], pixels.shape[1] * pixel_aspect
-    scale = min(1.0, _LONG_SIDE_PX / max(height, width))
+    scale = min(1.0, long_side_px / max(height, width))
     size = max(1, round(width * scale)), max(1, round(height * scale))
     written = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).resize(size, Image.Resampling.LANCZOS).save(

@@ -22,7 +22,7 @@ from tasks.domain.job import split_fingerprint
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
 from tasks.model.prompts.prompt import build_question
-from tasks.report.frames import make_strip
+from tasks.report.frames import THUMBNAIL_PX, make_strip
 from tasks.report.render import NO_ROOM
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ class JobCard:
 
     Attributes:
         row: Its row, a result or a failure.
+        job: What it asks; None if the manifest no longer has it, or asks something else under its id.
         selected_because: Why it was selected.
         before: Its label in the run it is compared with; None if that is the same, or there is none.
         choices: Choices with their probabilities; None if the job failed, or the manifest no longer has them.
         question: The question; None if the manifest now has another one.
-        video: URI of the video, without credentials; of several, the first.
         strip: The frames of its one video; None if they are not included.
         no_strip: Why they are not included; empty otherwise.
         media: If it shows several videos and images: their `kind`, `uri`, `strip` and `no_strip`, in order.
@@ -78,14 +78,12 @@ class JobCard:
     """
 
     row: RowMapping
+    job: Job | None
     selected_because: Sequence[str]
     before: str | None
     choices: Sequence[tuple[str, float]] | None
     question: str | None
     system_prompt: str | None
-    video: str | None
-    start_s: float | None
-    end_s: float | None
     strip: Strip | None
     no_strip: str
     media: Sequence[Mapping[str, Any]]
@@ -97,6 +95,21 @@ class JobCard:
         return str(self.row["job_id"])
 
     @property
+    def video(self) -> str | None:
+        """URI of the video, without credentials; of several, the first."""
+        return redact_uri(self.job.video_uri) if self.job else None
+
+    @property
+    def start_s(self) -> float | None:
+        """Start of the segment."""
+        return self.job.start_s if self.job else None
+
+    @property
+    def end_s(self) -> float | None:
+        """End of the segment."""
+        return self.job.end_s if self.job else None
+
+    @property
     def strips(self) -> list[Strip]:
         """All its frames, in order."""
         every = (self.strip, *(each["strip"] for each in (*self.media, *self.chunks)))
@@ -104,12 +117,18 @@ class JobCard:
 
 
 class Sources(NamedTuple):
-    """Where what is shown of jobs comes from, besides their rows; `spec` is None if this version cannot read it."""
+    """Where what is shown of jobs comes from, besides their rows.
+
+    Attributes:
+        spec: How they were asked; None if this version cannot read it.
+        thumbnail_px: Longer side of their frames at most.
+    """
 
     manifest_uri: str
     spec: RunSpec | None
     objects: ObjectStore
     cache: FrameCache
+    thumbnail_px: int = THUMBNAIL_PX
 
 
 def select_jobs(
@@ -126,7 +145,7 @@ def select_jobs(
         ("failed", _ids(connection, _failed(scope))),
         ("changed label", list(changed)[:_EACH]),
         ("wrong", _ids(connection, _wrong(scope))),
-        ("low margin", _ids(connection, _labels(scope).order_by(RESULT.c.margin, RESULT.c.job_id).limit(_EACH))),
+        ("low margin", least_certain(connection, scope, limit=_EACH)),
         ("slow", _ids(connection, _labels(scope).order_by(SPENT_MS.desc(), RESULT.c.job_id).limit(_EACH // 2))),
         ("sample", _ids(connection, _sample(scope))),
     ]
@@ -138,6 +157,11 @@ def select_jobs(
         job_id: reasons[:-1] if len(reasons) > 1 and reasons[-1] == "sample" else reasons
         for job_id, reasons in selected.items()
     }
+
+
+def least_certain(connection: Connection, scope: Scope, *, limit: int) -> list[str]:
+    """Return the ids of the labelled jobs of the lowest margins."""
+    return _ids(connection, _labels(scope).order_by(RESULT.c.margin, RESULT.c.job_id).limit(limit))
 
 
 def _ids(connection: Connection, query: Select[str]) -> list[str]:
@@ -201,7 +225,7 @@ def load_jobs(
     wanted = dict.fromkeys(each for job_id in found for group in possible[job_id].values() for each in group)
     wanted_first = list(wanted)[:max_videos]
     with ThreadPoolExecutor(_READS_AT_ONCE) as readers:
-        strips = dict(zip(wanted_first, readers.map(partial(_strip, sources.cache), wanted_first), strict=True))
+        strips = dict(zip(wanted_first, readers.map(partial(_strip, sources), wanted_first), strict=True))
     cards = [
         _card(
             rows[job_id],
@@ -274,14 +298,12 @@ def _card(
     found = [frames.get(number, no_frames) for number in range(len(media))]
     return JobCard(
         row=row,
+        job=job,
         selected_because=selected_because,
         before=before,
         choices=list(choices)[:_MAX_CHOICES] if choices else None,
         question=question.text if question else job.prompt if job else None,
         system_prompt=question.system_prompt if question else None,
-        video=redact_uri(job.video_uri) if job else None,
-        start_s=job.start_s if job else None,
-        end_s=job.end_s if job else None,
         strip=strip,
         no_strip=no_strip if job else "The manifest now has another question under this id.",
         media=[
@@ -344,9 +366,9 @@ def _identities_of_media(job: Job, row: RowMapping, spec: RunSpec) -> Iterator[l
         ]
 
 
-def _strip(cache: FrameCache, identity: FrameIdentity) -> Strip | None:
-    frames = cache.find(identity)
-    return make_strip(frames) if frames else None
+def _strip(sources: Sources, identity: FrameIdentity) -> Strip | None:
+    frames = sources.cache.find(identity)
+    return make_strip(frames, long_side_px=sources.thumbnail_px) if frames else None
 
 
 def _found(possible: Sequence[FrameIdentity], strips: Mapping[FrameIdentity, Strip | None]) -> tuple[Strip | None, str]:

@@ -13,6 +13,7 @@ from flows.cli.console import OUT, cell, make_table, print_line, require_parent_
 from flows.cli.context import find_run, open_database
 from flows.cli.options import Raw, Run, example
 from flows.cli.rows.formats import check_format, print_rows
+from flows.cli.rows.review import print_tasks
 from flows.run.result import cost_lines
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from sqlalchemy import Engine, RowMapping
 
+REVIEW_FORMAT = "label-studio"
 _SHOWN_ROWS = 20
 _SHOWN_CHUNKS = 200
 _SHOWN_TAGS = 3
@@ -53,8 +55,13 @@ app = typer.Typer()
 @example("reelabel results last --format csv > labels.csv")
 def results(
     run: Run = "last",
-    form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
+    form: Annotated[
+        str, typer.Option("--format", help="table, json, csv or parquet; label-studio for tasks of reviewers.")
+    ] = "table",
     *,
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, help="With label-studio: how many labels, lowest margins first.")
+    ] = 100,
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Add calibrated probabilities; see `reelabel calibrate`.")
     ] = False,
@@ -64,6 +71,12 @@ def results(
     raw: Raw = False,
 ) -> None:
     """Print the labels or descriptions and the failures of a run."""
+    if form == REVIEW_FORMAT:
+        if calibrated or chunks:
+            raise ConfigurationError(f"--calibrated and --chunks cannot be combined with --format {REVIEW_FORMAT}.")
+        with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+            print_tasks(engine, settings, find_run(engine, run), limit=limit)
+        return
     check_format(form, raw=raw)
     with open_database(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
