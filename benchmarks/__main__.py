@@ -76,7 +76,7 @@ class Pipeline(StrEnum):
     GPU = "gpu"
 
 
-def extract(  # noqa: PLR0913 - a command's options
+def extract(
     part: Annotated[
         Extraction,
         typer.Argument(
@@ -98,14 +98,8 @@ def extract(  # noqa: PLR0913 - a command's options
         Path | None,
         typer.Option(exists=True, file_okay=False, help="torchcodec: a folder of videos to measure instead."),
     ] = None,
-    at_model_size: Annotated[
-        bool, typer.Option("--at-model-size", help="torchcodec: let both scale frames to the model's size.")
-    ] = False,
     keyframes: Annotated[
         bool, typer.Option("--keyframes", help="torchcodec: compare our keyframes with its approximate seek.")
-    ] = False,
-    random: Annotated[
-        bool, typer.Option("--random", help="torchcodec: ask both for random positions (`video[[...]]`).")
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -114,7 +108,7 @@ def extract(  # noqa: PLR0913 - a command's options
     Exit with 1 where a target is missed: with ranges, and with torchcodec but for --keyframes.
     """
     if part is Extraction.TORCHCODEC:
-        _torchcodec(lengths or "30,600", folder, rounds, clips, at_model_size, keyframes, random, json)
+        _torchcodec(lengths or "30,600", folder, rounds, clips, keyframes=keyframes, as_json=json)
     if part is Extraction.RANGES:
         from benchmarks.extraction.remote import cases, ranges  # noqa: PLC0415
 
@@ -143,17 +137,14 @@ def _torchcodec(
     folder: Path,
     rounds: int,
     clips: Path | None,
-    at_model_size: bool,  # noqa: FBT001
-    keyframes: bool,  # noqa: FBT001
-    at_random: bool,  # noqa: FBT001
-    as_json: bool,  # noqa: FBT001
+    *,
+    keyframes: bool,
+    as_json: bool,
 ) -> None:
     from benchmarks.extraction.torchcodec import compare, compare_keyframes  # noqa: PLC0415
     from benchmarks.media.clips import bench_clips  # noqa: PLC0415
     from tasks.manifest.videos import VIDEO_SUFFIXES, suffix_of  # noqa: PLC0415
 
-    if at_model_size and at_random:
-        raise typer.BadParameter("--random compares frames at the source's size; leave --at-model-size out.")
     targets: Sequence[Target] = ()
     with progress("Installing TorchCodec, and measuring; the first time takes minutes"):
         if clips:
@@ -161,9 +152,9 @@ def _torchcodec(
         else:
             wanted = [clip.make(folder) for clip in bench_clips(whole_numbers(lengths, "--lengths"))]
         if keyframes:
-            tables = compare_keyframes(wanted, folder, rounds=rounds, at_model_size=at_model_size)
+            tables = compare_keyframes(wanted, folder, rounds=rounds)
         else:
-            tables, targets = compare(wanted, folder, rounds=rounds, at_model_size=at_model_size, at_random=at_random)
+            tables, targets = compare(wanted, folder, rounds=rounds)
     raise typer.Exit(show(tables, targets=targets, as_json=as_json))
 
 
@@ -286,9 +277,6 @@ def live(
         int, typer.Option(min=0, max=100_000, help="Labels to compare with classify's, with the tiny model only.")
     ] = 300,
     *,
-    parts: Annotated[
-        bool, typer.Option("--parts", help="Also measure where the time of a question goes, by clocks in the engine.")
-    ] = False,
     json: AsJson = False,
 ) -> None:
     """Measure live sessions: the time to an answer by history, a long stream, and agreement with classify."""
@@ -297,7 +285,7 @@ def live(
     lengths = whole_numbers(frames, "--frames")
     if any(length % 2 for length in lengths):
         raise typer.BadParameter(f"{frames!r} has an odd number, but frames are read in pairs.", param_hint="--frames")
-    tables = run(model, folder, frames=lengths, rounds=rounds, minutes=minutes, labels=labels, with_parts=parts)
+    tables = run(model, folder, frames=lengths, rounds=rounds, minutes=minutes, labels=labels)
     show(tables, as_json=json)
 
 
@@ -378,10 +366,6 @@ def trade(
     keep: Annotated[str | None, typer.Option(help="Folder that keeps the clips for the next time.")] = None,
     model: Annotated[str | None, typer.Option(help="Model folder or hub name.", show_default="the demo's")] = None,
     make: Annotated[str | None, typer.Option(help="Only write clips and manifest to this folder.")] = None,
-    pruning: Annotated[
-        bool,
-        typer.Option("--pruning", help="Measure what video_pruning_rate does to tokens, speed and answers instead."),
-    ] = False,
     brief: Annotated[
         int | None,
         typer.Option(
@@ -405,8 +389,6 @@ def trade(
         return
     if brief:
         tables = measure.run_relevance(clips=brief, seed=seed, keep_in=keep, model=name)
-    elif pruning:
-        tables = measure.run_pruning(clips=clips, seed=seed, keep_in=keep, model=name)
     else:
         tables = measure.run(clips=clips, seed=seed, keep_in=keep, model=name)
     show(tables, as_json=json)

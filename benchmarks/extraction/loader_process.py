@@ -43,12 +43,8 @@ def load_ours() -> Loader:
     import reelabel  # noqa: PLC0415
 
     def load(request: Mapping[str, Any]) -> Loaded:
-        size: dict[str, Any] = {"max_pixels": 602_112, "size_multiple_px": 28} if request["at_model_size"] else {}
         with reelabel.open(request["path"], threads=request["threads"]) as video:
-            if "indices" in request:
-                got = video.frames(request["indices"])
-            else:
-                got = video.sample(request.get("sampler", "uniform"), num_frames=request["frames"], **size)
+            got = video.sample(request.get("sampler", "uniform"), num_frames=request["frames"])
         return Loaded(got.time_s.tolist(), got.index.tolist(), got.images, got.cost.frames_decoded)
 
     return load
@@ -57,7 +53,6 @@ def load_ours() -> Loader:
 def load_torchcodec() -> Loader:
     """Return the loader of the frames that ours has sampled, or of uniform ones."""
     from torchcodec.decoders import VideoDecoder  # noqa: PLC0415
-    from torchcodec.transforms import Resize  # noqa: PLC0415
 
     def load(request: Mapping[str, Any]) -> Loaded:
         decoder = VideoDecoder(
@@ -65,7 +60,6 @@ def load_torchcodec() -> Loader:
             dimension_order="NHWC",
             num_ffmpeg_threads=request["threads"],
             seek_mode=request["seek_mode"],
-            transforms=[Resize(tuple(request["size"]))] if request["at_model_size"] else None,
         )
         uniform = np.linspace(0, decoder.metadata.num_frames - 1, request["frames"]).astype(int).tolist()
         indices = request.get("indices", uniform)
@@ -108,7 +102,6 @@ def answer(load: Loader, request: Mapping[str, Any]) -> dict[str, Any]:
         "bytes_read": _bytes_read() - read_before,
         "times_s": got.times_s,
         "indices": got.indices,
-        "size": got.images.shape[1:3],
         "decoded": got.decoded,
     }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 import venv
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-import reelabel
 from benchmarks.harness import Column, Table, Target, pip_install
 from reelabel.cores import usable_cores
 from reelabel.errors import ReelabelError
@@ -44,8 +42,7 @@ SETTINGS = {
 PEER_NOTE = (
     "Medians in milliseconds from a path to 16 frames, each loader in a process of its own, in turn; ours with "
     "all cores and with one thread, TorchCodec by seek mode and FFmpeg threads. Ratios are medians of pairs, with the "
-    "setting that suits TorchCodec best. The difference is the mean of that between both loaders' RGB values, of 255; "
-    "at the model's size, they scale with other filters."
+    "setting that suits TorchCodec best. The difference is the mean of that between both loaders' RGB values, of 255."
 )
 BOUND_NOTE = (
     "FFmpeg alone, that of PyAV, decodes the same packets from memory with all cores, and does nothing else: all "
@@ -107,23 +104,19 @@ def torchcodec_python(folder: Path) -> Path:
     return python
 
 
-def compare(
-    clips: Iterable[Path], folder: Path, *, rounds: int, at_model_size: bool, at_random: bool
-) -> tuple[list[Table], list[Target]]:
+def compare(clips: Iterable[Path], folder: Path, *, rounds: int) -> tuple[list[Table], list[Target]]:
     """Measure each clip with every setting of TorchCodec."""
     theirs = torchcodec_python(folder)
-    rows = list(measure_clips(clips, (sys.executable, theirs), rounds, at_model_size, at_random))
-    what = f"{_FRAMES} {'random' if at_random else 'uniform'} frames at {'the model' if at_model_size else 'their own'}"
+    rows = list(measure_clips(clips, (sys.executable, theirs), rounds))
     targets = [Target(f"{row['clip']}: times equal", float(row["are_times_equal"]), least=1) for row in rows]
-    if not at_random:
-        targets += [Target(f"{row['clip']}: TorchCodec / ours", row["ratio"], least=_LEAST_RATIO) for row in rows]
+    targets += [Target(f"{row['clip']}: TorchCodec / ours", row["ratio"], least=_LEAST_RATIO) for row in rows]
     bound = Table("FFmpeg alone, on the pictures of each", rows, BOUND, BOUND_NOTE)
-    return [Table(f"{what} size, ms", rows, PEER, PEER_NOTE), bound], targets
+    return [Table(f"{_FRAMES} uniform frames at their own size, ms", rows, PEER, PEER_NOTE), bound], targets
 
 
-def compare_keyframes(clips: Iterable[Path], folder: Path, *, rounds: int, at_model_size: bool) -> list[Table]:
+def compare_keyframes(clips: Iterable[Path], folder: Path, *, rounds: int) -> list[Table]:
     """Measure the keyframes of each clip beside the uniform frames of TorchCodec's approximate seek."""
-    rows = list(measure_keyframes(clips, (sys.executable, torchcodec_python(folder)), rounds, at_model_size))
+    rows = list(measure_keyframes(clips, (sys.executable, torchcodec_python(folder)), rounds))
     return [Table("Keyframes, and TorchCodec's approximate seek", rows, KEYFRAMES, KEYFRAME_NOTE)]
 
 
@@ -172,8 +165,6 @@ def measure_clips(
     clips: Iterable[Path],
     pythons: tuple[Path | str, Path | str],
     rounds: int,
-    at_model_size: bool,  # noqa: FBT001 - as below
-    at_random: bool,  # noqa: FBT001
 ) -> Iterator[Row]:
     """Yield what both loaders and FFmpeg alone take, for each clip; `pythons` are ours and TorchCodec's."""
     with ExitStack() as stack:
@@ -182,11 +173,7 @@ def measure_clips(
             for python, loader in ((pythons[0], "ours"), (pythons[1], "torchcodec"), (pythons[0], "bare"))
         )
         for clip in clips:
-            request: dict[str, Any] = {"path": str(clip.absolute()), "at_model_size": at_model_size}
-            if at_random:
-                with reelabel.open(clip) as video:
-                    request["indices"] = sorted(random.Random(0).sample(range(len(video)), _FRAMES))  # noqa: S311
-            yield {"clip": clip.stem, **_measure(ours, theirs, bare, request, rounds)}
+            yield {"clip": clip.stem, **_measure(ours, theirs, bare, {"path": str(clip.absolute())}, rounds)}
 
 
 def _measure(
@@ -196,7 +183,7 @@ def _measure(
     with TemporaryDirectory(prefix="reelabel-") as folder:
         kept = [Path(folder, f"{name}.npy") for name in ("ours", "torchcodec")]
         first = ours.ask(**threaded, keep=str(kept[0]))
-        wanted = threaded | {"indices": first["indices"], "size": first["size"]}
+        wanted = threaded | {"indices": first["indices"]}
         other = theirs.ask(**wanted, seek_mode="exact", keep=str(kept[1]))
         difference = _difference(*kept)
         every = bare.ask(**wanted, skips_leaves=False)
@@ -249,14 +236,14 @@ def measure_keyframes(
     clips: Iterable[Path],
     pythons: tuple[Path | str, Path | str],
     rounds: int,
-    at_model_size: bool,  # noqa: FBT001 - of two callers
 ) -> Iterator[Row]:
     """Yield what the keyframes of each clip cost, and the frames of an approximate seek."""
     with LoadingProcess(pythons[0], "ours") as ours, LoadingProcess(pythons[1], "torchcodec") as theirs:
         for clip in clips:
-            request = {"path": str(clip.absolute()), "at_model_size": at_model_size}
+            request = {"path": str(clip.absolute())}
             mine = request | {"sampler": "keyframes", "threads": usable_cores()}
-            his = request | SETTINGS["approximate 0"] | {"size": ours.ask(**mine)["size"]}
+            his = request | SETTINGS["approximate 0"]
+            ours.ask(**mine)
             theirs.ask(**his)
             pairs = [(ours.ask(**mine), theirs.ask(**his)) for _ in range(rounds)]
             yield {"clip": clip.stem, "size_bytes": clip.stat().st_size, **keyframe_figures(pairs)}

@@ -10,8 +10,8 @@ from benchmarks.engine.noise import frame_file_of, question_of
 from benchmarks.harness import Column, Table, progress
 from benchmarks.live.chat_server import serve_chat
 from benchmarks.live.endurance import measure_endurance
-from benchmarks.live.latency import PARTS, measure_chat, measure_latency, measure_parts, no_chat
-from benchmarks.live.stream import find_setup, in_pairs, open_watched
+from benchmarks.live.latency import measure_chat, measure_latency, no_chat
+from benchmarks.live.stream import find_setup, in_pairs, open_live
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import Batch
 from tasks.domain import Answer
@@ -43,29 +43,12 @@ _LATENCY = (
     Column("cached", "cached_tokens", ","),
     Column("computed", "computed_tokens", ","),
 )
-_BY_PART = (
-    Column("frames", "frames"),
-    Column("computed", "computed_tokens"),
-    *(Column(part, part, ",.1f") for part in (*PARTS, "all")),
-)
 _ENDURANCE = (
     Column("", "of"),
     Column("P50, ms", "p50", ",.1f"),
     Column("P99, ms", "p99", ",.1f"),
     Column("P99 / P50", lambda row: row["p99"] / row["p50"] if row["p50"] else 0.0, ".2fx"),
     Column("longest, ms", "longest", ",.1f"),
-)
-_LONGEST = (
-    Column("minute", lambda row: row["at_s"] / 60, ".1f"),
-    Column("ms", "total_ms", ",.1f"),
-    Column("steps", "step_ms", ",.1f"),
-    Column("on a core", "core_ms", ",.1f"),
-    Column("no core", "no_core_ms", ",.1f"),
-    Column("stolen", "stolen_ms", ",.1f"),
-    Column("garbage", "garbage_ms", ",.1f"),
-    Column("computed", "computed_tokens"),
-    Column("evicts", lambda row: "yes" if row["is_evicting"] else "no"),
-    Column("cause", "cause"),
 )
 _AGREEMENT = (
     Column("question", "question"),
@@ -85,25 +68,17 @@ def run(
     rounds: int,
     minutes: float,
     labels: int,
-    with_parts: bool,
 ) -> list[Table]:
     """Measure live sessions."""
     setup = find_setup(model, folder)
     folder.mkdir(parents=True, exist_ok=True)
     agreement: list[dict[str, Any]] = []
-    parts: list[dict[str, float]] = []
     with progress("Loading the model") as show:
-        with open_watched(setup, folder, "collections") as (live, collections):
+        with open_live(setup, folder) as live:
             rows: list[dict[str, Any]] = list(measure_latency(live, setup, frames, rounds=rounds, on_length=show))
-            endurance = measure_endurance(
-                live, setup, minutes=minutes, rule=_WINDOW, collections=collections, on_minute=show
-            )
+            endurance = measure_endurance(live, setup, minutes=minutes, rule=_WINDOW, on_minute=show)
             if model == "tiny" and labels:
                 agreement = measure_agreement(live, labels=labels, on_clip=show)
-        if with_parts:
-            show("Loading the model with clocks")
-            with open_watched(setup, folder, "parts") as (live, path):
-                parts = list(measure_parts(live, path, setup, frames, rounds=rounds, on_length=show))
         show("Starting vLLM's server")
         try:
             with serve_chat(setup, folder, prompt_tokens=max(row["prompt_tokens"] for row in rows)) as server:
@@ -112,21 +87,18 @@ def run(
             chat = [no_chat(error)] * len(rows)
     for row, of_chat in zip(rows, chat, strict=True):
         row.update(of_chat, of_first=row["on_arrival_ms"] / rows[0]["on_arrival_ms"])
-    return list(_tables(model, rows, parts, endurance, agreement))
+    return list(_tables(model, rows, endurance, agreement))
 
 
 def _tables(
     model: str,
     rows: list[dict[str, Any]],
-    parts: list[dict[str, float]],
     endurance: dict[str, Any],
     agreement: list[dict[str, Any]],
 ) -> Iterator[Table]:
     errors = "\n".join(f"{row['frames']} frames: {row['chat_error']}" for row in rows if row["chat_error"])
     title = f"{model}: milliseconds from the last pair of frames to the first token"
     yield Table(f"{title}, by how they are read", rows, _LATENCY, errors)
-    if parts:
-        yield Table(f"{title}, by part", parts, _BY_PART)
     spread = [
         {"of": name, **dict(zip(("p50", "p99", "longest"), endurance[f"{name}_ms"], strict=True))}
         for name in ("arrival", "question")
@@ -138,9 +110,6 @@ def _tables(
     )
     memory = ", ".join(f"{each:,.0f}" for each in endurance["memory_mib"])
     yield Table(stream, spread, _ENDURANCE, f"Memory after each quarter, MiB: {memory}")
-    causes = ", ".join(f"{count} {cause}" for cause, count in endurance["slow"].items()) or "none"
-    note = f"Arrivals of more than three times the median, by their cause: {causes}"
-    yield Table("The longest arrivals, and where their milliseconds went", endurance["longest"], _LONGEST, note)
     if agreement:
         yield Table(f"{model}: labels beside those of classify about the same frames", agreement, _AGREEMENT)
 

@@ -1,8 +1,7 @@
-"""From the last frame to the first token: prefill on arrival, prefill at the question, by parts, and vLLM's chat."""
+"""From the last frame to the first token: prefill on arrival, prefill at the question, and vLLM's chat."""
 
 from __future__ import annotations
 
-import json
 import time
 from statistics import median, median_low
 from typing import TYPE_CHECKING
@@ -12,12 +11,10 @@ from reelabel_engine.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from benchmarks.live.chat_server import ChatServer
     from benchmarks.live.stream import LiveSetup, OpenLive
 
-PARTS = ("attention", "layers", "encoder", "prompt", "vLLM's input", "scheduler", "positions", "else")
 _SAME = 1e-3
 
 
@@ -78,44 +75,6 @@ def measure_latency(
             "prompt_tokens": again.prompt_tokens,
             "cached_tokens": again.cached_tokens,
             "computed_tokens": median_low(computed),
-        }
-
-
-def measure_parts(
-    live: OpenLive,
-    path: Path,
-    setup: LiveSetup,
-    lengths: Sequence[int],
-    *,
-    rounds: int,
-    on_length: Callable[[str], None],
-) -> Iterator[dict[str, float]]:
-    """Yield the medians by part of a question that is asked with the last pair, for each length of history.
-
-    `else` is what is in no part, with the processes that hand the question on.
-    """
-    warm_up(live, setup)
-    for frames in lengths:
-        on_length(f"{frames} frames, by parts")
-        totals: list[float] = []
-        computed: list[int] = []
-        parts: list[dict[str, float]] = []
-        for number in range(rounds):
-            items, system = pairs_of(setup, frames, seed=frames * 1000 + number), system_prompt_of(number, rounds)
-            session = live.open()
-            live.read(session, items[:-1], system_prompt=system)
-            began_s = time.perf_counter()
-            answer = live.ask(session, items, system_prompt=system)
-            totals.append((time.perf_counter() - began_s) * 1e3)
-            computed.append(answer.prompt_tokens - answer.cached_tokens)
-            spent = json.loads(path.read_text().splitlines()[-1])
-            parts.append(spent | {"else": totals[-1] - sum(spent.values())})
-            live.model.forget(session)
-        yield {
-            "frames": frames,
-            "computed_tokens": median_low(computed),
-            **{name: median(each[name] for each in parts) for name in PARTS},
-            "all": median(totals),
         }
 
 

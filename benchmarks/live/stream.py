@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from itertools import count, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from benchmarks.models import engine_config
-from reelabel_engine.environment import find_python
 from tasks.live.model import LiveAnswer, LiveQuery, Prefix
 from tasks.live.window import Pairs
 from tasks.model.engine.live.model import EngineLiveModel
@@ -20,6 +18,7 @@ from tasks.model.identity import read_model_card
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from reelabel_engine.protocol import EngineConfig
 
 FPS = 2.0
-_WATCHED = Path(__file__).with_name("watched_engine.py")
 _START_TIMEOUT_S = 900
 _BLOCK_TOKENS = 32  # of the KV cache on a CPU; a GPU's have fewer
 _FRAME_CHOICES = ("red", "green", "blue", "yellow")
@@ -125,12 +123,3 @@ def open_live(setup: LiveSetup, folder: Path, *, command: Sequence[str] = ()) ->
     with EngineProcess(setup.config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S, command=command) as process:
         process.wait_ready()
         yield OpenLive(setup, process)
-
-
-@contextmanager
-def open_watched(setup: LiveSetup, folder: Path, what: str) -> Iterator[tuple[OpenLive, Path]]:
-    """Load an engine that notes its `collections` of garbage, or the times of its `parts`; yield it, and its file."""
-    path = folder / f"live-{what}.txt"
-    path.unlink(missing_ok=True)
-    with open_live(setup, folder, command=(find_python().path, "-P", str(_WATCHED), what, str(path))) as live:
-        yield live, path

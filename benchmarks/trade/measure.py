@@ -12,7 +12,6 @@ from benchmarks.trade.brief import make_brief
 from benchmarks.trade.clips import FIT_SEED_OFFSET, fit_clips, keep, kept_trade
 from benchmarks.trade.fitting import DENSE, fit, specs_of
 from benchmarks.trade.inference import SpecRunner, decode_pool, engine_of, jobs_of
-from benchmarks.trade.pruning import measure_pruning, pruning_tables
 from benchmarks.trade.relevance import measure_relevance
 from benchmarks.trade.report import Trade
 from tasks.model.identity import read_model_card
@@ -34,14 +33,6 @@ def run(*, clips: int, seed: int, keep_in: str | None, model: str) -> list[Table
         manifest = kept_trade(folder, clips=clips, seed=seed)
         fitted_on = kept_trade(folder, clips=fit_clips(clips), seed=seed + FIT_SEED_OFFSET)
         return _measure(manifest, fitted_on, seed + FIT_SEED_OFFSET, model, folder / "engine.log", show).tables()
-
-
-def run_pruning(*, clips: int, seed: int, keep_in: str | None, model: str) -> list[Table]:
-    """Make the clips, and ask about them with and without pruning."""
-    with _folder(keep_in) as folder, progress("Making clips") as show:
-        manifest = kept_trade(folder, clips=clips, seed=seed)
-        measured = measure_pruning(manifest, model=model, log_folder=folder, on_progress=show)
-    return pruning_tables(manifest, measured)
 
 
 def run_relevance(*, clips: int, seed: int, keep_in: str | None, model: str) -> list[Table]:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import importlib
 import itertools
-import json
 import os
 import re
 import subprocess
@@ -27,6 +26,7 @@ from infra.settings import ShardSettings, load_settings
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "infra" / "kubernetes"
+POOLS = yaml.safe_load((FOLDER / "pools.yaml").read_text())
 KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
 MANIFESTS = [
     pytest.param(manifest, id=f"{manifest['kind']} {manifest['metadata']['name']}")
@@ -61,7 +61,7 @@ def test_long_running_pods_have_probes_and_limits(manifest):
 
 def test_settings_secrets_and_pools_are_created_under_the_names_in_use():
     made = {entry["name"] for kind in ("configMapGenerator", "secretGenerator") for entry in KUSTOMIZATION[kind]}
-    files = [path for path in (*FOLDER.glob("*.yaml"), *FOLDER.glob("*.json")) if path.name != "kustomization.yaml"]
+    files = [path for path in FOLDER.glob("*.yaml") if path.name != "kustomization.yaml"]
     reference = re.compile(r"(?:secretRef|configMapRef|configMap)\"?:\s*\{\s*\"?name\"?:\s*\"?([\w-]+)")
     used = {name for path in files for name in reference.findall(path.read_text())}
 
@@ -79,7 +79,7 @@ def test_long_running_pods_restart_when_settings_or_secrets_change_and_jobs_refe
     for [manifest] in (each.values for each in POD_OWNERS):
         used[manifest["kind"]] |= _sources(manifest["spec"]["template"]["spec"])
     for pool in ("cpu", "gpu"):
-        job = json.loads((FOLDER / f"{pool}-pool.json").read_text())["job_configuration"]["job_manifest"]
+        job = POOLS[pool]["job_configuration"]["job_manifest"]
         used["Job"] |= _sources(job["spec"]["template"]["spec"])
 
     assert not KUSTOMIZATION.get("generatorOptions")
@@ -97,7 +97,7 @@ def test_decoding_is_separate_from_the_gpus_and_metrics_can_be_scraped(monkeypat
     assert (settings.run.executor, settings.prefect.work_pool) == ("remote", "cpu")
     assert settings.metrics.host == "0.0.0.0"
     for pool in ("cpu", "gpu"):
-        job = json.loads((FOLDER / f"{pool}-pool.json").read_text())["job_configuration"]["job_manifest"]
+        job = POOLS[pool]["job_configuration"]["job_manifest"]
         [container] = job["spec"]["template"]["spec"]["containers"]
         assert {"name": "metrics", "containerPort": settings.metrics.port} in container["ports"]
         annotations = job["spec"]["template"]["metadata"]["annotations"]
@@ -218,7 +218,7 @@ def test_names_that_kustomize_does_not_see_are_fixed():
 
 @pytest.mark.parametrize("pool", ["cpu", "gpu"])
 def test_a_worker_fills_the_template_to_a_job_that_the_schema_accepts(pool, prefect_api):  # noqa: ARG001
-    template = json.loads((FOLDER / f"{pool}-pool.json").read_text())
+    template = POOLS[pool]
     flow_run = FlowRun(id=uuid4(), name="some-run", flow_id=uuid4())
 
     async def configured():
@@ -278,7 +278,9 @@ def test_the_preparation_creates_the_pools_in_its_own_namespace(prefect_services
     [container] = job["spec"]["template"]["spec"]["containers"]
     shell, option, script = container["args"]
     here = script.replace("/tmp/", f"{tmp_path}/").replace("/pools/", f"{FOLDER}/")
-    here = here.replace("reelabel ", f"{sys.executable} -P -m flows.cli.main ")
+    here = here.replace("python ", f"{sys.executable} -P ").replace(
+        "reelabel ", f"{sys.executable} -P -m flows.cli.main "
+    )
     here = here.replace("prefect ", f"{sys.executable} -P -m prefect ")
     names = {"NAMESPACE": "videos", "REELABEL_PREFECT_WORK_POOL": "cpu", "REELABEL_RUN_EXECUTOR": "remote"}
 
