@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from reelabel_engine.__main__ import Implementation
-    from reelabel_engine.protocol import EngineConfig, QuestionRef, QuestionReply
+    from reelabel_engine.protocol import EngineConfig, QuestionReply, RequestRef
 
 _LEAST_S = 0.001
 
@@ -93,7 +93,7 @@ def _import_timed(path: Path, config: EngineConfig) -> Implementation:
         setattr(owner, name, clocks.around(part, getattr(owner, name)))
     step = Engine.step
 
-    def note_step(engine: Engine) -> list[tuple[QuestionRef, QuestionReply]]:
+    def note_step(engine: Engine) -> list[tuple[RequestRef, QuestionReply]]:
         replies = step(engine)
         with path.open("a") as file:
             file.write(json.dumps(clocks.spent_ms) + "\n")
