@@ -23,7 +23,15 @@ from pathlib import Path
 from reelabel_engine.__main__ import Implementation, main
 from reelabel_engine.errors import InferenceError, ModelError, PromptTooLongError
 from reelabel_engine.live.item_cache import ItemCache
-from reelabel_engine.protocol import EngineInfo, LiveDone, LiveText, Question, QuestionAnswer, QuestionFailure
+from reelabel_engine.protocol import (
+    EngineInfo,
+    LiveDone,
+    LiveText,
+    Question,
+    QuestionAnswer,
+    QuestionFailure,
+    RequestRef,
+)
 from tasks.domain import Answer
 
 COMMAND = (sys.executable, "-P", __file__)
@@ -37,7 +45,7 @@ class Trigger(StrEnum):
 
     POISON = "poison"  # kills the engine process
     HANG = "hang"  # the engine stops responding
-    ENDLESS = "endless"  # the engine works on nothing else, until the question is given up
+    ENDLESS = "endless"  # the engine works on nothing else, until the question is cancelled
     HUNGRY = "hungry"  # the engine tries to allocate a gibibyte
     TOO_LONG = "too long"  # the renderer rejects the question
     REFUSED = "refused"  # the engine rejects the question
@@ -125,13 +133,13 @@ class StubScheduler:
                 found = self.items.find(each.session, each.hashes)
             except InferenceError as error:
                 self._waiting.remove(each)
-                self._replies.append((each.number, QuestionFailure.of(error)))
+                self._replies.append((RequestRef(each.number), QuestionFailure.of(error)))
                 continue
             if found is not None:
                 self._waiting.remove(each)
                 (self._questions if each.query else self._prefixes).append((each, found))
 
-    def give_up(self, number):
+    def cancel(self, number):
         self._questions = [each for each in self._questions if each[0].number != number]
 
     def replies(self):
@@ -147,7 +155,7 @@ class StubScheduler:
             os.kill(os.getpid(), signal.SIGKILL)
         if query and Trigger.REFUSED in query.text:
             failure = QuestionFailure.of(PromptTooLongError("The prompt is too long."))
-            self._replies.append((number, failure))
+            self._replies.append((RequestRef(number), failure))
             return
         read.append(request.hashes)
         done = {"prompt_tokens": len(items), "cached_tokens": cached}
@@ -158,9 +166,9 @@ class StubScheduler:
             done["probabilities"] = tuple(2 * (n + 1) / (count * (count + 1)) for n in range(count))
         else:
             for word in (f"{sum(each.frames for each in items)} ", f"{items[0].times_s[0]:g} ", query.text):
-                self._replies.append((number, LiveText(text=word)))
+                self._replies.append((RequestRef(number), LiveText(text=word)))
             done["output_tokens"] = 3
-        self._replies.append((number, LiveDone(**done)))
+        self._replies.append((RequestRef(number), LiveDone(**done)))
 
 
 def common(one, other):
@@ -180,7 +188,7 @@ class StubEngine:
         elif model.is_file():
             raise ModelError(model.read_text())
         self._start_ms = (time.perf_counter() - started) * 1e3
-        self._pending, self._given_up = [], set()
+        self._pending, self._cancelled = [], set()
         self.live = StubScheduler() if config.live_sessions else None
 
     @property
@@ -190,17 +198,19 @@ class StubEngine:
     def describe(self):
         return EngineInfo(device="cpu", gpus=0, max_model_len=2048, start_ms=self._start_ms, versions={"stub": "1"})
 
-    def feed(self, ticket, ready):
+    def feed(self, ref, ready):
         if Trigger.POISON in ready.text:
             os.kill(os.getpid(), signal.SIGKILL)
         if Trigger.REFUSED in ready.text:
             raise InferenceError("The engine rejects the question.")
-        if ticket.batch not in self._given_up:
-            self._pending.append((ticket, ready))
+        if ref.number not in self._cancelled:
+            self._pending.append((ref, ready))
 
-    def give_up(self, batch):
-        self._given_up.add(batch)
-        self._pending = [each for each in self._pending if each[0].batch != batch]
+    def cancel(self, number):
+        self._cancelled.add(number)
+        self._pending = [each for each in self._pending if each[0].number != number]
+        if self.live:
+            self.live.cancel(number)
 
     def step(self):
         if self.live and not self.live.is_idle:
@@ -209,14 +219,14 @@ class StubEngine:
         if any(Trigger.ENDLESS in ready.text for _, ready in self._pending):
             time.sleep(_PREFIX_S)
             return []
-        ticket, ready = self._pending.pop()  # last in, first out: replies arrive out of order
+        ref, ready = self._pending.pop()  # last in, first out: replies arrive out of order
         if Trigger.HANG in ready.text:
             signal.pause()
         if Trigger.DISK_FULL in ready.text:
             Path("/dev/full").write_text("cache")
         if Trigger.HUNGRY in ready.text:
             bytearray(_HUNGRY_BYTES)
-        return [(ticket, _on_the_wire(ready.answer))]
+        return [(ref, _on_the_wire(ready.answer))]
 
 
 if __name__ == "__main__":

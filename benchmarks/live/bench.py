@@ -13,9 +13,8 @@ from benchmarks.live.endurance import measure_endurance
 from benchmarks.live.latency import measure_chat, measure_latency, no_chat
 from benchmarks.live.stream import find_setup, in_pairs, open_live
 from reelabel_engine.errors import ModelError
-from reelabel_engine.protocol import Batch
+from reelabel_engine.protocol import Batch, LiveQuery
 from tasks.domain import Answer
-from tasks.live.model import LiveQuery
 from tasks.live.window import WindowRule
 from tools.tiny_model.scenes import SCENE_QUESTIONS, draw_scene
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from benchmarks.models import engine_config
-from tasks.live.model import LiveAnswer, LiveQuery, Prefix
+from reelabel_engine.protocol import LiveQuery
+from tasks.live.model import LiveAnswer, Prefix
 from tasks.live.window import Pairs
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess

@@ -76,7 +76,6 @@ def main(
     import_engine: Callable[[EngineConfig], Implementation] = import_vllm,
     load_encoder: Callable[..., Encoder] = load_encoder,
 ) -> None:
-    """Serve one parent."""
     started = time.perf_counter()
     _collect_garbage_rarely()
     connection, lifeline = Connection(int(sys.argv[1])), int(sys.argv[2])
@@ -128,7 +127,6 @@ def _serve_engine(
 
 
 def _explain_failure(error: BaseException) -> EngineFailure:
-    """Say why this process ends, and whether a full disk is the cause."""
     # Measured here and now: files of this process disappear with it.
     log = Path("/proc/self/fd/2").resolve()
     log_folders = [log.parent] if log.is_file() else []  # the process that filters it has it otherwise

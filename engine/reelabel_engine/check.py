@@ -57,7 +57,6 @@ def _version() -> str:
 
 
 def _imports() -> Iterator[tuple[str, str]]:
-    """Yield the modules of vLLM and the names that are imported from them."""
     for node in ast.parse(Path(__file__).with_name("vllm_api.py").read_text()).body:
         if isinstance(node, ast.ImportFrom):
             yield from ((str(node.module), alias.name) for alias in node.names)

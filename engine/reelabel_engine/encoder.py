@@ -95,7 +95,6 @@ class Encoder:
         self._start_ms = (time.perf_counter() - started) * 1e3
 
     def describe(self) -> EncoderInfo:
-        """Return the device, the sizes, the scale and bias, and the package versions."""
         has_gpu = self._device.type == "cuda"
         scale, bias = (getattr(self._model, name, None) for name in ("logit_scale", "logit_bias"))
         return EncoderInfo(
@@ -145,11 +144,9 @@ class Encoder:
         return np.concatenate(parts)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Count the tokens of texts, special ones included."""
         return [len(ids) for ids in self._tokenizer([text.lower() for text in texts], truncation=False)["input_ids"]]
 
     def _batches(self, videos: Sequence[npt.NDArray[np.uint8]]) -> Iterator[_Inputs]:
-        """Prepare frames, and yield the inputs of the image encoder in full batches."""
         waiting: list[_Inputs] = []
         room = self._batch_frames
         for frames in videos:

@@ -31,7 +31,7 @@ from reelabel_engine.vllm_api import (
 )
 
 if TYPE_CHECKING:
-    from reelabel_engine.protocol import EngineConfig, QuestionRef, QuestionReply
+    from reelabel_engine.protocol import EngineConfig, QuestionReply, RequestRef
     from reelabel_engine.renderer import EngineRequest
 
 
@@ -51,7 +51,7 @@ def import_model(config: EngineConfig) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _InFlight:
-    ticket: QuestionRef
+    ref: RequestRef
     ready: EngineRequest
 
 
@@ -75,18 +75,16 @@ class Engine:
         self.live = _prepare_live(llm) if config.live_sessions else None
         self._max_model_len = int(llm.model_config.max_model_len)
         self._in_flight: dict[str, _InFlight] = {}
-        self._given_up: set[int] = set()
+        self._cancelled: set[int] = set()
         self._added = 0
         self._unattributed_ms = 0.0
         self._start_ms = (time.perf_counter() - started) * 1e3
 
     @property
     def is_idle(self) -> bool:
-        """Whether no question is pending."""
         return not self._in_flight and (self.live is None or self.live.is_idle)
 
     def describe(self) -> EngineInfo:
-        """Describe the device, the limits and the package versions."""
         has_gpu, steps = not current_platform.is_cpu(), self._engine.vllm_config.scheduler_config
         return EngineInfo(
             # torch would initialise CUDA here, even where the ranks have processes of their own.
@@ -104,13 +102,13 @@ class Engine:
             f"prompts up to {self._max_model_len:,} tokens",
         )
 
-    def feed(self, ticket: QuestionRef, ready: EngineRequest) -> None:
+    def feed(self, ref: RequestRef, ready: EngineRequest) -> None:
         """Queue a question; `step` answers it.
 
         Raises:
             JobError: The engine rejects it.
         """
-        if ticket.batch in self._given_up:
+        if ref.number in self._cancelled:
             return
         parameters = scoring_parameters(ready.tokens)
         self._added += 1
@@ -118,18 +116,19 @@ class Engine:
             self._engine.add_request(str(self._added), ready.prompt, parameters, priority=BATCH)
         except (ValueError, VLLMValidationError) as error:
             raise translate_vllm_error(error, self._max_model_len) from None
-        self._in_flight[str(self._added)] = _InFlight(ticket=ticket, ready=ready)
+        self._in_flight[str(self._added)] = _InFlight(ref=ref, ready=ready)
 
-    def give_up(self, batch: int) -> None:
-        """Stop working on the questions of a batch, also on those that are fed later."""
-        self._given_up.add(batch)
-        names = [name for name, each in self._in_flight.items() if each.ticket.batch == batch]
+    def cancel(self, number: int) -> None:
+        """Stop working on a request, also on the questions of a batch that are fed later."""
+        self._cancelled.add(number)
+        names = [name for name, each in self._in_flight.items() if each.ref.number == number]
         for name in names:
             del self._in_flight[name]
         self._engine.abort_request(names)
+        if self.live:
+            self.live.cancel(number)
 
-    def step(self) -> list[tuple[QuestionRef, QuestionReply]]:
-        """Run one engine step; return the questions that it finished."""
+    def step(self) -> list[tuple[RequestRef, QuestionReply]]:
         started = time.perf_counter()
         if self.live:
             self.live.admit()
@@ -142,7 +141,7 @@ class Engine:
             return []
         share_ms, self._unattributed_ms = self._unattributed_ms / len(outputs), 0.0
         finished = [(self._in_flight.pop(output.request_id), output) for output in outputs]
-        return [(question.ticket, _answer(output, question.ready, share_ms)) for question, output in finished]
+        return [(question.ref, _answer(output, question.ready, share_ms)) for question, output in finished]
 
 
 # Their vision encoder handles each frame pair independently, so that a prompt can be extended pair by pair.

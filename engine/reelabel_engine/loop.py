@@ -14,17 +14,16 @@ from reelabel.errors import JobError
 from reelabel_engine.protocol import (
     AskBatch,
     Batch,
-    BatchGiveUp,
+    Cancel,
     EmbedImages,
     EmbedTexts,
     EncoderLoaded,
     EngineLoaded,
     EngineTimes,
     LiveDrop,
-    LiveGiveUp,
     LiveRequest,
     QuestionFailure,
-    QuestionRef,
+    RequestRef,
     StepReplies,
     Vectors,
     receive,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     VideoQuestions = tuple[tuple[bytes, ...], list[Question]]  # frame files, and what is asked about them together
     _Render = Callable[[list[VideoQuestions]], Future[list[bytes]]]
     _RenderLive = Callable[[LiveRequest], Future[bytes]]
-    _Rendered = tuple[list[QuestionRef], list[EngineRequest | QuestionFailure]]
+    _Rendered = tuple[list[RequestRef], list[EngineRequest | QuestionFailure]]
 
 # A round trip to a worker takes about as long as rendering a small video, so small videos share one.
 _GROUP_BYTES = 512 * 1024
@@ -58,11 +57,11 @@ class _Live(NamedTuple):
 
 
 if TYPE_CHECKING:
-    _Arrived = _Rendered | _Live | LiveGiveUp | BatchGiveUp
+    _Arrived = _Rendered | _Live | Cancel
 
 
 class _Video(NamedTuple):
-    tickets: list[QuestionRef]
+    refs: list[RequestRef]
     frame_files: tuple[bytes, ...]
     questions: list[Question]
 
@@ -90,7 +89,7 @@ def serve(connection: Connection, engine: Engine, render: _Render, render_live: 
         busy_ms = (time.perf_counter() - started) * 1e3
         times = EngineTimes(busy_ms=busy_ms, starved_ms=starved_ms)
         live = engine.live.replies() if engine.live else ()
-        send(connection, StepReplies(replies=tuple(replies), times=times, live=tuple(live)))
+        send(connection, StepReplies(replies=(*replies, *live), times=times))
 
 
 def serve_encoder(connection: Connection, encoder: Encoder) -> None:
@@ -107,7 +106,7 @@ def serve_encoder(connection: Connection, encoder: Encoder) -> None:
         elif isinstance(request, EmbedTexts):
             vectors, tokens = encoder.embed_texts(request.texts), tuple(encoder.count_tokens(request.texts))
             send(connection, Vectors(number=request.number, vectors=vectors, tokens=tokens))
-        else:
+        elif not isinstance(request, Cancel):  # each request is embedded at once
             raise TypeError(f"an encoder takes no {type(request).__name__}")
 
 
@@ -127,11 +126,11 @@ class _Receiver(threading.Thread):
         try:
             while True:
                 message = receive(self._connection)
-                if isinstance(message, BatchGiveUp):
+                if isinstance(message, Cancel):
                     self._inbox.put(message)
                 elif isinstance(message, AskBatch):
                     self._receive_batch(message)
-                elif isinstance(message, (LiveRequest, LiveDrop, LiveGiveUp)):
+                elif isinstance(message, (LiveRequest, LiveDrop)):
                     self._receive_live(message)
                 else:
                     raise TypeError(f"an engine takes no {type(message).__name__}")  # noqa: TRY301 - like a fault
@@ -144,13 +143,11 @@ class _Receiver(threading.Thread):
             rendering = self._render([(video.frame_files, video.questions) for video in videos])
             rendering.add_done_callback(partial(self._collect, videos))
 
-    def _receive_live(self, message: LiveRequest | LiveDrop | LiveGiveUp) -> None:
+    def _receive_live(self, message: LiveRequest | LiveDrop) -> None:
         if self._live is None:
             raise RuntimeError("This engine was not loaded for live sessions.")
         scheduler, render = self._live
-        if isinstance(message, LiveGiveUp):
-            self._inbox.put(message)
-        elif isinstance(message, LiveDrop):
+        if isinstance(message, LiveDrop):
             scheduler.items.drop(message.session, message.hashes)
         else:
             scheduler.items.expect(message.session, message.items)
@@ -168,7 +165,7 @@ class _Receiver(threading.Thread):
         try:
             for video, rendered in zip(videos, rendering.result(), strict=True):
                 # Unpickled here, off the engine's thread.
-                self._inbox.put((video.tickets, pickle.loads(rendered)))  # noqa: S301 - from our own worker
+                self._inbox.put((video.refs, pickle.loads(rendered)))  # noqa: S301 - from our own worker
         except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise; here it would be lost
             self._inbox.put(error)
 
@@ -192,7 +189,7 @@ class _Receiver(threading.Thread):
             if isinstance(item, BaseException):
                 raise item
             if item is not None:
-                self._taken += not isinstance(item, (_Live, LiveGiveUp, BatchGiveUp))
+                self._taken += not isinstance(item, (_Live, Cancel))
                 ready.append(item)
             try:
                 item = self._inbox.get_nowait()
@@ -203,8 +200,8 @@ class _Receiver(threading.Thread):
 def _split(number: int, batch: Batch) -> Iterator[_Video]:
     for shown, group in groupby(enumerate(batch.questions), key=lambda each: each[1].shown):
         places, questions = zip(*group, strict=True)
-        tickets = [QuestionRef(batch=number, place=place) for place in places]
-        yield _Video(tickets, tuple(batch.frame_files[each.file_id] for each in shown), list(questions))
+        refs = [RequestRef(number, place) for place in places]
+        yield _Video(refs, tuple(batch.frame_files[each.file_id] for each in shown), list(questions))
 
 
 def _group(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
@@ -222,30 +219,28 @@ def _group(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
         yield group
 
 
-def _take_in(engine: Engine, arrived: _Arrived) -> list[tuple[QuestionRef, QuestionReply]]:
-    if not isinstance(arrived, (_Live, LiveGiveUp, BatchGiveUp)):
+def _take_in(engine: Engine, arrived: _Arrived) -> list[tuple[RequestRef, QuestionReply]]:
+    if isinstance(arrived, Cancel):
+        engine.cancel(arrived.number)
+    elif not isinstance(arrived, _Live):
         return _feed(engine, *arrived)
-    if isinstance(arrived, BatchGiveUp):
-        engine.give_up(arrived.number)
-    elif engine.live and isinstance(arrived, _Live):
+    elif engine.live:
         engine.live.receive(*arrived)
-    elif engine.live and isinstance(arrived, LiveGiveUp):
-        engine.live.give_up(arrived.number)
     return []
 
 
 def _feed(
     engine: Engine,
-    tickets: list[QuestionRef],
+    refs: list[RequestRef],
     questions: list[EngineRequest | QuestionFailure],
-) -> list[tuple[QuestionRef, QuestionReply]]:
-    refused: list[tuple[QuestionRef, QuestionReply]] = []
-    for ticket, question in zip(tickets, questions, strict=True):
+) -> list[tuple[RequestRef, QuestionReply]]:
+    refused: list[tuple[RequestRef, QuestionReply]] = []
+    for ref, question in zip(refs, questions, strict=True):
         if isinstance(question, QuestionFailure):
-            refused.append((ticket, question))
+            refused.append((ref, question))
             continue
         try:
-            engine.feed(ticket, question)
+            engine.feed(ref, question)
         except JobError as error:
-            refused.append((ticket, QuestionFailure.of(error)))
+            refused.append((ref, QuestionFailure.of(error)))
     return refused

@@ -27,7 +27,6 @@ _FEWEST_REPEATS = 4
 
 
 def main() -> None:
-    """Serve one request."""
     # Libraries may print to standard output; keep that out of the answer.
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -79,7 +78,6 @@ def render(request: PreviewRequest) -> RenderedPrompt:
 
 
 def _runs(ids: list[int], tokenizer: Any) -> Iterator[PromptSpan]:  # noqa: ANN401 - transformers' tokenizer
-    """Decode a prompt; a token that repeats many times becomes a run of its own."""
     plain: list[int] = []
     for token, group in groupby(ids):
         repeats = len(list(group))

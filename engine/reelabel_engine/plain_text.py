@@ -96,7 +96,6 @@ class PlainEncoder:
         return pieces
 
     def count(self, ids: Iterable[int]) -> Counter[int]:
-        """Count the special tokens among tokens, by id."""
         return Counter(filter(self._ids.__contains__, ids))
 
     def find(self, text: str) -> str | None:
@@ -113,7 +112,6 @@ class PlainEncoder:
 
 
 def plain_encoder(tokenizer: Any) -> PlainEncoder:  # noqa: ANN401 - transformers' tokenizer
-    """Return a tokenizer's encoder of users' texts."""
     template = tokenizer.chat_template
     return PlainEncoder(
         partial(tokenizer.encode, add_special_tokens=False),

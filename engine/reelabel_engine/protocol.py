@@ -64,12 +64,10 @@ class EngineConfig:
 
     @property
     def shown_videos(self) -> int:
-        """How many videos a prompt has at most."""
         return 0 if self.frames_as_images else self.max_videos
 
     @property
     def shown_images(self) -> int:
-        """How many images a prompt has at most."""
         return _MAX_FRAMES if self.frames_as_images else self.max_images
 
 
@@ -111,7 +109,6 @@ class EngineTimes:
     restart_ms: float = 0.0
 
     def __add__(self, other: EngineTimes) -> EngineTimes:
-        """Sum both."""
         return EngineTimes(
             busy_ms=self.busy_ms + other.busy_ms,
             starved_ms=self.starved_ms + other.starved_ms,
@@ -154,7 +151,6 @@ class Question:
 
     @property
     def shown(self) -> tuple[ShownFile, ...]:
-        """Everything that it shows, in order."""
         return self.media or (ShownFile("video", self.video_id),)
 
 
@@ -226,7 +222,7 @@ class EncoderInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class LiveQuery:
     """A question about a prefix.
 
     Attributes:
@@ -238,16 +234,20 @@ class Query:
         temperature: Of an answer in free text; 0 takes the most probable token each time.
         top_p: Of an answer in free text.
         seed: Of an answer in free text; None draws one.
+        speaks: Answer in speech too, if in free text; only servers do.
+        voice: Of an answer in speech; None leaves it to what answers.
     """
 
     text: str
-    turns: tuple[tuple[str, str], ...] = ()
+    turns: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     choices: tuple[str, ...] = ()
     scoring: Literal["letter", "text"] = "letter"
     max_tokens: int = 256
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int | None = None
+    speaks: bool = False
+    voice: str | None = None
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True):
@@ -273,12 +273,6 @@ class AskBatch(_Message, frozen=True):
     batch: Batch
 
 
-class BatchGiveUp(_Message, frozen=True):
-    """A batch whose replies nobody waits for any more."""
-
-    number: int
-
-
 class LiveRequest(_Message, frozen=True):
     """A prefix to read, or a question about one.
 
@@ -301,7 +295,7 @@ class LiveRequest(_Message, frozen=True):
     hashes: tuple[str, ...]
     items: dict[str, Item]
     fresh: int
-    query: Query | None = None
+    query: LiveQuery | None = None
     has_audio: bool = False
 
 
@@ -312,8 +306,8 @@ class LiveDrop(_Message, frozen=True):
     hashes: tuple[str, ...] | None
 
 
-class LiveGiveUp(_Message, frozen=True):
-    """A question whose answer nobody waits for any more."""
+class Cancel(_Message, frozen=True):
+    """A request whose replies nobody waits for any more."""
 
     number: int
 
@@ -398,7 +392,6 @@ class QuestionFailure(_Message, frozen=True):
 
     @classmethod
     def of(cls, error: JobError) -> QuestionFailure:
-        """Convert an error."""
         return cls(code=error.code, stage=error.stage, message=error.message)
 
 
@@ -424,25 +417,23 @@ class LiveDone(_Message, frozen=True):
 LiveReply = LiveText | LiveDone | QuestionFailure
 
 
-class QuestionRef(NamedTuple):
-    """Identifies a question: the number of its batch, and its index there."""
+class RequestRef(NamedTuple):
+    """The number of a request, and the place of a question in its batch; 0 in a live session."""
 
-    batch: int
-    place: int
+    number: int
+    place: int = 0
 
 
 class StepReplies(_Message, frozen=True):
     """What the engine's process sends after each step.
 
     Attributes:
-        replies: Replies to the questions that ended.
+        replies: Replies to the questions that ended, and to live sessions.
         times: Time spent on the step, and waiting before it.
-        live: Replies to the requests of live sessions, by number.
     """
 
-    replies: tuple[tuple[QuestionRef, QuestionReply], ...]
+    replies: tuple[tuple[RequestRef, QuestionAnswer | QuestionFailure | LiveText | LiveDone], ...]
     times: EngineTimes
-    live: tuple[tuple[int, LiveReply], ...] = ()
 
 
 class Vectors(_Message, frozen=True):
@@ -487,12 +478,11 @@ class RenderedPrompt(_Message, frozen=True):
 
     @property
     def text(self) -> str:
-        """The whole prompt, unabridged."""
         return "".join(run.text * run.repeats for run in self.runs)
 
 
-ToEngine = LoadEngine | AskBatch | BatchGiveUp | LiveRequest | LiveDrop | LiveGiveUp
-ToEncoder = LoadEncoder | EmbedImages | EmbedTexts
+ToEngine = LoadEngine | AskBatch | LiveRequest | LiveDrop | Cancel
+ToEncoder = LoadEncoder | EmbedImages | EmbedTexts | Cancel
 Request = ToEngine | ToEncoder | PreviewRequest
 Reply = EngineLoaded | EncoderLoaded | EngineFailure | StepReplies | Vectors | RenderedPrompt
 
@@ -531,7 +521,7 @@ def encode(message: Request | Reply) -> bytes:
     return _encoder.encode(message)
 
 
-def check(part: Question | Query) -> None:
+def check(part: Question | LiveQuery) -> None:
     """Make sure that a part of a message can be sent, and costs nothing but itself.
 
     Raises:
@@ -542,37 +532,16 @@ def check(part: Question | Query) -> None:
 
 
 def decode_request(data: bytes) -> Request:
-    """Decode what the application sends.
-
-    Raises:
-        ValueError: It is no request, or of another version.
-    """
     return _requests.decode(data)
 
 
 def decode_reply(data: bytes) -> Reply:
-    """Decode what the engine's process sends.
-
-    Raises:
-        ValueError: It is no reply, or of another version.
-    """
     return _replies.decode(data)
 
 
 def send(connection: Connection, message: Reply) -> None:
-    """Send a reply.
-
-    Raises:
-        OSError: The other end is closed.
-    """
     connection.send_bytes(encode(message))
 
 
 def receive(connection: Connection) -> Request:
-    """Receive a request.
-
-    Raises:
-        EOFError: The other end is closed.
-        ValueError: What came is no request.
-    """
     return decode_request(connection.recv_bytes())

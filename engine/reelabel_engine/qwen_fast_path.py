@@ -113,7 +113,6 @@ class _Layout:
         )
 
     def lay_out(self, video: npt.NDArray[np.uint8], metadata: dict[str, Any]) -> MultiModalKwargsItem:
-        """Process another video of this size."""
         timed = ("total_num_frames", "fps", "duration", "frames_indices")
         shown_per_s = VideoMetadata(**{name: metadata[name] for name in timed}).sampled_fps
         values = {
@@ -146,7 +145,6 @@ class QwenFastPath:
     """Renders prompts about videos of proven sizes, exactly as vLLM's renderer would."""
 
     def __init__(self, renderer: Any, by_library: Callable[[dict[str, Any]], Any], *, max_model_len: int) -> None:  # noqa: ANN401
-        """Check whether the model's processor is one that the fast path can replace."""
         processor: Any = getattr(renderer.get_mm_processor().info.get_hf_processor(), "video_processor", None)
         self._patches = (
             PatchGeometry(

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedChat:
-    """A question and the placeholder of its video, as text and as tokens."""
-
     text: str
     token_ids: tuple[int, ...]
 
@@ -185,7 +183,6 @@ class HashedMedium:
         return cls(kind=kind, frames=video_input(frames), hash=file_hash, starts_s=tuple(starts_s))
 
     def as_images(self) -> list[HashedMedium]:
-        """Return each frame as an image."""
         frames, metadata = self.frames
         return [
             HashedMedium(kind="image", frames=(frames[at : at + 1], metadata), hash=f"{self.hash}-{at}")
@@ -193,7 +190,6 @@ class HashedMedium:
         ]
 
     def adapted(self, config: Any) -> Any:  # noqa: ANN401 - what vLLM takes; of transformers
-        """Return what the model's processor takes: a video with its metadata, or an image."""
         return adapt_video(self.frames, config) if self.kind == "video" else Image.fromarray(self.frames[0][0])
 
 
@@ -218,11 +214,6 @@ class InputRenderer:
         self._shortcut = QwenFastPath(self._renderer, self._render_with_vllm, max_model_len=self.max_model_len)
 
     def tokens(self, question: Question) -> ChoiceTokens:
-        """Find the tokens that represent each choice.
-
-        Raises:
-            ChoicesAmbiguousError: A single token cannot tell the choices apart.
-        """
         return self._tokens(question.choices, scoring=question.scoring, encode=self._plain)
 
     def prompt(self, question: Question, media: Sequence[HashedMedium]) -> dict[str, Any]:
@@ -307,7 +298,6 @@ class InputRenderer:
 
 
 def initialize_worker(config: EngineConfig) -> None:
-    """Initialise this process as a worker that runs `render_videos`."""
     torch.set_num_threads(1)
     _renderers.append(InputRenderer(config))
 
@@ -343,12 +333,10 @@ def render_video(frame_files: Sequence[bytes], questions: Sequence[Question]) ->
 
 
 def render_videos(videos: Sequence[tuple[Sequence[bytes], Sequence[Question]]]) -> list[bytes]:
-    """Prepare the questions on several videos; see `render_video`."""
     return [render_video(frame_files, questions) for frame_files, questions in videos]
 
 
 def render_live(request: LiveRequest) -> bytes:
-    """Render the parts of a live prompt; return a pickled `RenderedRequest`."""
     if not _live_renderers:
         from reelabel_engine.live.renderer import LiveRenderer  # noqa: PLC0415 - it needs this module
 
@@ -376,7 +364,6 @@ def _make_tensor(data: npt.NDArray[np.uint8], dtype: torch.dtype, shape: torch.S
 
 
 def translate_vllm_error(error: Exception, max_model_len: int) -> JobError:
-    """Translate vLLM's rejection of a prompt."""
     if "max_model_len" not in str(error) and "context length" not in str(error):
         return InferenceError(f"The model's processor rejects the question: {_first_line(error)}.")
     return PromptTooLongError(

@@ -30,7 +30,6 @@ _VERSION = 1
 
 
 def bank_digest(texts: Iterable[str]) -> str:
-    """Return the digest of a bank's texts, in their order."""
     return json_digest(list(texts))
 
 
@@ -45,7 +44,6 @@ class BankFiles(SealedFiles):
     python: Path | None = None
 
     def keep_texts(self, texts: Sequence[str]) -> str:
-        """Store the texts of a bank, unless they are there; return their digest."""
         digest = bank_digest(texts)
         self.objects.write_new(self._texts_uri(digest), json.dumps(list(texts), ensure_ascii=False).encode())
         return digest

@@ -68,7 +68,6 @@ class FrameBatcher:
         self._semaphore = threading.Semaphore(_REQUESTS_PER_PROCESS * self.encoder.processes)
 
     def start(self) -> None:
-        """Start the encoder, if it does not run."""
         self.encoder.start()
 
     def embed(self, frames: npt.NDArray[np.uint8]) -> EmbeddedFrames:
@@ -88,7 +87,6 @@ class FrameBatcher:
         return done.result()  # of a request that another thread has taken
 
     def _take(self) -> list[_Waiting]:
-        """Take what waits, in order: one video, and as many more as fit into a batch."""
         with self._lock:
             totals = accumulate(len(frames) for frames, _ in self._waiting)
             fitting = sum(1 for _ in takewhile(lambda total: total <= self.batch_frames, totals))

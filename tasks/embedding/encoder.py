@@ -17,7 +17,7 @@ from reelabel_engine.protocol import EmbedImages, EmbedTexts, EncoderConfig, Loa
 from tasks.model.engine.keeper import WarmEngines
 from tasks.model.fleet import Fleet
 from tasks.model.identity import read_model_card
-from tasks.model.model_process import LostError, ModelProcess, SingleReply
+from tasks.model.model_process import ModelProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 # The demo's image-text model.
 TINY_ENCODER = Path(__file__).parents[1] / "demo" / "reelabel-tiny-siglip"
 _EXAMPLE = "google/siglip-so400m-patch14-384"
-_DEATHS_PER_REQUEST = 2
 
 
 class EmbeddedTexts(NamedTuple):
@@ -58,8 +57,7 @@ class Encoder(Protocol):
     processes: int
     loaded: EncoderInfo | None
 
-    def start(self) -> None:
-        """Start loading; return at once."""
+    def start(self) -> None: ...
 
     def info(self) -> EncoderInfo:
         """Wait until the model is loaded.
@@ -87,8 +85,7 @@ class Encoder(Protocol):
     def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
         """Embed texts; what a text has beyond the model's limit is cut off. Raises as `embed_images`."""
 
-    def close(self) -> None:
-        """End all processes; idempotent."""
+    def close(self) -> None: ...
 
 
 class EncoderProcess(ModelProcess[EncoderConfig]):
@@ -102,7 +99,7 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
         images_embedded: Frames embedded.
     """
 
-    closed = "The encoder was closed; the run is ending."
+    called = "The encoder"
     processes = 1
     images_embedded = 0
     loaded: EncoderInfo | None = None
@@ -112,13 +109,11 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
         return self._start(python, LoadEncoder(config=self._config), encoder_environment(self._config))
 
     def info(self) -> EncoderInfo:
-        """Wait until the model is loaded; start it if it is not."""
         info: EncoderInfo = self._ready(self._living())
         self.loaded = info
         return info
 
     def embed_images(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
-        """Embed the frames of several videos, as `Encoder.embed_images`."""
         for frames in videos:
             if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[3] != 3 or 0 in frames.shape:  # noqa: PLR2004
                 raise ValueError(f"frames are uint8 of (N, H, W, 3), not {frames.dtype} of {frames.shape}")
@@ -131,23 +126,21 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
         return vectors
 
     def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
-        """Embed texts, as `Encoder.embed_texts`."""
         reply = self._ask(lambda number: EmbedTexts(number=number, texts=tuple(texts)), len(texts))
         return EmbeddedTexts(reply.vectors, reply.tokens)
 
     def _ask(self, build: Callable[[int], Request], count: int) -> Vectors:
-        for _ in range(_DEATHS_PER_REQUEST):
-            life, reply = self._living(), SingleReply()
-            info: EncoderInfo = self._ready(life)
-            try:
-                life.send(build, reply)
-                found: Vectors = self._wait(life, reply)
-            except LostError as error:
-                self._lose(life, error)
-                lost = f"The encoder failed: {str(error).rstrip('.')}; see the log {self._log_path}."
-            else:
-                return self._checked(found, (count, info.dimensions))
-        raise EngineLostError(lost)
+        try:
+            return self._ask_once(build, count)
+        except EngineLostError:
+            return self._ask_once(build, count)
+
+    def _ask_once(self, build: Callable[[int], Request], count: int) -> Vectors:
+        life = self._living()
+        info: EncoderInfo = self._ready(life)
+        with self.losing(life):
+            [(_, found)] = self.replies(life, life.send(build))
+        return self._checked(found, (count, info.dimensions))
 
     def _checked(self, reply: Vectors, shape: tuple[int, int]) -> Vectors:
         if reply.vectors.shape != shape or reply.vectors.dtype != np.float32:
@@ -165,23 +158,19 @@ class EncoderPool(Fleet[Encoder]):
     loaded: EncoderInfo | None = None
 
     def __init__(self, members: Sequence[Encoder]) -> None:
-        """Store the encoders, at least one; none is started yet."""
         super().__init__(members)
         self.processes = sum(member.processes for member in members)
 
     def info(self) -> EncoderInfo:
-        """Wait until all are loaded, and describe them as one."""
         infos = [member.info() for member in self._members]
         start_ms = max(info.start_ms for info in infos)
         self.loaded = replace(infos[0], gpus=sum(info.gpus for info in infos), start_ms=start_ms)
         return self.loaded
 
     def embed_images(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
-        """Embed frames, as `Encoder.embed_images`."""
         return self._ask(lambda member: member.embed_images(videos))
 
     def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
-        """Embed texts, as `Encoder.embed_texts`."""
         return self._ask(lambda member: member.embed_texts(texts))
 
 

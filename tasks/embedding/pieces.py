@@ -58,5 +58,4 @@ def cut_pieces(
 
 
 def most_chunks(spec: EmbeddingSpec, *, frame_pixels: int) -> int:
-    """Return the most chunks whose frames are taken at once."""
     return max(1, min(_MAX_FRAMES, PIECE_BYTES // (_CHANNELS * frame_pixels)) // spec.frames_per_chunk)

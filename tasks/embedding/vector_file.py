@@ -182,7 +182,6 @@ def decode(data: bytes, key: str, seal: Seal = NO_KEY) -> tuple[dict[str, Embedd
 
 
 def _cuts(found: dict[str, Any] | None) -> Cuts | None:
-    """Return cuts that were found as they would be found today."""
     if found is None or found["finder"] != FINDER_VERSION:
         return None
     known = found["candidates"]

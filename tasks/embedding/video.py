@@ -63,7 +63,6 @@ def frame_pixels(info: EncoderInfo) -> int:
 
 
 def identity_of(info: ObjectInfo, segment: Segment, *, spec: EmbeddingSpec, encoder: EncoderInfo) -> VectorKey:
-    """Return what the embeddings of a segment of a version of a video are asked for by."""
     return VectorKey(
         source_uri=info.uri,
         fingerprint=info.fingerprint,
@@ -124,7 +123,6 @@ class VideoEmbedder:
 
     @property
     def frame_pixels(self) -> int:
-        """Maximum pixels of a frame."""
         return frame_pixels(self.info)
 
     def forgetting(self) -> VideoEmbedder:
@@ -140,11 +138,9 @@ class VideoEmbedder:
         return identity_of(any_version, WHOLE, spec=self.spec, encoder=self.info).of_shard(videos)
 
     def identity(self, job: Job, info: ObjectInfo) -> VectorKey:
-        """Return what the embeddings of a job's video, in a version, are asked for by."""
         return identity_of(info, Segment.of(job.start_s, job.end_s), spec=self.spec, encoder=self.info)
 
     def embed(self, job: Job, info: ObjectInfo | None = None) -> EmbeddedVideo:
-        """Return the embeddings of a job's video, or of the segment that the job is about; as `embed_segment`."""
         return self.embed_segment(job.video_uri, Segment.of(job.start_s, job.end_s), info)
 
     def embed_segment(self, uri: str, segment: Segment, info: ObjectInfo | None = None) -> EmbeddedVideo:
@@ -262,8 +258,6 @@ def open_embedder(
 
 @dataclass(frozen=True, slots=True)
 class _Frames:
-    """The frames of a piece, and how they were come by."""
-
     segment: Segment
     video: ExtractedVideo
     frames: Frames = field(repr=False)
@@ -272,14 +266,11 @@ class _Frames:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """A time from which on a video has no frames, and why."""
-
     start_s: float
     why: str
 
 
 def _length_s(stated_s: float, segment: Segment) -> float:
-    """Return how long a segment of a video is that says how long it is."""
     end_s = stated_s if segment.end_s is None else min(segment.end_s, stated_s)
     return max(0.0, end_s - (segment.start_s or 0.0))
 
@@ -292,7 +283,6 @@ def _found_s(known: Selection) -> float:
 
 
 def _until_the_end(take: Callable[[Segment, int], _Frames], pieces: Sequence[Piece]) -> Iterator[_Frames | _End]:
-    """Yield the frames of pieces, up to the first one without."""
     for segment, chunks in pieces:
         try:
             yield take(segment, chunks)
@@ -348,7 +338,6 @@ class _Taken:
         return np.round(piece.frames.selection.time_s * _MS).astype(np.int64) - self.first_ms
 
     def add(self, piece: _Frames, is_new: npt.NDArray[np.bool_], embedded: EmbeddedFrames | None) -> None:
-        """Add the new frames of a piece, which were embedded, if there are any."""
         video, read_ms, seen = piece.video, piece.read_ms, piece.video.provenance
         is_cut = _CUT in seen.decode_note
         if embedded:
@@ -372,12 +361,10 @@ class _Taken:
         self.cost = self.cost + more
 
     def end(self, start_s: float, why: str) -> None:
-        """Note that the video has no frames from a time on."""
         self.is_cut = True
         self.notes[f"no frames from {start_s:g} s on: {why.rstrip('.')}"] = None
 
     def joined(self, start_s: float) -> Embeddings:
-        """Return the embeddings of the whole video, or segment."""
         pts_ms = np.concatenate(self.pts_ms)
         shown_s = max(0.0, float(pts_ms[-1]) / _MS - start_s)
         return Embeddings(

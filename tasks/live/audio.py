@@ -53,7 +53,6 @@ class AudioTrack:
     """Places the audio of one session, chunk after chunk."""
 
     def __init__(self, window: FrameWindow) -> None:
-        """Start with no audio."""
         self._window = window
         self._end_s: float | None = None
 

@@ -38,7 +38,6 @@ class EventLog:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self.last_seq = 0
         self.is_closed = False
         self._events: deque[SentEvent] = deque()
@@ -59,7 +58,6 @@ class EventLog:
         self._changed.set()
 
     def after(self, seq: int) -> list[SentEvent]:
-        """Return the events after a number that are still kept."""
         first = self.last_seq - len(self._events)
         start = max(0, seq - first)
         return [self._events[position] for position in range(start, len(self._events))]
@@ -72,7 +70,6 @@ class EventLog:
         return self.after(seq)
 
     def close(self) -> None:
-        """No event follows."""
         self.is_closed = True
         self._changed.set()
 
@@ -85,12 +82,10 @@ class EngineStatus:
     """
 
     def __init__(self, events: EventLog) -> None:
-        """Start with an engine that answers."""
         self.losses = 0
         self._events, self._is_lost = events, False
 
     def lost(self) -> None:
-        """Note that it is lost."""
         if not self._is_lost:
             self._is_lost = True
             self.losses += 1
@@ -98,7 +93,6 @@ class EngineStatus:
             self._events.send(Notice(code="engine_lost", message=text))
 
     def back(self) -> None:
-        """Note that it has answered."""
         if self._is_lost:
             self._is_lost = False
             self._events.send(Notice(code="engine_back", message="The engine answers again."))

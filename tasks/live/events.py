@@ -222,7 +222,6 @@ class ErrorEvent(_Event):
 
     @classmethod
     def of(cls, refused: ProtocolError, **about: int | str | None) -> ErrorEvent:
-        """Tell of a refusal; `about` names the frame or the query."""
         values = {"code": refused.code, "message": refused.message, "is_fatal": refused.is_fatal}
         return cls.model_validate(values | about)
 

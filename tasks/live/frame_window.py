@@ -65,7 +65,6 @@ class FrameWindow:
     """
 
     def __init__(self, session_id: str, config: SessionConfig) -> None:
-        """Start with none."""
         self.last_s: float | None = None
         self.count = 0
         self.clock: tuple[float, float] | None = None
@@ -81,17 +80,14 @@ class FrameWindow:
 
     @property
     def rule(self) -> WindowRule:
-        """How many a question sees."""
         return self._window.rule
 
     @property
     def evicted(self) -> int:
-        """How many have left the window."""
         return self._window.evicted
 
     @property
     def in_window(self) -> int:
-        """How many there are now, with the sink."""
         alone = self._pairs.alone
         return _frames(self._window.current) + (alone.frames if alone else 0)
 
@@ -134,7 +130,6 @@ class FrameWindow:
         return self._time_of(audio.time_s, audio.arrived_s - audio.seconds)
 
     def clock_s(self, audio: Audio) -> float:
-        """Return when audio has arrived."""
         return audio.seconds if self._origin is None else audio.arrived_s - self._origin[1]
 
     def _time_of(self, own_s: float | None, arrived_s: float) -> float:
@@ -173,7 +168,6 @@ class FrameWindow:
         return bool(complete), evicted
 
     def _show(self, pair: LiveItem, before: tuple[int, str | None]) -> int:
-        """Add a pair to the window, and the audio before it; return how many frames that evicts."""
         items: tuple[Item, ...] = (*self._spans.cut(pair.times_s[0]), pair)
         gone = [each for item in items for each in self._window.add(item)]
         for gone_s in {time_s for each in gone if each.frames for time_s in each.times_s}:
@@ -201,7 +195,6 @@ class FrameWindow:
         return bool(complete)
 
     def visible(self, asked: PendingQuery) -> Visible:
-        """Note what a query sees."""
         sink = self._window.sink
         recent = self._shown(self._items[len(sink) :])
         items = (*sink, *recent)

@@ -56,7 +56,6 @@ class Audio:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
         return len(self.samples) / AUDIO_HZ
 
 
@@ -88,7 +87,6 @@ class PendingQuery:
 
     @property
     def waited_ms(self) -> float:
-        """Milliseconds since it arrived."""
         return (time.monotonic() - self.arrived_s) * 1e3
 
 
@@ -99,7 +97,6 @@ class Inbox:
     """What waits to be taken. It takes whatever it is given: who receives waits for room before the next message."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._waiting: asyncio.Queue[Arrival] = asyncio.Queue()
         self._bytes = 0
         self._has_room = asyncio.Event()
@@ -107,22 +104,18 @@ class Inbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits."""
         return self._waiting.empty()
 
     def put(self, arrival: Arrival) -> None:
-        """Add what has arrived."""
         self._waiting.put_nowait(arrival)
         self._count(_size_of(arrival))
 
     async def get(self) -> Arrival:
-        """Wait for what comes next, and take it."""
         arrival = await self._waiting.get()
         self._count(-_size_of(arrival))
         return arrival
 
     async def wait_for_room(self) -> None:
-        """Wait until more should be received."""
         await self._has_room.wait()
 
     def _count(self, size_bytes: int) -> None:

@@ -41,7 +41,6 @@ Base64: TypeAlias = Annotated[str, Field(min_length=1, json_schema_extra={"conte
 
 
 def _also(name: str, old: str) -> FieldInfo:
-    """Have a field take the older name of the published protocol."""
     return cast("FieldInfo", Field(validation_alias=AliasChoices(name, old)))
 
 
@@ -80,7 +79,6 @@ class ProtocolError(ReelabelError):
     code: ErrorCode  # type: ignore[misc]  # of this refusal, not of the class
 
     def __init__(self, message: str, *, code: ErrorCode, is_fatal: bool = False) -> None:
-        """Store the code and the message of the event."""
         super().__init__(message)
         self.code = code
         self.is_fatal = is_fatal
@@ -217,7 +215,6 @@ class SessionConfig(_Message):
 
     @property
     def answers(self) -> Sampling:
-        """How answers in free text are drawn."""
         if self.sampling_params_list and isinstance(first := self.sampling_params_list[0], Sampling):
             return first
         return self.sampling or Sampling()
@@ -325,7 +322,6 @@ class VideoQuery(_Message):
 
     @property
     def is_standing(self) -> bool:
-        """Whether it is asked again and again."""
         return self.on_change or self.every_s is not None
 
     @model_validator(mode="after")

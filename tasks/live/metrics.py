@@ -25,32 +25,22 @@ _answers = _METER.create_counter("reelabel.live.answers", "{answer}", "Questions
 
 
 def session_begins() -> None:
-    """Count a session as open."""
     _sessions.add(1)
 
 
 def session_ends() -> None:
-    """Count a session that has ended."""
     _sessions.add(-1)
 
 
 def frame_taken(status: str) -> None:
-    """Count a frame: `kept`, `similar`, `evicted`, or `refused`."""
     _frames.add(1, {"status": status})
 
 
 def frames_prefilled(after_ms: float) -> None:
-    """Note how long a kept frame has waited until it was prefilled."""
     _prefill.record(after_ms / 1e3)
 
 
 def question_ends(outcome: str, first_token_ms: float | None = None) -> None:
-    """Count a question that has ended.
-
-    Args:
-        outcome: `answered`, or the code of why there is no answer.
-        first_token_ms: From the question to the first token of its answer, if there is one.
-    """
     _answers.add(1, {"outcome": outcome})
     if first_token_ms is not None:
         _first_token.record(first_token_ms / 1e3)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from reelabel_engine.live.items import AudioItem
+from reelabel_engine.protocol import LiveText
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from reelabel_engine.live.items import Item
+    from reelabel_engine.protocol import LiveDone, LiveQuery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,62 +34,11 @@ class Prefix:
 
     @property
     def frames(self) -> int:
-        """Number of different frames."""
         return sum(item.frames for item in self.items)
 
     @property
     def audio_s(self) -> float:
-        """Seconds of audio."""
         return sum(item.seconds for item in self.items if isinstance(item, AudioItem))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveQuery:
-    """A question about a prefix.
-
-    Attributes:
-        text: The question; with choices, as `tasks.model.prompts.prompt.render_question` renders them.
-        turns: Earlier questions and their answers, which follow the prefix before the question.
-        choices: The answers, in order; empty for an answer in free text.
-        scoring: With choices, score the choice's letter, or the first token of its text.
-        max_tokens: Maximum tokens of an answer in free text.
-        temperature: Of an answer in free text; 0 takes the most probable token each time.
-        top_p: Of an answer in free text.
-        seed: Of an answer in free text; None draws one.
-        speaks: Answer in speech too, if in free text.
-        voice: Of an answer in speech; None leaves it to what answers.
-    """
-
-    text: str
-    turns: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    choices: tuple[str, ...] = ()
-    scoring: Literal["letter", "text"] = "letter"
-    max_tokens: int = 256
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int | None = None
-    speaks: bool = False
-    voice: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prefilled:
-    """The model has read the next part of a prefix.
-
-    Attributes:
-        prompt_tokens: Tokens of the prefix up to there.
-        cached_tokens: Those that it did not have to compute.
-    """
-
-    prompt_tokens: int
-    cached_tokens: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delta:
-    """The next piece of an answer in free text."""
-
-    text: str
 
 
 SPEECH_HZ = 24_000
@@ -101,7 +52,6 @@ class Speech:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
         return len(self.data) / (2 * SPEECH_HZ)
 
 
@@ -135,11 +85,13 @@ class LiveAnswer:
 
     @property
     def margin(self) -> float | None:
-        """With choices, the probability of the label minus that of the runner-up."""
         if not self.probabilities:
             return None
         first, second = sorted(self.probabilities, reverse=True)[:2]
         return first - second
+
+
+AnswerPiece: TypeAlias = LiveText | Speech | LiveAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +145,7 @@ class LiveModel(Protocol):
         """
         ...
 
-    def prefill(self, goal: Sequence[Prefix]) -> Prefilled | None:
+    def prefill(self, goal: Sequence[Prefix]) -> LiveDone | None:
         """Have the model read the next part of what a session's prompts begin with; blocks until it has.
 
         Called again, it goes on towards the goal of then. Questions go first.
@@ -211,7 +163,7 @@ class LiveModel(Protocol):
         """
         ...
 
-    def ask(self, prefix: Prefix, query: LiveQuery) -> Generator[Delta | Speech | LiveAnswer, None, None]:
+    def ask(self, prefix: Prefix, query: LiveQuery) -> Generator[AnswerPiece, None, None]:
         """Ask a question about a prefix, whether or not the model has read it.
 
         Closing the iterator gives the question up.
@@ -239,6 +191,4 @@ class LiveModel(Protocol):
         """End a session: give up what waits, and free its memory; idempotent."""
         ...
 
-    def close(self) -> None:
-        """Shut down everything that was started; idempotent."""
-        ...
+    def close(self) -> None: ...

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from infra.errors import EngineLostError
 from reelabel.errors import ReelabelError, TransientError
 from reelabel_engine.errors import InferenceError, PromptError, PromptTooLongError
+from reelabel_engine.protocol import LiveQuery, LiveText
 from tasks.live import events, messages, metrics
 from tasks.live.inbox import PendingQuery
 from tasks.live.messages import ProtocolError
-from tasks.live.model import SPEECH_HZ, Delta, LiveQuery, Speech
+from tasks.live.model import SPEECH_HZ, Speech
 from tasks.live.setup import speaks
 from tasks.live.standing import Standing
 from tasks.live.threads import in_thread, iterate_in_thread
@@ -63,7 +64,6 @@ class Queries:
         engine: EngineStatus,
         record: SessionRecord | None,
     ) -> None:
-        """Start with no query."""
         self.asked = self.answered = 0
         self.ended_s = 0.0
         self._session_id, self._setup, self._config = session_id, setup, config
@@ -79,12 +79,10 @@ class Queries:
 
     @property
     def waiting(self) -> int:
-        """How many queries wait, or are being answered."""
         return len(self._open)
 
     @property
     def standing(self) -> list[Standing]:
-        """The standing questions."""
         return [*self._standing.values()]
 
     def admit(self, query: messages.VideoQuery, *, arrived_s: float) -> PendingQuery | Standing | None:
@@ -150,7 +148,6 @@ class Queries:
             self._notify("nothing_cancelled", "No such question is waiting or being answered.", query_id)
 
     def check_deadlines(self, now_s: float) -> None:
-        """End the queries whose time is over."""
         late = [asked for asked in self._open if asked.deadline_s is not None and now_s > asked.deadline_s]
         self._end_open(late, "deadline_exceeded")
 
@@ -170,11 +167,9 @@ class Queries:
         return asked
 
     def put(self, asked: PendingQuery, seen: Visible) -> None:
-        """Have a query answered after those before it."""
         self._waiting.put_nowait((asked, seen))
 
     def fail(self, asked: PendingQuery, refused: ProtocolError) -> None:
-        """End a query with an error of this program."""
         self._fail(asked, refused)
         self._end(self._open.index(asked))
 
@@ -184,11 +179,9 @@ class Queries:
         self._send_error(asked, refused)
 
     def finish(self) -> None:
-        """Note that no query follows."""
         self._waiting.put_nowait(None)
 
     async def answer_all(self) -> None:
-        """Answer queries until the last one has ended."""
         while (query := await self._waiting.get()) is not None:
             asked, seen = query
             self._running = asked
@@ -248,11 +241,6 @@ class Queries:
             self._events.send(events.ResponseStart(query=asked.number, query_id=asked.query.query_id))
 
     def _ended(self, asked: PendingQuery, seen: Visible) -> events.ResponseDone:
-        """Return the event of a query that was cancelled.
-
-        Raises:
-            ProtocolError: Its time is over.
-        """
         if asked.ended_by != "cancelled":
             limit_s = asked.query.deadline_s or self._config.deadline_s
             raise ProtocolError(f"The question was not answered within {limit_s:g} seconds.", code="deadline_exceeded")
@@ -276,7 +264,6 @@ class Queries:
         self._events.send(events.ErrorEvent.of(refused, query=asked.number, query_id=asked.query.query_id))
 
     async def _ask_model(self, asked: PendingQuery, seen: Visible) -> events.ResponseDone | None:
-        """Return the answer; None if the query was ended before."""
         if seen.prefix is None:
             raise ProtocolError(
                 "No frame is in the window yet. Send a frame before the query.",
@@ -336,7 +323,7 @@ class Queries:
                 if asked.ended_by:
                     break
                 match piece:
-                    case Delta():
+                    case LiveText():
                         asked.first_ms = asked.first_ms or asked.waited_ms
                         asked.said.append(piece.text)
                         if asked.number is not None:
@@ -373,11 +360,6 @@ class Queries:
             self._events.send(events.SpeechDone(type=kind, query=asked.number))
 
     async def _write(self, asked: PendingQuery, seen: Visible, outcome: events.ResponseDone | ProtocolError) -> None:
-        """Record the end of a query, before it is sent.
-
-        Raises:
-            ProtocolError: It cannot be recorded.
-        """
         if self._record is None:
             return
         for pause_s in (*_RECORD_AGAIN_S, None):
@@ -417,7 +399,6 @@ def _refusal_of(error: ReelabelError) -> ProtocolError:
 def _done(
     asked: PendingQuery, seen: Visible, answer: LiveAnswer | None = None, *, waited_ms: float = 0.0, losses: int = 0
 ) -> events.ResponseDone:
-    """Return the event at the end of a query; without an answer, of one that was cancelled."""
     assert seen.prefix is not None
     first_speech_ms = asked.first_speech_ms
     if answer:  # whose times are the model's, of one clock

@@ -102,7 +102,6 @@ class Session:
     # Messages
 
     def greet(self, *, is_resumed: bool = False) -> None:
-        """Tell the client that the session has begun, or goes on."""
         settings, rule = self._setup.settings, self._window.rule
         size = rule.size
         self.events.send(
@@ -138,7 +137,6 @@ class Session:
             self.events.send(events.Notice(code="fields_ignored", message=text))
 
     def handle(self, received: str | bytes) -> None:
-        """Take a message as it has arrived, and tell the client if that is not possible."""
         message = None
         try:
             if isinstance(received, bytes):
@@ -153,15 +151,9 @@ class Session:
             self.refuse(self._failed("message"), message)
 
     async def wait_for_room(self) -> None:
-        """Wait until more messages should be received."""
         await self._inbox.wait_for_room()
 
     def receive(self, message: messages.ClientMessage) -> None:
-        """Take a message.
-
-        Raises:
-            ProtocolError: It is refused.
-        """
         self._last_message_s = time.monotonic()
         match message:
             case messages.Ping():
@@ -183,11 +175,6 @@ class Session:
                 self._take(message)
 
     def receive_data(self, data: bytes) -> None:
-        """Take a binary message: the frame or the audio that was announced, or a frame at its time of arrival.
-
-        Raises:
-            ProtocolError: It is refused.
-        """
         self._last_message_s = time.monotonic()
         self._require_open()
         announced = self._announced or messages.VideoFrame(type="video.frame")
@@ -205,7 +192,6 @@ class Session:
             self.end("limit")
 
     def stats(self) -> events.SessionStats:
-        """Return what the session has taken and done so far."""
         counts, queries = self._counts, self._queries
         return events.SessionStats(
             age_s=time.monotonic() - self._began_s,
@@ -230,7 +216,6 @@ class Session:
             raise ProtocolError("No message may follow video.done.", code="unexpected_message")
 
     def _forget_announced(self) -> None:
-        """Tell the client of a frame, or of audio, that it announced and did not send."""
         announced, self._announced = self._announced, None
         if announced is not None:
             self.events.send(
@@ -302,11 +287,9 @@ class Session:
             self._is_alone.set()
 
     async def wait_alone(self) -> None:
-        """Wait until nobody is connected."""
         await self._is_alone.wait()
 
     def note_lost(self, missed: int) -> None:
-        """Tell the client that it cannot have some of the events that it missed."""
         text = f"{pluralize(missed, 'event')} before these are no longer kept."
         self.events.send(events.Notice(code="events_lost", message=text))
 
@@ -364,7 +347,6 @@ class Session:
         raise _SessionEnded
 
     def check_time(self) -> None:
-        """End the session, or queries of it, if their time is over."""
         now_s, settings, queries, lost_s = time.monotonic(), self._setup.settings, self._queries, self._lost_s
         if self.ending:
             return
@@ -404,7 +386,6 @@ class Session:
         self._queries.finish()
 
     async def _take_alone(self, arrived: Frame | Audio | PendingQuery) -> None:
-        """Take what has arrived; tell the client if that fails, and go on."""
         try:
             match arrived:
                 case Frame():
@@ -423,7 +404,6 @@ class Session:
                     self._queries.fail(arrived, self._failed("query"))
 
     def _ask_due(self) -> None:
-        """Have the standing questions asked whose time has come."""
         if self._window.clock is None:
             return
         time_s, arrived_s = self._window.clock
@@ -441,14 +421,12 @@ class Session:
                     self.refuse(failed)
 
     def _failed(self, what: str) -> ProtocolError:
-        """Log the error that is being handled; return what the client is told."""
         _LOG.exception("The %s of the live session %s failed", what, self.session_id)
         return ProtocolError(f"The {what} failed; the server's log says why.", code="internal")
 
     # Frames and audio
 
     async def _add_frame(self, frame: Frame) -> None:
-        """Decode a frame, keep or drop it, and acknowledge it."""
         time_s = self._window.time_of(frame)
         if time_s < (self._window.last_s or 0.0):
             self._acknowledge(frame, "evicted", time_s=time_s)

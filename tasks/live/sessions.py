@@ -46,7 +46,6 @@ class Sessions:
         self._is_closed = False
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self._sessions)
 
     async def open(self, config: SessionConfig) -> Session:
@@ -74,7 +73,6 @@ class Sessions:
         return await asyncio.shield(opened)  # what has begun waits for its client
 
     async def _run(self, config: SessionConfig, opened: asyncio.Future[Session]) -> None:
-        """Run a session from its record's begin to its client's last event."""
         session_id = str(uuid4())
         try:
             record = await in_thread(self._open_record, session_id, config)

@@ -66,12 +66,10 @@ def differences(config: SessionConfig, setup: LiveSetup) -> Iterator[Notice]:
 
 
 def speaks(config: SessionConfig, setup: LiveSetup) -> bool:
-    """Return whether answers come in speech, too."""
     return "audio" in config.modalities and setup.info.speaks
 
 
 def window_rule(config: SessionConfig) -> WindowRule:
-    """Return how much of the stream a query sees."""
     if config.window_s is not None:
         return WindowRule(sink=config.sink, size=config.window_s, unit="seconds")
     if config.window is not None:
@@ -82,7 +80,6 @@ def window_rule(config: SessionConfig) -> WindowRule:
 
 
 def window_full(settings: LiveSettings) -> ProtocolError:
-    """Return the refusal that ends a session whose window holds more than it may."""
     return ProtocolError(
         f"A query would see more than {settings.max_window_frames:,} frames and spans of audio, which is the limit; "
         "configure a smaller window.",

@@ -22,7 +22,6 @@ class Standing:
     """
 
     def __init__(self, query: VideoQuery) -> None:
-        """Start with a question that was never asked."""
         self.query = query
         self.is_open = False
         self._next_s = -math.inf  # on the session's clock
@@ -30,11 +29,9 @@ class Standing:
         self._fault: ErrorCode | None = None
 
     def is_due(self, time_s: float) -> bool:
-        """Return whether it is to be asked at a time of the session's clock."""
         return not self.is_open and time_s >= self._next_s
 
     def begin(self, time_s: float) -> None:
-        """Note that it is asked."""
         every_s = self.query.every_s or _EVERY_S
         self.is_open = True
         is_first = math.isinf(self._next_s)
@@ -52,7 +49,6 @@ class Standing:
         return done.choice != self._label and lead >= margin
 
     def note_sent(self, done: ResponseDone) -> None:
-        """Note that an answer was sent."""
         self._label = done.choice
 
     def is_new_fault(self, code: ErrorCode) -> bool:

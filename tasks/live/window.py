@@ -68,7 +68,6 @@ class Window:
     """
 
     def __init__(self, rule: WindowRule) -> None:
-        """Start with no item."""
         self.rule = rule
         self.evicted = 0
         self._sink: list[Item] = []
@@ -81,12 +80,10 @@ class Window:
 
     @property
     def sink(self) -> tuple[Item, ...]:
-        """The first items, which stay."""
         return tuple(self._sink)
 
     @property
     def current(self) -> tuple[Item, ...]:
-        """The items that a question sees now."""
         return (*self._sink, *self._recent)
 
     @property
@@ -161,7 +158,6 @@ class Spans:
     """
 
     def __init__(self) -> None:
-        """Start with none."""
         self.end_s = 0.0
         self._begin_s = 0.0  # of the span that is still open
         self._open: list[npt.NDArray[np.int16]] = []
@@ -169,7 +165,6 @@ class Spans:
 
     @property
     def open(self) -> AudioItem | None:
-        """The span that is not complete, if there is one."""
         if not self._samples:
             return None
         samples = np.concatenate(self._open)
@@ -217,7 +212,6 @@ class Pairs:
     """
 
     def __init__(self) -> None:
-        """Start with none."""
         self.alone: LiveItem | None = None
 
     def add(self, image: npt.NDArray[np.uint8], time_s: float) -> tuple[LiveItem, ...]:

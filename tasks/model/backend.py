@@ -32,18 +32,12 @@ Reply = Answer | QuestionFailure
 class InferenceBackend(Protocol):
     """Answers batches of questions: an engine process, several of them, or a server; a context manager."""
 
-    def __enter__(self) -> Self:
-        """Start."""
-        ...
+    def __enter__(self) -> Self: ...
 
-    def __exit__(self, *_raised: object) -> None:
-        """Close."""
-        ...
+    def __exit__(self, *_raised: object) -> None: ...
 
     @property
-    def engines(self) -> int:
-        """Number of engines that answer in parallel."""
-        ...
+    def engines(self) -> int: ...
 
     @property
     def times(self) -> EngineTimes:
@@ -77,9 +71,7 @@ class InferenceBackend(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Shut down everything that was started; idempotent."""
-        ...
+    def close(self) -> None: ...
 
 
 @runtime_checkable

@@ -28,32 +28,20 @@ class Fleet(Lifetime, Generic[Member]):
     """
 
     def __init__(self, members: Sequence[Member]) -> None:
-        """Store the processes, at least one; none is started yet."""
         self._members = tuple(members)
         self._busy = [0] * len(members)
         self._faults: dict[int, ModelError] = {}
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start loading all of them.
-
-        Raises:
-            ConfigurationError: What they run is not installed.
-        """
         for member in self._members:
             member.start()
 
     def close(self) -> None:
-        """End all of them; idempotent."""
         for member in self._members:
             member.close()
 
     def _ask(self, ask: Callable[[Member], _Reply]) -> _Reply:
-        """Ask the least busy process, and the next one if it cannot be loaded any more.
-
-        Raises:
-            ModelError: None can be loaded any more.
-        """
         while True:
             number = self._take_least_busy()
             try:

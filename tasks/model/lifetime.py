@@ -10,7 +10,6 @@ class Lifetime(ABC):
     """Starts on entry to a `with` block, and closes on exit."""
 
     def __enter__(self) -> Self:
-        """Start."""
         self.start()
         return self
 

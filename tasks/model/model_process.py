@@ -17,22 +17,23 @@ import tempfile
 import threading
 import time
 from abc import abstractmethod
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_readable
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from infra.errors import EngineClosedError
+from infra.errors import EngineClosedError, EngineLostError
 from infra.logs import IS_OUTAGE
 from reelabel.disk import disk_errors, full_disk, temporary_root
 from reelabel.errors import DiskFullError
 from reelabel.waiting import LOOK_S, go_on
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import (
+    Cancel,
     EncoderLoaded,
     EngineFailure,
     EngineLoaded,
@@ -49,11 +50,11 @@ from tasks.model.engine.log import engine_log
 from tasks.model.lifetime import Lifetime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from typing import Self
 
     from reelabel_engine.environment import EnginePython
-    from reelabel_engine.protocol import LoadEncoder, LoadEngine, QuestionReply, Reply, Request
+    from reelabel_engine.protocol import LoadEncoder, LoadEngine, Reply, Request
     from tasks.model.engine.keeper import KeptEngine
 
 
@@ -61,15 +62,13 @@ class Loadable(Protocol):
     """What to load."""
 
     @property
-    def model(self) -> str:
-        """Folder or hub name."""
-        ...
+    def model(self) -> str: ...
 
 
 Config = TypeVar("Config", bound=Loadable)
-Answered = TypeVar("Answered")
 _LOG = logging.getLogger("reelabel")
 _END_TIMEOUT_S = 10
+_LEAST_WAIT_S = 0.01
 
 
 class LostError(Exception):
@@ -80,53 +79,23 @@ class LostError(Exception):
     """
 
     def __init__(self, reason: str, full: DiskFullError | None = None) -> None:
-        """Store the reason."""
         super().__init__(reason)
         self.full = full
 
 
-class Sink(Protocol):
-    """Gets the replies to one request, on the thread that receives them."""
-
-    def reply(self, reply: Any) -> None:  # noqa: ANN401 - of the kind that the request has
-        """Take a reply."""
-
-    def set_exception(self, error: BaseException) -> None:
-        """Learn that the process was lost."""
-
-
-class SingleReply(Future[Any]):
-    """The sink of a request that has one reply: it is done with it."""
-
-    reply = Future.set_result
-
-
-class BatchReplies:
-    """The sink of a batch, whose questions end in any order.
+class PendingRequest:
+    """A request that has not ended.
 
     Attributes:
-        done: Has all replies, in the order of the questions.
+        number: Unique within one life of the process.
+        count: How many replies end it; pieces of a text do not count.
+        left: How many of these have not come.
+        replies: Its replies as they come, each with its place in a batch; or the error in place of more, or None.
     """
 
-    def __init__(self, count: int) -> None:
-        """Wait for so many replies, at least one."""
-        self.done: Future[list[QuestionReply]] = Future()
-        self._by_place: dict[int, QuestionReply] = {}
-        self._count = count
-
-    def add(self, place: int, reply: QuestionReply) -> bool:
-        """Take the reply to one question; return whether it was the last one."""
-        self._by_place[place] = reply
-        if len(self._by_place) < self._count:
-            return False
-        self.done.set_result([self._by_place[place] for place in range(self._count)])
-        return True
-
-    def reply(self, reply: Any) -> None:  # noqa: ANN401, D102 - of a sink
-        raise TypeError(f"{type(reply).__name__} is no reply to a batch")
-
-    def set_exception(self, error: BaseException) -> None:  # noqa: D102 - of a sink
-        self.done.set_exception(error)
+    def __init__(self, number: int, count: int) -> None:
+        self.number, self.count, self.left = number, count, count
+        self.replies: SimpleQueue[tuple[int, Any] | BaseException | None] = SimpleQueue()
 
 
 class Life:
@@ -151,7 +120,6 @@ class Life:
         is_restart: bool = False,
         first_number: int = 0,
     ) -> None:
-        """Start to send and to receive."""
         self.process, self.folders = process, folders
         self._connection, self._temporary = connection, temporary
         self._lifeline: int | None = lifeline
@@ -161,7 +129,7 @@ class Life:
         self._note_times, self._is_restart = note_times, is_restart
         self._lock = threading.Lock()
         self._numbers = count(first_number)
-        self._pending: dict[int, Sink] = {}
+        self._pending: dict[int, PendingRequest] = {}
         self._outbox: SimpleQueue[Request | None] = SimpleQueue()
         self._stop = os.eventfd(0)
         self._threads = [
@@ -182,7 +150,6 @@ class Life:
         note_times: Callable[[EngineTimes], None],
         is_restart: bool,
     ) -> Self:
-        """Start the process."""
         with disk_errors(temporary_root()):
             temporary = Path(tempfile.mkdtemp(prefix="reelabel-engine-"))
         lock = os.open(temporary, os.O_RDONLY)
@@ -216,7 +183,6 @@ class Life:
 
     @classmethod
     def adopt(cls, kept: KeptEngine, *, info: Any, note_times: Callable[[EngineTimes], None]) -> Self:  # noqa: ANN401 - as `info`
-        """Take over a process that an earlier run has loaded."""
         facts = kept.facts
         life = cls(
             *(AdoptedProcess(facts["pid"]), Connection(kept.connection), kept.lifeline),
@@ -261,10 +227,10 @@ class Life:
         self._close()
         return True
 
-    def send(self, build: Callable[[int], Request], sink: Sink) -> int:
-        """Queue a request; return its number, which `build` gets, too.
+    def send(self, build: Callable[[int], Request], *, count: int = 1) -> PendingRequest:
+        """Queue a request, which `build` makes from its number, and which so many replies end.
 
-        If it cannot be encoded, the sink gets the error.
+        If it cannot be encoded, the error is its reply.
 
         Raises:
             LostError: The process was lost.
@@ -274,20 +240,47 @@ class Life:
                 raise self.lost
             if not self._pending:
                 self.last_reply_s = time.monotonic()
-            number = next(self._numbers)
-            self._pending[number] = sink
-            self._outbox.put(build(number))
-        return number
+            request = PendingRequest(next(self._numbers), count)
+            self._pending[request.number] = request
+            self._outbox.put(build(request.number))
+        return request
 
     def post(self, message: Request) -> None:
         """Queue a message that has no reply."""
         self._outbox.put(message)
 
-    def give_up(self, number: int, message: Request) -> None:
-        """Have a request ended by a message, if it has not; its sink gets nothing more."""
+    def cancel(self, request: PendingRequest) -> None:
+        """Have a request ended, if it has not; it gets no more replies."""
         with self._lock:
-            if self._pending.pop(number, None) and not self.lost:
-                self.post(message)
+            if self._pending.pop(request.number, None) and not self.lost:
+                self.post(Cancel(number=request.number))
+
+    def replies(self, request: PendingRequest, *, silence_s: float) -> Generator[tuple[int, Any], None, None]:
+        """Yield the replies to a request, with their places; it is cancelled if that ends before it does.
+
+        Raises:
+            LostError: The process died, or has replied to nothing for `silence_s`.
+            AbandonedError: Nobody waits for the replies any more.
+        """
+        left = request.count
+        try:
+            while left:
+                silent_s = time.monotonic() - self.last_reply_s
+                try:
+                    reply = request.replies.get(timeout=min(LOOK_S, max(_LEAST_WAIT_S, silence_s - silent_s)))
+                except Empty:
+                    go_on()
+                    if silent_s >= silence_s and self.info.done():
+                        raise LostError(f"no answer within {silence_s:g} s") from None
+                    continue
+                if reply is None:
+                    return
+                if isinstance(reply, BaseException):
+                    raise reply
+                left -= not isinstance(reply[1], LiveText)
+                yield reply
+        finally:
+            self.cancel(request)
 
     def _send_messages(self) -> None:
         # In its own thread: a hung process stops reading, and the caller must still notice the timeout.
@@ -302,9 +295,9 @@ class Life:
 
     def _refuse(self, message: Request, error: Exception) -> None:
         with self._lock:
-            sink = self._pending.pop(getattr(message, "number", -1), None)
-        if sink:
-            sink.set_exception(error)
+            request = self._pending.pop(getattr(message, "number", -1), None)
+        if request:
+            request.replies.put(error)
 
     def _receive_messages(self) -> None:
         reason, full = "its process died", None
@@ -324,33 +317,32 @@ class Life:
 
     def _handle(self, message: Reply) -> None:
         self.last_reply_s = time.monotonic()
-        if isinstance(message, StepReplies):
-            self._note_times(message.times)
-        with self._lock:
-            replied = [] if self.lost else self._sinks_of(message)  # once lost, all have been notified
-        for sink, reply in replied:  # without the lock: some send the next request
-            sink.reply(reply)
+        match message:
+            case EngineLoaded() | EncoderLoaded():
+                if self._is_restart:
+                    self._note_times(EngineTimes(restart_ms=(self.last_reply_s - self.began_s) * 1e3))
+                with self._lock:
+                    if not self.lost:
+                        self.info.set_result(message.info)
+            case Vectors():
+                self._deliver(message.number, 0, message)
+            case StepReplies():
+                self._note_times(message.times)
+                for ref, reply in message.replies:
+                    self._deliver(ref.number, ref.place, reply)
+            case _:
+                raise TypeError(f"{type(message).__name__} is no reply to a request")
 
-    def _sinks_of(self, message: Reply) -> list[tuple[Sink, Any]]:
-        """Return who gets what of a message, but for batches, which get it at once; the lock is held."""
-        if isinstance(message, (EngineLoaded, EncoderLoaded)):
-            if self._is_restart:
-                self._note_times(EngineTimes(restart_ms=(self.last_reply_s - self.began_s) * 1e3))
-            self.info.set_result(message.info)
-            return []
-        if isinstance(message, Vectors):
-            return [(self._pending.pop(message.number), message)]
-        if not isinstance(message, StepReplies):
-            raise TypeError(f"{type(message).__name__} is no reply to a request")
-        for ref, reply in message.replies:
-            batch = self._pending.get(ref.batch)  # None once it was given up
-            if isinstance(batch, BatchReplies) and batch.add(ref.place, reply):
-                del self._pending[ref.batch]
-        taken = (
-            (self._pending.get(number) if isinstance(reply, LiveText) else self._pending.pop(number, None), reply)
-            for number, reply in message.live
-        )
-        return [(sink, reply) for sink, reply in taken if sink]
+    def _deliver(self, number: int, place: int, reply: Any) -> None:  # noqa: ANN401 - of the kind that the request has
+        with self._lock:
+            request = self._pending.get(number)
+            if request is None:  # it was cancelled
+                return
+            if not isinstance(reply, LiveText):
+                request.left -= 1
+                if not request.left:
+                    del self._pending[number]
+            request.replies.put((place, reply))
 
     def _fail(self, reason: str, full: DiskFullError | None = None) -> None:
         with self._lock:
@@ -358,8 +350,8 @@ class Life:
             pending, self._pending = self._pending, {}
             if not self.info.done():
                 self.info.set_exception(lost)
-        for sink in pending.values():
-            sink.set_exception(lost)
+        for request in pending.values():
+            request.replies.put(lost)
 
     def end(self, reason: str) -> None:
         """End the process and all its children, and fail the pending requests; idempotent."""
@@ -391,12 +383,12 @@ class ModelProcess(Lifetime, Generic[Config]):
     """A model in its own process; a context manager that shuts it down.
 
     Attributes:
-        closed: What to say of requests to a process that was closed.
+        called: What it is, in sentences.
         default_command: Starts the process in place of the engine's own.
         starts: Number of times it was started.
     """
 
-    closed: ClassVar[str]
+    called: ClassVar[str]
     default_command: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
@@ -438,12 +430,7 @@ class ModelProcess(Lifetime, Generic[Config]):
         return life.process.pid if life else None
 
     @abstractmethod
-    def _begin(self) -> Life:
-        """Start the process by `_start`.
-
-        Raises:
-            ConfigurationError: The packages that it needs are not installed.
-        """
+    def _begin(self) -> Life: ...
 
     def _start(self, python: EnginePython, load: LoadEngine | LoadEncoder, environment: dict[str, str]) -> Life:
         return Life.start(
@@ -471,14 +458,13 @@ class ModelProcess(Lifetime, Generic[Config]):
     def _living(self) -> Life:
         with self._lock:
             if self._is_closed:
-                raise EngineClosedError(self.closed)
+                raise self._closed_error()
             if self._life is None:
                 self._life = self._begin()
                 self.starts += 1
             return self._life
 
     def _ready(self, life: Life) -> Any:  # noqa: ANN401 - of what it loads
-        """Wait until a process has loaded the model, and return what it reports."""
         try:
             return life.info.result(self._start_timeout_s)
         except TimeoutError:
@@ -489,39 +475,37 @@ class ModelProcess(Lifetime, Generic[Config]):
             )
         except LostError as error:
             if self._is_closed:
-                raise EngineClosedError(self.closed) from None
+                raise self._closed_error() from None
             full = error.full
             fault = f"Cannot load model {self._config.model}: {str(error).rstrip('.')}; see the log {self._log_path}."
         self._end(life, "the model did not load")
         raise full or ModelError(fault)
 
-    def _wait(self, life: Life, answered: Future[Answered]) -> Answered:
-        """Wait for an answer.
+    def replies(self, life: Life, request: PendingRequest) -> Generator[tuple[int, Any], None, None]:
+        return life.replies(request, silence_s=self._answer_timeout_s)
+
+    @contextlib.contextmanager
+    def losing(self, life: Life) -> Iterator[None]:
+        """End a process that turns out to be lost in the body of the `with` statement.
 
         Raises:
-            LostError: The process died, or was silent for too long.
-            AbandonedError: Nobody waits for it any more.
-        """
-        while not answered.done():
-            go_on()
-            silent_s = time.monotonic() - life.last_reply_s
-            if silent_s >= self._answer_timeout_s:
-                raise LostError(f"no answer within {self._answer_timeout_s:g} s")
-            wait([answered], min(LOOK_S, self._answer_timeout_s - silent_s))
-        return answered.result()
-
-    def _lose(self, life: Life, error: LostError) -> None:
-        """End a process that was lost.
-
-        Raises:
-            DiskFullError: A full disk is the cause.
+            EngineLostError: It was.
+            DiskFullError: It was, by a full disk.
             EngineClosedError: It was closed meanwhile.
         """
+        try:
+            yield
+        except LostError as error:
+            self._lose(life, error)
+            lost = f"{self.called} failed: {str(error).rstrip('.')}; see the log {self._log_path}."
+            raise EngineLostError(lost) from None
+
+    def _lose(self, life: Life, error: LostError) -> None:
         with self._lock:
             is_news = self._life is life and not self._is_closed
         self._end(life, str(error))
         if self._is_closed:
-            raise EngineClosedError(self.closed) from None
+            raise self._closed_error() from None
         if is_news:
             self._losses += 1
             _LOG.warning(
@@ -531,6 +515,9 @@ class ModelProcess(Lifetime, Generic[Config]):
             )
         if error.full:
             raise error.full from None
+
+    def _closed_error(self) -> EngineClosedError:
+        return EngineClosedError(f"{self.called} was closed; the run is ending.")
 
     def _end(self, life: Life, reason: str) -> None:
         with self._lock:

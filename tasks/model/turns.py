@@ -14,14 +14,12 @@ class Turns:
     """A readers-writer lock: what waits to be alone comes before what is shared. Thread-safe."""
 
     def __init__(self) -> None:
-        """Start with nothing in progress."""
         self._changed = threading.Condition()
         self._active = 0
         self._waiting = 0
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Work beside others."""
         with self._changed:
             self._changed.wait_for(lambda: not self._waiting)
             self._active += 1
@@ -34,7 +32,6 @@ class Turns:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Work once nothing else is in progress."""
         with self._changed:
             self._waiting += 1
             self._changed.wait_for(lambda: not self._active)

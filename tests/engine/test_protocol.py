@@ -14,7 +14,7 @@ from reelabel_engine.live.items import AudioItem, LiveItem
 from reelabel_engine.protocol import (
     AskBatch,
     Batch,
-    BatchGiveUp,
+    Cancel,
     EmbedImages,
     EmbedTexts,
     EncoderConfig,
@@ -27,21 +27,20 @@ from reelabel_engine.protocol import (
     EngineTimes,
     LiveDone,
     LiveDrop,
-    LiveGiveUp,
+    LiveQuery,
     LiveRequest,
     LiveText,
     LoadEncoder,
     LoadEngine,
     PreviewRequest,
     PromptSpan,
-    Query,
     Question,
     QuestionAnswer,
     QuestionFailure,
-    QuestionRef,
     RenderedPrompt,
     Reply,
     Request,
+    RequestRef,
     ShownFile,
     StepReplies,
     Vectors,
@@ -64,9 +63,8 @@ REQUESTS = [
     LoadEngine(config=EngineConfig(model="m", devices=("0", "1"), engine_args={"block_size": 32})),
     LoadEncoder(config=EncoderConfig(model="m", revision="r")),
     AskBatch(number=1, batch=Batch(frame_files={"v": b"\x00\xff"}, questions=(QUESTION,))),
-    BatchGiveUp(number=1),
     LiveDrop(session="s", hashes=None),
-    LiveGiveUp(number=2),
+    Cancel(number=2),
     EmbedTexts(number=3, texts=("a cat",)),
 ]
 REPLIES = [
@@ -89,7 +87,7 @@ REPLIES = [
     StepReplies(
         replies=(
             (
-                QuestionRef(batch=1, place=0),
+                RequestRef(1),
                 QuestionAnswer(
                     probabilities=(0.1, 0.9),
                     choice_mass=None,
@@ -99,10 +97,11 @@ REPLIES = [
                     inference_ms=0.25,
                 ),
             ),
-            (QuestionRef(batch=1, place=1), FAILURE),
+            (RequestRef(1, place=1), FAILURE),
+            (RequestRef(2), LiveText(text="a")),
+            (RequestRef(2), LiveDone(prompt_tokens=1, cached_tokens=0)),
         ),
         times=EngineTimes(busy_ms=1.0),
-        live=((2, LiveText(text="a")), (2, LiveDone(prompt_tokens=1, cached_tokens=0)), (3, FAILURE)),
     ),
     RenderedPrompt(
         runs=(PromptSpan(text="a", repeats=2),),
@@ -140,7 +139,7 @@ LIVE = LiveRequest(
     hashes=(PAIR.hash, SOUND.hash),
     items={PAIR.hash: PAIR, SOUND.hash: SOUND},
     fresh=2,
-    query=Query(text="What?", seed=1),
+    query=LiveQuery(text="What?", seed=1),
 )
 PREVIEW = PreviewRequest(
     config=EngineConfig(model="m"), question=QUESTION, media=((VIDEOS[0], {"fps": 1.0, "frames_indices": [0]}),)
@@ -190,7 +189,7 @@ def test_pixels_vectors_and_sound_arrive_as_they_were_sent():
         pytest.param(b"\x80\x04N.", id="a pickle"),
         pytest.param(b"", id="nothing"),
         pytest.param(encode(REPLIES[2]), id="a reply in place of a request"),
-        pytest.param(encode(BatchGiveUp(number=1)).replace(b"\x01", b"\xa1x"), id="a text in place of a number"),
+        pytest.param(encode(Cancel(number=1)).replace(b"\x01", b"\xa1x"), id="a text in place of a number"),
     ],
 )
 def test_what_is_no_message_is_refused(data):
@@ -215,7 +214,7 @@ def test_what_is_no_array_is_refused(announced, data):
 
 
 def test_fields_of_a_later_version_are_ignored():
-    assert decode_request(msgspec.msgpack.encode({"type": "LiveGiveUp", "number": 2, "why": "late"})) == REQUESTS[5]
+    assert decode_request(msgspec.msgpack.encode({"type": "Cancel", "number": 2, "why": "late"})) == REQUESTS[4]
 
 
 @pytest.mark.parametrize("odd", [{"text": 7}, {"text": "\ud800"}, {"choices": ("a", None)}, {"system_prompt": b"x"}])

@@ -4,7 +4,8 @@ import threading
 
 from infra.errors import EngineLostError
 from reelabel_engine.errors import InferenceError
-from tasks.live.model import Delta, LiveAnswer, LiveInfo, Prefilled, Speech
+from reelabel_engine.protocol import LiveDone, LiveText
+from tasks.live.model import LiveAnswer, LiveInfo, Speech
 
 SPOKEN = bytes(range(256)) * 15  # 80 ms
 INFO = LiveInfo(
@@ -71,7 +72,7 @@ class ScriptedModel:
             self._is_lost = False
             raise EngineLostError("The engine was lost.")
         self._read.add(key)
-        return Prefilled(prompt_tokens=prefix.frames, cached_tokens=0)
+        return LiveDone(prompt_tokens=prefix.frames, cached_tokens=0)
 
     def lose(self):
         """Lose what is being read."""
@@ -91,7 +92,7 @@ class ScriptedModel:
         text = " ".join(f"{time:g}" for time in times)
         if self.losses:
             self.losses -= 1
-            yield Delta(text="lost ")
+            yield LiveText(text="lost ")
             raise EngineLostError("The engine was lost.")
         probabilities = ()
         chosen = None
@@ -102,7 +103,7 @@ class ScriptedModel:
             text = query.choices[chosen]
         else:
             for word in text.split():
-                yield Delta(text=f"{word} ")
+                yield LiveText(text=f"{word} ")
                 while not self.may_go_on.wait(0.01):
                     if prefix.session in self.cancelled:
                         return

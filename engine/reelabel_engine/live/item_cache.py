@@ -18,12 +18,10 @@ class ItemCache:
     """The rendered items of each session; thread-safe."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._lock = threading.Lock()
         self._items: dict[str, dict[str, RenderedItem | QuestionFailure | None]] = {}
 
     def expect(self, session: str, hashes: Iterable[str]) -> None:
-        """Note that items are being rendered."""
         with self._lock:
             self._items.setdefault(session, {}).update(dict.fromkeys(hashes))
 
@@ -34,7 +32,6 @@ class ItemCache:
             kept.update((name, item) for name, item in items.items() if name in kept)
 
     def drop(self, session: str, hashes: Iterable[str] | None) -> None:
-        """Forget items, or all of a session."""
         with self._lock:
             if hashes is None:
                 self._items.pop(session, None)

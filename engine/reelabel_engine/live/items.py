@@ -80,12 +80,10 @@ class AudioItem(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True, d
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
         return len(self.samples) / AUDIO_HZ
 
     @property
     def times_s(self) -> tuple[float, float]:
-        """When it begins and ends."""
         return self.time_s, self.time_s + self.seconds
 
     @cached_property

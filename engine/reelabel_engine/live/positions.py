@@ -154,7 +154,6 @@ def with_starts(rendered: Any, starts_s: Sequence[float]) -> Any:  # noqa: ANN40
 
 
 def _pairs(feature: MultiModalFeatureSpec) -> list[MultiModalFeatureSpec]:
-    """Return a video whose pairs have times of their own as adjacent videos, and anything else as it is."""
     if not feature.data or STARTS not in feature.data:
         return [feature]
     starts_s, grid, place = feature.data[STARTS], feature.data[_GRID], feature.mm_position

@@ -49,7 +49,6 @@ class RenderedItem:
     _places: dict[int, PlaceholderRange] = field(default_factory=dict, init=False, repr=False)
 
     def at(self, offset: int) -> PlaceholderRange:
-        """Return its place in a prompt; an item is at the same few places in all prompts of its session."""
         place = self._places.get(offset)
         if place is None:
             place = PlaceholderRange(offset=offset, length=len(self.token_ids), is_embed=self.is_embed)
@@ -74,8 +73,6 @@ class RenderedEnds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedRequest:
-    """Everything of a request that needs the model's processor and tokenizer."""
-
     items: dict[str, RenderedItem | QuestionFailure]
     ends: RenderedEnds | QuestionFailure
 
@@ -84,7 +81,6 @@ class LiveRenderer:
     """Renders the parts of live prompts: each item once, whatever the prompts that have it."""
 
     def __init__(self, renderer: InputRenderer) -> None:
-        """Store the renderer of whole questions."""
         self._renderer = renderer
         self._placeholder: tuple[int, ...] | None = None
         self._ends = lru_cache(_CACHED_ENDS)(self._lay_out)
@@ -174,7 +170,6 @@ def _question(text: str, system_prompt: str | None, **values: Any) -> Question: 
 
 
 def _medium(name: str, item: LiveItem) -> HashedMedium:
-    """Return a pair as a video whose frames have their true times."""
     milliseconds = [round(time_s * _MILLISECONDS) for time_s in item.times_s]
     total = milliseconds[-1] + 1
     metadata = {

@@ -13,7 +13,7 @@ from reelabel_engine.live.item_cache import ItemCache
 from reelabel_engine.live.positions import positions_per_s, time_indexes
 from reelabel_engine.live.renderer import RenderedItem
 from reelabel_engine.prompts import ChoiceTokens, score_choices
-from reelabel_engine.protocol import LiveDone, LiveText, QuestionFailure
+from reelabel_engine.protocol import LiveDone, LiveText, QuestionFailure, RequestRef
 from reelabel_engine.renderer import translate_vllm_error
 from reelabel_engine.scoring import scoring_parameters
 from reelabel_engine.vllm_api import (
@@ -58,7 +58,6 @@ class LiveScheduler:
     """
 
     def __init__(self, engine: Any, *, max_model_len: int, step_tokens: int, positions: int | None) -> None:  # noqa: ANN401 - vLLM's LLMEngine
-        """Store the engine."""
         self.items = ItemCache()
         self._engine = engine
         self._max_model_len, self._step_tokens, self._positions = max_model_len, step_tokens, positions
@@ -66,8 +65,8 @@ class LiveScheduler:
         self._unrendered: list[_Waiting] = []
         self._prefixes: deque[_Waiting] = deque()
         self._in_flight: dict[str, _InFlight] = {}
-        self._replies: list[tuple[int, LiveReply]] = []
-        self._given_up: set[int] = set()  # before their parts were rendered
+        self._replies: list[tuple[RequestRef, LiveReply]] = []
+        self._cancelled: set[int] = set()  # before their parts were rendered
 
     @property
     def is_idle(self) -> bool:
@@ -75,9 +74,8 @@ class LiveScheduler:
         return not self._in_flight and not self._prefixes
 
     def receive(self, request: LiveRequest, rendered: RenderedRequest) -> None:
-        """Take a request whose own parts are rendered."""
-        if request.number in self._given_up:
-            self._given_up.remove(request.number)
+        if request.number in self._cancelled:
+            self._cancelled.remove(request.number)
         elif isinstance(rendered.ends, QuestionFailure):
             self._reply(request, rendered.ends)
         else:
@@ -87,7 +85,6 @@ class LiveScheduler:
             self._sort(each)
 
     def _sort(self, waiting: _Waiting) -> None:
-        """Admit a question whose items are there, and have such a prefix wait."""
         request = waiting.request
         try:
             found = self.items.find(request.session, request.hashes)
@@ -125,10 +122,9 @@ class LiveScheduler:
             self._reply(ready.request, QuestionFailure.of(error))
 
     def _reply(self, request: LiveRequest, reply: LiveReply) -> None:
-        self._replies.append((request.number, reply))
+        self._replies.append((RequestRef(request.number), reply))
 
-    def replies(self) -> list[tuple[int, LiveReply]]:
-        """Return the replies since the last call."""
+    def replies(self) -> list[tuple[RequestRef, LiveReply]]:
         replies, self._replies = self._replies, []
         return replies
 
@@ -200,21 +196,19 @@ class LiveScheduler:
                 f"end at {self._positions - 1:,}; choose a smaller window."
             )
 
-    def give_up(self, number: int) -> None:
-        """Stop working on a request that has not ended."""
+    def cancel(self, number: int) -> None:
         waiting = [*self._unrendered, *self._prefixes]
         self._unrendered = [each for each in self._unrendered if each.request.number != number]
         self._prefixes = deque(each for each in self._prefixes if each.request.number != number)
         if self._in_flight.pop(f"live {number}", None):
             self._engine.abort_request([f"live {number}"])
         elif len(waiting) == len(self._unrendered) + len(self._prefixes):
-            self._given_up.add(number)
+            self._cancelled.add(number)
 
     def note(self, outputs: Iterable[Any]) -> None:
-        """Note what the outputs of a step mean for live requests."""
         for output in outputs:
             in_flight = self._in_flight.get(output.request_id)
-            if in_flight is None:  # of a batch, or given up
+            if in_flight is None:  # of a batch, or cancelled
                 continue
             [made] = output.outputs
             query = in_flight.request.query

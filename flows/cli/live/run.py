@@ -90,11 +90,6 @@ def run_live(options: LiveOptions) -> int:
 
 
 def _check(options: LiveOptions) -> None:
-    """Refuse what the server would refuse.
-
-    Raises:
-        ConfigurationError: A question or its choices are at fault.
-    """
     for question in options.questions:
         query = {"type": "video.query", "text": question, "choices": options.choices}
         try:
@@ -127,8 +122,6 @@ def _url_of(settings: Settings) -> str:
 
 @dataclass(eq=False)
 class _Conversation:
-    """A session: what is sent, and what the server says of it."""
-
     options: LiveOptions
     source: Source
     client: LiveClient
@@ -145,7 +138,6 @@ class _Conversation:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def run(self) -> None:
-        """Send the source to its end, ask, and wait for the answers."""
         await self.client.__aenter__()
         session = SessionCreated.model_validate(self.client.session)
         if not self.options.as_json:
@@ -172,7 +164,6 @@ class _Conversation:
             await asyncio.wait([listening], timeout=_STOP_S)
 
     async def close(self) -> None:
-        """Leave."""
         for task in self._tasks:
             task.cancel()
         await self.client.close()
@@ -259,7 +250,6 @@ class _Conversation:
         )
 
     def summarize(self) -> None:
-        """Print what became of the frames and questions."""
         if self.options.as_json:
             return
         names = {"kept": "kept", "similar": "similar", "evicted": "too late"}

@@ -87,7 +87,6 @@ class SourceAudio:
 
     @property
     def end_s(self) -> float:
-        """When it ends."""
         return self.time_s + len(self.samples) / AUDIO_HZ
 
 
@@ -112,11 +111,9 @@ class Source:
         self._decoder: threading.Thread | None = None  # of a stream
 
     def __enter__(self) -> Self:
-        """Return the source."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.stop()
         if self._decoder is None or not self._decoder.is_alive():  # else it waits for a device, within FFmpeg
             self._container.close()
@@ -306,7 +303,6 @@ def _is_device(path: str) -> bool:
 def _note(
     frame: VideoFrame | AudioFrame, now_s: float, newest: list[tuple[float, VideoFrame]], audio: AudioInput | None
 ) -> None:
-    """Note what a stream has brought: the newest frame, and all audio."""
     if not isinstance(frame, AudioFrame):
         newest[:] = [(now_s, frame)]
     elif audio:
@@ -335,7 +331,6 @@ class AudioInput:
     """Takes audio as it is decoded, and gives it in pieces. Thread-safe."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._resampler: av.AudioResampler | None = None
         self._format: tuple[str, str, int] | None = None
         self._piece: list[npt.NDArray[np.int16]] = []

@@ -44,7 +44,6 @@ def make_sessions(
     pool: DecodePool,
     open_record: Callable[[str, messages.SessionConfig], SessionRecord | None] = lambda _session, _config: None,
 ) -> Sessions:
-    """Make the sessions of a service; `open_record` begins the record of each, and may block."""
     setup = LiveSetup(
         model=model,
         info=info,
@@ -81,7 +80,6 @@ def live_router(sessions: Sessions, *, config_timeout_s: float) -> APIRouter:
 
 
 async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) -> tuple[Session, int | None]:
-    """Have the first message begin or resume a session; return the last event that the client has of a resumed one."""
     try:
         async with asyncio.timeout(timeout_s):
             received = await _receive(websocket)
@@ -111,8 +109,6 @@ async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) 
 
 
 class ServedModel(BaseModel):
-    """A model, as OpenAI's API lists it."""
-
     model_config = ConfigDict(extra="forbid")
 
     id: str = Field(description="Its name.")
@@ -122,8 +118,6 @@ class ServedModel(BaseModel):
 
 
 class Models(BaseModel):
-    """The models of the service, as OpenAI's API lists them."""
-
     model_config = ConfigDict(extra="forbid")
 
     object: Literal["list"] = "list"

@@ -42,7 +42,6 @@ class KeptFrame(NamedTuple):
 
 
 def key_of(session_id: UUID, part: int) -> str:
-    """Return the key of a part, below the store's root."""
     return f"live/{session_id}/{part:06d}.arrow"
 
 

@@ -49,7 +49,6 @@ class Recorder:
     """Records the sessions of one server; threads of it write their frames and heartbeats. Thread-safe."""
 
     def __init__(self, engine: Engine, files: SealedFiles, *, write_every_s: float = WRITE_EVERY_S) -> None:
-        """Start the threads."""
         self.engine, self.files = engine, files
         self._every_s = write_every_s
         self._records: dict[UUID, SessionRecord] = {}
@@ -95,7 +94,6 @@ class Recorder:
         return record
 
     def forget(self, session_id: UUID) -> None:
-        """No longer write a session whose end is written."""
         with self._lock:
             self._records.pop(session_id, None)
 
@@ -184,7 +182,6 @@ class SessionRecord:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no frame and no query follow."""
         return self._end is not None
 
     def keep(self, *, number: int, time_s: float, image: npt.NDArray[np.uint8]) -> None:
@@ -227,7 +224,6 @@ class SessionRecord:
                 self.recorder.forget(self.session_id)
 
     def give_up_frames(self) -> None:
-        """Count the waiting frames as lost."""
         with self._writing:
             self._lost += len(self._waiting)
             self._forget_frames([*self._waiting])
@@ -254,7 +250,6 @@ class SessionRecord:
             connection.execute(ended.values({**values, **counted, "ended_at": ended_at, "seen_at": func.now()}))
 
     def _next_part(self) -> list[KeptFrame]:
-        """Return the next waiting frames of one size that fit into one file."""
         frames: list[KeptFrame] = []
         room = _PART_BYTES
         for frame in tuple(self._waiting):  # others may be added meanwhile
@@ -281,7 +276,6 @@ class SessionRecord:
 
 
 def _storable(value: object) -> object:
-    """Return a value with texts as Postgres stores them."""
     if isinstance(value, str):
         return storable(value)
     return [*map(_storable, value)] if isinstance(value, list | tuple) else value

@@ -48,7 +48,6 @@ class SessionJobs:
     left_out: Mapping[str, int]
 
     def __str__(self) -> str:
-        """Say what is replayed, and what is not."""
         reasons = "".join(f" {pluralize(count, 'question')} left out: {why}." for why, count in self.left_out.items())
         return f"{pluralize(self.jobs, 'question')} of the session to replay.{reasons}"
 

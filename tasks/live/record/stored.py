@@ -133,7 +133,6 @@ class SessionFrames:
     """Reads the kept frames of a recorded session."""
 
     def __init__(self, session: StoredSession, files: SealedFiles) -> None:
-        """Read nothing yet."""
         self._parts = session.parts
         self._read = lru_cache(_KEPT_PARTS)(partial(read_part, files))
 

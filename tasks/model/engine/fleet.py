@@ -19,20 +19,13 @@ class EngineFleet(Fleet[InferenceBackend]):
 
     @property
     def engines(self) -> int:
-        """Number of engines that answer in parallel."""
         return sum(member.engines for member in self._members)
 
     @property
     def times(self) -> EngineTimes:
-        """How the engines spent their time, summed."""
         return sum((member.times for member in self._members), EngineTimes())
 
     def wait_ready(self) -> EngineInfo:
-        """Wait until all engines are loaded, and describe them as one.
-
-        Raises:
-            ModelError: The model cannot be loaded, or not within the timeout.
-        """
         infos = [member.wait_ready() for member in self._members]
         return replace(
             infos[0],
@@ -42,10 +35,4 @@ class EngineFleet(Fleet[InferenceBackend]):
         )
 
     def answer(self, batch: Batch) -> list[Reply]:
-        """Send a batch to the least busy engine; replies are in the order of its questions.
-
-        Raises:
-            ModelError: No engine can be loaded any more.
-            EngineLostError: An engine died so often that the questions cannot be the cause.
-        """
         return self._ask(lambda engine: engine.answer(batch))

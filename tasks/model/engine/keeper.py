@@ -61,7 +61,6 @@ class WarmEngines:
 
     @classmethod
     def of(cls, home: Path, keep_s: float = 0.0) -> WarmEngines:
-        """Return those of a home folder."""
         return cls(folder=home / "engines", keep_s=keep_s)
 
     def take(self, key: str, place: str = "") -> KeptEngine | None:
@@ -115,11 +114,9 @@ class WarmEngines:
             ).returncode = 0  # nobody waits for it: it outlives this process
 
     def show(self) -> list[dict[str, Any]]:
-        """Return the facts of all engines that are kept."""
         return [found[0] for path in self._sockets() if (found := _ask(path, b"show"))]
 
     def end(self) -> int:
-        """End all engines that are kept, and return how many there were."""
         return sum(_ask(path, b"end") is not None for path in self._sockets())
 
     def _sockets(self) -> list[Path]:
@@ -145,11 +142,6 @@ class AdoptedProcess:
         self._descriptor = os.pidfd_open(pid)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it has ended.
-
-        Raises:
-            subprocess.TimeoutExpired: It has not.
-        """
         ended = select.poll()
         ended.register(self._descriptor, select.POLLIN)
         if not ended.poll(None if timeout is None else timeout * 1e3):
@@ -157,11 +149,9 @@ class AdoptedProcess:
         return 0
 
     def kill(self) -> None:
-        """Kill it."""
         signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 
     def __del__(self) -> None:
-        """Close its descriptor."""
         with suppress(AttributeError, OSError):
             os.close(self._descriptor)
 
@@ -209,7 +199,6 @@ def _is_memory_short() -> bool:
 
 
 def main(listener: int, connection: int, lifeline: int, facts: dict[str, Any]) -> None:
-    """Keep one engine until it is taken over, or must end."""
     path, ends_s = Path(facts["socket"]), time.monotonic() + facts["seconds"]
     server = socket.socket(fileno=listener)
     is_taken = False

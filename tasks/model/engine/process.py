@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -12,16 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import MsgspecError, convert
 
-from infra.errors import EngineClosedError, EngineLostError
+from infra.errors import EngineLostError
 from reelabel.digest import json_digest
 from reelabel.errors import JobError
 from reelabel.unexpected import failing_alone
-from reelabel.waiting import AbandonedError
 from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.protocol import (
     AskBatch,
-    BatchGiveUp,
     EngineConfig,
     EngineInfo,
     EngineTimes,
@@ -31,7 +28,7 @@ from reelabel_engine.protocol import (
     encode,
 )
 from tasks.domain import Answer
-from tasks.model.model_process import BatchReplies, Life, LostError, ModelProcess
+from tasks.model.model_process import Life, ModelProcess
 
 if TYPE_CHECKING:
     from reelabel_engine.protocol import Batch, Question, QuestionReply
@@ -56,7 +53,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
         starts: Number of times it was started.
     """
 
-    closed = "The engine was closed; the run is ending."
+    called = "The engine"
     times = EngineTimes()
 
     def __init__(
@@ -105,7 +102,6 @@ class EngineProcess(ModelProcess[EngineConfig]):
         return self._start(python, load, environment)
 
     def close(self) -> None:
-        """End the process and all its children for good, or leave it to the next run; idempotent."""
         with self._lock:
             life = self._life
             if self._warm and self._warm.keep_s and life:
@@ -158,19 +154,14 @@ class EngineProcess(ModelProcess[EngineConfig]):
 
     def _answer(self, batch: Batch) -> list[Reply]:
         self.wait_ready()
-        life, replies = self._current(), BatchReplies(len(batch.questions))
         # The other orders of a question are questions of the batch themselves.
         sent = replace(batch, questions=tuple(replace(each, others=()) for each in batch.questions))
-        try:
-            number = life.send(lambda number: AskBatch(number=number, batch=sent), replies)
-            try:
-                return [_reply_of(each) for each in self._wait(life, replies.done)]
-            except AbandonedError:
-                life.give_up(number, BatchGiveUp(number=number))
-                raise
-        except LostError as error:
-            self._lose(life, error)
-            raise self.lost_error(error) from None
+        count = len(batch.questions)
+        life = self._current()
+        with self.losing(life):
+            request = life.send(lambda number: AskBatch(number=number, batch=sent), count=count)
+            replies = dict(self.replies(life, request))
+        return [_reply_of(replies[index]) for index in range(count)]
 
     def living(self) -> Life:
         """Return the process that runs or loads, for requests of live sessions; start one if none does.
@@ -194,16 +185,6 @@ class EngineProcess(ModelProcess[EngineConfig]):
         info: EngineInfo = self._ready(self.living())
         return info
 
-    def lose_if_silent(self, life: Life) -> None:
-        """End a process that owes replies, and has sent none for too long."""
-        silent_s = time.monotonic() - life.last_reply_s
-        if life.info.done() and silent_s >= self._answer_timeout_s:
-            self._lose(life, LostError(f"no answer within {self._answer_timeout_s:g} s"))
-
-    def lost_error(self, error: LostError) -> EngineLostError:
-        """Say that the engine was lost, and where its log is."""
-        return EngineLostError(f"The engine failed: {str(error).rstrip('.')}; see the log {self._log_path}.")
-
     def _note_times(self, times: EngineTimes) -> None:
         self.times += times
 
@@ -211,7 +192,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
         life = self._life
         if life is None:
             if self._is_closed:
-                raise EngineClosedError(self.closed)
+                raise self._closed_error()
             raise EngineLostError("The engine is not running; start it first.")
         return life
 

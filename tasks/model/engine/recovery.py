@@ -30,11 +30,9 @@ class FatalQuestions:
     """The questions that crashed an engine, by their frames; shared by the engines of a run."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._by_frames: dict[tuple[tuple[ShownFile, ...], int], set[Question]] = defaultdict(set)
 
     def add(self, batch: Batch, job: Question) -> None:
-        """Record a question of a batch, with its choices in their first order."""
         self._by_frames[_frames_key(batch, job)].add(job)
 
     def reject(self, batch: Batch, question: Question, job: Question) -> QuestionFailure | None:
@@ -61,7 +59,6 @@ class RecoveringEngine(Lifetime):
     """
 
     def __init__(self, engine: EngineProcess, *, fatal: FatalQuestions | None = None) -> None:
-        """Store the engine; nothing is started yet."""
         self._engine = engine
         self._fatal = fatal or FatalQuestions()
         self._turns = Turns()
@@ -70,34 +67,22 @@ class RecoveringEngine(Lifetime):
 
     @property
     def engines(self) -> int:
-        """Number of engines: one."""
         return 1
 
     @property
     def times(self) -> EngineTimes:
-        """How the engine spent its time, over all its restarts."""
         return self._engine.times
 
     def start(self) -> None:
-        """Start loading the model."""
         self._engine.start()
 
     def wait_ready(self) -> EngineInfo:
-        """Wait until the model is loaded; see `EngineProcess`."""
         return self._engine.wait_ready()
 
     def close(self) -> None:
-        """End the process, for good."""
         self._engine.close()
 
     def answer(self, batch: Batch) -> list[Reply]:
-        """Answer a batch; replies are in the order of its questions. Thread-safe.
-
-        Raises:
-            EngineLostError: The engine crashed so often that the questions cannot be the cause.
-            EngineClosedError: The engine was closed meanwhile.
-            ModelError: The engine cannot be restarted.
-        """
         pairs = list(zip(batch.questions, _jobs_of(batch.questions), strict=True))
         if not any(self._fatal.reject(batch, question, job) for question, job in pairs):
             try:

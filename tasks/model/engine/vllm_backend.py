@@ -111,19 +111,12 @@ class VllmBackend(Backend):
     takes_engine_args = True
 
     def card(self, name: str | None, settings: Settings) -> ModelCard:
-        """Read the configuration of the named model, or of `model.name`.
-
-        Raises:
-            ConfigurationError: Neither is named.
-            ModelError: The model cannot be used.
-        """
         named = name or settings.model.name
         if not named:
             raise ConfigurationError(_no_model())
         return read_model_card(named, revision=settings.model.revision)
 
     def frames_as(self, card: ModelCard, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002
-        """Return `images` for models that take nothing else."""
         return "video" if card.takes_videos else "images"
 
     def open(
@@ -133,15 +126,9 @@ class VllmBackend(Backend):
         *,
         media: MediaCounts = ONE_VIDEO,
     ) -> InferenceBackend:
-        """Create the engines.
-
-        Raises:
-            ConfigurationError: There are fewer GPUs than the engines need.
-        """
         return _answering(_processes(card, settings, media=media))
 
     def open_live(self, card: ModelCard, settings: Settings, *, sessions: int) -> tuple[InferenceBackend, LiveModel]:
-        """Create the engines for questions and for live sessions; see `Backend.open_live`."""
         if settings.model.video_pruning_rate:
             raise ConfigurationError(
                 "Live sessions reuse what the model has read, which video_pruning_rate prevents; leave it out."
@@ -152,17 +139,10 @@ class VllmBackend(Backend):
         return _answering(engines), EngineLiveModel(engines, card, max_frame_px=frame_px)
 
     def check(self, card: ModelCard, settings: Settings) -> None:
-        """Check that vLLM is installed, and that the model answers at once; loading it would take minutes.
-
-        Raises:
-            ConfigurationError: vLLM is not installed.
-            ModelError: The model has no tokenizer, or thinks before it answers.
-        """
         engine_environment(engine_config(card, settings), find_python(settings.model.python))
         _require_usable(card, settings)
 
     def diagnose(self, settings: Settings) -> Iterator[Check]:
-        """Check the model's files and vLLM; importing vLLM takes some seconds."""
         try:
             card = self.card(None, settings)
             yield Check(name="model", ok=True, detail=f"{card.identity.name} at {card.location}")

@@ -41,7 +41,6 @@ class AmbiguousJobs:
     job_ids: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Summarise in one sentence."""
         verb = "has" if self.count == 1 else "have"
         shown = ", ".join(self.job_ids)
         jobs = pluralize(self.jobs, "job")

@@ -73,7 +73,6 @@ def render_ending(card: ModelCard, arguments: Mapping[str, Any]) -> str | None:
 
 
 def _read_template(card: ModelCard) -> str | None:
-    """Return the chat template among a model's files; None if there is none, or several."""
     for name in _TEMPLATE_FILES:
         with suppress(Exception):  # the hub client raises those of its HTTP library; the engine will report it
             text = _file(card, name).read_text(encoding="utf-8")

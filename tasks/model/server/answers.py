@@ -41,8 +41,6 @@ class ServedModel(BaseModel):
 
 
 class Models(BaseModel):
-    """Response of `/models`."""
-
     data: list[ServedModel]
 
 
@@ -54,20 +52,14 @@ class TopLogprob(BaseModel):
 
 
 class TokenLogprobs(BaseModel):
-    """The candidates at one position."""
-
     top_logprobs: list[TopLogprob] | None = None
 
 
 class Logprobs(BaseModel):
-    """Logprobs of an answer's tokens."""
-
     content: list[TokenLogprobs] | None = None
 
 
 class Choice(BaseModel):
-    """One completion of a request; only one is asked for."""
-
     logprobs: Logprobs | None = None
 
 
@@ -86,7 +78,6 @@ class Usage(BaseModel):
 
     @property
     def cached_tokens(self) -> int | None:
-        """How many of the prompt's tokens were cached."""
         return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
 
 
@@ -105,15 +96,11 @@ class SpokenDelta(BaseModel):
 
 
 class AnswerDelta(BaseModel):
-    """The next piece of an answer."""
-
     content: str | None = None
     audio: SpokenDelta | None = None
 
 
 class ChunkChoice(BaseModel):
-    """What one event of a stream adds to a completion."""
-
     delta: AnswerDelta
     finish_reason: str | None = None
 
@@ -126,18 +113,12 @@ class CompletionChunk(BaseModel):
 
 
 class Tokens(BaseModel):
-    """Response of vLLM's `/tokenize`."""
-
     tokens: list[int]
 
 
 class Detokenized(BaseModel):
-    """Response of vLLM's `/detokenize`."""
-
     prompt: str
 
 
 class Version(BaseModel):
-    """Response of vLLM's `/version`."""
-
     version: str

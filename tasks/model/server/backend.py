@@ -58,7 +58,6 @@ class SharedClock:
     """Divides each moment equally among the requests in flight."""
 
     def __init__(self) -> None:
-        """Start with no request."""
         self._lock = threading.Lock()
         self._in_flight = 0
         self._since_s = 0.0
@@ -67,7 +66,6 @@ class SharedClock:
 
     @contextmanager
     def share(self) -> Iterator[Share]:
-        """Count a request as in flight during the `with` block."""
         share = Share()
         began_s = self._change(+1)
         try:
@@ -169,7 +167,6 @@ class ServerBackend(Lifetime):
 
     @property
     def engines(self) -> int:
-        """Number of engines: one, since those behind the server are not visible."""
         return 1
 
     @property
@@ -182,24 +179,12 @@ class ServerBackend(Lifetime):
         """Do nothing: the server is not ours to start."""
 
     def wait_ready(self) -> EngineInfo:
-        """Find the model and the server's capabilities; on later calls, check that the server still answers.
-
-        Raises:
-            ConfigurationError: The server cannot be reached, rejects requests, or takes no video.
-            ServerUnavailableError: The server has stopped responding.
-        """
         if self._ready is not None:
             self._client.reach()
             self._ready.watch.confirm()
         return self._get_ready().info
 
     def confirm_model(self) -> None:
-        """Check that everything since the last check was answered by the model that was found at first.
-
-        Raises:
-            ConfigurationError: Another one answers; nothing that was answered since then may be written.
-            ServerUnavailableError: The server does not respond.
-        """
         self._get_ready().watch.confirm()
 
     def answer(self, batch: Batch) -> list[Reply]:
@@ -257,7 +242,6 @@ class ServerBackend(Lifetime):
             raise asking.so_far(asking.outage)
 
     def close(self) -> None:
-        """Close the connections, and give up the requests in flight. Idempotent."""
         if not self._closed.done():
             self._closed.set_result(None)
         self._client.close()
@@ -315,7 +299,6 @@ class ServerBackend(Lifetime):
         return _Ready(model=model.id, capabilities=capabilities, watch=watch, info=info)
 
     def _check_tokenizer(self) -> None:
-        """Compare the model's tokenizer, if it is known here, with the server's, if the server exposes it."""
         try:
             theirs = self._client.tokenize(_PROBE_TEXT)
         except (JobError, ConfigurationError):

@@ -32,18 +32,12 @@ class BoundedClient(openai.DefaultHttpxClient):
     lost = 0
 
     def __init__(self, ca_file: Path | None = None) -> None:
-        """Trust an authority besides the public ones.
-
-        Raises:
-            OSError: The file cannot be read, or is no certificate.
-        """
         context = ssl.create_default_context()
         if ca_file:
             context.load_verify_locations(ca_file)
         super().__init__(verify=context)
 
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:  # noqa: ANN401
-        """Send a request."""
         try:
             response = super().send(request, stream=True, **options)
         except httpx2.TransportError:

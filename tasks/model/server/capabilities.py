@@ -85,7 +85,6 @@ class ServerCapabilities:
 
 
 def completion_body(*, model: str, text: str, system_prompt: str | None, carried: EncodedFrames) -> dict[str, Any]:
-    """Build a request for one token, with the video before the question."""
     user = {"role": "user", "content": [*carried.parts, {"type": "text", "text": text}]}
     system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
     return {"model": model, "messages": [*system, user], "max_tokens": 1, "temperature": 0, **carried.options}

@@ -47,11 +47,6 @@ class ServerClient:
     """
 
     def __init__(self, settings: ServerSettings, *, template_args: Mapping[str, Any] | None = None) -> None:
-        """Create the client; nothing is sent yet.
-
-        Raises:
-            ConfigurationError: No server, or none with a valid address, is configured; or the client is not installed.
-        """
         if settings.url is None:
             raise ConfigurationError("No server is configured; set server.url (REELABEL_SERVER_URL) to its API.")
         try:
@@ -192,7 +187,6 @@ class ServerClient:
         return None
 
     def find_version(self) -> str | None:
-        """Return vLLM's version; None if the server is not vLLM."""
         with contextlib.suppress(self._openai.OpenAIError, ReelabelError):
             return self._read(Version, self._client.get(f"{self._root}/version", cast_to=str)).version
         return None
@@ -212,12 +206,10 @@ class ServerClient:
                 raise explained from None
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     @property
     def connections_lost(self) -> int:
-        """How often a connection was lost, or not made, so far."""
         return self._connections.lost
 
     @property
@@ -285,7 +277,6 @@ class ServerClient:
         return _rejection(error)
 
     def _why_lost(self, error: openai.OpenAIError) -> str:
-        """Return why there is no connection, with the setting that may help."""
         cause = error.__cause__
         for kind, (name, seconds) in self._timeouts_s.items():
             if isinstance(cause, kind):

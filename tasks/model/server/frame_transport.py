@@ -44,11 +44,6 @@ class EncodedFrames:
 
 
 def encode_as_frame_file(data: bytes) -> EncodedFrames:
-    """Encode the frame file as it is; the server reads it with Reelabel's plugin.
-
-    Raises:
-        FrameFileError: The frame file is damaged.
-    """
     read_frames(data)  # report a damaged file here, not from the server
     return EncodedFrames(parts=[_video(f"data:{_ARROW};base64,{_base64(data)}")])
 
@@ -69,11 +64,6 @@ def encode_as_pngs(data: bytes) -> EncodedFrames:
 
 
 def encode_as_images(data: bytes) -> EncodedFrames:
-    """Encode each frame as a separate image: the model gets no times, and sees no video.
-
-    Raises:
-        FrameFileError: The frame file is damaged.
-    """
     urls = [f"data:image/png;base64,{png}" for png in _pngs(read_frames(data))]
     return EncodedFrames(parts=[{"type": "image_url", "image_url": {"url": url}} for url in urls])
 

@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.live.items import AUDIO_HZ, AudioItem
 from reelabel_engine.prompts import choice_tokens
-from tasks.live.model import Delta, LiveAnswer, LiveInfo, Speech
+from reelabel_engine.protocol import LiveText
+from tasks.live.model import LiveAnswer, LiveInfo, Speech
 from tasks.model.server.answers import Usage
 from tasks.model.server.backend import refuse_special_tokens
 from tasks.model.server.client import ServerClient
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
     from infra.settings import ServerSettings
     from reelabel_engine.live.items import Item
-    from tasks.live.model import LiveQuery, Prefix
+    from reelabel_engine.protocol import LiveQuery
+    from tasks.live.model import AnswerPiece, Prefix
     from tasks.model.identity import ModelCard
     from tasks.model.server.answers import SpokenDelta
 
@@ -50,11 +52,6 @@ class ServerLiveModel:
         encode: Callable[[str], list[int]] | None = None,
         template_args: Mapping[str, Any] | None = None,
     ) -> None:
-        """Create the client; nothing is sent yet.
-
-        Raises:
-            ConfigurationError: No server is configured, or the client is not installed.
-        """
         self._settings, self._card, self._max_frame_px = settings, card, max_frame_px
         self._client = ServerClient(settings, template_args=template_args)
         self._encode = encode or self._client.tokenize
@@ -66,7 +63,6 @@ class ServerLiveModel:
         """Do nothing: the server is not ours to start."""
 
     def wait_ready(self) -> LiveInfo:
-        """Find the model."""
         found = self._client.find_model()
         self._model = found.id
         return LiveInfo(
@@ -81,7 +77,6 @@ class ServerLiveModel:
         )
 
     def open(self, session: str) -> None:
-        """Make a session known."""
         with self._lock:
             if session in self._parts:
                 raise ValueError(f"There is a session {session} already.")
@@ -90,8 +85,7 @@ class ServerLiveModel:
     def prefill(self, goal: Sequence[Prefix]) -> None:
         """Do nothing: a server reads what a question carries."""
 
-    def ask(self, prefix: Prefix, query: LiveQuery) -> Generator[Delta | Speech | LiveAnswer, None, None]:
-        """Ask a question about a prefix."""
+    def ask(self, prefix: Prefix, query: LiveQuery) -> Generator[AnswerPiece, None, None]:
         began_s = time.perf_counter()
         refuse_special_tokens(self._encode, query.text, prefix.system_prompt)
         system = [] if prefix.system_prompt is None else [{"role": "system", "content": prefix.system_prompt}]
@@ -109,16 +103,13 @@ class ServerLiveModel:
         """Do nothing: the connection is closed at the next piece of the answer."""
 
     def forget(self, session: str) -> None:
-        """End a session; idempotent."""
         with self._lock:
             self._parts.pop(session, None)
 
     def close(self) -> None:
-        """Close the connections; idempotent."""
         self._client.close()
 
     def _parts_of(self, prefix: Prefix) -> list[dict[str, Any]]:
-        """Return the parts of a message that show a prefix; each item is encoded once."""
         with self._lock:
             known = self._parts.get(prefix.session)
         if known is None:
@@ -150,7 +141,9 @@ class ServerLiveModel:
             cached_tokens=usage.cached_tokens or 0,
         )
 
-    def _write(self, body: dict[str, Any], query: LiveQuery, began_s: float) -> Iterator[Delta | Speech | LiveAnswer]:
+    def _write(
+        self, body: dict[str, Any], query: LiveQuery, began_s: float
+    ) -> Iterator[LiveText | Speech | LiveAnswer]:
         body |= {"max_tokens": query.max_tokens, "temperature": query.temperature, "top_p": query.top_p}
         body |= {} if query.seed is None else {"seed": query.seed}
         if query.speaks:
@@ -174,7 +167,7 @@ class ServerLiveModel:
                     first_speech_ms = now_ms
                 if text:
                     texts.append(text)
-                    yield Delta(text=text)
+                    yield LiveText(text=text)
                 if data:
                     yield Speech(data=data)
                 reason = choice.finish_reason or reason

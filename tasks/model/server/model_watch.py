@@ -103,7 +103,6 @@ class ModelWatch:
                 self._good_s = began_s
 
     def confirm_if_due(self) -> None:
-        """Check if the last good check is some minutes old; see `confirm`."""
         if time.monotonic() - self._good_s > CHECK_EVERY_S:
             self.confirm()
 

@@ -32,12 +32,6 @@ class OpenAIBackend(Backend):
     shows_several = True
 
     def card(self, name: str | None, settings: Settings) -> ModelCard:
-        """Read the card of `model.name` if it is set; otherwise, ask the server for its model.
-
-        Raises:
-            ModelError: The files of `model.name` cannot be used.
-            ConfigurationError: The server is unreachable or rejects the request, or serves another model.
-        """
         model = settings.model
         if name not in {None, model.name}:
             raise ConfigurationError(
@@ -55,11 +49,6 @@ class OpenAIBackend(Backend):
         *,
         media: MediaCounts = ONE_VIDEO,
     ) -> InferenceBackend:
-        """Create the server's client.
-
-        Raises:
-            ConfigurationError: No server is set.
-        """
         return ServerBackend(
             settings.server,
             encode=load_tokenizer(card),
@@ -75,7 +64,6 @@ class OpenAIBackend(Backend):
         *,
         sessions: int,  # noqa: ARG002 - the server has its own limits
     ) -> tuple[InferenceBackend, LiveModel]:
-        """Create the server's client for questions, and that for live sessions; see `Backend.open_live`."""
         frame_px = max_frame_pixels(card, settings, num_frames=settings.sampling.num_frames)
         live = ServerLiveModel(
             settings.server,
@@ -87,15 +75,12 @@ class OpenAIBackend(Backend):
         return self.open(card, settings), live
 
     def frames_as(self, card: ModelCard, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002 - a server may have its own model
-        """Return what the setting `server.frames` sends."""
         return "images" if settings.server.frames == "images" else "video"
 
     def check_media(self, media: MediaCounts, settings: Settings) -> None:
-        """Check that the encoding of `server.frames` carries the times of several videos."""
         require_encoding(settings.server.frames, media)
 
     def diagnose(self, settings: Settings) -> Iterator[Check]:
-        """Ask the server about a probe video, as a run would."""
         try:
             with self.open(self.card(None, settings), settings) as server:
                 yield Check(name="server", ok=True, detail=server.wait_ready().tuning)

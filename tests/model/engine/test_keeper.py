@@ -10,7 +10,6 @@ import pytest
 from reelabel_engine.protocol import AskBatch, EngineConfig
 from tasks.model.engine.keeper import WarmEngines
 from tasks.model.engine.process import EngineProcess
-from tasks.model.model_process import BatchReplies
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
 from tests.stub_engine import Trigger, answer_to
@@ -138,7 +137,7 @@ def test_one_that_works_or_is_lost_is_ended(tmp_path, warm):
     engine.wait_ready()
     life, pid = engine._life, engine.pid
     batch = batch_about(question(f"Will it {Trigger.HANG}?"))
-    life.send(lambda number: AskBatch(number=number, batch=batch), BatchReplies(1))
+    life.send(lambda number: AskBatch(number=number, batch=batch))
     engine.close()
 
     until(lambda: not runs(pid))

@@ -12,7 +12,8 @@ from infra.settings import ServerSettings
 from reelabel.errors import ConfigurationError
 from reelabel_engine.errors import InferenceError, SpecialTokensError
 from reelabel_engine.live.items import AudioItem
-from tasks.live.model import Delta, LiveQuery, Prefix, Speech
+from reelabel_engine.protocol import LiveQuery, LiveText
+from tasks.live.model import Prefix, Speech
 from tasks.live.window import Pairs, Spans
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.server.live import ServerLiveModel, _encode
@@ -71,7 +72,7 @@ def test_speech_is_passed_on_beside_its_text(make):
     said = [event.data for event in events if isinstance(event, Speech)]
 
     assert said == [speech_of(f"{word} ", "echo") for word in answer.text.split()]
-    assert "".join(event.text for event in events if isinstance(event, Delta)) == answer.text
+    assert "".join(event.text for event in events if isinstance(event, LiveText)) == answer.text
     others = [event.data for event in ask(model, speaks=True, voice="sage")[0] if isinstance(event, Speech)]
     assert others[0] == speech_of("image ", "sage")
 

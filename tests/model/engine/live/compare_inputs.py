@@ -22,10 +22,9 @@ from reelabel_engine.live.items import AUDIO_HZ
 from reelabel_engine.live.positions import merged_positions
 from reelabel_engine.live.renderer import LiveRenderer
 from reelabel_engine.live.scheduler import LiveScheduler, _Waiting
-from reelabel_engine.protocol import EngineConfig, LiveRequest, Question
+from reelabel_engine.protocol import EngineConfig, LiveQuery, LiveRequest, Question
 from reelabel_engine.renderer import HashedMedium, InputRenderer
 from reelabel_engine.vllm_api import MultiModalFeatureSpec, get_model_cls
-from tasks.live.model import LiveQuery
 from tasks.live.window import Pairs, Spans
 from tests.model.engine.live.streams import clip, pairs_of, whole_video
 from tests.model.families.architectures import make_qwen2_5_omni, save

@@ -12,8 +12,8 @@ from infra.errors import EngineLostError
 from reelabel.errors import InternalError
 from reelabel_engine.errors import InferenceError, PromptTooLongError
 from reelabel_engine.live.items import LiveItem
-from reelabel_engine.protocol import EngineConfig, LiveDrop, LiveRequest, encode
-from tasks.live.model import Delta, LiveAnswer, LiveQuery, Prefix
+from reelabel_engine.protocol import EngineConfig, LiveDrop, LiveQuery, LiveRequest, LiveText, encode
+from tasks.live.model import LiveAnswer, Prefix
 from tasks.model import model_process
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
@@ -82,7 +82,7 @@ def test_an_answer_in_free_text_comes_in_pieces_and_one_with_choices_at_once(mod
     deltas, answer = ask(model, "one", items)
     none, label = ask(model, "one", items, choices=("red", "green", "blue"))
 
-    assert deltas == [Delta(text="6 "), Delta(text="0 "), Delta(text="What?")]
+    assert deltas == [LiveText(text="6 "), LiveText(text="0 "), LiveText(text="What?")]
     assert answer.text == "6 0 What?"
     assert (answer.prompt_tokens, answer.cached_tokens, answer.output_tokens) == (3, 3, 3)
     assert 0 < answer.first_token_ms <= answer.total_ms

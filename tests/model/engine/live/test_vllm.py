@@ -16,11 +16,11 @@ from infra.settings import LiveSettings
 from reelabel.pool.decode_pool import DecodePool
 from reelabel_engine.errors import PromptTooLongError
 from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem
-from reelabel_engine.protocol import Batch, EngineConfig, Question
+from reelabel_engine.protocol import Batch, EngineConfig, LiveQuery, LiveText, Question
 from tasks.demo.shapes import QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.live.frames import FrameReader
-from tasks.live.model import Delta, LiveAnswer, LiveQuery, Prefix
+from tasks.live.model import LiveAnswer, Prefix
 from tasks.live.sessions import Sessions
 from tasks.live.setup import LiveSetup
 from tasks.live.window import Pairs, Spans, Window, WindowRule
@@ -236,7 +236,7 @@ def test_free_text_comes_as_it_is_made(live):
     _, shorter = live.ask(session, items, text="Tell me.", max_tokens=2)
 
     assert "".join(each.text for each in deltas) == answer.text == again.text
-    assert all(isinstance(each, Delta) for each in deltas)
+    assert all(isinstance(each, LiveText) for each in deltas)
     assert 1 <= answer.output_tokens <= 12
     assert answer.finish_reason == ("length" if answer.output_tokens == 12 else "stop")
     assert answer.text.startswith(shorter.text)
