@@ -25,14 +25,12 @@ from infra.embedded import status as service_status
 from infra.program import command
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, ReelabelError
-from reelabel.sources.object_store import ObjectStore
 from reelabel.text import on_one_line
 from tasks.database.schema import check_schema
 from tasks.live.record.stored import list_unended
 from tasks.model.engine.keeper import WarmEngines
 from tasks.plans.plan import idle_stages, no_worker_message
 from tasks.results.overview import list_plans, list_runs, list_unrepaired_runs, runs_with_rows
-from tasks.results.repairs import Repairs, Work
 from tasks.results.runs import read_spec, short_ids
 
 if TYPE_CHECKING:
@@ -78,21 +76,21 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
 ) -> None:
     """Show services, recent runs, failures and how to fix them."""
-    settings, repairs = load_settings(), Repairs()
+    settings = load_settings()
     if not watch:
-        OUT.print(_overview(settings, repairs), crop=False)  # a command is complete however narrow the terminal is
+        OUT.print(_overview(settings), crop=False)  # a command is complete however narrow the terminal is
         return
     if not OUT.is_terminal:  # where nothing can be written over, one page follows the other
         while True:
-            OUT.print(_overview(settings, repairs), crop=False)
+            OUT.print(_overview(settings), crop=False)
             time.sleep(_EVERY_S)
-    with Live(_overview(settings, repairs), console=OUT, auto_refresh=False) as live:
+    with Live(_overview(settings), console=OUT, auto_refresh=False) as live:
         while True:
             time.sleep(_EVERY_S)
-            live.update(_overview(settings, repairs), refresh=True)
+            live.update(_overview(settings), refresh=True)
 
 
-def _overview(settings: Settings, repairs: Repairs) -> Group:
+def _overview(settings: Settings) -> Group:
     found = with_running_services(settings)
     runs: list[RenderableType] = []
     schedules: list[RenderableType] = []
@@ -108,9 +106,7 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
             with _errors_shown(runs):
                 engine = stack.enter_context(connected(found.database, Login.READER))
                 check_schema(engine)
-                objects = ObjectStore(found.store, found.web)
-                unrepaired = list_unrepaired_runs(engine, within=_OF_LATE)
-                bad = [run for run in unrepaired if not _is_repaired(run, repairs, engine, objects)]
+                bad = list_unrepaired_runs(engine, within=_OF_LATE)
                 names = short_ids(engine, [run.run_id for run in bad])
                 with_rows = partial(runs_with_rows, engine)
                 runs += _runs_and_plans(engine, is_remote=found.run.executor == "remote")
@@ -131,12 +127,6 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
     attention = () if bad is None else _attention(bad, names, commands, early)
     about = _line(f"Logs: {settings.home / 'logs'}"), _line(f"Model: {_model(settings)}")
     return Group(*_services(settings), *about, *attention, *schedules, *runs)
-
-
-def _is_repaired(run: RunStatus, repairs: Repairs, engine: Engine, objects: ObjectStore) -> bool:
-    """Return whether the jobs of a run were answered by later ones, such as backfills."""
-    work = Work(manifest_uri=run.manifest_uri, dataset=run.dataset, since=run.started_at, spec_id=run.spec_id)
-    return run.kind == "classify" and repairs.have_done(work, engine, objects)
 
 
 def _model(settings: Settings) -> str:
