@@ -22,7 +22,7 @@ from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.evaluation.compare import compare_candidates
-from tasks.manifest.dataset import dataset_name
+from tasks.manifest.location import dataset_name
 from tasks.manifest.media import ALL_URIS
 from tasks.manifest.table import open_jobs
 from tasks.results.evaluation.evaluations import read_candidate_results, save_evaluation

@@ -26,7 +26,6 @@ class RunResult:
     """The result of a run.
 
     Attributes:
-        answered: Number of jobs that it answered.
         report: The audit of the jobs of its manifest.
         chosen: Number of jobs that a backfill's selection chose; None for other runs.
         notes: What a backfill selected from and wrote to, and where else there is what it looked for.

@@ -86,7 +86,6 @@ def cancel_waits_at_exit() -> Iterator[None]:
 
 
 def _log_and_wait(error: TransientError, delay_s: float) -> bool:
-    """Log what is being waited for, and wait; return False if the flow is ending."""
     from prefect import get_run_logger  # noqa: PLC0415 - commands import this module before they configure Prefect
 
     said = full_disk_behind(error, load_settings().home) or error

@@ -16,7 +16,7 @@ from infra.formulas import without_formulas
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize, printable
 from sql.queries import read_query
-from tasks.database.tables import RESULT
+from tasks.database.tables import RESULT, SPEC
 from tasks.database.temp_table import KEYS, temp_job_table, to_data_frames
 from tasks.domain import LOW_CHOICE_MASS
 from tasks.results.summary import count_asked_low_mass
@@ -73,7 +73,6 @@ _FAULTS = ("missing", "doubled", "stale", "repeated")
 _SHOWN = 3
 _JUDGED = text("CREATE TEMPORARY TABLE judged (job_id text, code text, ending text) ON COMMIT DROP")
 _AUDIT, _REPEATED, _COUNTS = (text(read_query(name)) for name in ("audit", "audit_repeated", "audit_counts"))
-_DESCRIBES = text("SELECT body ? 'job' FROM reelabel.spec WHERE spec_id = :spec_id")
 _CHUNKS = text(
     "SELECT coalesce(sum(chunks), 0)::bigint, coalesce(sum(chunks - chunks_answered), 0)::bigint FROM ("
     "SELECT job_id, job_digest, dataset, spec_id, chunks, chunks_answered FROM reelabel.result UNION ALL "
@@ -96,7 +95,6 @@ class AuditReport:
         repeated: Ids that occur in several rows of the manifest.
         orphaned: Rows of the dataset whose job is not in the manifest; not an error, since manifests may share a
             dataset.
-        codes: Number of failures by code.
         examples: The first few ids of jobs that are missing, doubled, stale or repeated.
         chunks: Chunks of the jobs that were cut.
         chunks_failed: Those of them without an answer.
@@ -168,12 +166,16 @@ def audit_jobs(
             connection.execute(_REPEATED)
         rows = connection.execute(_COUNTS).all()
         chunks, chunks_failed = connection.execute(_CHUNKS, scope.key).one()
-        describes = bool(connection.execute(_DESCRIBES, {"spec_id": scope.spec_id}).scalar())
+        describes = connection.scalar(select(SPEC.c.body.has_key("job")).where(SPEC.c.spec_id == scope.spec_id))
         low_mass = count_asked_low_mass(connection, scope.matches(RESULT))
         if listing:
             write_listing(connection, listing, raw=raw)
     return replace(
-        _report(seen.count, rows), chunks=chunks, chunks_failed=chunks_failed, describes=describes, low_mass=low_mass
+        _report(seen.count, rows),
+        chunks=chunks,
+        chunks_failed=chunks_failed,
+        describes=bool(describes),
+        low_mass=low_mass,
     )
 
 
@@ -198,7 +200,6 @@ class _SeenIds:
 
 
 def _report(jobs: int, rows: Iterable[Row[Any]]) -> AuditReport:
-    """Sum the rows of `audit_counts.sql`."""
     counts, codes = Counter[str](), Counter[str]()
     first_ids: dict[str, list[str]] = {fault: [] for fault in _FAULTS}
     for row in rows:

@@ -1,4 +1,4 @@
-"""Selection of the jobs that still have to be answered."""
+"""Which jobs of a manifest still have to be answered; its known answers and tasks in the rows of the others."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from sqlalchemy import and_, func, or_, select, true
+from sqlalchemy import and_, func, or_, select, true, update
 
-from infra.database.connect import database_errors
+from infra.database.connect import database_errors, require_writes
 from infra.database.copy_out import copy_query
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RUN
 from tasks.database.temp_table import ASKED, KEYS, has_rows, temp_job_table
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tasks.database.scope import Scope
     from tasks.manifest.table import JobTable
+
 
 _URIS_PER_BATCH = 10_000
 _ENDED = {ROW: pa.uint32(), "source_fingerprint": pa.string()}
@@ -194,3 +195,31 @@ def count_reused_ids(
     )
     with temp_job_table(engine, jobs.parts(), columns=KEYS) as connection:
         return connection.execute(query).scalar_one()
+
+
+_ANNOTATIONS = ("answer", "task", "subtask")
+
+
+def refresh_annotations(engine: Engine, scope: Scope, *, jobs: JobTable) -> None:
+    """Update `answer`, `task` and `subtask` in the rows of earlier runs to the manifest's current values.
+
+    Raises:
+        DatabaseUnavailableError: Nothing was changed.
+    """
+    if not has_rows(engine, scope):
+        return
+    require_writes(engine)
+    with temp_job_table(engine, jobs.parts()) as connection:
+        for table in (RESULT, DESCRIPTION, FAILURE):
+            names = [name for name in _ANNOTATIONS if name in table.c]
+            is_corrected = or_(*(table.c[name].is_distinct_from(ASKED.c[name]) for name in names))
+            # Locked in the order of their ids, as by writers of shards, to avoid deadlocks.
+            corrected = (
+                select(table.c.job_id, *(ASKED.c[name] for name in names))
+                .where(scope.matches(table), table.c.job_id == ASKED.c.job_id, is_corrected)
+                .order_by(table.c.job_id)
+                .with_for_update(of=table)
+                .cte("corrected")
+            )
+            statement = update(table).where(scope.matches(table), table.c.job_id == corrected.c.job_id)
+            connection.execute(statement.values({name: corrected.c[name] for name in names}))

@@ -119,7 +119,6 @@ class Summary:
 
     Attributes:
         cut_short: Number of labels of files that are cut short.
-        cut_short_job_id: One of their jobs.
         order: Effect of the order of choices; None if every job was answered in one order only.
         low_mass: Number of labels below `LOW_CHOICE_MASS`.
     """
@@ -192,7 +191,6 @@ def _scores(connection: Connection, rows: ColumnElement[bool]) -> tuple[TaskScor
 
 
 def _is_current(table: Table) -> ColumnElement[bool]:
-    """Match rows for a job's current question, excluding earlier questions under the same id."""
     return and_(table.c.job_id == ASKED.c.job_id, table.c.job_digest == ASKED.c.job_digest)
 
 

@@ -24,7 +24,7 @@ from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RESULT_HISTORY
 from tasks.database.temp_table import array_literal, copy_rows
 from tasks.domain import MAX_JOBS, ChunkCounts, Failure, FirstAnswer
 from tasks.plans.lease import finish
-from tasks.results.chunks import ANSWER_COLUMNS, answer_values, replace_chunks, require_unchanged
+from tasks.results.chunks import ANSWER_COLUMNS, answer_values, replace_chunks
 from tasks.results.descriptions import write_descriptions
 
 if TYPE_CHECKING:
@@ -175,10 +175,6 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) ->
     _drop(connection, DESCRIPTION, run, current.labels.keys() & ended)
     _drop(connection, FAILURE, run, current.failures.keys() & ended)
     shared = {name: getattr(run, name) for name in _SHARED}
-    scope = Scope(dataset=run.dataset, spec_id=run.spec_id)
-    require_unchanged(
-        connection, scope, [each for shard in shards for each in shard.chunks if each.job.job_id in ended]
-    )
     chunks = [(chunk, shard.fence) for shard in shards for chunk in shard.chunks if chunk.job.job_id in ended]
     cut = {chunk.job.job_id for chunk, _ in chunks}
     kept = {each.job.job_id for each, _ in recorded if each.chunks} - cut
@@ -212,7 +208,6 @@ class _CurrentRows:
 
     @classmethod
     def locked(cls, connection: Connection, run: RunKey, job_ids: list[str]) -> _CurrentRows:
-        """Lock jobs until the transaction ends, and read their rows."""
         # Without the lock, two writers could give a job a label and a failure at once.
         key = {**run.key, "job_ids": array_literal(map(_quoted, job_ids))}
         connection.execute(_LOCK, key)
@@ -225,7 +220,6 @@ class _CurrentRows:
         )
 
     def attempts_of(self, job: Job) -> int:
-        """Return how many times in a row a job has failed."""
         failure = self.failures.get(job.job_id)
         return failure.attempts if failure else 0
 
@@ -277,7 +271,6 @@ def _result_columns(provenance: type) -> tuple[str, ...]:
 
 
 def _result_row(result: JobResult) -> tuple[Any, ...]:
-    """Return the values of `_result_columns` after the fence."""
     kind = type(result.provenance)
     return (
         *(*_job_values(result.job), result.job.answer),
@@ -293,7 +286,6 @@ def _quoted(text: str) -> str:
 
 
 def _failure_row(failure: Failure, *, attempts: int) -> tuple[Any, ...]:
-    """Return the values of `_FAILURE_COLUMNS` after the fence."""
     values = (*_job_values(failure.job), *_failure_values(failure))
     return *values, failure.stage.value, failure.message, attempts, *values_of(ChunkCounts, failure.chunks)
 
@@ -309,7 +301,6 @@ class ShardWriter:
     the first one writes at once, and those that arrive meanwhile share the next transaction.
 
     Attributes:
-        engine: The database.
         run: The values that all rows share.
     """
 

@@ -32,7 +32,6 @@ class SeenClip:
     Attributes:
         seen: Its index; None if the video cannot be used.
         code: Code of the failure; empty if there is none.
-        message: Its sentence.
         chunks: The chunks that jobs on it are cut into; empty if they are not.
     """
 

@@ -28,7 +28,7 @@ from tasks.database.scope import Scope
 from tasks.domain import LOW_CHOICE_MASS
 from tasks.evaluation.calibration import BINS
 from tasks.evaluation.calibration import calibrate as fit_temperature
-from tasks.manifest.dataset import dataset_name
+from tasks.manifest.location import dataset_name
 from tasks.manifest.table import read_jobs
 from tasks.results.evaluation.calibrations import known_answers, save_calibration
 from tasks.results.evaluation.evaluations import last_evaluation
