@@ -17,7 +17,7 @@ DryRun = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Survey up to 300 clips (30 s), estimate the cost, and exit with the code the run would; answer nothing.",
+        help="Survey up to 300 clips (30 s), estimate the cost, and exit with the code the run would.",
     ),
 ]
 

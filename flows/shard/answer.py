@@ -21,7 +21,7 @@ from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError
 from tasks.domain import Failure, JobResult, RunPhase, group_by_views
 from tasks.domain.chunks import ChunkOutcome, merge_chunks
-from tasks.results.write import EndedShard
+from tasks.results.write import ShardResults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,7 +106,7 @@ def _infer(stream: FrameStream, lease: Lease, context: InferenceContext, outcome
     return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
 
 
-def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> tuple[EndedShard, dict[str, float]]:
+def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> tuple[ShardResults, dict[str, float]]:
     """Extract and answer jobs of no run, as a run does; also return milliseconds by step of a stage.
 
     Raises:
@@ -124,11 +124,11 @@ def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> 
 
 def merge_ended(
     cut: CutShard, outcome: ShardOutcome, answered: Mapping[str, JobResult], context: AnswerContext
-) -> EndedShard:
+) -> ShardResults:
     """Make one outcome a job of those of its chunks; `answered` are the answers that earlier runs had, by chunk id."""
     rule = context.spec.chunk_rule
     if not cut.jobs or rule is None:
-        return EndedShard(results=outcome.results, failures=outcome.failures)
+        return ShardResults(results=outcome.results, failures=outcome.failures)
     known: dict[str, JobResult | Failure] = {**answered}
     known |= {each.job.job_id: each for each in outcome.results}
     known |= {each.job.job_id: each for each in outcome.failures}
@@ -147,7 +147,7 @@ def merge_ended(
         if merged[-1].chunks:  # else its outcome follows from none of them
             written += chunks
     ended = [*known.values(), *merged]
-    return EndedShard(
+    return ShardResults(
         results=[each for each in ended if isinstance(each, JobResult)],
         failures=[each for each in ended if isinstance(each, Failure)],
         chunks=written,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tasks.description.described import DescribedVideo
     from tasks.domain import Answer, Failure, JobResult, View
     from tasks.plans.extracted import ExtractedShard
-    from tasks.results.write import EndedShard, RunKey
+    from tasks.results.write import RunKey, ShardResults
 
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -91,7 +91,7 @@ class ShardReport:
 
 
 def make_shard_report(
-    extracted: ExtractedShard, outcomes: ShardOutcome, ended: EndedShard, sampling: Sampling
+    extracted: ExtractedShard, outcomes: ShardOutcome, ended: ShardResults, sampling: Sampling
 ) -> ShardReport:
     """Return the report of a shard, before its rows are written.
 

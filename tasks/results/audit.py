@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = {"ending": pa.string(), "job_id": pa.string(), "code": pa.string()}
 _SCHEMA = pa.schema(_COLUMNS.items())
-_LISTED = table("judged", *(column(name, Text) for name in _COLUMNS))
+_LISTED = table("job_audit", *(column(name, Text) for name in _COLUMNS))
 _ROWS = select(*_LISTED.c).order_by(_LISTED.c.ending, _LISTED.c.job_id)
 # For `backfill --ids-file`, which accepts unique ids of the manifest.
 _IDS = select(_LISTED.c.job_id).where(_LISTED.c.ending.not_in(("orphaned", "repeated"))).distinct().order_by("job_id")
@@ -50,7 +50,7 @@ def check_listing(path: Path) -> None:
 
 
 def write_listing(connection: Connection, path: Path, *, raw: bool = False) -> None:
-    """Write the audit's temporary table `judged` to a file; its suffix selects the format, see `check_listing`.
+    """Write the audit's temporary table `job_audit` to a file; its suffix selects the format, see `check_listing`.
 
     Parquet and CSV files have the columns ending (missing, failed, doubled, stale, repeated, orphaned), job_id and
     code. Text files have one id per line, of those jobs of the manifest that a backfill can repeat. No text of a CSV
@@ -71,13 +71,14 @@ def write_listing(connection: Connection, path: Path, *, raw: bool = False) -> N
 
 _FAULTS = ("missing", "doubled", "stale", "repeated")
 _SHOWN = 3
-_JUDGED = text("CREATE TEMPORARY TABLE judged (job_id text, code text, ending text) ON COMMIT DROP")
+_JOB_AUDIT = text("CREATE TEMPORARY TABLE job_audit (job_id text, code text, ending text) ON COMMIT DROP")
 _AUDIT, _REPEATED, _COUNTS = (text(read_query(name)) for name in ("audit", "audit_repeated", "audit_counts"))
 _CHUNKS = text(
     "SELECT coalesce(sum(chunks), 0)::bigint, coalesce(sum(chunks - chunks_answered), 0)::bigint FROM ("
     "SELECT job_id, job_digest, dataset, spec_id, chunks, chunks_answered FROM reelabel.result UNION ALL "
     "SELECT job_id, job_digest, dataset, spec_id, chunks, chunks_answered FROM reelabel.failure) AS ended "
-    "JOIN asked USING (job_id, job_digest) WHERE dataset = :dataset AND spec_id = :spec_id AND chunks IS NOT NULL"
+    "JOIN manifest_jobs USING (job_id, job_digest) "
+    "WHERE dataset = :dataset AND spec_id = :spec_id AND chunks IS NOT NULL"
 )
 
 
@@ -160,7 +161,7 @@ def audit_jobs(
     """
     seen = _SeenIds()
     with temp_job_table(engine, seen.hashing(jobs), columns=KEYS) as connection:
-        connection.execute(_JUDGED)
+        connection.execute(_JOB_AUDIT)
         connection.execute(_AUDIT, scope.key)
         if seen.may_repeat:
             connection.execute(_REPEATED)

@@ -63,7 +63,7 @@ class RunKey(Scope):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndedShard:
+class ShardResults:
     """The outcomes of a shard's jobs.
 
     Attributes:
@@ -92,7 +92,7 @@ class EndedShard:
         """What the jobs ended with."""
         return [*self.results, *self.descriptions, *self.failures]
 
-    def only(self, job_ids: Container[str]) -> EndedShard:
+    def only(self, job_ids: Container[str]) -> ShardResults:
         """Return the outcomes of some of its jobs, without its lease."""
         return replace(
             self,
@@ -103,7 +103,7 @@ class EndedShard:
             lease=None,
         )
 
-    def with_refused(self, refused: Mapping[str, Failure]) -> EndedShard:
+    def with_refused(self, refused: Mapping[str, Failure]) -> ShardResults:
         """Return it with failures in place of the outcomes of some jobs, by their ids."""
         kept = self.only({each.job.job_id for each in self.outcomes} - refused.keys())
         failures = [*kept.failures, *refused.values()]
@@ -111,7 +111,7 @@ class EndedShard:
         return replace(kept, failures=failures, lease=self.lease, report=self.report and self.report | counts)
 
 
-def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -> None:
+def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[ShardResults]) -> None:
     """Write labels, or descriptions, and failures, and mark their shards as done, in one transaction.
 
     A job has one label, or one description, or one failure: the new row replaces the old one, and a replaced label is
@@ -138,7 +138,7 @@ def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -
             _write(connection, run, ended)
 
 
-def _refused(engine: Engine, run: RunKey, shard: EndedShard) -> dict[str, Failure]:
+def _refused(engine: Engine, run: RunKey, shard: ShardResults) -> dict[str, Failure]:
     """Try to write the outcome of each job by itself; return the failures of those that cannot be, by job id."""
     refused: dict[str, Failure] = {}
     with database_errors(), engine.connect() as connection:
@@ -155,11 +155,11 @@ def _refused(engine: Engine, run: RunKey, shard: EndedShard) -> dict[str, Failur
     return refused
 
 
-def _finish(connection: Connection, shard: EndedShard) -> bool:
+def _finish(connection: Connection, shard: ShardResults) -> bool:
     return shard.lease is None or finish(connection, shard.lease, state="done", report=shard.report)
 
 
-def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) -> None:
+def _write(connection: Connection, run: RunKey, shards: Sequence[ShardResults]) -> None:
     current = _CurrentRows.locked(connection, run, [each.job.job_id for shard in shards for each in shard.outcomes])
     results = [(result, shard.fence) for shard in shards for result in shard.results]
     failures = [(current.counted(each), shard.fence) for shard in shards for each in shard.failures]
@@ -290,7 +290,7 @@ def _failure_row(failure: Failure, *, attempts: int) -> tuple[Any, ...]:
     return *values, failure.stage.value, failure.message, attempts, *values_of(ChunkCounts, failure.chunks)
 
 
-_Waiting = tuple[EndedShard, "Future[dict[str, Failure]]"]
+_Waiting = tuple[ShardResults, "Future[dict[str, Failure]]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ class ShardWriter:
             DatabaseUnavailableError: Nothing of it was written.
         """
         done = Future[dict[str, Failure]]()
-        ended = EndedShard(
+        ended = ShardResults(
             results=results,
             failures=failures,
             chunks=chunks,
@@ -367,7 +367,7 @@ class ShardWriter:
             for _, done in group:
                 done.set_result(refused)
 
-    def _write_unless_refused(self, shards: list[EndedShard]) -> dict[str, Failure]:
+    def _write_unless_refused(self, shards: list[ShardResults]) -> dict[str, Failure]:
         """Write shards; of a single one, also if some outcomes are refused, the failures of which are returned."""
         try:
             write_shards(self.engine, run=self.run, shards=shards)

@@ -49,7 +49,7 @@ def read_clips(
     limit_s: float | None = None,
     note: Callable[[int], None] = lambda _done: None,
 ) -> list[SeenClip]:
-    """Look at the videos of clips in random order, each once; a broken one is told by its code.
+    """Look at the videos of clips in random order, each once; a broken one has the code of its failure.
 
     After `limit_s` seconds, no further video is begun. `note` is called with the number of clips seen so far.
     """

@@ -80,9 +80,9 @@ def run_flow_locally(
         Path(id_file).write_text(f"{flow_run.id}\n")
     with connected(settings.database) as engine:
         with show_progress(engine, flow_run.id) if is_watched else contextlib.nullcontext():
-            said = run_flow_here(flow, flow_run, parameters)
-        if is_watched and str(said).startswith(NOTHING_TO_DO):
-            print_line(str(said))
+            message = run_flow_here(flow, flow_run, parameters)
+        if is_watched and str(message).startswith(NOTHING_TO_DO):
+            print_line(str(message))
     return flow_run.id
 
 

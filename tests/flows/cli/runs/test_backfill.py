@@ -8,7 +8,7 @@ import pytest
 
 from infra.database.connect import connected
 from tasks.results.runs import newest_run
-from tasks.results.write import EndedShard, RunKey, write_shards
+from tasks.results.write import RunKey, ShardResults, write_shards
 from tests.command_line import reelabel
 from tests.reelabel.sources.web_server import serving
 from tests.results.rows import job, result
@@ -96,7 +96,7 @@ def test_an_unused_label_is_refused_with_a_list_of_those_that_exist(backfill, ow
         row = newest_run(engine, manifest_uri=None, dataset="animals")
         names = ("run_id", "dataset", "spec_id", "host")
         key = RunKey(**{name: row[name] for name in names})
-        write_shards(engine, run=key, shards=[EndedShard(results=[result(job("other"))], failures=[])])
+        write_shards(engine, run=key, shards=[ShardResults(results=[result(job("other"))], failures=[])])
 
     refused = backfill("--label", "yse", "--dataset", "animals", "--dry-run")
 
