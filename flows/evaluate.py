@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 from prefect import get_run_logger
-from pydantic import Field
 
 from flows.compare.candidates import resolve_candidates
 from flows.compare.live import QUESTIONS, answer_live
 from flows.compare.tables import publish_evaluation
 from flows.run.flow_run import name_of_current
-from flows.run.request import Dataset, FlowRequest, Manifest
+from flows.run.request import EvaluateRequest
 from flows.run.result import completed_state
 from flows.run.run_flow import run_flow
 from flows.runs import classify
@@ -22,7 +21,7 @@ from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.evaluation.compare import compare_candidates
-from tasks.manifest.dataset import dataset_name
+from tasks.manifest.location import dataset_name
 from tasks.manifest.media import ALL_URIS
 from tasks.manifest.table import open_jobs
 from tasks.results.evaluation.evaluations import read_candidate_results, save_evaluation
@@ -38,26 +37,6 @@ if TYPE_CHECKING:
     from tasks.evaluation.scores import Evaluation
 
 _COLUMNS = ("job_id", "job_digest", "video_uri", "start_s", "end_s", "answer", "task", "subtask", *QUESTIONS)
-
-
-class EvaluateRequest(FlowRequest):
-    """What `evaluate` is asked for."""
-
-    manifest: Manifest
-    """Parquet file of jobs with a filled-in column answer, or a glob: a path, or s3://bucket/jobs/*.parquet."""
-    samplers: list[str] = Field(["keyframes"], min_length=1, max_length=50)
-    """How frames are chosen, each as SAMPLER[:FRAMES][,OPTION=VALUE...], such as keyframes, uniform:32 or
-    qwen3_vl,fps=4; native is the sampler that the model was trained with."""
-    models: list[str] = Field([], max_length=20)
-    """Model folders or hub names, each combined with every sampler; if empty, the setting."""
-    dataset: Dataset = None
-    """Name within which job ids are unique; if empty, the manifest's file name."""
-    baseline: str | None = Field(None, max_length=200)
-    """Sampler to compare with; if empty, native, or without references the first of the samplers."""
-    references: bool = True
-    """Also compare the samplers native and uniform:16."""
-    live: str | None = Field(None, max_length=1000)
-    """Also compare the answers of live sessions, by the address of the server; if empty, none."""
 
 
 @run_flow(EvaluateRequest, name=lambda: name_of_current("evaluate"))

@@ -18,9 +18,15 @@ from flows.run.selection import JobSelector
 from infra.settings import load_settings
 from tasks.database.schema import prepare_database
 from tasks.domain import DescribeSpec
+from tasks.survey.take import note_nothing
 
 if TYPE_CHECKING:
     from prefect import State
+
+    from flows.run.forecast import Forecast
+    from flows.run.run import Prepare
+    from infra.settings import Settings
+    from tasks.survey.take import Note
 
 
 @run_flow(ClassifyRequest, name=lambda: scheduled_run_name("classify"), has_tasks=True)
@@ -44,14 +50,29 @@ def backfill(request: BackfillRequest) -> State[str]:
     """
     settings = load_settings()
     prepare_database(settings.database)
-    selector = JobSelector.of(request, settings)
     if request.dry_run:
-        host = socket.gethostname() if settings.run.executor == "local" else None
-        return completed_state(" ".join(forecast(selector, request, host=host)))
+        return completed_state(forecast_backfill(request, settings, is_here=settings.run.executor == "local"))
+    request, settings, prepare, selector = _of_earlier_run(request, settings)
+    return completed_state(execute_run(request, settings, prepare, selector=selector))
+
+
+def forecast_backfill(
+    request: BackfillRequest, settings: Settings, *, is_here: bool, note: Note = note_nothing
+) -> Forecast:
+    """Say what a backfill would do, here or elsewhere; see `forecast`."""
+    request, settings, prepare, selector = _of_earlier_run(request, settings, is_here=is_here)
+    host = socket.gethostname() if is_here else None
+    return forecast(request, settings, prepare, selector=selector, host=host, note=note)
+
+
+def _of_earlier_run(
+    request: BackfillRequest, settings: Settings, *, is_here: bool = True
+) -> tuple[BackfillRequest, Settings, Prepare[BackfillRequest], JobSelector]:
+    """Take the dataset, the settings and the spec of the run that a backfill corrects."""
+    selector = JobSelector.of(request, settings)
     earlier = selector.earlier
     request = request.model_copy(update={"dataset": earlier.dataset if earlier.spec else request.dataset})
     if isinstance(earlier.spec, DescribeSpec):
-        prepare = partial(prepare_descriptions, base=earlier.spec)
-    else:
-        prepare = partial(prepare_questions, base=earlier.spec)
-    return completed_state(execute_run(request, earlier.restored(settings), prepare, selector=selector))
+        return request, earlier.restored(settings), partial(prepare_descriptions, base=earlier.spec), selector
+    prepare = partial(prepare_questions, base=earlier.spec, is_here=is_here)
+    return request, earlier.restored(settings), prepare, selector

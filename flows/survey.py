@@ -60,7 +60,6 @@ def survey(request: SurveyRequest) -> State[str]:
 
 
 def _publish(found: Survey, settings: Settings) -> None:
-    """Publish what a run costs as an artifact, and write the page beside the reports of runs."""
     table = [{"": name, "a run": printable(text)} for name, text in amount(found)]
     with artifact_errors_logged():
         create_table_artifact(key="reelabel-survey", table=table, description="What a run would cost")

@@ -94,12 +94,6 @@ class DatabaseUnavailableError(TransientError):
     code = "database_unavailable"
 
 
-class ChunksOutdatedError(TransientError):
-    """Another run has written chunks of a job whose answers were to be merged."""
-
-    code = "chunks_outdated"
-
-
 class EngineLostError(TransientError):
     """The engine's process died or hung."""
 

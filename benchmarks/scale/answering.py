@@ -26,7 +26,7 @@ from tasks.domain import Answer, RunPhase, View, group_by_views
 from tasks.manifest.plan_file import read_shard
 from tasks.plans.extracted import ExtractedShard
 from tasks.plans.lease import LeaseKeeper, Work
-from tasks.results.write import EndedShard, ShardWriter
+from tasks.results.write import ShardResults, ShardWriter
 
 if TYPE_CHECKING:
     from infra.settings import DatabaseSettings
@@ -63,7 +63,7 @@ def answer(plan: Plan, settings: DatabaseSettings) -> int:
             while lease := keeper.claim(plan.plan_id, Work.BOTH):
                 shard = read_shard(objects, plan.plan_uri, lease.shard_index, seal=_STORE.seal)
                 outcome, extracted = _answered(shard, context)
-                ended = EndedShard(results=outcome.results, failures=outcome.failures)
+                ended = ShardResults(results=outcome.results, failures=outcome.failures)
                 report = asdict(make_shard_report(extracted, outcome, ended, SPEC.sampling))
                 writer.write(outcome.results, outcome.failures, lease=lease, report=report)
                 keeper.forget(lease)

@@ -15,15 +15,13 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.database.scope import Scope
 from tasks.domain import DescribeSpec, RunSpec
 from tasks.manifest.parquet import open_manifest
-from tasks.manifest.plan_file import PlanWriter
-from tasks.manifest.shard import split_into_shards
+from tasks.manifest.plan_file import PlanWriter, split_into_shards
 from tasks.manifest.table import open_jobs, read_unchecked_batches
 from tasks.model.prompts.ambiguity import find_ambiguous_jobs
 from tasks.plans.plan import Plan, open_plan
-from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
 from tasks.results.choose import choose_jobs
-from tasks.results.pending import pending_jobs
+from tasks.results.pending import pending_jobs, refresh_annotations
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.results.selection import Selection
 

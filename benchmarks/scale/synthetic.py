@@ -61,7 +61,7 @@ _LABELLED = text(
     "SELECT :dataset, job_id, :spec_id, CASE WHEN row % 10000 = 7 THEN 'older' ELSE job_digest END,"
     " 'etag-' || md5(left(job_id, -3)) || '-1234567', 'picks it up', 0, '{0.5,0.25,0.125,0.125}', 0.25, 1.21, 30, 16,"
     " 1071, 1024, 1.5, 30.5, 2.5, 1.25, 9.5, 10.5, 0, 1, :run_id, row / 100,"
-    " 'machine-1', task, 'index' FROM asked WHERE row % 1000 > 10 OR row % 1000 = 7"
+    " 'machine-1', task, 'index' FROM manifest_jobs WHERE row % 1000 > 10 OR row % 1000 = 7"
 )
 _TAGS = ", ".join(f'{{"text": "place {n}", "score": 0.0{8 - n}437286913394928, "probability": 0.01}}' for n in range(5))
 _DESCRIBED = text(
@@ -76,7 +76,7 @@ _DESCRIBED = text(
     ' \'people walk along a street\', 0.101, 0.02, \'[{"start_s": 0.0, "end_s": 10.0, "shots": 1}]\', 0,'
     " 'index and ema', 1, 16, task, 'index', '', 16, 16, 1234567, 1.5, 30.5, 2.5, 1.25, 450.5, 10.5, 1.5, :run_id,"
     " row / 100, 'machine-1'"
-    " FROM asked WHERE row % 1000 > 10 OR row % 1000 = 7"
+    " FROM manifest_jobs WHERE row % 1000 > 10 OR row % 1000 = 7"
 )
 _CHUNKS = text(
     "INSERT INTO reelabel.description_chunk (dataset, job_id, spec_id, chunk, start_s, end_s, frames_used, tags,"
@@ -89,13 +89,13 @@ _FAILED = text(
     " run_id, shard_index, host, task) "
     "SELECT :dataset, job_id, :spec_id, job_digest, 'etag-' || md5(left(job_id, -3)) || '-1234567', 'decode',"
     " 'no_keyframes', 'No frame of the video can be decoded.', :run_id, row / 100, 'machine-1', task"
-    " FROM asked WHERE row % 1000 BETWEEN 1 AND 10 AND row % 1000 <> 7 OR row % 10000 = 11"
+    " FROM manifest_jobs WHERE row % 1000 BETWEEN 1 AND 10 AND row % 1000 <> 7 OR row % 10000 = 11"
 )
 _ORPHANED = text(
     "INSERT INTO reelabel.failure (dataset, job_id, spec_id, job_digest, stage, code, message, run_id,"
     " shard_index, host) "
     "SELECT :dataset, 'gone-' || row, :spec_id, job_digest, 'fetch', 'video_missing', 'It is gone.', :run_id, 0, 'm'"
-    " FROM asked WHERE row % 1000 = 3"
+    " FROM manifest_jobs WHERE row % 1000 = 3"
 )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, create_model
 
-from flows.run.request import QuestionOptions
-from infra.settings import DescribeOptions, SamplingOptions
+from flows.run.request import ClassifyRequest, DescribeRequest, EvaluateRequest, QuestionOptions
+from infra.settings import SamplingOptions
 from infra.settings.types import title_of
 from infra.validation import first_fault
 from reelabel.errors import ConfigurationError
@@ -33,9 +33,8 @@ def example(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return add
 
 
-Dataset = Annotated[
-    str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
-]
+_DATASET = "Name within which job ids are unique. Default: the manifest's file name."
+Dataset = Annotated[str | None, typer.Option(help=_DATASET)]
 IdFile = Annotated[
     str | None, typer.Option(metavar="FILE", hidden=True, help="Write the run's id to this file before the run starts.")
 ]
@@ -120,7 +119,8 @@ def _option(name: str, field: FieldInfo, panel: str | None, hint: str | None, *,
     kinds = [_bare(kind) for kind in get_args(field.annotation) or (field.annotation,) if kind is not type(None)]
     kind: Any = kinds[0] if len(kinds) == 1 else str  # a union is parsed by the model
     text = hint or field.description
-    flag = f"{_flag(name)}/--no-{_flag(name)[2:]}" if kind is bool else _flag(name)
+    can_be_off = kind is bool and field.default is not False
+    flag = f"{_flag(name)}/--no-{_flag(name)[2:]}" if can_be_off else _flag(name)
     metavar = "|".join(map(_metavar, kinds)) if len(kinds) > 1 else None
     option = typer.Option(flag, help=text, rich_help_panel=panel, metavar=metavar, hidden=hidden)
     # Literals and times as text: our own message suggests the closest one, or a form.
@@ -144,9 +144,13 @@ def _flag(name: str) -> str:
 
 _LISTS = ("motion_tasks", "still_tasks")
 # The options that most runs need; `--help-all` shows the others.
-_RUN_OPTIONS = frozenset({"model", "sampler", "num_frames", "chunk_s"})
+_RUN_OPTIONS = frozenset({"model", "sampler", "num_frames", "chunk_s", "dataset", "force", "keep_going"})
 _SAMPLING_OPTIONS = frozenset({"sampler", "num_frames"})
 _SELECTION_OPTIONS = frozenset({"failed", "code", "missing", "margin_below", "run"})
+_RUN_HINTS = {
+    "dataset": _DATASET,
+    "keep_going": "Run the valid rows, list the others in ./rejected.csv, and exit 1.",
+}
 _HINTS = {
     "sampler": "Frame sampler; `reelabel samplers` lists them.",
     "num_frames": "Frames per video; -1 for all.",
@@ -171,9 +175,22 @@ def with_selection(command: Callable[..., None]) -> Callable[..., None]:
     return with_option_group(command, "selection", Selection, panel="Job selection", shown=_SELECTION_OPTIONS)
 
 
-def with_describing(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each field of `DescribeOptions` to a command, which receives them as `options`."""
-    return with_option_group(command, "options", DescribeOptions, panel="Descriptions")
+def with_request(
+    request: type[BaseModel], *others: str, hints: Mapping[str, str], shown: frozenset[str] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add an option for each field of a request to a command, which receives them as `given`.
+
+    The manifest and `others` are left to the command.
+    """
+    named = {name: about for name, about in request.model_fields.items() if name not in {"manifest", *others}}
+    fields: Any = {name: (about.rebuild_annotation(), about) for name, about in named.items()}
+    model = create_model(f"{request.__name__}Options", **fields)
+    return partial(with_option_group, group="given", model=model, panel=None, hints=hints, shown=shown)
+
+
+with_classify = with_request(ClassifyRequest, "may_be_empty", hints=_HINTS | _RUN_HINTS, shown=_RUN_OPTIONS)
+with_describe = with_request(DescribeRequest, "may_be_empty", hints=_RUN_HINTS)
+with_evaluate = with_request(EvaluateRequest, "samplers", "models", hints=_RUN_HINTS)
 
 
 def _read_sampling(values: dict[str, Any]) -> dict[str, Any]:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from flows.cli.options import Dataset, IdFile, example, with_describing, with_overrides, with_selection
+from flows.cli.options import IdFile, example, with_classify, with_describe, with_overrides, with_selection
 from flows.run.request import QuestionOptions  # noqa: TC001 - defines a command's options
-from infra.settings import DescribeOptions  # noqa: TC001 - defines a command's options
 from reelabel.errors import ConfigurationError
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
 
 app = typer.Typer()
 _SELECTION = "Job selection"
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Survey up to 300 clips (30 s), estimate the cost, and exit with the code the run would.",
+    ),
+]
 
 
 @app.command()
 @example("reelabel classify 's3://videos/jobs/*.parquet' --dataset animals")
-@with_overrides
-def classify(  # noqa: PLR0913 - a command's options
+@with_classify
+def classify(
     source: Annotated[
         str,
         typer.Argument(
@@ -33,7 +39,6 @@ def classify(  # noqa: PLR0913 - a command's options
         typer.Option(help="Instead of a manifest, a question about each video. Run it again to add new videos."),
     ] = None,
     choices: Annotated[str | None, typer.Option(help="Choices of --prompt, separated by bars: yes|no.")] = None,
-    dataset: Dataset = None,
     session: Annotated[
         str | None,
         typer.Option(
@@ -41,28 +46,17 @@ def classify(  # noqa: PLR0913 - a command's options
             help="Rerun the questions of a recorded live session (id, prefix or 'last') on the same frames.",
         ),
     ] = None,
-    overrides: QuestionOptions,
-    force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
-    keep_going: Annotated[
-        bool,
-        typer.Option("--keep-going", help="Answer the valid rows, list the others in ./rejected.csv, and exit 1."),
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Estimate keyframe coverage and cost from a sample (at most 30 s); label nothing.",
-        ),
-    ] = False,
+    given: Any,  # noqa: ANN401 - the fields of a request
+    dry_run: DryRun = False,
     id_file: IdFile = None,
 ) -> None:
     """Label the jobs of a manifest, or one question about each video of a folder; valid labels are kept."""
     if session is not None:
         from flows.cli.rows.sessions import classify_session  # noqa: PLC0415
 
-        if source or prompt or choices or dry_run or keep_going:
+        if source or prompt or choices or dry_run or given.keep_going:
             raise ConfigurationError("--session takes no manifest, no videos, no --dry-run and no --keep-going.")
-        raise typer.Exit(classify_session(session, overrides=overrides, dataset=dataset, force=force))
+        raise typer.Exit(classify_session(session, given))
     from flows.cli.runs.classify import ClassifyOptions, run_classify  # noqa: PLC0415 - Prefect takes a second to import
     from flows.cli.runs.dry_run import forecast_classify  # noqa: PLC0415
     from tasks.manifest.one_question import QuestionOnVideos  # noqa: PLC0415
@@ -70,10 +64,7 @@ def classify(  # noqa: PLR0913 - a command's options
     options = ClassifyOptions(
         source=source,
         question=QuestionOnVideos.of(source, prompt, choices),
-        overrides=overrides,
-        dataset=dataset,
-        force=force,
-        keep_going=keep_going,
+        given=given,
         id_file=id_file,
     )
     raise typer.Exit(forecast_classify(options) if dry_run else run_classify(options))
@@ -81,19 +72,13 @@ def classify(  # noqa: PLR0913 - a command's options
 
 @app.command()
 @example("reelabel describe 's3://videos/jobs/*.parquet' --tags products.txt --dataset animals")
-@with_describing
+@with_describe
 def describe(
     manifest: Annotated[
         str, typer.Argument(help="Parquet file of jobs, or a glob; only job_id and video_uri are needed.")
     ],
-    dataset: Dataset = None,
     *,
-    options: DescribeOptions,
-    force: Annotated[bool, typer.Option("--force", help="Also describe videos that have a valid description.")] = False,
-    keep_going: Annotated[
-        bool,
-        typer.Option("--keep-going", help="Describe the valid rows, list the others in ./rejected.csv, and exit 1."),
-    ] = False,
+    given: Any,  # noqa: ANN401 - the fields of a request
     id_file: IdFile = None,
 ) -> None:
     """Tag, caption and find the scenes of the videos of a manifest; described videos are skipped.
@@ -102,8 +87,7 @@ def describe(
     """
     from flows.cli.runs.run import run_describe  # noqa: PLC0415 - Prefect takes a second to import
 
-    code = run_describe(manifest, options=options, dataset=dataset, force=force, keep_going=keep_going, id_file=id_file)
-    raise typer.Exit(code)
+    raise typer.Exit(run_describe(manifest, given, id_file))
 
 
 @app.command()
@@ -118,12 +102,7 @@ def backfill(  # noqa: PLR0913 - a command's options
     ] = None,
     selection: Selection,
     force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Report what would be answered, an estimated time, and certain failures; exit 1 if any."
-        ),
-    ] = False,
+    dry_run: DryRun = False,
     submit: Annotated[
         bool, typer.Option("--submit", help="Submit to the deployment backfill/by-ids instead of running here.")
     ] = False,

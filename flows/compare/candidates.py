@@ -34,7 +34,6 @@ class Candidate:
 
     Attributes:
         name: Short name, unique within the comparison.
-        spec: The resolved spec.
         overrides: What its run changes of the settings.
     """
 

@@ -110,7 +110,6 @@ def _token_for(url: str, settings: Settings) -> str | None:
 def _frames(
     uri: str, start_s: float | None, settings: Settings, *, pool: DecodePool, objects: ObjectStore
 ) -> Generator[tuple[float, bytes], None, None]:
-    """Yield a frame for each second of a video, with its time since the first frame, as JPEG."""
     with reelabel.open(uri, pool=pool, store=objects, limits=video_limits(settings)) as video:
         seconds = range(int(start_s or 0), max(1, math.ceil(video.info.duration_s)))
         for first in range(0, len(seconds), _BATCH_FRAMES):
@@ -129,11 +128,7 @@ def _jpeg(image: Any) -> bytes:  # noqa: ANN401 - an array
 async def _watch(
     frames: Iterator[tuple[float, bytes]], questions: pl.DataFrame, client: LiveClient
 ) -> tuple[str, dict[str, dict[str, Any]]]:
-    """Show a video's frames, and ask its questions in between; return the model's name, and the answers by job.
-
-    Raises:
-        TransientError: The session was lost.
-    """
+    """Show a video's frames, and ask its questions in between; return the model's name, and the answers by job."""
     waiting = deque(questions.iter_rows(named=True))
     async with client:
         session = _Session(client)

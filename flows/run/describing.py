@@ -49,9 +49,7 @@ class ResolvedDescription:
     """What videos are described by.
 
     Attributes:
-        card: The model.
         spec: How they are described.
-        banks: Its banks, by digest.
     """
 
     card: ModelCard
@@ -131,7 +129,6 @@ def open_describer(
 
 
 def _read(place: str | None, objects: ObjectStore) -> Bank:
-    """Read a bank from a path, or a URI."""
     assert place is not None
     if "://" not in place:
         return read_bank(Path(place).expanduser())

@@ -129,12 +129,6 @@ def _execute_here(
     info: EncoderInfo,
     banks: tuple[EmbeddedBank, EmbeddedBank],
 ) -> None:
-    """Describe the shards of a plan until it is drained; other processes may work on it as well.
-
-    Raises:
-        TransientError: A service was unavailable for longer than the retries; leased shards are released.
-        ModelError: The model cannot be loaded.
-    """
     settings, database, profile, spec = run.settings, run.database, progress.profile, run.spec
     assert isinstance(spec, DescribeSpec)
     progress.frames_setting = "describe.frames_per_chunk"
@@ -189,7 +183,6 @@ def _execute_here(
 
 
 def _note_load(encoder: Encoder, progress: Progress) -> None:
-    """Record and log that the encoder was loaded, once it is."""
     info = encoder.loaded
     if info is None or "engine start" in progress.stage_ms:
         return
@@ -211,8 +204,6 @@ def _answering(encoder: Encoder, profile: WallClockProfile) -> Iterator[None]:
 def _describe_shards(
     shards: Iterable[LeasedShard | None], queue: ShardQueue, context: DescriptionContext, *, max_concurrent: int
 ) -> Iterator[ShardReport]:
-    """Describe shards, several at once, so that the encoder has work while rows are written."""
-
     def submit(leased: LeasedShard) -> PrefectFuture[ShardReport]:
         with shard_logged(leased, None):
             arguments = (quote(leased.shard), quote(leased.lease), quote(context))

@@ -36,15 +36,13 @@ from reelabel.text import pluralize
 from tasks.database.schema import prepare_database
 from tasks.domain import RunPhase, WallClockProfile
 from tasks.frame_cache.pool import frame_cache
-from tasks.manifest.dataset import dataset_name
-from tasks.manifest.location import manifest_fingerprint
+from tasks.manifest.location import dataset_name, manifest_fingerprint
 from tasks.manifest.rejects import rejected_csv
 from tasks.manifest.table import open_jobs
 from tasks.report.pages import page_link, page_of_run, page_uri, rejected_uri
-from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
 from tasks.results.evaluation.routing import read_routing
-from tasks.results.pending import count_reused_ids
+from tasks.results.pending import count_reused_ids, refresh_annotations
 from tasks.results.read import failures_of_run
 from tasks.results.runs import LOST, cancel_run, close_lost_runs, close_run, read_run
 from tasks.results.summary import count_low_mass, read_order, warn_of_low_mass
@@ -105,6 +103,9 @@ def execute_run(
     with ExitStack() as stack:
         with progress.profile.doing(RunPhase.SETUP):
             run = stack.enter_context(open_run(request, settings, prepare, progress.profile, selector=selector))
+            _log_warnings(list(run.prepared.warnings))
+            refresh_annotations(run.database, run.key, jobs=run.jobs)
+            close_lost_runs(run.database)
         with logged(run=run.key.run_id), _interruption_recorded(run), full_disk_named(settings.home):
             planner = Planner.of(run)
             report = _answer_jobs(planner, progress)
@@ -122,7 +123,7 @@ def open_run(
     *,
     selector: JobSelector | None = None,
 ) -> Iterator[Run]:
-    """Check everything that a run needs, before its first row is written, except that the model loads.
+    """Check everything that a run needs, except that the model loads; no row is written.
 
     Raises:
         ManifestError: The manifest cannot be used.
@@ -147,18 +148,14 @@ def open_run(
         jobs = stack.enter_context(opened)
         prepare_database(settings.database)
         database = stack.enter_context(connected(settings.database))
-        reject_reused_ids(database, request, jobs, describes=describes)
+        _reject_reused_ids(database, request, jobs, describes=describes)
         prepared = stack.enter_context(prepare(request, settings, jobs, database, profile))
-        for warning in prepared.warnings:
-            get_run_logger().warning("%s.", warning)
         key = RunKey(
             run_id=UUID(flow_run.id) if flow_run.id else uuid4(),
             dataset=request.dataset or dataset_name(request.manifest),
             spec_id=prepared.spec.spec_id,
             host=socket.gethostname(),
         )
-        refresh_annotations(database, key, jobs=jobs)
-        close_lost_runs(database)
         yield Run(
             request=request,
             selector=selector,
@@ -182,12 +179,8 @@ def _required_store(settings: Settings) -> str:
     return settings.store.uri
 
 
-def reject_reused_ids(database: Engine, request: RunRequest, jobs: JobTable, *, describes: bool) -> None:
-    """Reject a manifest whose default dataset holds the rows of another one with the same file name.
-
-    Raises:
-        ConfigurationError: It does.
-    """
+def _reject_reused_ids(database: Engine, request: RunRequest, jobs: JobTable, *, describes: bool) -> None:
+    """Reject a manifest whose default dataset holds the rows of another one with the same file name."""
     if request.dataset is not None:
         return
     dataset = dataset_name(request.manifest)
@@ -299,7 +292,6 @@ def _log_warnings(warnings: list[str]) -> list[str]:
 
 
 def _report_rejects(run: Run) -> list[str]:
-    """List the rows of the manifest that were rejected in a file on the store; return a sentence, if there are any."""
     rejects, store_uri = run.jobs.rejects, run.settings.store.uri
     if rejects.is_empty() or store_uri is None:
         return []

@@ -21,8 +21,7 @@ from infra.errors import ManifestError
 from infra.settings import load_settings
 from reelabel.errors import ObjectError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
-from tasks.manifest.dataset import dataset_name, nightly_dataset
-from tasks.manifest.location import fill_date_placeholders, has_date_placeholders
+from tasks.manifest.location import dataset_name, fill_date_placeholders, has_date_placeholders, nightly_dataset
 from tasks.plans.plan import plan_dataset
 
 if TYPE_CHECKING:

@@ -1,171 +1,165 @@
-"""What a backfill would answer, and how long it may take."""
+"""What a run would do: by the checks and the selection of the run itself, past runs, and a survey of its videos."""
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import polars as pl
-
-from flows.run.descriptions import resolve_request
-from flows.run.questions import check_questions
-from flows.run.selection import describe_unknown_ids
-from infra.database.connect import Login, connected
-from reelabel.sources.object_store import ObjectStore
+from flows.run.execute import open_run
+from flows.run.plan import select_jobs
+from infra.program import command
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
-from tasks.domain import DescribeSpec
-from tasks.frame_cache.fingerprints import current_fingerprints, unusable_videos
-from tasks.frame_cache.pool import video_store
-from tasks.manifest.media import media_of
-from tasks.manifest.schema import ROW
-from tasks.manifest.table import open_jobs
-from tasks.results.forecast import Pace, past_pace
-from tasks.results.pending import pending_jobs
+from tasks.domain import RunSpec
+from tasks.results.audit import audit_jobs
+from tasks.results.overview import past_pace
+from tasks.survey.clips import draw_clips
+from tasks.survey.describe import amount, duration, headlines, unusable
+from tasks.survey.take import SurveyOptions, note_nothing, survey_clips
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
 
-    from flows.run.request import BackfillRequest
-    from flows.run.selection import BaseRun, JobSelector
+    from flows.run.plan import SelectedJobs
+    from flows.run.run import Asked, Prepare, Run
+    from flows.run.selection import JobSelector
     from infra.settings import Settings
-    from tasks.domain import Spec
-    from tasks.manifest.table import JobTable
+    from tasks.survey.clips import ManifestClips
+    from tasks.survey.survey import Survey
+    from tasks.survey.take import Note
 
-_MINUTE_S = 60
-_MB = 10**6
-_WEB_S = 30.0  # in which a dry run asks web servers
-
-
-class Forecast(NamedTuple):
-    """What a backfill would come to.
-
-    Attributes:
-        jobs: How many jobs would be answered.
-        failing: How many of them will certainly fail, as far as a look at their videos tells.
-    """
-
-    jobs: int
-    failing: int
-
-
-def forecast(choosing: JobSelector, request: BackfillRequest, *, host: str | None) -> Generator[str, None, Forecast]:
-    """Yield sentences on how many jobs would be answered, why they were selected, and an estimate from past runs.
-
-    Args:
-        choosing: The selection.
-        request: What the backfill is asked for.
-        host: Machine whose past runs tell how long it takes; None is any, which may not see the videos that this one
-            sees.
-
-    Raises:
-        ManifestError: The manifest cannot be used.
-        ConfigurationError: The selection is invalid, or the options conflict.
-    """
-    settings = choosing.settings
-    earlier = choosing.earlier
-    objects, asks = ObjectStore(settings.store, settings.web), not earlier.describes
-    with open_jobs(
-        request.manifest, objects, only=choosing.only, keep_going=earlier.keep_going, questions=asks
-    ) as jobs:
-        spec = _resolve(request, earlier, settings, jobs, is_here=host is not None)
-        found = choosing.resolve(jobs, spec)
-        wanted = _wanted(found.jobs, choosing, spec, force=request.force)
-        asked = wanted.first(choosing.selection.limit)
-        amount = _Amount(jobs=len(asked), videos=asked.count_videos())
-        faults, unasked = _faults(asked, settings) if host else (Counter[str](), 0)
-    yield f"Would answer {amount} of {choosing.earlier.dataset}."
-    yield earlier.name_specs(spec)
-    yield from _counts(found.reasons, standing=len(found.jobs) - len(wanted), over=len(wanted) - len(asked))
-    yield from found.elsewhere
-    choosing.require_known(found)
-    if found.unknown:
-        yield f"{describe_unknown_ids(found.unknown, settings.home)}."
-    if amount.jobs:
-        yield _expectation(choosing, spec, amount, host=host)
-    if unasked:
-        yield f"{pluralize(unasked, 'video')} on web servers {'was' if unasked == 1 else 'were'} not asked for in time."
-    if faults:
-        causes = ", ".join(f"{count:,} {code}" for code, count in faults.most_common())
-        yield f"Will fail, so that the run ends with exit code 1: {causes}."
-    elif amount.jobs and host:
-        yield "The run ends with exit code 1 if a job fails; which videos can be decoded shows only then."
-    return Forecast(jobs=amount.jobs, failing=faults.total())
-
-
-def _resolve(request: BackfillRequest, earlier: BaseRun, settings: Settings, jobs: JobTable, *, is_here: bool) -> Spec:
-    settings = earlier.restored(settings)
-    if isinstance(earlier.spec, DescribeSpec):
-        return resolve_request(request, settings, base=earlier.spec)[1]
-    return check_questions(request, settings, jobs, base=earlier.spec, is_here=is_here)[1]
-
-
-def _faults(asked: JobTable, settings: Settings) -> tuple[Counter[str], int]:
-    """Count the jobs whose video cannot be used, by the code of their failure, and the web videos not asked for."""
-    web = replace(settings.web, total_timeout_s=min(settings.web.total_timeout_s, _WEB_S))
-    objects = video_store(settings.model_copy(update={"web": web}))
-    until_s = time.monotonic() + _WEB_S
-    codes, unasked = Counter[str](), 0
-    for part in asked.parts():
-        shown = media_of(part).select(ROW, "uri")
-        uris = shown["uri"].unique().sort().to_list()
-        seen = unusable_videos(objects, uris, allow_roots=settings.extract.allow_roots, web_until_s=until_s)
-        unasked += len(seen.unasked)
-        failing = shown.filter(pl.col("uri").is_in(list(seen.faults))).unique(ROW, keep="first", maintain_order=True)
-        codes.update(seen.faults[uri].code for uri in failing["uri"])
-    return codes, unasked
+# A look, not the whole survey: no manifest is so large, and no store so slow, that it takes longer than half a minute.
+_LOOK = SurveyOptions(sample=300, limit_s=15.0, measure_s=5.0)
+_DESCRIBED_PX = 384 * 384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Amount:
+class Forecast:
+    """What a run would do.
+
+    Attributes:
+        jobs: How many jobs it would answer.
+        lines: Sentences on these jobs.
+        videos: Sentences on their videos.
+        warnings: Those of the run, without final periods.
+        ends_well: Whether it would end with exit code 0, as far as a look at its videos tells.
+    """
+
     jobs: int
-    videos: int
+    lines: list[str]
+    videos: list[str]
+    warnings: tuple[str, ...]
+    ends_well: bool
 
     def __str__(self) -> str:
-        return f"{pluralize(self.jobs, 'job')} on {pluralize(self.videos, 'video')}"
+        """Return all sentences."""
+        return " ".join([*self.lines, *self.videos])
 
 
-def _wanted(chosen: JobTable, choosing: JobSelector, spec: Spec, *, force: bool) -> JobTable:
-    if force:
-        return chosen
-    scope = Scope(dataset=choosing.earlier.dataset, spec_id=spec.spec_id)
-    objects = video_store(choosing.settings)
-    with connected(choosing.settings.database, Login.READER) as reader:
-        fingerprints_of = partial(current_fingerprints, objects)
-        return pending_jobs(reader, scope, jobs=chosen, fingerprints_of=fingerprints_of, retry_failures=True)
+def forecast(
+    request: Asked,
+    settings: Settings,
+    prepare: Prepare[Asked],
+    *,
+    selector: JobSelector | None = None,
+    host: str | None,
+    note: Note = note_nothing,
+) -> Forecast:
+    """Say what a run would do, and write nothing.
+
+    Args:
+        request: What the run is asked for.
+        settings: Its settings.
+        prepare: Prepares it.
+        selector: Selects its jobs, in a backfill.
+        host: This machine, if the run will be here; None is a run elsewhere, which may see other videos.
+        note: Called with the progress.
+
+    Raises:
+        ManifestError: The manifest cannot be used.
+        ModelError: The model cannot be used.
+        ConfigurationError: The run would be refused.
+    """
+    with open_run(request, settings, prepare, selector=selector) as run:
+        note("Selecting jobs", 0, 0)
+        selected = select_jobs(run)
+        drawn = draw_clips(selected.jobs, _LOOK.sample) if len(selected.jobs) else None
+        failures = 0 if selector else _count_failures(run, selected)
+        survey = _survey(run, drawn, note) if drawn and host else None
+        rejected = 0 if selector else len(run.jobs.rejects)
+        return Forecast(
+            jobs=len(selected.jobs),
+            lines=list(_lines(run, selected, drawn, failures=failures, rejected=rejected, host=host)),
+            videos=list(_describe(survey, run)) if drawn and host else [],
+            warnings=run.prepared.warnings,
+            ends_well=not (failures or rejected or (survey and survey.failed)),
+        )
 
 
-def _counts(reasons: dict[str, int], *, standing: int, over: int) -> Iterator[str]:
-    if reasons:
-        chosen = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-        yield f"Selected: {chosen}."
-    if standing:
-        yield f"Skipping {pluralize(standing, 'job')} with a valid label; turn on force to include them."
-    if over:
+def _count_failures(run: Run, selected: SelectedJobs) -> int:
+    """Count the jobs that will not be asked again because they failed, as the run's summary does."""
+    standing = run.jobs.chosen(~selected.jobs.here)
+    return audit_jobs(run.database, run.key, jobs=standing.parts()).failures if len(standing) else 0
+
+
+def _survey(run: Run, drawn: ManifestClips, note: Note) -> Survey | None:
+    spec, look = run.spec, replace(_LOOK, chunk_s=run.spec.chunk_s)
+    sampling = spec.sampling if isinstance(spec, RunSpec) else spec.sampling(max_pixels=_DESCRIBED_PX)
+    return survey_clips(run.request.manifest, drawn, run.settings, sampling, look, note=note)
+
+
+def _describe(survey: Survey | None, run: Run) -> Iterator[str]:
+    if survey is None:
+        yield (
+            f"No video was looked at within {_LOOK.limit_s:g} s, which a busy machine or a slow store may take; to "
+            f"look for longer: {command('manifest survey', run.request.manifest)}"
+        )
+    elif run.has_questions:
+        yield from headlines(survey)
+        yield from (f"{name}: {text}" for name, text in amount(survey))
+    else:
+        yield from unusable(survey)
+
+
+def _lines(
+    run: Run,
+    selected: SelectedJobs,
+    drawn: ManifestClips | None,
+    *,
+    failures: int,
+    rejected: int,
+    host: str | None,
+) -> Iterator[str]:
+    wanted, chosen, spec = len(selected.jobs), selected.chosen, run.spec
+    videos = pluralize(drawn.videos, "video") if drawn else "0 videos"
+    yield f"Would answer {pluralize(wanted, 'job')} on {videos} of {run.key.dataset}."
+    if run.selector:
+        yield run.selector.earlier.name_specs(spec)
+    if chosen and chosen.reasons:
+        yield f"Selected: {', '.join(f'{count:,} {reason}' for reason, count in chosen.reasons.items())}."
+    if standing := len(chosen.jobs if chosen else run.jobs) - selected.pending:
+        yield f"Skipping {pluralize(standing, 'job')} already ended; turn on force to include those with a label."
+    if failures:
+        yield f"{failures:,} of these failed, so that the run ends with exit code 1."
+    if over := selected.pending - wanted:
         yield f"Leaving out {pluralize(over, 'job')} beyond the limit."
+    yield from chosen.elsewhere if chosen else ()
+    if wanted and isinstance(spec, RunSpec) and spec.chunk_s is not None:
+        yield f"Each job is asked about in chunks of {spec.chunk_s:g} s, by the rule {spec.chunk_rule}."
+    if rejected:
+        yield f"Leaving out {pluralize(rejected, 'invalid row')}, so that the run ends with exit code 1."
+    if wanted:
+        yield from _pace(run, wanted, host=host)
 
 
-def _expectation(choosing: JobSelector, spec: Spec, amount: _Amount, *, host: str | None) -> str:
-    """Estimate minutes and bytes from past runs of the spec; for a new spec, from those of the earlier one."""
-    dataset = choosing.earlier.dataset
-    specs = dict.fromkeys(each.spec_id for each in (spec, choosing.earlier.spec) if each)
-    where = f"on {host}" if host else "on any host"
-    with connected(choosing.settings.database, Login.READER) as reader:
-        paces = {each: past_pace(reader, Scope(dataset=dataset, spec_id=each), host=host) for each in specs}
-    spec_id, pace = next(((each, pace) for each, pace in paces.items() if pace.jobs), (spec.spec_id, None))
-    if pace is None:
-        return f"No estimate: there is no past run of this dataset with this spec {where}."
-    minutes = pace.duration_s(amount.jobs) / _MINUTE_S
-    manner = "this spec" if spec_id == spec.spec_id else "the earlier spec (the new one may be slower)"
-    rest = f"Based on {pluralize(pace.jobs, 'job')} of past runs with {manner} {where}."
-    return f"Expected: {minutes:,.1f} minutes{_size(pace, amount)}. {rest}"
-
-
-def _size(pace: Pace, amount: _Amount) -> str:
-    if not pace.videos:
-        return ""
-    megabytes = pace.video_bytes * amount.videos / _MB
-    return f", {megabytes:,.1f} MB of videos, extrapolated from {pluralize(pace.videos, 'video')}"
+def _pace(run: Run, jobs: int, *, host: str | None) -> Iterator[str]:
+    """Estimate the time from past runs of the spec; for a new spec, from those of the earlier one."""
+    specs = {"this spec": run.spec.spec_id}
+    if run.selector and run.selector.earlier.spec:
+        specs["the earlier spec (the new one may be slower)"] = run.selector.earlier.spec.spec_id
+    for name, spec_id in specs.items():
+        pace = past_pace(run.database, Scope(dataset=run.key.dataset, spec_id=spec_id), host=host)
+        if pace.jobs:
+            based = f"by {pluralize(pace.jobs, 'job')} of past runs with {name} on {host or 'any host'}"
+            yield f"Answering: about {duration(pace.duration_s(jobs))}, {based}."
+            return

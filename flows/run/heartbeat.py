@@ -82,7 +82,6 @@ class _Alarm:
             self._emit(STALLED, f"no job has ended for {now_s - self._last.at_s:,.0f} s; {ended}")
 
     def check_failure_rate(self) -> None:
-        """Emit an event if the failure rate has reached its limit."""
         ended, failed = self._progress.jobs_ended, self._progress.jobs_failed
         if ended >= _FAILURE_JOBS and failed / ended >= self._settings.failure_rate:
             self._emit(FAILURE_RATE, f"{failed:,} of {pluralize(ended, 'job')} failed ({failed / ended:.0%})")

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import polars as pl
 from prefect import get_run_logger
 
 from infra.errors import PlanForeignError, PlanLostError
@@ -16,11 +17,8 @@ from reelabel.errors import TransientError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.text import pluralize
 from tasks.domain import RunSpec
-from tasks.frame_cache.fingerprints import current_fingerprints
-from tasks.frame_cache.pool import video_store
-from tasks.manifest.chunks import with_chunks
-from tasks.manifest.plan_file import PlanWriter, read_shard
-from tasks.manifest.shard import split_into_shards
+from tasks.frame_cache.pool import current_fingerprints, video_store
+from tasks.manifest.plan_file import PlanWriter, read_shard, split_into_shards
 from tasks.model.prompts.ambiguity import find_ambiguous_jobs, load_tokenizer
 from tasks.plans.plan import (
     Plan,
@@ -38,16 +36,53 @@ from tasks.results.runs import open_run, update_run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import polars as pl
     from sqlalchemy import Engine
 
     from flows.run.run import Run
     from reelabel.sources.object_store import ObjectStore
     from tasks.manifest.table import JobTable
+    from tasks.results.choose import ChosenJobs
 
 # Jobs of a shard if they are cut into chunks: one film alone may have hundreds, and a shard that is interrupted is
 # asked about again from its start.
 _CUT_JOBS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectedJobs:
+    """The jobs that a run answers.
+
+    Attributes:
+        jobs: These jobs.
+        pending: How many they would be without the limit of a selection.
+        chosen: What the selection of a backfill has chosen, also if it has ended.
+    """
+
+    jobs: JobTable
+    pending: int
+    chosen: ChosenJobs | None
+
+
+def select_jobs(run: Run) -> SelectedJobs:
+    """Select the jobs that a run has to answer now.
+
+    Raises:
+        ConfigurationError: Postgres rejects the user's SQL, or an id is not in the manifest.
+    """
+    selector = run.selector
+    chosen = selector.choose(run.jobs, run.spec) if selector else None
+    pending = chosen.jobs if chosen else run.jobs
+    if not run.request.force:
+        pending = pending_jobs(
+            run.database,
+            run.key,
+            jobs=pending,
+            fingerprints_of=partial(current_fingerprints, video_store(run.settings)),
+            retry_failures=selector is not None,
+            run_id=run.key.run_id,
+        )
+    jobs = pending.first(selector.selection.limit if selector else None)
+    return SelectedJobs(jobs=jobs, pending=len(pending), chosen=chosen)
 
 
 @dataclass(slots=True)
@@ -55,7 +90,6 @@ class Planner:
     """Makes or joins the plans of a run.
 
     Attributes:
-        run: The run.
         audited_jobs: The jobs that the run's audit covers. A backfill covers its selected jobs only, since the
             others may have no result with a new spec.
         done_before: Indexes of the plan's shards that had ended before the run joined it.
@@ -129,7 +163,6 @@ class Planner:
         return plan
 
     def _warn_of_ambiguous(self, selected: JobTable) -> str:
-        """Warn of jobs whose choices cannot be told apart; return the warning, which may be empty."""
         spec = self.run.spec
         if not isinstance(spec, RunSpec) or not len(selected):
             return ""
@@ -146,28 +179,13 @@ class Planner:
                 finish_plan(self.run.database, self.run.objects, plan, state="dropped")
 
     def _select_jobs(self) -> JobTable:
-        run, selector, selected = self.run, self.run.selector, self.run.jobs
-        if selector:
-            found = selector.choose(run.jobs, run.spec)
-            selected = found.jobs
-            if self.chosen is None:  # a later plan of this run finds its own answers
-                self.chosen = len(selected)
-                self.notes = (selector.earlier.name_specs(run.spec), *found.elsewhere)
-                for note in self.notes:
-                    get_run_logger().info("%s", note)
-        pending = selected if run.request.force else self._pending(selected)
-        return pending.first(selector.selection.limit if selector else None)
-
-    def _pending(self, selected: JobTable) -> JobTable:
-        run = self.run
-        return pending_jobs(
-            run.database,
-            run.key,
-            jobs=selected,
-            fingerprints_of=partial(current_fingerprints, video_store(run.settings)),
-            retry_failures=run.selector is not None,
-            run_id=run.key.run_id,
-        )
+        selector, selected = self.run.selector, select_jobs(self.run)
+        if selector and selected.chosen and self.chosen is None:  # a later plan of this run finds its own answers
+            self.chosen = len(selected.chosen.jobs)
+            self.notes = (selector.earlier.name_specs(self.run.spec), *selected.chosen.elsewhere)
+            for note in self.notes:
+                get_run_logger().info("%s", note)
+        return selected.jobs
 
     def _write(self, selected: JobTable) -> tuple[Plan, list[int]]:
         run, plan_id = self.run, uuid4()
@@ -192,7 +210,10 @@ class Planner:
 
     def _parts(self, selected: JobTable) -> Iterator[pl.DataFrame]:
         chunk_s, parts = self.run.spec.chunk_s, selected.parts()
-        return parts if chunk_s is None else with_chunks(parts, chunk_s, asks_again=self.run.request.force)
+        if chunk_s is None:
+            return parts
+        columns = {"chunk_s": pl.lit(chunk_s), "asks_again": pl.lit(self.run.request.force)}
+        return (part.with_columns(**columns) for part in parts)
 
     @property
     def _target_jobs(self) -> int:

@@ -33,9 +33,7 @@ class Progress:
     """Sums over the shards that are done.
 
     Attributes:
-        processes: Number of decoding processes.
         gpus: GPUs held by the engines, once loaded.
-        engines: Number of engine processes.
         engines_ms: Milliseconds by part, summed over engines on other machines.
         profile: Wall-clock profile.
         frames_setting: Setting of the number of frames, for advice.

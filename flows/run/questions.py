@@ -20,7 +20,7 @@ from flows.shard.retry import retry_outage
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase, RunSpec
 from tasks.frame_cache.pool import KEPT_BYTES, decode_pool, open_extractor
-from tasks.manifest.chunks import require_cuttable
+from tasks.manifest.check import require_cuttable
 from tasks.manifest.plan_file import read_media
 from tasks.model.backend import backend_of, require_media
 from tasks.relevance import relevant_extraction
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from tasks.domain import WallClockProfile
     from tasks.manifest.table import JobTable
-    from tasks.model.identity import ModelCard
     from tasks.plans.plan import Plan
 
 
@@ -51,10 +50,12 @@ def prepare_questions(
     _profile: WallClockProfile,
     *,
     base: RunSpec | None = None,
+    is_here: bool = True,
 ) -> Iterator[Prepared]:
     """Check all that a run needs, except that the model loads, which happens only for a plan.
 
-    `base` is the spec of the earlier run, in a backfill.
+    `base` is the spec of the earlier run, in a backfill. `is_here` is whether the run will be on this machine, where
+    its backend must then be installed.
 
     Raises:
         ModelError: The model cannot be used.
@@ -62,10 +63,15 @@ def prepare_questions(
         ConfigurationError: The options conflict, the earlier spec cannot be reproduced, the margin for escalation was
             never fitted, or the backend cannot show all videos of the jobs.
     """
-    card, spec = check_questions(request, settings, jobs, base=base)
+    card, spec = resolve_spec(request.overrides, settings, base=base)
+    backend = backend_of(settings)
+    require_cuttable(jobs.parts(), spec, manifest=request.manifest)
+    require_media(backend, spec, jobs.media, settings)
+    is_remote = settings.run.executor == "remote"
+    if is_here and not is_remote:
+        backend.check(card, settings)
     escalation_margin(database, spec)  # raises if the margin was never fitted
     warning = native_warning(card, settings, request.overrides, base=base)
-    is_remote = settings.run.executor == "remote"
     yield Prepared(
         spec=spec,
         card=card,
@@ -74,35 +80,8 @@ def prepare_questions(
     )
 
 
-def check_questions(
-    request: ClassifyRequest | BackfillRequest,
-    settings: Settings,
-    jobs: JobTable,
-    *,
-    base: RunSpec | None = None,
-    is_here: bool = True,
-) -> tuple[ModelCard, RunSpec]:
-    """Check a request against the jobs of its manifest; return the model's card and the spec.
-
-    `is_here` is whether the run will be on this machine, where its backend must then be installed.
-    """
-    card, spec = resolve_spec(request.overrides, settings, base=base)
-    backend = backend_of(settings)
-    require_cuttable(jobs, spec, manifest=request.manifest)
-    require_media(backend, spec, jobs.media, settings)
-    if is_here and settings.run.executor == "local":
-        backend.check(card, settings)
-    return card, spec
-
-
 def _execute_here(run: Run, plan: Plan, progress: Progress, _done_before: Sequence[int]) -> None:
-    """Extract and answer the shards of a plan until it is drained.
-
-    Other processes may work on it as well. The CPUs extract the next shards while the engine answers one.
-
-    Raises:
-        TransientError: A service was unavailable for longer than the retries; leased shards are released.
-    """
+    """Extract and answer the shards of a plan until it is drained."""
     settings, database, spec, profile = run.settings, run.database, run.spec, progress.profile
     assert isinstance(spec, RunSpec)
     with ExitStack() as stack:

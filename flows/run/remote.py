@@ -24,7 +24,7 @@ from infra.logs import IS_OUTAGE
 from reelabel.errors import ConfigurationError, TransientError
 from reelabel.text import pluralize
 from tasks.domain import RunPhase
-from tasks.plans.plan import idle_stages, no_worker_message, plan_state, sum_shard_reports
+from tasks.plans.plan import no_worker_message, plan_state, sum_shard_reports
 from tasks.results.runs import update_run
 
 if TYPE_CHECKING:
@@ -107,14 +107,7 @@ class IdleAlarm:
     def check(self, state: PlanState) -> None:
         """Warn by the current state of the plan."""
         now_s = time.monotonic()
-        idle = idle_stages(
-            planned=state.planned,
-            extracted=state.extracted,
-            done=state.done,
-            extracting=state.extracting,
-            inferring=state.inferring,
-        )
-        self._since_s = {stage: self._since_s.get(stage, now_s) for stage in idle}
+        self._since_s = {stage: self._since_s.get(stage, now_s) for stage in state.idle_stages}
         for stage, since_s in self._since_s.items():
             if now_s - since_s >= self.patience_s:
                 self._since_s[stage] = now_s
@@ -151,21 +144,13 @@ class _Flows:
     _ids: list[UUID] = field(default_factory=list)
 
     def start(self) -> None:
-        """Start flow runs up to `count`, replacing those that have ended.
-
-        Raises:
-            ConfigurationError: The deployment does not exist.
-        """
+        """Start flow runs up to `count`, replacing those that have ended."""
         self._ids = [self._start_one(f"{self.key}/{self.deployment}/{place}") for place in range(self.count)]
         if self._ids:
             get_run_logger().info("Started %s flow runs of %s.", self.count, self.deployment)
 
     def start_again(self) -> None:
-        """Start flow runs in place of those that have ended, if all have; later, while Prefect does not answer.
-
-        Raises:
-            ConfigurationError: All of them failed.
-        """
+        """Start flow runs in place of those that have ended, if all have; later, while Prefect does not answer."""
         try:
             if self.have_ended():
                 self.start()
@@ -175,11 +160,7 @@ class _Flows:
             )
 
     def have_ended(self) -> bool:
-        """Return whether none is running or about to be restarted; those that were deleted are not.
-
-        Raises:
-            ConfigurationError: All of them failed.
-        """
+        """Return whether none is running or about to be restarted; those that were deleted are not."""
         with get_client(sync_client=True) as client:
             runs = [_find(client, flow_run_id) for flow_run_id in self._ids]
         states = [run.state for run in runs if run]

@@ -120,6 +120,26 @@ class BackfillRequest(RunRequest):
     """Model, sampling, prompts and chunks of this run; empty fields are as in the earlier run."""
 
 
+class EvaluateRequest(FlowRequest):
+    """What `evaluate` is asked for."""
+
+    manifest: Manifest
+    """Parquet file of jobs with a filled-in column answer, or a glob: a path, or s3://bucket/jobs/*.parquet."""
+    samplers: list[str] = Field(["keyframes"], min_length=1, max_length=50)
+    """How frames are chosen, each as SAMPLER[:FRAMES][,OPTION=VALUE...], such as keyframes, uniform:32 or
+    qwen3_vl,fps=4; native is the sampler that the model was trained with."""
+    models: list[str] = Field([], max_length=20)
+    """Model folders or hub names, each combined with every sampler; if empty, the setting."""
+    dataset: Dataset = None
+    """Name within which job ids are unique; if empty, the manifest's file name."""
+    baseline: str | None = Field(None, max_length=200)
+    """Sampler to compare with; if empty, native, or without references the first of the samplers."""
+    references: bool = True
+    """Also compare the samplers native and uniform:16."""
+    live: str | None = Field(None, max_length=1000)
+    """Also compare the answers of live sessions, by the address of the server; if empty, none."""
+
+
 def _sentence(fault: ValidationError) -> str:
     first = fault.errors(include_url=False)[0]
     labels = [title_of(str(name)) for name in first["loc"] if not isinstance(name, int)]

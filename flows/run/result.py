@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.text import pluralize, printable
 from tasks.domain import RunCost, RunPhase
-from tasks.results.summary import describe_remade
+from tasks.results.summary import describe_recached
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,6 @@ class RunResult:
     """The result of a run.
 
     Attributes:
-        answered: Number of jobs that it answered.
         report: The audit of the jobs of its manifest.
         chosen: Number of jobs that a backfill's selection chose; None for other runs.
         notes: What a backfill selected from and wrote to, and where else there is what it looked for.
@@ -39,8 +38,8 @@ class RunResult:
 
     def __str__(self) -> str:
         """Return a sentence or two, and those that a backfill notes."""
-        said = str(self.report) if self.answered else f"{NOTHING_TO_DO}{self._why_nothing()}. {self.report}"
-        return " ".join([said, *self.notes])
+        message = str(self.report) if self.answered else f"{NOTHING_TO_DO}{self._why_nothing()}. {self.report}"
+        return " ".join([message, *self.notes])
 
     def _why_nothing(self) -> str:
         if self.chosen is None:
@@ -56,8 +55,8 @@ def completed_state(sentence: object) -> State[str]:
     """Return a Completed state whose message is the sentence, instead of Prefect's default."""
     from prefect.states import Completed  # noqa: PLC0415 - commands import this module before they configure Prefect
 
-    said = printable(str(sentence), keep="\n")
-    return Completed(message=said, data=said)
+    message = printable(str(sentence), keep="\n")
+    return Completed(message=message, data=message)
 
 
 _MIN_SHARE = 0.005
@@ -78,7 +77,7 @@ def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
     if run["bottleneck"]:
         lines.append(("bottleneck", run["bottleneck"]))
     if run["videos_remade"]:
-        lines.append(("made again", describe_remade(run["videos_remade"])))
+        lines.append(("made again", describe_recached(run["videos_remade"])))
     return lines
 
 

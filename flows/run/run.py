@@ -47,7 +47,6 @@ class Run:
 
     Attributes:
         selector: Selects among the manifest's jobs, in a backfill; None selects all of them.
-        key: Key of its rows.
         jobs: The manifest's jobs, or those that can be selected.
         manifest_fingerprint: Version of the manifest that they come from, or an earlier one.
         profile: What the time since the start of the run was spent on.

@@ -16,9 +16,8 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.domain import DescribeSpec
-from tasks.frame_cache.fingerprints import current_fingerprints
-from tasks.frame_cache.pool import video_store
-from tasks.manifest.dataset import dataset_name
+from tasks.frame_cache.pool import current_fingerprints, video_store
+from tasks.manifest.location import dataset_name
 from tasks.results.choose import ChosenJobs, choose_jobs
 from tasks.results.pending import changed_jobs
 from tasks.results.read import count_labels
@@ -49,7 +48,6 @@ class BaseRun:
     """The run that a backfill corrects.
 
     Attributes:
-        dataset: Its dataset.
         spec: Its spec; None if there is no earlier run.
         row: Its row; None if there is no earlier run.
         run_id: The run that the user named, which limits the selection to its results; None if none was named.
@@ -123,8 +121,6 @@ class JobSelector:
     """A user's selection, to be applied to a manifest's jobs.
 
     Attributes:
-        selection: Selection by outcome.
-        named: Selection by id.
         earlier: The run whose results are used.
     """
 
@@ -159,11 +155,11 @@ class JobSelector:
         """Ids of the only jobs that can be selected; None if any job can."""
         return None if self.selection.names_states or not self.named else pl.Series("job_id", self.named)
 
-    def resolve(self, jobs: JobTable, spec: Spec) -> ChosenJobs:
-        """Select jobs, and also return unknown ids; without an earlier run, by the results under the backfill's spec.
+    def choose(self, jobs: JobTable, spec: Spec) -> ChosenJobs:
+        """Select jobs; without an earlier run, by the results under the backfill's spec.
 
         Raises:
-            ConfigurationError: Postgres rejects the user's SQL, or no job has the label.
+            ConfigurationError: Postgres rejects the user's SQL, no job has the label, or an id is not in the manifest.
         """
         database, earlier = self.settings.database, self.earlier
         scope = Scope(dataset=earlier.dataset, spec_id=(earlier.spec or spec).spec_id)
@@ -180,7 +176,12 @@ class JobSelector:
             if not len(found.jobs):
                 found = replace(found, elsewhere=tuple(self._elsewhere(reader, jobs)))
             self._require_label(reader, scope, found)
-            return found
+        if found.unknown and not self.selection.skip_unknown:
+            raise ConfigurationError(
+                f"{describe_unknown_ids(found.unknown, self.settings.home)}; correct them, or turn "
+                "on skip unknown to ignore them."
+            )
+        return found
 
     def _elsewhere(self, reader: Engine, jobs: JobTable) -> Iterator[str]:
         """Name the other specs of the manifest that have what was looked for, and the commands that select it there.
@@ -214,28 +215,6 @@ class JobSelector:
         fingerprints_of = partial(current_fingerprints, video_store(self.settings))
         changed = changed_jobs(reader, scope, jobs=jobs, fingerprints_of=fingerprints_of)
         return [job_id for part in changed.parts() for job_id in part["job_id"]]
-
-    def choose(self, jobs: JobTable, spec: Spec) -> ChosenJobs:
-        """Select jobs, and reject unknown ids unless `skip_unknown` is set.
-
-        Raises:
-            ConfigurationError: Postgres rejects the user's SQL, or an id is not in the manifest.
-        """
-        chosen = self.resolve(jobs, spec)
-        self.require_known(chosen)
-        return chosen
-
-    def require_known(self, chosen: ChosenJobs) -> None:
-        """Reject unknown ids unless `skip_unknown` is set.
-
-        Raises:
-            ConfigurationError: An id is not in the manifest.
-        """
-        if chosen.unknown and not self.selection.skip_unknown:
-            raise ConfigurationError(
-                f"{describe_unknown_ids(chosen.unknown, self.settings.home)}; correct them, or turn "
-                "on skip unknown to ignore them."
-            )
 
 
 def describe_unknown_ids(unknown: Sequence[str], folder: Path) -> str:

@@ -247,3 +247,23 @@ def _unused_options(sampler: str, escalate_below: float | str | None) -> frozens
     if escalate_below is not None:
         return ROUTING_OPTIONS - {"escalate_below", "dense_sampler"}
     return ROUTING_OPTIONS | {"frame_recovery"}
+
+
+ENGINE = "vllm"
+
+
+def require_model(flow: str, parameters: Mapping[str, Any], settings: Settings) -> None:
+    """Do nothing for flows other than classify and describe.
+
+    Raises:
+        ConfigurationError: Neither the parameters nor the settings name the model that the flow needs.
+    """
+    given = parameters.get("overrides" if flow == "classify" else "options") or {}
+    if given.get("model"):
+        return
+    if flow == "classify" and settings.model.backend == ENGINE and not settings.model.name:
+        from tasks.model.backend import backend_of  # noqa: PLC0415 - only to refuse
+
+        backend_of(settings).card(None, settings)
+    if flow == "describe" and not settings.describe.model:
+        read_encoder_card(settings)

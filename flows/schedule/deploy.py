@@ -9,7 +9,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.exceptions import ObjectAlreadyExists
 
-from flows.run.named_model import require_model
+from flows.run.spec import require_model
 from flows.schedule.automations import apply_automations
 from flows.schedule.deployments import desired_deployments, plan_deployment
 from flows.schedule.lookup import find_deployment

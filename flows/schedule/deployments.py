@@ -28,8 +28,7 @@ from infra.settings.types import title_of
 from infra.validation import first_fault
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
-from tasks.manifest.dataset import nightly_dataset
-from tasks.manifest.location import check_date_placeholders, has_date_placeholders
+from tasks.manifest.location import check_date_placeholders, has_date_placeholders, nightly_dataset
 
 if TYPE_CHECKING:
     from prefect import Flow

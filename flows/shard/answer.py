@@ -21,7 +21,7 @@ from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError
 from tasks.domain import Failure, JobResult, RunPhase, group_by_views
 from tasks.domain.chunks import ChunkOutcome, merge_chunks
-from tasks.results.write import EndedShard
+from tasks.results.write import ShardResults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tasks.domain import Shard
     from tasks.domain.chunks import CutShard
     from tasks.plans.lease import Lease
-    from tasks.results.chunks import AnsweredChunk
 
 
 @task(task_run_name="infer-shard-{index}", cache_policy=NO_CACHE, persist_result=False)
@@ -68,9 +67,7 @@ def _infer(stream: FrameStream, lease: Lease, context: InferenceContext, outcome
     if cut is None:
         return None
     ended_before = outcome.ended
-    answered = {
-        chunk_id: each for chunk_id, each in context.answered_chunks(cut).items() if chunk_id not in ended_before
-    }
+    answered = {name: each for name, each in context.answered_chunks(cut).items() if name not in ended_before}
     asked = [job for job in cut.shard.jobs if job.job_id not in answered and job.job_id not in ended_before]
     infer_views(stream, group_by_views(asked, context.spec.sampling), context, outcome)
     if stream.extracted is None:
@@ -109,7 +106,7 @@ def _infer(stream: FrameStream, lease: Lease, context: InferenceContext, outcome
     return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
 
 
-def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> tuple[EndedShard, dict[str, float]]:
+def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> tuple[ShardResults, dict[str, float]]:
     """Extract and answer jobs of no run, as a run does; also return milliseconds by step of a stage.
 
     Raises:
@@ -126,13 +123,13 @@ def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> 
 
 
 def merge_ended(
-    cut: CutShard, outcome: ShardOutcome, answered: Mapping[str, AnsweredChunk], context: AnswerContext
-) -> EndedShard:
+    cut: CutShard, outcome: ShardOutcome, answered: Mapping[str, JobResult], context: AnswerContext
+) -> ShardResults:
     """Make one outcome a job of those of its chunks; `answered` are the answers that earlier runs had, by chunk id."""
     rule = context.spec.chunk_rule
     if not cut.jobs or rule is None:
-        return EndedShard(results=outcome.results, failures=outcome.failures)
-    known: dict[str, JobResult | Failure] = {chunk_id: each.result for chunk_id, each in answered.items()}
+        return ShardResults(results=outcome.results, failures=outcome.failures)
+    known: dict[str, JobResult | Failure] = {**answered}
     known |= {each.job.job_id: each for each in outcome.results}
     known |= {each.job.job_id: each for each in outcome.failures}
     merged: list[JobResult | Failure] = []
@@ -143,15 +140,14 @@ def merge_ended(
         try:
             with failing_alone(f"Merging the chunks of job {parts.job.job_id}", stage=InferenceError.stage):
                 for number, part in enumerate(parts.chunks):
-                    fence = answered[part.job_id].fence if part.job_id in answered else None
-                    chunks.append(ChunkOutcome(job=parts.job, number=number, outcome=found[part.job_id], fence=fence))
+                    chunks.append(ChunkOutcome(job=parts.job, number=number, outcome=found[part.job_id]))
                 merged.append(merge_chunks(parts, chunks, rule))
         except InternalError as error:
             merged.append(Failure.of(error, parts.job, outcome.index))
         if merged[-1].chunks:  # else its outcome follows from none of them
             written += chunks
     ended = [*known.values(), *merged]
-    return EndedShard(
+    return ShardResults(
         results=[each for each in ended if isinstance(each, JobResult)],
         failures=[each for each in ended if isinstance(each, Failure)],
         chunks=written,

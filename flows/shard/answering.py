@@ -15,7 +15,7 @@ from reelabel.text import pluralize
 from reelabel_engine.protocol import QuestionFailure
 from tasks.domain import RunPhase, View, WallClockProfile
 from tasks.model.backend import ConfirmsModel
-from tasks.results.chunks import AnsweredChunk, read_answered_chunks
+from tasks.results.chunks import read_answered_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class AnswerContext:
     escalate_below: float | None = None
     profile: WallClockProfile = field(default_factory=WallClockProfile)
 
-    def answered_chunks(self, cut: CutShard) -> Mapping[str, AnsweredChunk]:  # noqa: ARG002 - of a run
+    def answered_chunks(self, cut: CutShard) -> Mapping[str, JobResult]:  # noqa: ARG002 - of a run
         """Read the answers about chunks that earlier runs had, by the chunk's id: outside of a run, none."""
         return {}
 
@@ -91,7 +91,7 @@ class InferenceContext(AnswerContext):
             " template. To have the labels all the same, set model.min_choice_mass to 0."
         )
 
-    def answered_chunks(self, cut: CutShard) -> Mapping[str, AnsweredChunk]:
+    def answered_chunks(self, cut: CutShard) -> Mapping[str, JobResult]:
         """Read the answers about chunks of the jobs that need not be asked for again, by the chunk's id."""
         return retry_outage(read_answered_chunks, self.writer.engine, self.writer.run, cut)
 

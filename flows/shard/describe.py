@@ -151,7 +151,6 @@ def _log_remade(described: Sequence[DescribedVideo]) -> None:
 
 
 def _read_vectors(shard: Shard, context: DescriptionContext) -> tuple[ShardVectors | None, float]:
-    """Read the vectors of a shard's videos; return them, and milliseconds. A shard of few videos has no such file."""
     started, embedder = time.perf_counter(), context.describer.embedder
     vectors = None
     with suppress(InternalError), failing_alone("Reading the vectors of the shard"):
@@ -163,7 +162,6 @@ def _read_vectors(shard: Shard, context: DescriptionContext) -> tuple[ShardVecto
 def _describe_all(
     shard: Shard, context: DescriptionContext, known: dict[str, ObjectInfo], vectors: ShardVectors | None
 ) -> list[DescribedVideo | Failure]:
-    """Describe the videos of a shard: those in its file at once, and the others by the threads."""
     describer = context.describer
     ended: list[DescribedVideo | Failure | Future[DescribedVideo | Failure]] = []
     for job in shard.jobs:

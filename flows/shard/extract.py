@@ -24,7 +24,7 @@ from tasks.domain import RunPhase, Stage, group_by_views
 from tasks.domain.chunks import CutVideo, cut_job, cut_shard
 from tasks.plans.extracted import ExtractedShard
 from tasks.relevance import RelevantExtractor
-from tasks.survey.chunks import stated_length_s
+from tasks.survey.cost import stated_length_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -300,7 +300,6 @@ def _read_group(
     shard_outcome: ShardOutcome,
     readers: Executor,
 ) -> dict[View, tuple[ExtractedVideo, bytes | JobError]]:
-    """Read frame files concurrently; return each or its error, and its video, which may have been extracted again."""
     read: dict[View, tuple[ExtractedVideo, bytes | JobError]] = {}
     with context.profile.doing(RunPhase.CACHE_READ):
         outcomes = (map if len(group) == 1 else readers.map)(in_context(partial(_read, context)), group, group.values())

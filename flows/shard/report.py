@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tasks.description.described import DescribedVideo
     from tasks.domain import Answer, Failure, JobResult, View
     from tasks.plans.extracted import ExtractedShard
-    from tasks.results.write import EndedShard, RunKey
+    from tasks.results.write import RunKey, ShardResults
 
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -91,7 +91,7 @@ class ShardReport:
 
 
 def make_shard_report(
-    extracted: ExtractedShard, outcomes: ShardOutcome, ended: EndedShard, sampling: Sampling
+    extracted: ExtractedShard, outcomes: ShardOutcome, ended: ShardResults, sampling: Sampling
 ) -> ShardReport:
     """Return the report of a shard, before its rows are written.
 
@@ -200,10 +200,7 @@ def record_results(
     `answers` are those that were computed: of chunks where jobs were cut, without those of earlier runs.
     """
     _jobs.add(len(results), {"outcome": "labelled", "dataset": dataset, **_INFER})
-    _jobs.add(len(failures), {"outcome": "failed", "dataset": dataset, **_INFER})
-    for failure in failures:
-        stage = _EXTRACT if failure.stage in _EXTRACTING else _INFER
-        _failures.add(1, {"code": failure.code, "step": str(failure.stage), "dataset": dataset, **stage})
+    _record_failures(failures, dataset)
     for answer in answers:
         _tokens.add(answer.prompt_tokens - answer.cached_tokens, {"kind": "computed", **_INFER})
         _tokens.add(answer.cached_tokens, {"kind": "cached", **_INFER})
@@ -219,10 +216,7 @@ def record_descriptions(
 ) -> None:
     """Count the described videos of a shard, its failures, and the time of writing the rows."""
     _jobs.add(len(described), {"outcome": "described", "dataset": dataset, **_INFER})
-    _jobs.add(len(failures), {"outcome": "failed", "dataset": dataset, **_INFER})
-    for failure in failures:
-        stage = _EXTRACT if failure.stage in _EXTRACTING else _INFER
-        _failures.add(1, {"code": failure.code, "step": str(failure.stage), "dataset": dataset, **stage})
+    _record_failures(failures, dataset)
     sources = Counter("cache" if video.was_cached else "remade" if video.remade else "video" for video in described)
     sources["failed"] = sum(failure.stage in _EXTRACTING for failure in failures)
     for source in _SOURCES:
@@ -233,6 +227,13 @@ def record_descriptions(
             if spent_ms := getattr(cost, f"{step.replace(' ', '_')}_ms"):  # else it was not taken
                 _steps.record(spent_ms / 1e3, {"step": step, **stage})
     _record_step("database", write_ms)
+
+
+def _record_failures(failures: Sequence[Failure], dataset: str) -> None:
+    _jobs.add(len(failures), {"outcome": "failed", "dataset": dataset, **_INFER})
+    for failure in failures:
+        stage = _EXTRACT if failure.stage in _EXTRACTING else _INFER
+        _failures.add(1, {"code": failure.code, "step": str(failure.stage), "dataset": dataset, **stage})
 
 
 def _record_step(step: str, ms: float) -> None:

@@ -86,10 +86,9 @@ def cancel_waits_at_exit() -> Iterator[None]:
 
 
 def _log_and_wait(error: TransientError, delay_s: float) -> bool:
-    """Log what is being waited for, and wait; return False if the flow is ending."""
     from prefect import get_run_logger  # noqa: PLC0415 - commands import this module before they configure Prefect
 
-    said = full_disk_behind(error, load_settings().home) or error
-    get_run_logger().warning("%s Retrying in %g s.", said.message, delay_s, extra={IS_OUTAGE: True})
+    cause = full_disk_behind(error, load_settings().home) or error
+    get_run_logger().warning("%s Retrying in %g s.", cause.message, delay_s, extra={IS_OUTAGE: True})
     error.retries_exhausted = _ENDING.get(threading.Event()).wait(delay_s)
     return not error.retries_exhausted

@@ -52,7 +52,7 @@ def _flattened(name: str, value: object) -> Iterator[tuple[str, str]]:
     elif isinstance(value, SecretStr):
         yield name, value.get_secret_value()
     elif isinstance(value, Path):
-        yield name, str(value.resolve())
+        yield name, str(value.absolute())  # not resolved: the Python of an environment is a link
     elif isinstance(value, list | tuple | dict):
         yield name, json.dumps(value, default=str)
     elif value is not None:

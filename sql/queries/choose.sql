@@ -1,4 +1,4 @@
--- Select jobs from the temporary table `asked` (job_id, job_digest, task, subtask): those in the temporary table
+-- Select jobs from the temporary table `manifest_jobs` (job_id, job_digest, task, subtask): those in the temporary table
 -- `named`, and those with the given outcomes under a spec. The remaining conditions, of which the user's SQL is the
 -- last, filter these. Rows for another question than the manifest's are ignored.
 -- Parameters: $1 dataset, $2 spec_id; $3 whether to select all jobs; $4 failed, $5 their code; $6 missing; $7 labelled,
@@ -7,16 +7,17 @@
 INSERT INTO chosen
 WITH job AS (
     SELECT
-        asked.row, asked.job_id, coalesce(ended.state, 'missing') AS state, asked.task, asked.subtask,
+        manifest_jobs.row, manifest_jobs.job_id, coalesce(ended.state, 'missing') AS state,
+        manifest_jobs.task, manifest_jobs.subtask,
         named.job_id IS NOT NULL AS is_named,
         {columns}
-    FROM asked
-    LEFT JOIN named ON named.job_id = asked.job_id
+    FROM manifest_jobs
+    LEFT JOIN named ON named.job_id = manifest_jobs.job_id
     LEFT JOIN reelabel.job_state AS ended
         ON ended.dataset = $1::text
         AND ended.spec_id = $2::text
-        AND ended.job_id = asked.job_id
-        AND ended.job_digest = asked.job_digest
+        AND ended.job_id = manifest_jobs.job_id
+        AND ended.job_digest = manifest_jobs.job_digest
 )
 SELECT row, state, code, run_id
 FROM job

@@ -190,7 +190,6 @@ def _tables(connection: Connection) -> list[str]:
 
 
 def _copy_out(driver: psycopg.Connection[Any], table: str, target: IO[bytes]) -> Iterator[int]:
-    """Copy a table to a file, and yield how many rows are written; in the end, all."""
     rows, block = 0, bytearray()
     with driver.cursor() as cursor, cursor.copy(SQL("COPY {} TO STDOUT").format(_named(table))) as copy:
         for row in copy:

@@ -17,7 +17,6 @@ class Scope:
 
     Attributes:
         dataset: The dataset, in which job ids are unique.
-        spec_id: The spec.
     """
 
     dataset: str

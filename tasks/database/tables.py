@@ -77,7 +77,6 @@ def _spec(name: str = "spec_id") -> Column[Any]:
 
 
 def _written() -> list[Column[Any]]:
-    """Return the columns that say which run and shard wrote a row, under which lease, and where."""
     return [
         *_all(Uuid, "run_id"),
         *_all(Integer, "shard_index"),

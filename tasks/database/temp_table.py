@@ -60,8 +60,8 @@ def storable(text: str) -> str:
     return text if text.isascii() and "\0" not in text else _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-ASKED = Table(
-    "asked",
+MANIFEST_JOBS = Table(
+    "manifest_jobs",
     MetaData(),
     Column(ROW, Integer, nullable=False),
     *(Column(name, Text) for name in ("job_id", "job_digest", "answer", "task", "subtask")),
@@ -86,7 +86,7 @@ def has_rows(engine: Engine, scope: Scope) -> bool:
 def temp_job_table(
     engine: Engine, jobs: Sequence[Job] | Iterable[pl.DataFrame], *, columns: Sequence[str] = ()
 ) -> Iterator[Connection]:
-    """Open a transaction with `jobs` in the temporary table ASKED, which is dropped at its end.
+    """Open a transaction with `jobs` in the temporary table MANIFEST_JOBS, which is dropped at its end.
 
     Data frames have the manifest's columns, `row` and `job_digest`. Only `columns` are filled, the others being null;
     without any, all are.
@@ -94,8 +94,8 @@ def temp_job_table(
     with database_errors(), engine.begin() as connection:
         _begin_writable(connection)
         connection.execute(_LIMITS)
-        ASKED.create(connection)
-        copy_data_frames(connection, ASKED, to_data_frames(jobs), columns=columns)
+        MANIFEST_JOBS.create(connection)
+        copy_data_frames(connection, MANIFEST_JOBS, to_data_frames(jobs), columns=columns)
         yield connection
 
 

@@ -65,7 +65,6 @@ class CutJob:
     """A job, and its chunks as jobs of their own.
 
     Attributes:
-        job: The job.
         chunks: All of its chunks, in order; empty if it could not be cut.
     """
 
@@ -148,13 +147,11 @@ class ChunkOutcome:
         job: The job that it is a chunk of.
         number: Position among its chunks, from 0.
         outcome: The outcome of the chunk as a job of its own.
-        fence: The fence of the row from which its answer was read; None if it was asked about.
     """
 
     job: Job
     number: int
     outcome: JobResult | Failure
-    fence: int | None = None
 
     @property
     def fingerprint(self) -> str | None:

@@ -137,7 +137,6 @@ class RunCost:
     """Time, devices and tokens of one run.
 
     Attributes:
-        jobs: Jobs that ended.
         wall_ms: Milliseconds by `RunPhase`; their sum is the run's wall time.
         engines: Number of engine processes; `wall_ms` is their mean.
         gpus: GPUs that the engines held; 0 on CPUs.

@@ -177,7 +177,6 @@ class View(NamedTuple):
     """The frames of one video, or the image, that some jobs share: extracted once, into one frame file.
 
     Attributes:
-        video_uri: The video or image.
         shown: Which of its frames.
         segment: The segment that they are from.
         texts: What is asked about them, if that chooses them; empty otherwise.

@@ -29,7 +29,6 @@ class CandidateResults:
     Attributes:
         name: Display name; unique among the candidates.
         spec_id: Spec of its results in the database; empty if they are not stored.
-        model: The model's name.
         sampling: The sampling, as returned by `Sampling.to_dict`.
         labels: A row per label: `job_id`, `label`, and `probabilities` (a list, one per choice),
             and `choice_mass`, null if unknown.
@@ -85,7 +84,6 @@ def compare_candidates(
 
 
 def _judge(known: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    """Return each labelled job's task, subtask, whether it is correct, and how sure the model was."""
     return known.join(labels, on="job_id", maintain_order="left").select(
         "job_id",
         *_SUBTASK,

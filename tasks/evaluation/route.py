@@ -89,7 +89,6 @@ class ProvenLoss:
 
     Attributes:
         name: Their task; empty for all jobs.
-        jobs: Number of jobs.
         loss: Accuracy lost in the sample, -1 to 1.
         at_least: Lower end of its 95% confidence interval.
         at_most: Upper end.
@@ -128,7 +127,6 @@ class RouteFit:
     """What a sample proves, with cost and accuracy.
 
     Attributes:
-        jobs: Number of jobs.
         target: Accuracy to reach: that of the dense sampler, less what may be lost.
         proof: The smallest margin that is proven to reach it.
         proven: Cost and accuracy at that margin; None if none is proven.
@@ -251,6 +249,5 @@ def _design_effect(sample: PairedAnswers) -> float:
 
 
 def _count_frames(frames: npt.NDArray[np.int64], views: npt.NDArray[np.uint64]) -> int:
-    """Sum frames, counting each view once."""
     _, places = np.unique(views, return_index=True)
     return int(frames[places].sum())

@@ -79,7 +79,6 @@ class CandidateScore:
     Attributes:
         name: Display name in the evaluation, such as `keyframes:16`; unique.
         spec_id: Spec of its results in the database.
-        model: The model's name.
         sampling: The spec's sampling, as JSON values: `sampler`, `num_frames` and the others.
         jobs: Jobs with a known answer.
         labels: Those of them with a label.
@@ -122,7 +121,6 @@ class GroupScore:
     """Scores of one candidate on the jobs of one task or subtask.
 
     Attributes:
-        spec: Name of the candidate.
         task: Task in the manifest; None for jobs without one.
         subtask: Subtask in the manifest; always None in `Evaluation.tasks`.
         jobs: Jobs with a label and a known answer, at least one.
@@ -150,7 +148,6 @@ class Evaluation:
     """Several candidates compared on one labelled manifest.
 
     Attributes:
-        manifest_uri: The manifest.
         dataset: Dataset of the results in the database.
         created_at: Creation time, ISO 8601 in UTC.
         jobs: Rows of the manifest.

@@ -29,7 +29,6 @@ class EvictionResult:
     """The result of an eviction.
 
     Attributes:
-        kept: Number of files kept.
         kept_bytes: Their total size.
         removed: Number of files removed, or to be removed in a dry run.
         removed_bytes: Their total size.

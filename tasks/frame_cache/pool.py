@@ -1,19 +1,26 @@
-"""What reads and decodes videos, and the cache of their frames, from the settings."""
+"""What reads and decodes videos, and the cache of their frames, from the settings; versions of many videos at once."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from infra.logs import in_context
 from reelabel.coverage import CoverageThresholds
+from reelabel.errors import JobError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.extractor import FrameExtractor, KeyedLocks
-from reelabel.frames.fetch import FrameFetcher
+from reelabel.frames.fetch import FrameFetcher, stat_video
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.segment import WHOLE
+from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
+from reelabel.unexpected import failing_alone
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
@@ -117,3 +124,27 @@ def open_extractor(
 def coverage_thresholds(settings: Settings, sampling: Sampling) -> CoverageThresholds:
     """Return the limits of sufficient keyframe coverage: those of the sampling if it decides by them."""
     return CoverageThresholds.of(sampling if sampling.sampler == "auto" else settings.sampling)
+
+
+_MAX_CONCURRENT_LOOKUPS = 16
+
+
+def current_fingerprints(objects: ObjectStore, uris: Sequence[str]) -> list[str | None]:
+    """Look up the fingerprints of videos, many per request if their store can list them; None if missing or refused.
+
+    The videos are sorted, so that those in the same folder are adjacent.
+
+    Raises:
+        TransientError: The store is unavailable.
+    """
+    listed = objects.stat_many(uris)
+
+    def look_up(uri: str) -> str | None:
+        try:
+            with failing_alone(f"The look at {redact_uri(uri)}"):
+                return (listed.get(uri) or stat_video(objects, uri)).fingerprint
+        except JobError:
+            return None
+
+    with ThreadPoolExecutor(_MAX_CONCURRENT_LOOKUPS) as threads:
+        return list(threads.map(in_context(look_up), uris))

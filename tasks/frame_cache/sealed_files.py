@@ -18,9 +18,7 @@ class SealedFiles:
     """Files under one root, by key.
 
     Attributes:
-        objects: The object store.
         root_uri: The root, usually of the frame cache.
-        seal: Seals the files.
     """
 
     objects: ObjectStore

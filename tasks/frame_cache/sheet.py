@@ -54,7 +54,6 @@ class Section:
     Attributes:
         title: The heading; none if empty.
         facts: Text below it.
-        pictures: Its pictures, in order.
         error: Why there are none; empty if there are some.
     """
 
@@ -181,14 +180,12 @@ def _draw_picture(
 
 
 def _draw_mark(draw: ImageDraw.ImageDraw, text: str, *, right: int, top: int) -> None:
-    """Mark a repeated picture at its upper right corner."""
     width = round(_font(_HEADING_PX).getlength(text)) + 10
     draw.rectangle((right - width, top, right - 1, top + 24), fill=_ACCENT)
     draw.text((right - width + 5, top + 2), text, fill="white", font=_font(_HEADING_PX))
 
 
 def _font(size_px: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Return the font that comes with Pillow."""
     return ImageFont.load_default(size_px)
 
 

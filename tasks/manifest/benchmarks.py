@@ -170,7 +170,6 @@ def _add(
 
 
 def _merged(found: ImportedRows, rows: list[dict[str, Any]], file: Path) -> list[str]:
-    """Return the places of a file's questions that have fewer choices than candidates."""
     candidates = {_place(file, number): row.get("candidates") for number, row in enumerate(rows)}
     return [
         place

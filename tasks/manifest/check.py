@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from infra.errors import ManifestError
 from infra.settings.types import check_template
 from infra.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_INLINE, MAX_URI, NO_NUL, too_long
 from reelabel.sources.object_info import FSSPEC_PREFIX, INLINE_SCHEME, WEB_SCHEMES
 from tasks.domain import MAX_MEDIA
-from tasks.manifest.messages import messages_as_json, resolve_media
-from tasks.manifest.rejects import find_violations, list_violations
+from tasks.domain.chunks import MARK, choice_of
+from tasks.manifest.media import messages_as_json, resolve_media
+from tasks.manifest.rejects import VIOLATIONS, find_violations, list_violations, shorten_list
 from tasks.manifest.schema import (
     COLUMNS,
     LONGEST_ID_BYTES,
@@ -28,6 +30,7 @@ from tasks.manifest.schema import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from tasks.domain import RunSpec
     from tasks.manifest.rejects import Rule
 
 NO_ROWS = "The manifest has no rows."
@@ -140,7 +143,6 @@ def find_later_duplicates(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_videos() -> Iterator[Rule]:
-    """Yield the rules of jobs without questions, as `_rules` does."""
     yield from _presence_rules([name for name in REQUIRED if name not in QUESTION])
     yield from _text_rules([name for name in _TEXTS if name not in QUESTION])
     yield from _video_rules()
@@ -262,3 +264,27 @@ def _uri_rules(uri: pl.Expr) -> Iterator[tuple[str, pl.Expr]]:
         "has no comma before its data; write data:video/mp4;base64,AAAA.",
         (scheme == INLINE_SCHEME) & ~uri.str.contains(",", literal=True),
     )
+
+
+def require_cuttable(parts: Iterable[pl.DataFrame], spec: RunSpec, *, manifest: str) -> None:
+    """Make sure that jobs show one video, that ids of chunks are unique, and that jobs have the choice of a rule.
+
+    Any jobs will do if the spec cuts none. `parts` are those of a `JobTable`.
+
+    Raises:
+        ManifestError: Some rows are not suited; the message lists them.
+    """
+    if spec.chunk_s is None or spec.chunk_rule is None:
+        return
+    is_marked, is_lacking = pl.col("job_id").str.contains(MARK, literal=True), pl.lit(value=False)
+    if (wanted := choice_of(spec.chunk_rule)) is not None:
+        is_lacking = ~pl.col("choices").list.contains(wanted)
+    several = "With chunk_s, a job must show one video and no image; leave out chunk_s."
+    rules = [
+        (several, "job_id", pl.col("media").is_not_null()),
+        (f"With chunk_s, a job_id must not contain {MARK}, which numbers chunks.", "job_id", is_marked),
+        (f"The chunk rule any:{wanted} needs {wanted!r} among the choices.", "job_id", is_lacking),
+    ]
+    found = pl.concat([pl.DataFrame(schema=VIOLATIONS), *(find_violations(part, rules) for part in parts)])
+    if len(found):
+        raise ManifestError(f"{manifest} cannot be cut into chunks:", shorten_list(list_violations(found)))

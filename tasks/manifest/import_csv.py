@@ -139,7 +139,6 @@ def _common_notations(jobs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _row(cells: dict[str, str], columns: Mapping[str, list[str]], *, decimal_comma: bool) -> dict[str, Any]:
-    """Return a job's values by column of the manifest, each of one column of the file or of several."""
     return {name: _value(name, cells, names, decimal_comma=decimal_comma) for name, names in columns.items()}
 
 

@@ -87,7 +87,6 @@ def _row(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _listed_choices(body: dict[str, Any]) -> list[str]:
-    """Return the choices that a request lists outside its text; empty without any."""
     for group, name in (("metadata", "choices"), ("structured_outputs", "choice")):
         listed = (body.get(group) or {}).get(name)
         if listed:

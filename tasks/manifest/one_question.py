@@ -37,8 +37,6 @@ class QuestionOnVideos:
 
     Attributes:
         source: A folder or prefix, a glob, or one video; absolute.
-        prompt: The question.
-        choices: Its choices.
     """
 
     source: str

@@ -51,7 +51,6 @@ class ManifestFiles:
 
     Attributes:
         uri: URI given by the user.
-        rows: Number of rows.
         size_bytes: Size of their manifest columns, uncompressed, as the files state it.
         empty: An empty frame with every manifest column that a file has, of a type common to all files.
         paths: Local files by URI, in the manifest's order.
@@ -194,7 +193,6 @@ def _empty(uri: str, table: ParquetTable) -> pl.DataFrame:
 
 
 def _columns(table: ParquetTable) -> list[str]:
-    """List a file's manifest columns; others are never read."""
     return [name for name in table.names if name in COLUMNS]
 
 

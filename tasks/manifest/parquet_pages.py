@@ -41,7 +41,6 @@ class Page(NamedTuple):
     Attributes:
         is_data: It has values, or their numbers in a dictionary; else, it is the dictionary.
         size_bytes: Its size uncompressed, which is allocated to read it.
-        values: Number of its values.
     """
 
     is_data: bool

@@ -40,7 +40,6 @@ class ParquetTable:
 
     Attributes:
         file: It, as pyarrow opens it; a text that many rows share is not repeated.
-        names: Its columns.
     """
 
     def __init__(self, source: Path | ByteFile, *, uri: str) -> None:
@@ -193,7 +192,6 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _plain_bytes(array: pa.Array) -> int:
-    """Return how many bytes an array has at most without dictionaries."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return len(array) * (pc.max(pc.binary_length(array.dictionary)).as_py() or 0)

@@ -24,8 +24,7 @@ from tasks.manifest.check import (
     without_questions,
 )
 from tasks.manifest.digests import job_digests, rows_to_jobs
-from tasks.manifest.media import most_media, videos_of
-from tasks.manifest.messages import resolve_media
+from tasks.manifest.media import most_media, resolve_media, videos_of
 from tasks.manifest.parquet import open_manifest
 from tasks.manifest.rejects import (
     REJECTS,
@@ -217,7 +216,6 @@ def _raise_faults(uri: str, faults: list[str]) -> None:
 
 
 def _rows_with_ids(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_]:
-    """Return whether each row's id is one of `ids`."""
     wanted = ids.unique().implode()
     found = (cast_columns(batch)[0]["job_id"].is_in(wanted).fill_null(value=False) for batch in files.ids())
     return np.concatenate([np.zeros(0, np.bool_), *(each.to_numpy() for each in found)])
@@ -261,7 +259,6 @@ def _rows_of_repeated_ids(batches: Iterable[pl.DataFrame], jobs: pl.DataFrame) -
 
 
 def _readers(spill: Spill, folder: Path) -> Iterator[Callable[[], pl.DataFrame | None]]:
-    """Yield functions that read the partitions in order, each of a size that fits into memory."""
     for part in range(spill.parts):
         shares = max(spill.rows[part] / _ROWS_PER_PART, spill.size_bytes[part] / _BYTES_PER_PART)
         if shares <= _LARGEST_PARTS:
@@ -302,7 +299,6 @@ def _with_locality_hash(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _part(parts: int) -> pl.Expr:
-    """Split the range of `locality_hash` into equal parts."""
     return (pl.col("locality_hash") // 2**32) * parts // 2**32
 
 

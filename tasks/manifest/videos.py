@@ -235,7 +235,6 @@ class _Sample(NamedTuple):
     """A sample of a shard.
 
     Attributes:
-        shard: URI of the shard.
         key: What its members' names share.
         members: Their names, by what follows the key.
     """
@@ -301,7 +300,6 @@ def _add_sample(
 
 
 def _fields_of(source: VideoFiles, sample: _Sample) -> dict[str, Any] | ValueError:
-    """Read the fields that are mapped; return what is wrong with them."""
     try:
         return dict(_read_fields(source, sample)) if sample.videos else {}
     except (ValueError, RecursionError) as error:
@@ -340,7 +338,6 @@ class _Column(NamedTuple):
     """A column of videos.
 
     Attributes:
-        name: Its name.
         paths: The column of paths to read instead of bytes; empty if it has bytes.
         empty: How many of its rows are known to have neither.
     """

@@ -56,7 +56,6 @@ class Lease:
 
     Attributes:
         token: Greater than that of every earlier lease; the fence of the rows written under it.
-        jobs: Number of jobs in the shard.
         attempts: Number of earlier leases of this shard that failed.
         message: Why the last of them failed; empty if unknown.
     """

@@ -43,12 +43,9 @@ class Plan:
 
     Attributes:
         run_id: The run that created the plan.
-        manifest_fingerprint: Version of the manifest.
         kind: `classify` or `backfill`.
         shared: Whether runs with the same manifest and spec join it.
         plan_uri: Folder of its files; see `tasks.manifest.plan_file`.
-        shards: Number of shards.
-        jobs: Number of jobs in all shards.
     """
 
     plan_id: UUID
@@ -88,19 +85,30 @@ class PlanState:
         """Whether no shard is left to process."""
         return not self.planned + self.extracted
 
+    @property
+    def idle_stages(self) -> list[Work]:
+        """The stages that have shards to work on while no worker holds a lease for them.
 
-def idle_stages(*, planned: int, extracted: int, done: int, extracting: int, inferring: int) -> list[Work]:
-    """List the stages that have shards to work on while no worker holds a lease for them, by the shards of a plan.
+        An infer worker without extracted shards may be waiting for them; before the first is extracted, it is missed
+        only if nobody extracts, either.
+        """
+        idle = []
+        if self.planned and not self.extracted and not self.extracting:
+            idle.append(Work.EXTRACT)
+        if not self.inferring and (self.extracted or (self.planned and not self.extracting and not self.done)):
+            idle.append(Work.INFER)
+        return idle
 
-    An infer worker without extracted shards may be waiting for them; before the first is extracted, it is missed only
-    if nobody extracts, either.
-    """
-    idle = []
-    if planned and not extracted and not extracting:
-        idle.append(Work.EXTRACT)
-    if not inferring and (extracted or (planned and not extracting and not done)):
-        idle.append(Work.INFER)
-    return idle
+    @property
+    def status(self) -> str:
+        """What the plan waits for; empty if nothing."""
+        if self.planned + self.extracted and not self.leased:
+            return "waiting for a worker: no shard is leased"
+        if self.extracted and not self.inferring:
+            return f"{self.extracted:,} extracted shards waiting for an engine"
+        if self.planned and not self.extracted and not self.extracting:
+            return "engine waiting for extraction"
+        return ""
 
 
 def no_worker_message(stage: str, *, model: str | None = None) -> str:

@@ -317,7 +317,6 @@ def _copy_in(connection: Connection, frame: pl.DataFrame, copied: Table) -> None
 def _frames(
     connection: Connection, table: Table, condition: ColumnElement[bool], names: list[str]
 ) -> Iterator[pl.DataFrame]:
-    """Yield a table's rows in data frames, one for each file."""
     columns = [table.c[name] for name in names]
     read_as = (cast(each, Text) if isinstance(each.type, Boolean) else each for each in columns)
     query = select(*read_as).where(condition).order_by(*table.primary_key)
@@ -329,7 +328,6 @@ def _frames(
 
 
 def _with_lists(frame: pl.DataFrame, columns: list[Column[Any]]) -> pl.DataFrame:
-    """Turn Postgres's text of arrays of numbers into lists."""
     return frame.with_columns(
         pl.col(each.name)
         .str.extract_all("[^{},]+")

@@ -16,7 +16,7 @@ from infra.formulas import without_formulas
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize, printable
 from sql.queries import read_query
-from tasks.database.tables import RESULT
+from tasks.database.tables import RESULT, SPEC
 from tasks.database.temp_table import KEYS, temp_job_table, to_data_frames
 from tasks.domain import LOW_CHOICE_MASS
 from tasks.results.summary import count_asked_low_mass
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = {"ending": pa.string(), "job_id": pa.string(), "code": pa.string()}
 _SCHEMA = pa.schema(_COLUMNS.items())
-_LISTED = table("judged", *(column(name, Text) for name in _COLUMNS))
+_LISTED = table("job_audit", *(column(name, Text) for name in _COLUMNS))
 _ROWS = select(*_LISTED.c).order_by(_LISTED.c.ending, _LISTED.c.job_id)
 # For `backfill --ids-file`, which accepts unique ids of the manifest.
 _IDS = select(_LISTED.c.job_id).where(_LISTED.c.ending.not_in(("orphaned", "repeated"))).distinct().order_by("job_id")
@@ -50,7 +50,7 @@ def check_listing(path: Path) -> None:
 
 
 def write_listing(connection: Connection, path: Path, *, raw: bool = False) -> None:
-    """Write the audit's temporary table `judged` to a file; its suffix selects the format, see `check_listing`.
+    """Write the audit's temporary table `job_audit` to a file; its suffix selects the format, see `check_listing`.
 
     Parquet and CSV files have the columns ending (missing, failed, doubled, stale, repeated, orphaned), job_id and
     code. Text files have one id per line, of those jobs of the manifest that a backfill can repeat. No text of a CSV
@@ -71,14 +71,14 @@ def write_listing(connection: Connection, path: Path, *, raw: bool = False) -> N
 
 _FAULTS = ("missing", "doubled", "stale", "repeated")
 _SHOWN = 3
-_JUDGED = text("CREATE TEMPORARY TABLE judged (job_id text, code text, ending text) ON COMMIT DROP")
+_JOB_AUDIT = text("CREATE TEMPORARY TABLE job_audit (job_id text, code text, ending text) ON COMMIT DROP")
 _AUDIT, _REPEATED, _COUNTS = (text(read_query(name)) for name in ("audit", "audit_repeated", "audit_counts"))
-_DESCRIBES = text("SELECT body ? 'job' FROM reelabel.spec WHERE spec_id = :spec_id")
 _CHUNKS = text(
     "SELECT coalesce(sum(chunks), 0)::bigint, coalesce(sum(chunks - chunks_answered), 0)::bigint FROM ("
     "SELECT job_id, job_digest, dataset, spec_id, chunks, chunks_answered FROM reelabel.result UNION ALL "
     "SELECT job_id, job_digest, dataset, spec_id, chunks, chunks_answered FROM reelabel.failure) AS ended "
-    "JOIN asked USING (job_id, job_digest) WHERE dataset = :dataset AND spec_id = :spec_id AND chunks IS NOT NULL"
+    "JOIN manifest_jobs USING (job_id, job_digest) "
+    "WHERE dataset = :dataset AND spec_id = :spec_id AND chunks IS NOT NULL"
 )
 
 
@@ -96,7 +96,6 @@ class AuditReport:
         repeated: Ids that occur in several rows of the manifest.
         orphaned: Rows of the dataset whose job is not in the manifest; not an error, since manifests may share a
             dataset.
-        codes: Number of failures by code.
         examples: The first few ids of jobs that are missing, doubled, stale or repeated.
         chunks: Chunks of the jobs that were cut.
         chunks_failed: Those of them without an answer.
@@ -162,18 +161,22 @@ def audit_jobs(
     """
     seen = _SeenIds()
     with temp_job_table(engine, seen.hashing(jobs), columns=KEYS) as connection:
-        connection.execute(_JUDGED)
+        connection.execute(_JOB_AUDIT)
         connection.execute(_AUDIT, scope.key)
         if seen.may_repeat:
             connection.execute(_REPEATED)
         rows = connection.execute(_COUNTS).all()
         chunks, chunks_failed = connection.execute(_CHUNKS, scope.key).one()
-        describes = bool(connection.execute(_DESCRIBES, {"spec_id": scope.spec_id}).scalar())
+        describes = connection.scalar(select(SPEC.c.body.has_key("job")).where(SPEC.c.spec_id == scope.spec_id))
         low_mass = count_asked_low_mass(connection, scope.matches(RESULT))
         if listing:
             write_listing(connection, listing, raw=raw)
     return replace(
-        _report(seen.count, rows), chunks=chunks, chunks_failed=chunks_failed, describes=describes, low_mass=low_mass
+        _report(seen.count, rows),
+        chunks=chunks,
+        chunks_failed=chunks_failed,
+        describes=bool(describes),
+        low_mass=low_mass,
     )
 
 
@@ -198,7 +201,6 @@ class _SeenIds:
 
 
 def _report(jobs: int, rows: Iterable[Row[Any]]) -> AuditReport:
-    """Sum the rows of `audit_counts.sql`."""
     counts, codes = Counter[str](), Counter[str]()
     first_ids: dict[str, list[str]] = {fault: [] for fault in _FAULTS}
     for row in rows:

@@ -49,7 +49,7 @@ _BEFORE, _, _AFTER = read_query("choose").partition("{where}")
 _JOB_STATE = text("SELECT * FROM reelabel.job_state LIMIT 0")
 # Of the view's columns, those that the query takes from the manifest, or that are the same for all jobs.
 _NOT_TAKEN = frozenset({"dataset", "spec_id", "job_id", "job_digest", "source_fingerprint", "state", "task", "subtask"})
-_UNKNOWN = text("SELECT job_id FROM named EXCEPT SELECT job_id FROM asked ORDER BY job_id")
+_UNKNOWN = text("SELECT job_id FROM named EXCEPT SELECT job_id FROM manifest_jobs ORDER BY job_id")
 _EVERY_JOB = "true"
 _CAN_WRITE = text(
     "SELECT EXISTS (SELECT FROM pg_roles WHERE pg_has_role(oid, 'MEMBER') "

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import delete, func, select
 
 from infra.database.connect import database_errors
-from infra.errors import ChunksOutdatedError
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.record import columns_of, names_of, reader_of, values_of
 from tasks.database.scope import Scope
@@ -80,30 +79,16 @@ def _failed(failure: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a Failure, which
     return failure.source_fingerprint, failure.stage.value, failure.code, failure.message
 
 
-class AnsweredChunk(NamedTuple):
-    """A chunk that an earlier run has answered.
-
-    Attributes:
-        fence: The fence under which its row was written.
-    """
-
-    result: JobResult
-    fence: int
-
-
-def read_answered_chunks(engine: Engine, scope: Scope, cut: CutShard) -> dict[str, AnsweredChunk]:
+def read_answered_chunks(engine: Engine, scope: Scope, cut: CutShard) -> dict[str, JobResult]:
     """Read the answers about chunks of a shard's jobs, by the chunk's id, that need not be asked for again.
 
     They are about the same question, the same part and the same version of the video.
-
-    Raises:
-        DatabaseUnavailableError: Postgres is unavailable.
     """
     jobs = {job_id: each for job_id, each in cut.jobs.items() if not each.job.asks_again}
     if not jobs:
         return {}
     query = select(CHUNK).where(scope.matches(CHUNK), CHUNK.c.job_id == func.any([*jobs]), CHUNK.c.label.is_not(None))
-    found: dict[str, AnsweredChunk] = {}
+    found: dict[str, JobResult] = {}
     with database_errors(), engine.connect() as connection:
         rows = connection.execute(query).mappings().all()
     for row in rows:
@@ -113,28 +98,8 @@ def read_answered_chunks(engine: Engine, scope: Scope, cut: CutShard) -> dict[st
         part, fingerprint = each.chunks[number], cut.videos[each.job.video_uri].fingerprint
         now = (each.job.digest, part.start_s, part.end_s, fingerprint)
         if now == tuple(row[name] for name in ("job_digest", "start_s", "end_s", "source_fingerprint")):
-            found[part.job_id] = AnsweredChunk(_result(row, part, cut.shard.index), row["fence"])
+            found[part.job_id] = _result(row, part, cut.shard.index)
     return found
-
-
-def require_unchanged(connection: Connection, scope: Scope, chunks: Sequence[ChunkOutcome]) -> None:
-    """Check that the chunks of locked jobs whose answers were read are still those that were read.
-
-    Raises:
-        ChunksOutdatedError: Another run has written some of them since.
-    """
-    read = {(each.job.job_id, each.number): each.fence for each in chunks if each.fence is not None}
-    if not read:
-        return
-    jobs = list({job_id for job_id, _ in read})
-    query = select(CHUNK.c.job_id, CHUNK.c.chunk, CHUNK.c.fence).where(
-        scope.matches(CHUNK), CHUNK.c.job_id == func.any(jobs)
-    )
-    now = {(job_id, number): fence for job_id, number, fence in connection.execute(query)}
-    if any(now.get(chunk) != fence for chunk, fence in read.items()):
-        raise ChunksOutdatedError(
-            "Another run wrote chunks of a job while this one answered others; merging them again."
-        )
 
 
 def _result(row: RowMapping, part: Job, shard_index: int) -> JobResult:

@@ -54,7 +54,6 @@ def write_descriptions(
 
 
 def _row(video: DescribedVideo) -> tuple[Any, ...]:
-    """Return the values of `_COLUMNS` after the fence."""
     described = video.description
     scenes = [
         {"start_s": each.start_s, "end_s": each.end_s, "shots": each.shots, "begins": each.begins}

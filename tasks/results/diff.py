@@ -46,7 +46,6 @@ class TaskDiff:
         changed: Jobs with another label.
         up: Jobs whose margin rose.
         down: Jobs whose margin fell.
-        margin_change: Mean change of the margin.
         labels: Number of changed jobs by their labels before and after, the most frequent first.
     """
 

@@ -1,14 +1,15 @@
-"""Status of runs with their rates, and of open plans with their shards."""
+"""Status of runs with their rates, and the pace of past runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Double, case, cast, exists, func, select
+from sqlalchemy import BigInteger, Double, case, cast, exists, func, select
 
 from infra.database.connect import database_errors
-from tasks.database.tables import PLAN, RUN, SHARD, SPEC
+from tasks.database.tables import RUN, SPEC
+from tasks.domain import RunPhase
 from tasks.results.runs import LOST, run_state
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine, Label, Select
 
+    from tasks.database.scope import Scope
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
@@ -25,7 +28,6 @@ class RunStatus:
 
     Attributes:
         state: `running`, `done`, `failed`, `cancelled`, or `lost` if its process or its heartbeat has ended.
-        jobs: Number of jobs to answer.
         ended: Number of these with a label or a failure.
         failed: Number of these with a failure.
         rejected: Number of invalid rows of its manifest, which it left out.
@@ -61,32 +63,6 @@ class RunStatus:
         if self.state != "running" or not self.ended:
             return None
         return (self.jobs - self.ended) / self.jobs_per_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanStatus:
-    """Status of an open plan: shards by state, and shards under a lease by stage."""
-
-    plan_id: UUID
-    dataset: str
-    spec_id: str
-    planned: int
-    extracted: int
-    done: int
-    failed: int
-    extracting: int
-    inferring: int
-
-    @property
-    def status(self) -> str:
-        """Describe what the plan waits for; empty if nothing."""
-        if self.planned + self.extracted and not self.extracting + self.inferring:
-            return "waiting for a worker: no shard is leased"
-        if self.extracted and not self.inferring:
-            return f"{self.extracted:,} extracted shards waiting for an engine"
-        if self.planned and not self.extracted and not self.extracting:
-            return "engine waiting for extraction"
-        return ""
 
 
 def list_runs(engine: Engine, *, limit: int) -> list[RunStatus]:
@@ -137,20 +113,36 @@ def runs_with_rows(engine: Engine, run_ids: Sequence[UUID]) -> set[UUID]:
         return set(connection.execute(select(RUN.c.run_id).where(RUN.c.run_id.in_(run_ids))).scalars())
 
 
-def list_plans(engine: Engine) -> list[PlanStatus]:
-    """Read the open plans, oldest first."""
-    counts = {
-        state: func.count().filter(SHARD.c.state == state) for state in ("planned", "extracted", "done", "failed")
-    }
-    is_leased = SHARD.c.lease_until > func.now()
-    counts["extracting"] = func.count().filter(is_leased & SHARD.c.claimed_for.in_(["extract", "both"]))
-    counts["inferring"] = func.count().filter(is_leased & SHARD.c.claimed_for.in_(["infer", "both"]))
-    query = (
-        select(PLAN.c.plan_id, PLAN.c.dataset, PLAN.c.spec_id, *(count.label(name) for name, count in counts.items()))
-        .join(SHARD, SHARD.c.plan_id == PLAN.c.plan_id)
-        .where(PLAN.c.state == "open")
-        .group_by(PLAN.c.plan_id)
-        .order_by(PLAN.c.created_at)
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Speed of past runs of a dataset under a spec.
+
+    Attributes:
+        jobs: Number of jobs that they answered; 0 without any run.
+        jobs_per_s: Mean rate, once the engine was loaded.
+        start_s: Mean seconds to load the engine.
+    """
+
+    jobs: int
+    jobs_per_s: float
+    start_s: float
+
+    def duration_s(self, jobs: int) -> float:
+        """Estimate the seconds that a number of jobs takes, including the start of the engine."""
+        return self.start_s + jobs / self.jobs_per_s
+
+
+def past_pace(engine: Engine, scope: Scope, *, host: str | None) -> Pace:
+    """Measure the past runs of a dataset under a spec, on one host or, with None, on any."""
+    jobs_ended = RUN.c.jobs_labelled + RUN.c.jobs_failed
+    start_ms = cast(RUN.c.wall_ms[RunPhase.LOAD.value].astext, Double)
+    query = select(
+        cast(func.coalesce(func.sum(jobs_ended), 0), BigInteger),
+        func.coalesce(func.sum(jobs_ended / RUN.c.jobs_per_s), 0.0),
+        func.coalesce(func.avg(start_ms), 0.0),
+    ).where(scope.matches(RUN), RUN.c.jobs_per_s > 0)
+    if host is not None:
+        query = query.where(RUN.c.host == host)
     with database_errors(), engine.connect() as connection:
-        return [PlanStatus(**row) for row in connection.execute(query).mappings()]
+        jobs, seconds, start = connection.execute(query).one()
+    return Pace(jobs=int(jobs), jobs_per_s=int(jobs) / float(seconds) if seconds else 0.0, start_s=float(start) / 1e3)

@@ -1,4 +1,4 @@
-"""Selection of the jobs that still have to be answered."""
+"""Which jobs of a manifest still have to be answered; its known answers and tasks in the rows of the others."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from sqlalchemy import and_, func, or_, select, true
+from sqlalchemy import and_, func, or_, select, true, update
 
-from infra.database.connect import database_errors
+from infra.database.connect import database_errors, require_writes
 from infra.database.copy_out import copy_query
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RUN
-from tasks.database.temp_table import ASKED, KEYS, has_rows, temp_job_table
+from tasks.database.temp_table import KEYS, MANIFEST_JOBS, has_rows, temp_job_table
 from tasks.domain import PASSING_CODES, Stage
 from tasks.domain.job import join_fingerprints
 from tasks.manifest.media import media_of
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tasks.database.scope import Scope
     from tasks.manifest.table import JobTable
+
 
 _URIS_PER_BATCH = 10_000
 _ENDED = {ROW: pa.uint32(), "source_fingerprint": pa.string()}
@@ -166,9 +167,9 @@ def _hash_fingerprints(
 
 def _same_job(table: Table, scope: Scope) -> Select[int, str]:
     # IS TRUE hides the equality from Postgres, which would otherwise hash both columns of all rows of the dataset.
-    same_question = (table.c.job_digest == ASKED.c.job_digest).is_(true())
-    same = (table.c.job_id == ASKED.c.job_id) & same_question
-    return select(ASKED.c.row, table.c.source_fingerprint).join(table, same).where(scope.matches(table))
+    same_question = (table.c.job_digest == MANIFEST_JOBS.c.job_digest).is_(true())
+    same = (table.c.job_id == MANIFEST_JOBS.c.job_id) & same_question
+    return select(MANIFEST_JOBS.c.row, table.c.source_fingerprint).join(table, same).where(scope.matches(table))
 
 
 def _failed(scope: Scope, run_id: UUID | None) -> Select[int, str]:
@@ -186,11 +187,39 @@ def count_reused_ids(
         if connection.execute(others.limit(1)).first() is None:
             return 0
     table = DESCRIPTION if describes else RESULT
-    other = (table.c.job_id == ASKED.c.job_id) & (table.c.job_digest != ASKED.c.job_digest)
+    other = (table.c.job_id == MANIFEST_JOBS.c.job_id) & (table.c.job_digest != MANIFEST_JOBS.c.job_digest)
     query = (
         select(func.count(table.c.job_id.distinct()))
-        .join(ASKED, other)
+        .join(MANIFEST_JOBS, other)
         .where(table.c.dataset == dataset, table.c.run_id.in_(others))
     )
     with temp_job_table(engine, jobs.parts(), columns=KEYS) as connection:
         return connection.execute(query).scalar_one()
+
+
+_ANNOTATIONS = ("answer", "task", "subtask")
+
+
+def refresh_annotations(engine: Engine, scope: Scope, *, jobs: JobTable) -> None:
+    """Update `answer`, `task` and `subtask` in the rows of earlier runs to the manifest's current values.
+
+    Raises:
+        DatabaseUnavailableError: Nothing was changed.
+    """
+    if not has_rows(engine, scope):
+        return
+    require_writes(engine)
+    with temp_job_table(engine, jobs.parts()) as connection:
+        for table in (RESULT, DESCRIPTION, FAILURE):
+            names = [name for name in _ANNOTATIONS if name in table.c]
+            is_corrected = or_(*(table.c[name].is_distinct_from(MANIFEST_JOBS.c[name]) for name in names))
+            # Locked in the order of their ids, as by writers of shards, to avoid deadlocks.
+            corrected = (
+                select(table.c.job_id, *(MANIFEST_JOBS.c[name] for name in names))
+                .where(scope.matches(table), table.c.job_id == MANIFEST_JOBS.c.job_id, is_corrected)
+                .order_by(table.c.job_id)
+                .with_for_update(of=table)
+                .cte("corrected")
+            )
+            statement = update(table).where(scope.matches(table), table.c.job_id == corrected.c.job_id)
+            connection.execute(statement.values({name: corrected.c[name] for name in names}))

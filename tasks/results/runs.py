@@ -177,7 +177,7 @@ def short_ids(engine: Engine, run_ids: Iterable[UUID]) -> dict[UUID, str]:
     """Return the shortest prefix of each id, of eight characters or more, that names no other run.
 
     The ids of scheduled runs begin with the time at which they were scheduled, many at once. Those without a row are
-    only told from each other.
+    only distinguished from each other.
     """
     wanted = set(run_ids)
     before, after = (beside(RUN.c.run_id).over(order_by=RUN.c.run_id) for beside in (func.lag, func.lead))

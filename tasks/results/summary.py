@@ -11,7 +11,7 @@ from infra.database.connect import database_errors
 from reelabel.text import pluralize
 from sql.queries import read_query
 from tasks.database.tables import RESULT
-from tasks.database.temp_table import ASKED, temp_job_table
+from tasks.database.temp_table import MANIFEST_JOBS, temp_job_table
 from tasks.domain import LOW_CHOICE_MASS
 
 if TYPE_CHECKING:
@@ -119,7 +119,6 @@ class Summary:
 
     Attributes:
         cut_short: Number of labels of files that are cut short.
-        cut_short_job_id: One of their jobs.
         order: Effect of the order of choices; None if every job was answered in one order only.
         low_mass: Number of labels below `LOW_CHOICE_MASS`.
     """
@@ -142,7 +141,7 @@ class Summary:
         )
 
 
-def describe_remade(videos: int) -> str:
+def describe_recached(videos: int) -> str:
     """Say that cached files of some videos were not used; the column `decode_note` of their labels says why."""
     return f"the cached files of {pluralize(videos, 'video')} did not match what was asked for, and were made again"
 
@@ -178,22 +177,21 @@ def summarize_results(
 def _scores(connection: Connection, rows: ColumnElement[bool]) -> tuple[TaskScore, ...]:
     query = (
         select(
-            ASKED.c.task,
+            MANIFEST_JOBS.c.task,
             func.count().label("labels"),
-            func.count(ASKED.c.answer).label("known"),
-            func.count().filter(RESULT.c.label == ASKED.c.answer).label("correct"),
+            func.count(MANIFEST_JOBS.c.answer).label("known"),
+            func.count().filter(RESULT.c.label == MANIFEST_JOBS.c.answer).label("correct"),
         )
         .join(RESULT, _is_current(RESULT))
         .where(rows)
-        .group_by(ASKED.c.task)
-        .order_by(ASKED.c.task)
+        .group_by(MANIFEST_JOBS.c.task)
+        .order_by(MANIFEST_JOBS.c.task)
     )
     return tuple(TaskScore(**row) for row in connection.execute(query).mappings())
 
 
 def _is_current(table: Table) -> ColumnElement[bool]:
-    """Match rows for a job's current question, excluding earlier questions under the same id."""
-    return and_(table.c.job_id == ASKED.c.job_id, table.c.job_digest == ASKED.c.job_digest)
+    return and_(table.c.job_id == MANIFEST_JOBS.c.job_id, table.c.job_digest == MANIFEST_JOBS.c.job_digest)
 
 
 def _failures(connection: Connection, scope: Scope, run_id: UUID | None) -> tuple[FailureGroup, ...]:
@@ -202,7 +200,7 @@ def _failures(connection: Connection, scope: Scope, run_id: UUID | None) -> tupl
 
 
 def _order(connection: Connection, rows: ColumnElement[bool]) -> OrderScore | None:
-    query = _order_counts().join(ASKED, _is_current(RESULT)).where(rows, RESULT.c.permutations > 1)
+    query = _order_counts().join(MANIFEST_JOBS, _is_current(RESULT)).where(rows, RESULT.c.permutations > 1)
     row = connection.execute(query).mappings().one()
     return OrderScore(**row) if row["jobs"] else None
 
@@ -216,8 +214,8 @@ def read_order(engine: Engine, *, run_id: UUID) -> OrderScore | None:
 
 
 def count_asked_low_mass(connection: Connection, rows: ColumnElement[bool]) -> int:
-    """Count the labels below `LOW_CHOICE_MASS` among those of the jobs in the temporary table ASKED."""
-    return int(connection.scalar(_low_mass_count().join(ASKED, _is_current(RESULT)).where(rows)) or 0)
+    """Count the labels below `LOW_CHOICE_MASS` among those of the jobs in the temporary table MANIFEST_JOBS."""
+    return int(connection.scalar(_low_mass_count().join(MANIFEST_JOBS, _is_current(RESULT)).where(rows)) or 0)
 
 
 def count_low_mass(engine: Engine, *, run_id: UUID) -> int:
@@ -242,7 +240,7 @@ def _order_counts() -> Select[Any]:
 def _cut_short(connection: Connection, rows: ColumnElement[bool]) -> tuple[int, str | None]:
     query = (
         select(func.count(), func.min(RESULT.c.job_id))
-        .join(ASKED, _is_current(RESULT))
+        .join(MANIFEST_JOBS, _is_current(RESULT))
         .where(rows, RESULT.c.decode_note.contains("cut short"))
     )
     count, job_id = connection.execute(query).one()

@@ -24,7 +24,7 @@ from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RESULT_HISTORY
 from tasks.database.temp_table import array_literal, copy_rows
 from tasks.domain import MAX_JOBS, ChunkCounts, Failure, FirstAnswer
 from tasks.plans.lease import finish
-from tasks.results.chunks import ANSWER_COLUMNS, answer_values, replace_chunks, require_unchanged
+from tasks.results.chunks import ANSWER_COLUMNS, answer_values, replace_chunks
 from tasks.results.descriptions import write_descriptions
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class RunKey(Scope):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndedShard:
+class ShardResults:
     """The outcomes of a shard's jobs.
 
     Attributes:
@@ -92,7 +92,7 @@ class EndedShard:
         """What the jobs ended with."""
         return [*self.results, *self.descriptions, *self.failures]
 
-    def only(self, job_ids: Container[str]) -> EndedShard:
+    def only(self, job_ids: Container[str]) -> ShardResults:
         """Return the outcomes of some of its jobs, without its lease."""
         return replace(
             self,
@@ -103,7 +103,7 @@ class EndedShard:
             lease=None,
         )
 
-    def with_refused(self, refused: Mapping[str, Failure]) -> EndedShard:
+    def with_refused(self, refused: Mapping[str, Failure]) -> ShardResults:
         """Return it with failures in place of the outcomes of some jobs, by their ids."""
         kept = self.only({each.job.job_id for each in self.outcomes} - refused.keys())
         failures = [*kept.failures, *refused.values()]
@@ -111,7 +111,7 @@ class EndedShard:
         return replace(kept, failures=failures, lease=self.lease, report=self.report and self.report | counts)
 
 
-def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -> None:
+def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[ShardResults]) -> None:
     """Write labels, or descriptions, and failures, and mark their shards as done, in one transaction.
 
     A job has one label, or one description, or one failure: the new row replaces the old one, and a replaced label is
@@ -138,7 +138,7 @@ def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[EndedShard]) -
             _write(connection, run, ended)
 
 
-def _refused(engine: Engine, run: RunKey, shard: EndedShard) -> dict[str, Failure]:
+def _refused(engine: Engine, run: RunKey, shard: ShardResults) -> dict[str, Failure]:
     """Try to write the outcome of each job by itself; return the failures of those that cannot be, by job id."""
     refused: dict[str, Failure] = {}
     with database_errors(), engine.connect() as connection:
@@ -155,11 +155,11 @@ def _refused(engine: Engine, run: RunKey, shard: EndedShard) -> dict[str, Failur
     return refused
 
 
-def _finish(connection: Connection, shard: EndedShard) -> bool:
+def _finish(connection: Connection, shard: ShardResults) -> bool:
     return shard.lease is None or finish(connection, shard.lease, state="done", report=shard.report)
 
 
-def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) -> None:
+def _write(connection: Connection, run: RunKey, shards: Sequence[ShardResults]) -> None:
     current = _CurrentRows.locked(connection, run, [each.job.job_id for shard in shards for each in shard.outcomes])
     results = [(result, shard.fence) for shard in shards for result in shard.results]
     failures = [(current.counted(each), shard.fence) for shard in shards for each in shard.failures]
@@ -175,10 +175,6 @@ def _write(connection: Connection, run: RunKey, shards: Sequence[EndedShard]) ->
     _drop(connection, DESCRIPTION, run, current.labels.keys() & ended)
     _drop(connection, FAILURE, run, current.failures.keys() & ended)
     shared = {name: getattr(run, name) for name in _SHARED}
-    scope = Scope(dataset=run.dataset, spec_id=run.spec_id)
-    require_unchanged(
-        connection, scope, [each for shard in shards for each in shard.chunks if each.job.job_id in ended]
-    )
     chunks = [(chunk, shard.fence) for shard in shards for chunk in shard.chunks if chunk.job.job_id in ended]
     cut = {chunk.job.job_id for chunk, _ in chunks}
     kept = {each.job.job_id for each, _ in recorded if each.chunks} - cut
@@ -212,7 +208,6 @@ class _CurrentRows:
 
     @classmethod
     def locked(cls, connection: Connection, run: RunKey, job_ids: list[str]) -> _CurrentRows:
-        """Lock jobs until the transaction ends, and read their rows."""
         # Without the lock, two writers could give a job a label and a failure at once.
         key = {**run.key, "job_ids": array_literal(map(_quoted, job_ids))}
         connection.execute(_LOCK, key)
@@ -225,7 +220,6 @@ class _CurrentRows:
         )
 
     def attempts_of(self, job: Job) -> int:
-        """Return how many times in a row a job has failed."""
         failure = self.failures.get(job.job_id)
         return failure.attempts if failure else 0
 
@@ -277,7 +271,6 @@ def _result_columns(provenance: type) -> tuple[str, ...]:
 
 
 def _result_row(result: JobResult) -> tuple[Any, ...]:
-    """Return the values of `_result_columns` after the fence."""
     kind = type(result.provenance)
     return (
         *(*_job_values(result.job), result.job.answer),
@@ -293,12 +286,11 @@ def _quoted(text: str) -> str:
 
 
 def _failure_row(failure: Failure, *, attempts: int) -> tuple[Any, ...]:
-    """Return the values of `_FAILURE_COLUMNS` after the fence."""
     values = (*_job_values(failure.job), *_failure_values(failure))
     return *values, failure.stage.value, failure.message, attempts, *values_of(ChunkCounts, failure.chunks)
 
 
-_Waiting = tuple[EndedShard, "Future[dict[str, Failure]]"]
+_Waiting = tuple[ShardResults, "Future[dict[str, Failure]]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +301,6 @@ class ShardWriter:
     the first one writes at once, and those that arrive meanwhile share the next transaction.
 
     Attributes:
-        engine: The database.
         run: The values that all rows share.
     """
 
@@ -340,7 +331,7 @@ class ShardWriter:
             DatabaseUnavailableError: Nothing of it was written.
         """
         done = Future[dict[str, Failure]]()
-        ended = EndedShard(
+        ended = ShardResults(
             results=results,
             failures=failures,
             chunks=chunks,
@@ -376,7 +367,7 @@ class ShardWriter:
             for _, done in group:
                 done.set_result(refused)
 
-    def _write_unless_refused(self, shards: list[EndedShard]) -> dict[str, Failure]:
+    def _write_unless_refused(self, shards: list[ShardResults]) -> dict[str, Failure]:
         """Write shards; of a single one, also if some outcomes are refused, the failures of which are returned."""
         try:
             write_shards(self.engine, run=self.run, shards=shards)

@@ -52,9 +52,6 @@ class ManifestClips:
 
     Attributes:
         drawn: The clips to look at, in random order, so that the first of them are a random sample as well.
-        clips: Number of clips in the manifest.
-        videos: Number of videos.
-        jobs: Number of jobs.
         clips_by_tags: Number of clips with jobs of each task and subtask.
     """
 

@@ -1,21 +1,26 @@
-"""Estimate the cost of extracting a clip from its index."""
+"""Estimate the cost of extracting a clip from its index, as a whole or chunk by chunk."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reelabel.containers.stream_properties import check_duration
 from reelabel.coverage import CoverageThresholds
 from reelabel.decode.gops import spans_to_decode
-from reelabel.errors import SamplingRefusedError
+from reelabel.errors import JobError, SamplingRefusedError, VideoUnreadableError
 from reelabel.sampling.passes import choose_pass, resolve_auto, sampling_of_pass
 from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, find_sampler
 from reelabel.sampling.spec import EVERY
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.segment import select_segment
+from reelabel.sources.object_info import redact_uri
+from reelabel.unexpected import failing_alone
+from tasks.domain.chunks import cut_segment
+from tasks.survey.read import SeenClip
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from reelabel.coverage import KeyframeCoverage
     from reelabel.frames.fetch import SeenVideo
     from reelabel.index import VideoIndex
+    from reelabel.limits import Limits
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
     from tasks.survey.clips import Clip
@@ -39,7 +45,6 @@ class ClipCost:
         is_dense: Whether a dense sampler is used, at least for some of its jobs.
         frames: Frames to decode; None if unknown.
         stored: Frames in its frame files; None if unknown.
-        bytes_read: Bytes of the video to read.
     """
 
     coverage: KeyframeCoverage
@@ -71,7 +76,6 @@ def passes_of(clip: Clip, sampling: Sampling, *, is_good: bool) -> list[Sampling
 
 
 def _cost(seen: SeenVideo, sampling: Sampling, segment: Segment) -> tuple[int | None, int | None, int]:
-    """Return frames to decode, frames to store, and bytes to read."""
     index, whole = seen.index, seen.info.size_bytes
     if not index.is_listed:
         return index.info.frames, _wanted(sampling, index.info.frames), whole
@@ -116,7 +120,6 @@ def _dense_cost(seen: SeenVideo, sampling: Sampling, segment: Segment) -> tuple[
 
 
 def _times_s(index: VideoIndex) -> npt.NDArray[np.float64]:
-    """Return when the keyframes are shown, in seconds from the first frame."""
     assert index.keyframe_s is not None
     first_s = float(index.keyframe_s[0])
     times_s: npt.NDArray[np.float64] = index.keyframe_s - min(
@@ -131,3 +134,72 @@ def _count(sampling: Sampling, available: int) -> int:
 
 def _wanted(sampling: Sampling, available: int | None) -> int | None:
     return None if available is None else min(available, _count(sampling, available))
+
+
+_MOST_COSTED = 32  # chunks of one clip; the others are taken to cost as much on average
+
+
+def stated_length_s(seen: SeenVideo, limits: Limits) -> float:
+    """Return the length that a video states, or if it states none, the time of its last keyframe.
+
+    The last chunk goes on to the video's end, however much longer that is.
+
+    Raises:
+        VideoTooLargeError: It is longer than the limit.
+        VideoUnreadableError: It tells neither.
+    """
+    index = seen.index
+    length_s = index.info.duration_s
+    if length_s <= 0 and index.keyframe_s is not None and index.keyframe_s.size:
+        length_s = float(index.keyframe_s[-1] - (index.first_s or 0.0))
+    check_duration(length_s, limits)
+    if length_s <= 0:
+        raise VideoUnreadableError(
+            f"{redact_uri(seen.info.uri)} does not state its length, so it cannot be cut into chunks; remux it "
+            "(ffmpeg -i IN -c copy OUT.mp4), or ask about it without chunk_s."
+        )
+    return length_s
+
+
+def cut_clip(clip: Clip, seen: SeenVideo, *, chunk_s: float, limits: Limits) -> list[Segment]:
+    """Return the chunks of a clip, as a run cuts them.
+
+    Raises:
+        VideoError: It cannot be cut.
+    """
+    return cut_segment(clip.segment, length_s=stated_length_s(seen, limits), chunk_s=chunk_s)
+
+
+def cut_seen(each: SeenClip, *, chunk_s: float, limits: Limits) -> SeenClip:
+    """Return a clip that was looked at with its chunks, or as one that cannot be used because it cannot be cut."""
+    if each.seen is None:
+        return each
+    try:
+        with failing_alone(f"Cutting {redact_uri(each.clip.uri)}"):
+            return replace(each, chunks=cut_clip(each.clip, each.seen, chunk_s=chunk_s, limits=limits))
+    except JobError as error:
+        return SeenClip(clip=each.clip, code=error.code, message=error.message)
+
+
+def cost_of_chunks(each: SeenClip, sampling: Sampling) -> ClipCost | None:
+    """Estimate what a run reads and decodes of a clip and its chunks; None if it cannot be used."""
+    if each.seen is None:
+        return None
+    whole = cost_of(each.clip, each.seen, sampling)
+    if len(each.chunks) <= 1:
+        return whole
+    picked = pick_evenly(len(each.chunks), min(_MOST_COSTED, len(each.chunks)))
+    parts = [cost_of(replace(each.clip, segment=each.chunks[at]), each.seen, sampling) for at in picked]
+    scale = len(each.chunks) / len(parts)
+
+    def total(values: list[int | None]) -> int | None:
+        return None if None in values else round(scale * sum(filter(None, values)))
+
+    read = [part.bytes_read for part in parts]
+    return replace(
+        whole,
+        is_dense=any(part.is_dense for part in parts),
+        frames=total([part.frames for part in parts]),
+        stored=total([part.stored for part in parts]),
+        bytes_read=max(read) if each.seen.is_whole_read else round(scale * sum(read)),
+    )

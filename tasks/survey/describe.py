@@ -49,6 +49,11 @@ def headlines(survey: Survey) -> Iterator[str]:
         how = "with unchanged pixel values" if survey.sampling.get("hdr") else "tone-mapped to SDR"
         are = "is" if _have(survey.hdr.clips) == "has" else "are"
         yield f"{of_clips(survey.hdr.clips, survey)} {are} HDR, and shown {how}."
+    yield from unusable(survey)
+
+
+def unusable(survey: Survey) -> Iterator[str]:
+    """Yield a sentence on the clips that cannot be used, if there are any."""
     if survey.failed:
         failed = ", ".join(f"{count(share.clips)} {share.name}" for share in survey.failed)
         yield f"Cannot be used, as far as their indexes tell: {failed}."

@@ -39,7 +39,6 @@ class MachineRates:
         clips: Clips measured, at least one.
         decode_ms_per_frame: Milliseconds of a decoding process per frame that `cost_of` counts; some are skipped.
         fetch_ms_per_byte: Milliseconds of waiting for the store per byte; 0.0 for local files.
-        bytes_per_frame: Bytes in the cache per frame.
         processes: Decoding processes at once.
     """
 

@@ -32,7 +32,6 @@ class SeenClip:
     Attributes:
         seen: Its index; None if the video cannot be used.
         code: Code of the failure; empty if there is none.
-        message: Its sentence.
         chunks: The chunks that jobs on it are cut into; empty if they are not.
     """
 
@@ -50,7 +49,7 @@ def read_clips(
     limit_s: float | None = None,
     note: Callable[[int], None] = lambda _done: None,
 ) -> list[SeenClip]:
-    """Look at the videos of clips in random order, each once; a broken one is told by its code.
+    """Look at the videos of clips in random order, each once; a broken one has the code of its failure.
 
     After `limit_s` seconds, no further video is begun. `note` is called with the number of clips seen so far.
     """

@@ -13,7 +13,7 @@ from reelabel.coverage import CoverageReason
 from reelabel.errors import JobError
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
-from tasks.survey.chunks import cost_of_chunks
+from tasks.survey.cost import cost_of_chunks
 from tasks.survey.estimate import METHOD, Estimate, estimate_share, estimate_total
 from tasks.survey.measure import MachineRates  # noqa: TC001 - a field that pydantic reads
 
@@ -74,7 +74,6 @@ class GroupSurvey:
     Attributes:
         task: The task; None for jobs without one.
         subtask: The subtask; None for jobs without one.
-        clips: Number of clips in the manifest.
         seen: Those that were looked at.
         one_keyframe: Clips with one keyframe; None if none was looked at, as are the following.
         not_covered: Clips that their keyframes may not cover.
@@ -102,13 +101,9 @@ class Survey:
     """What the indexes of a manifest's videos tell.
 
     Attributes:
-        manifest: The manifest.
-        jobs: Number of jobs.
-        videos: Number of videos.
         clips: Number of clips: videos, or segments of videos, that jobs are about.
         seen: Clips that were looked at, drawn at random unless they are all.
         stopped_early: Whether a time limit ended the survey.
-        took_s: Seconds that it took.
         bytes_read: Bytes that it read from stores.
         sampling: The sampling of the run that it forecasts.
         method: How the intervals were computed.
@@ -121,7 +116,6 @@ class Survey:
         unlisted: Clips whose files do not list their keyframes, and are read whole.
         hdr: Clips that are HDR, as far as their headers state.
         codecs: Clips by codec, the commonest first, as are the following.
-        containers: Clips by container.
         resolutions: Clips by width and height.
         frame_rates: Clips by frames per second.
         distributions: Of keyframes, gaps, coverage, length and size.

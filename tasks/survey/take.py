@@ -12,8 +12,8 @@ from reelabel.frames.fetch import VideoReader
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.pool import decode_pool, frame_cache, video_limits, video_store
 from tasks.manifest.table import open_jobs
-from tasks.survey.chunks import cut_seen
 from tasks.survey.clips import draw_clips
+from tasks.survey.cost import cut_seen
 from tasks.survey.measure import measure_rates
 from tasks.survey.read import read_clips
 from tasks.survey.survey import compile_survey
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from tasks.survey.clips import ManifestClips
     from tasks.survey.survey import Survey
+
+    # Takes what is being done, and how much of how much is done.
+    Note = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,7 @@ class SurveyOptions:
     chunk_s: float | None = None
 
 
-def _note_nothing(_what: str, _done: int, _of: int) -> None:
+def note_nothing(_what: str, _done: int, _of: int) -> None:
     """Show no progress."""
 
 
@@ -57,11 +60,9 @@ def take_survey(
     sampling: Sampling,
     options: SurveyOptions,
     *,
-    note: Callable[[str, int, int], None] = _note_nothing,
+    note: Note = note_nothing,
 ) -> Survey:
     """Look at the indexes of a manifest's videos, and store them for the run that follows, by its sampling.
-
-    `note` is called with what is being done, and how much of how much is done.
 
     Raises:
         ManifestError: The manifest cannot be used.
@@ -85,7 +86,7 @@ def survey_clips(
     sampling: Sampling,
     options: SurveyOptions,
     *,
-    note: Callable[[str, int, int], None] = _note_nothing,
+    note: Note = note_nothing,
 ) -> Survey | None:
     """Look at the indexes of clips that were drawn as `take_survey` does; None if time was too short for any."""
     processes = settings.extract.processes or usable_cores()

@@ -21,7 +21,7 @@ from tasks.description import describer as describer_module
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.domain import DescribeSpec, Job, ModelIdentity
 from tasks.embedding import pieces as piece_sizes
-from tasks.survey.chunks import stated_length_s
+from tasks.survey.cost import stated_length_s
 from tests.clips import blank_packet
 from tests.description.colours import ColourEncoder, colour_describer
 

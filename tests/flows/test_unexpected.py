@@ -30,8 +30,8 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, DescribeSpec, Job, ModelIdentity, RunSpec, Shard
 from tasks.plans.lease import Lease
 from tasks.results.write import RunKey
-from tasks.survey.chunks import cut_seen
 from tasks.survey.clips import Clip, ManifestClips, Tags
+from tasks.survey.cost import cut_seen
 from tasks.survey.measure import measure_rates
 from tasks.survey.read import read_clips
 from tasks.survey.survey import compile_survey
@@ -152,7 +152,7 @@ BOUNDARIES = frozenset(
         "flows/shard/infer.py:_failing_alone",
         "flows/shard/describe.py:_failing",
         "tasks/survey/read.py:_look_at.<locals>.look",
-        "tasks/survey/chunks.py:cut_seen",
+        "tasks/survey/cost.py:cut_seen",
         "tasks/survey/survey.py:_with_cost",
         "tasks/live/session.py:Session.handle",
         "tasks/live/session.py:Session._take_alone",

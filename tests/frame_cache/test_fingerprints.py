@@ -1,4 +1,4 @@
-from tasks.frame_cache.fingerprints import current_fingerprints
+from tasks.frame_cache.pool import current_fingerprints
 
 
 def test_many_videos_have_the_fingerprints_that_each_has_alone(objects, store_settings, tmp_path):

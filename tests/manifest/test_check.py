@@ -5,8 +5,7 @@ from infra.errors import ManifestError
 from infra.settings import StoreSettings
 from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.check import check_manifest
-from tasks.manifest.dataset import dataset_name
-from tasks.manifest.location import stat_manifest_files
+from tasks.manifest.location import dataset_name, stat_manifest_files
 from tasks.manifest.table import read_jobs
 
 

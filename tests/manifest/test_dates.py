@@ -4,8 +4,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from reelabel.errors import ConfigurationError
-from tasks.manifest.dataset import nightly_dataset
-from tasks.manifest.location import check_date_placeholders, fill_date_placeholders, has_date_placeholders
+from tasks.manifest.location import (
+    check_date_placeholders,
+    fill_date_placeholders,
+    has_date_placeholders,
+    nightly_dataset,
+)
 
 NIGHT = datetime(2026, 11, 1, 2, tzinfo=ZoneInfo("Europe/Berlin"))
 

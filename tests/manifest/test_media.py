@@ -26,8 +26,7 @@ from tasks.domain import (
     group_by_views,
     views_of,
 )
-from tasks.manifest.check import check_manifest
-from tasks.manifest.chunks import require_cuttable
+from tasks.manifest.check import check_manifest, require_cuttable
 from tasks.manifest.digests import jobs_to_rows, rows_to_jobs
 from tasks.manifest.import_csv import import_csv, read_mapped
 from tasks.manifest.import_openai import import_openai_batch
@@ -276,12 +275,12 @@ def test_jobs_on_several_videos_or_images_cannot_be_cut_into_chunks():
     spec = RunSpec(model=ModelIdentity(name="m"), chunk_s=60, chunk_rule="majority")
     pictured = replace(MANY, job_id="p", media=MANY.media[:2])
 
-    require_cuttable(job_table([ONE]), spec, manifest="jobs.parquet")
+    require_cuttable(job_table([ONE]).parts(), spec, manifest="jobs.parquet")
     for several in (MANY, pictured):
         with pytest.raises(
             ManifestError, match=r"must show one video and no image; leave out chunk_s\. 1 row, first row 1"
         ):
-            require_cuttable(job_table([ONE, several]), spec, manifest="jobs.parquet")
+            require_cuttable(job_table([ONE, several]).parts(), spec, manifest="jobs.parquet")
 
 
 def test_a_shard_lists_everything_that_is_shown():

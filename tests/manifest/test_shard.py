@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tasks.domain import Job, Shard
 from tasks.manifest.digests import rows_to_jobs
-from tasks.manifest.shard import split_into_shards
+from tasks.manifest.plan_file import split_into_shards
 from tests.job_table import job_table
 
 

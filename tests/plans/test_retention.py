@@ -10,8 +10,7 @@ from sqlalchemy import func
 from infra.settings import StoreSettings
 from reelabel.sources.object_store import ObjectStore
 from tasks.plans.lease import Work, claim
-from tasks.plans.plan import close_plan, open_plans
-from tasks.results.overview import PlanStatus, list_plans
+from tasks.plans.plan import PlanState, close_plan, open_plans, plan_state
 from tasks.results.retention import remove_plans
 from tasks.results.runs import LOST_AFTER, close_run, update_run
 
@@ -84,13 +83,13 @@ def test_ended_and_abandoned_plans_are_removed_with_their_files(db, run, make_pl
 
 def test_a_plan_s_status_describes_what_it_waits_for(db, make_plan):
     plan = make_plan(shards=4)
-    assert list_plans(db)[0].status == "waiting for a worker: no shard is leased"
+    assert plan_state(db, plan.plan_id).status == "waiting for a worker: no shard is leased"
 
     lease(db, plan)
 
-    [plan_status] = list_plans(db)
-    assert (plan_status.planned, plan_status.extracted, plan_status.inferring) == (3, 1, 1)
-    assert plan_status.status == ""
+    state = plan_state(db, plan.plan_id)
+    assert (state.planned, state.extracted, state.inferring) == (3, 1, 1)
+    assert state.status == ""
 
 
 @pytest.mark.parametrize(
@@ -104,16 +103,18 @@ def test_a_plan_s_status_describes_what_it_waits_for(db, make_plan):
     ],
 )
 def test_what_a_plan_waits_for_follows_from_its_shards(shards, status):
-    names = ("planned", "extracted", "done", "failed", "extracting", "inferring")
+    names = ("planned", "extracted", "done", "failed", "extracting", "inferring", "jobs_left")
     counts = dict.fromkeys(names, 0) | shards
+    leased = counts["extracting"] + counts["inferring"]
 
-    assert PlanStatus(plan_id=uuid4(), dataset="d", spec_id="s", **counts).status == status
+    assert PlanState(**counts, leased=leased).status == status
 
 
 def test_an_expired_lease_is_nobodys_work(db, make_plan):
-    claim(db, make_plan(shards=1).plan_id, Work.BOTH, holder="dead", lease_s=0.01)
+    plan = make_plan(shards=1)
+    claim(db, plan.plan_id, Work.BOTH, holder="dead", lease_s=0.01)
     time.sleep(0.05)
 
-    [plan_status] = list_plans(db)
+    state = plan_state(db, plan.plan_id)
 
-    assert (plan_status.extracting, plan_status.inferring) == (0, 0)
+    assert (state.extracting, state.inferring) == (0, 0)

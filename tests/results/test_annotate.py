@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import text
 
-from tasks.results.annotate import refresh_annotations
+from tasks.results.pending import refresh_annotations
 from tasks.results.read import read_outcomes
 from tasks.results.write import ShardWriter
 from tests.job_table import job_table

@@ -5,9 +5,8 @@ from uuid import uuid4
 
 import polars as pl
 import pytest
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, select
 
-from infra.errors import ChunksOutdatedError
 from tasks.database.scope import Scope
 from tasks.database.tables import CHUNK, FAILURE, RESULT
 from tasks.domain import OrderBias, Shard
@@ -50,7 +49,7 @@ def answered(db, cut, fingerprint="e1"):
     """Read the answers that a shard with a job need not ask for again."""
     videos = {cut.job.video_uri: CutVideo(180, fingerprint)}
     shard = CutShard(shard=Shard(index=0, jobs=()), jobs={cut.job.job_id: cut}, videos=videos)
-    return {name: each.result for name, each in read_answered_chunks(db, SCOPE, shard).items()}
+    return read_answered_chunks(db, SCOPE, shard)
 
 
 def rows(db, *columns):
@@ -202,21 +201,3 @@ def test_counting_by_spec_sees_jobs_not_chunks(db, run):
 
     with db.connect() as connection:
         assert connection.execute(select(func.count()).select_from(RESULT)).scalar_one() == 1
-
-
-def test_an_answer_that_another_run_has_replaced_since_it_was_read_is_not_written_back(db, run):
-    write(db, run, film(), dict.fromkeys(range(3), result(job("a"))))
-    videos = {film().job.video_uri: CutVideo(180, "e1")}
-    shard = CutShard(shard=Shard(index=0, jobs=()), jobs={"film": film()}, videos=videos)
-    read = read_answered_chunks(db, SCOPE, shard)
-    reused = [
-        ChunkOutcome(job=film().job, number=number, outcome=each.result, fence=each.fence)
-        for number, each in enumerate(read.values())
-    ]
-    with db.begin() as connection:
-        connection.execute(update(CHUNK).where(CHUNK.c.chunk == 1).values(fence=7))
-
-    with pytest.raises(ChunksOutdatedError):
-        ShardWriter(db, run).write([merge_chunks(film(), reused, "majority")], [], chunks=reused)
-
-    assert rows(db, "fence") == [(0,), (7,), (0,)]

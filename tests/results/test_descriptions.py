@@ -22,11 +22,10 @@ from tasks.description.scenes.detect import Scene
 from tasks.domain import DescribeSpec, ModelIdentity
 from tasks.plans.lease import Work, claim
 from tasks.plans.plan import Plan, open_plan
-from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
 from tasks.results.choose import choose_jobs
 from tasks.results.descriptions import count_frames
-from tasks.results.pending import changed_jobs, count_reused_ids, pending_jobs
+from tasks.results.pending import changed_jobs, count_reused_ids, pending_jobs, refresh_annotations
 from tasks.results.read import count_outcomes, read_description_chunks, read_descriptions, read_outcomes
 from tasks.results.retention import older_than, remove_rows
 from tasks.results.runs import describes, open_run, read_any_spec, read_spec

@@ -17,9 +17,8 @@ from tasks.domain import Medium, ModelIdentity, OrderBias, RunSpec, Stage
 from tasks.domain.job import join_fingerprints
 from tasks.manifest.digests import jobs_to_rows
 from tasks.results import read
-from tasks.results.annotate import refresh_annotations
 from tasks.results.audit import audit_jobs
-from tasks.results.pending import changed_jobs, count_reused_ids, pending_jobs
+from tasks.results.pending import changed_jobs, count_reused_ids, pending_jobs, refresh_annotations
 from tasks.results.read import failures_of_run, read_failures, read_outcomes, read_results
 from tasks.results.runs import cancel_run, close_run, find_run, list_running, open_run, short_ids
 from tasks.results.summary import count_low_mass, summarize_results

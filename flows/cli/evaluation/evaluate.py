@@ -14,7 +14,7 @@ from rich.text import Text
 
 from flows.cli.console import OUT, cell, make_table, print_line, require_parent_folder
 from flows.cli.context import find_run, open_database, ready_to_run
-from flows.cli.options import Dataset, example
+from flows.cli.options import example, with_evaluate
 from flows.cli.runs.follow import show_progress_of_manifest
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
 from flows.run.names import TAG
@@ -28,7 +28,7 @@ from tasks.database.scope import Scope
 from tasks.domain import LOW_CHOICE_MASS
 from tasks.evaluation.calibration import BINS
 from tasks.evaluation.calibration import calibrate as fit_temperature
-from tasks.manifest.dataset import dataset_name
+from tasks.manifest.location import dataset_name
 from tasks.manifest.table import read_jobs
 from tasks.results.evaluation.calibrations import known_answers, save_calibration
 from tasks.results.evaluation.evaluations import last_evaluation
@@ -50,6 +50,7 @@ LabelledManifest = Annotated[
 
 @app.command()
 @example("reelabel evaluate known.parquet --sampler keyframes --sampler keyframes:32")
+@with_evaluate
 def evaluate(
     manifest: LabelledManifest,
     *,
@@ -60,37 +61,18 @@ def evaluate(
     model: Annotated[
         list[str] | None, typer.Option(help="Model folder or Hugging Face name; repeatable. Default: model.name.")
     ] = None,
-    dataset: Dataset = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(help="Sampler to compare with. Default: native, the sampler the model was trained with."),
-    ] = None,
-    references: Annotated[
-        bool, typer.Option("--references/--no-references", help="Also compare the samplers native and uniform:16.")
-    ] = True,
-    live: Annotated[
-        str | None,
-        typer.Option(help="Address of `reelabel serve`: also compare the answers of its live sessions."),
-    ] = None,
+    given: Any,  # noqa: ANN401 - the fields of a request
     json: Annotated[str | None, typer.Option(help="Write the evaluation as JSON to this file; - prints it.")] = None,
 ) -> None:
     """Compare samplers, frame counts and models on a manifest with known answers."""
     if json not in {None, _PRINTED}:
         require_parent_folder(str(json))
     uri = absolute_uri(manifest)
-    parameters = {
-        "manifest": uri,
-        "samplers": sampler or ["keyframes"],
-        "models": model or [],
-        "dataset": dataset,
-        "baseline": baseline,
-        "references": references,
-        "live": live,
-    }
+    parameters = {"manifest": uri, "samplers": sampler or ["keyframes"], "models": model or [], **given.model_dump()}
     with ready_to_run() as settings, connected(settings.database, Login.READER) as engine:
         with nullcontext() if json == _PRINTED else show_progress_of_manifest(engine, uri):
             _run_flow(parameters)
-        evaluation = last_evaluation(engine, dataset=dataset or dataset_name(manifest))
+        evaluation = last_evaluation(engine, dataset=given.dataset or dataset_name(manifest))
     assert evaluation is not None
     if json == _PRINTED:
         print(evaluation.to_json())  # noqa: T201 - for programs

@@ -21,7 +21,7 @@ from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.evaluation.route import fit_route
-from tasks.manifest.dataset import dataset_name
+from tasks.manifest.location import dataset_name
 from tasks.manifest.table import read_jobs
 from tasks.model.backend import backend_of
 from tasks.results.evaluation.routes import paired_answers, save_route

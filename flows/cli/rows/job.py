@@ -31,7 +31,7 @@ from tasks.domain import RunSpec
 from tasks.frame_cache.pool import frame_cache
 from tasks.frame_cache.sheet import Picture, Section, draw_sheet
 from tasks.report.jobs import JobCard, Sources, jobs_of_rows, load_jobs
-from tasks.results.one_job import read_job
+from tasks.results.read import read_job
 from tasks.results.runs import read_any_spec, short_ids
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from tasks.report.frames import Strip
-    from tasks.results.one_job import JobRows
+    from tasks.results.read import JobRows
 
 _MAX_FRAME_FILES = 20
 _MAX_PICTURES, _MAX_CHUNKS = 64, 20

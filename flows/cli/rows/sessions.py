@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flows.cli.console import OUT, print_line, require_parent_folder
 from flows.cli.context import open_database, ready_to_run
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from tasks.live.record.stored import StoredSession
 
 
-def classify_session(session: str, *, overrides: QuestionOptions, dataset: str | None, force: bool) -> int:
+def classify_session(session: str, given: Any) -> int:  # noqa: ANN401 - the fields of a request
     """Ask a session's questions again in this process and print the summary; return the exit code."""
+    overrides: QuestionOptions = given.overrides
     with ready_to_run() as settings:
         with connected(settings.database, Login.READER) as engine:
             found = find_session(engine, session)
@@ -39,12 +40,9 @@ def classify_session(session: str, *, overrides: QuestionOptions, dataset: str |
         limits = {"max_pixels": spec.sampling.max_pixels, "max_video_pixels": card.max_video_pixels}
         jobs = write_jobs(found, SealedFiles.of(settings.store), **limits if shows_all else {})
         print_line(str(jobs))
-        request = ClassifyRequest.of(
-            manifest=jobs.manifest_uri,
-            dataset=dataset or f"live-{found.row['session_id']}",
-            force=force,
-            overrides=overrides,
-        )
+        dataset = given.dataset or f"live-{found.row['session_id']}"
+        changed = {"manifest": jobs.manifest_uri, "dataset": dataset, "overrides": overrides}
+        request = ClassifyRequest.of(**dict(given) | changed)
         return print_summary(settings, run_flow_locally(request, settings))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from flows.cli.console import print_line
 from flows.cli.context import find_run, open_database, prefect_ready, running_services
+from flows.cli.runs.dry_run import forecast_backfill
 from flows.cli.runs.run import require_deployment, run_locally, submit, submit_and_watch
 from flows.cli.runs.summary import print_summary
 from flows.run.request import BackfillRequest
-from flows.run.selection import JobSelector, find_base_run, split_ids, store_ids
+from flows.run.selection import find_base_run, split_ids, store_ids
 from infra.database.connect import Login
-from infra.embedded import ServiceName, export, is_kept, missing_services
+from infra.embedded import ServiceName, is_kept, missing_services
 from infra.program import command
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
@@ -26,11 +25,8 @@ from tasks.results.read import count_ids_by_dataset
 from tasks.results.runs import mark_reference, newest_run
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from sqlalchemy import Engine
 
-    from flows.run.forecast import Forecast
     from flows.run.request import QuestionOptions
     from infra.settings import Settings
     from tasks.results.selection import Selection
@@ -79,29 +75,20 @@ def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
         manifest, selection = _resolve_run(options, engine, named)
         earlier = find_base_run(settings, manifest=manifest, dataset=options.dataset, run=selection.run)
-        choosing = JobSelector(selection=selection, named=named, earlier=earlier, settings=settings)
-        if dry_run:
-            if options.submit:
-                _require_deployment(settings, wait=options.wait)
-            os.environ.update(export(settings))
-            from flows.run.forecast import forecast  # noqa: PLC0415 - Prefect reads its environment
-
-            host = None if options.submit else socket.gethostname()
-            asked = BackfillRequest.of(
-                manifest=manifest, jobs=selection, overrides=options.overrides, force=options.force
-            )
-            found = _print(forecast(choosing, asked, host=host))
-            if found.jobs:
-                print_line(f"To answer them: {_command(options, selection, manifest, earlier.dataset)}")
-            return 1 if found.failing else 0
+        ids = {"job_ids": named} if dry_run else _id_parameters(named, settings, submit=options.submit)
         request = BackfillRequest.of(
             manifest=manifest,
             dataset=earlier.dataset if earlier.spec else options.dataset,
             jobs=selection,
             force=options.force,
-            **_id_parameters(named, settings, submit=options.submit),
+            **ids,
             overrides=options.overrides,
         )
+        if dry_run:
+            if options.submit:
+                _require_deployment(settings, wait=options.wait)
+            again = _command(options, selection, manifest, earlier.dataset)
+            return forecast_backfill(request, settings, is_here=not options.submit, again=again)
         if options.submit:
             print_line(earlier.name_specs(None))
             return _submit(request.parameters, settings, wait=options.wait)
@@ -119,16 +106,6 @@ def mark(run: str, *, is_reference: bool) -> None:
         mark_reference(writer, row["run_id"], is_reference=is_reference)
     verb = "take" if is_reference else "no longer take"
     print_line(f"Backfills of {row['manifest_uri']} in {row['dataset']} {verb} the spec of run {row['run_id']}.")
-
-
-def _print(lines: Generator[str, None, Forecast]) -> Forecast:
-    while True:
-        try:
-            line = next(lines)
-        except StopIteration as end:
-            found: Forecast = end.value
-            return found
-        print_line(line)
 
 
 def _read_ids(options: BackfillOptions) -> list[str]:

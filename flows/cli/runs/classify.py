@@ -10,8 +10,8 @@ from flows.cli.console import print_line
 from flows.cli.context import ready_to_run, running_services
 from flows.cli.runs.run import run_flow_locally
 from flows.cli.runs.summary import print_summary
-from flows.run.named_model import require_model
 from flows.run.request import ClassifyRequest
+from flows.run.spec import require_model
 from infra.embedded import ServiceName
 from infra.program import command
 from infra.settings import load_settings
@@ -21,7 +21,8 @@ from reelabel.text import pluralize
 from tasks.frame_cache.pool import video_store
 
 if TYPE_CHECKING:
-    from flows.run.request import QuestionOptions
+    from pydantic import BaseModel
+
     from infra.settings import Settings
     from tasks.manifest.one_question import QuestionOnVideos, VideoJobs
 
@@ -33,15 +34,13 @@ class ClassifyOptions:
     Attributes:
         source: The manifest, or the videos of the question.
         question: What is asked about each video; None if the manifest has the questions.
+        given: The fields of the request but the manifest.
         id_file: Where the run's id is written before the run starts.
     """
 
     source: str
     question: QuestionOnVideos | None
-    overrides: QuestionOptions
-    dataset: str | None
-    force: bool
-    keep_going: bool
+    given: BaseModel
     id_file: str | None = None
 
     def find_videos(self) -> VideoJobs | None:
@@ -70,20 +69,13 @@ class ClassifyOptions:
 
     def request(self, manifest: str) -> ClassifyRequest:
         """Return what the flow is asked for."""
-        return ClassifyRequest.of(
-            manifest=manifest,
-            dataset=self.dataset,
-            overrides=self.overrides,
-            force=self.force,
-            keep_going=self.keep_going,
-        )
+        return ClassifyRequest.of(manifest=manifest, **dict(self.given))
 
     @property
     def command(self) -> str:
         """The command line with these options."""
         asked = {"prompt": self.question.prompt, "choices": _listed(self.question.choices)} if self.question else {}
-        given = {"dataset": self.dataset, "overrides": self.overrides, "force": self.force}
-        return command("classify", self.source, **asked, **given, keep_going=self.keep_going)
+        return command("classify", self.source, **asked, given=self.given)
 
 
 def _listed(choices: tuple[str, ...]) -> str:

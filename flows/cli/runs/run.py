@@ -14,10 +14,10 @@ from flows.cli.console import print_line
 from flows.cli.context import ready_to_run
 from flows.cli.runs.follow import show_progress
 from flows.cli.runs.summary import print_summary
-from flows.run.named_model import require_model
 from flows.run.names import TAG
 from flows.run.request import DescribeRequest
 from flows.run.result import NOTHING_TO_DO
+from flows.run.spec import require_model
 from infra.database.connect import connected
 from infra.errors import RunFailedError
 from infra.settings import load_settings
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
+    from pydantic import BaseModel
     from sqlalchemy import Engine
 
     from flows.run.request import RunRequest
@@ -41,11 +42,11 @@ _CANCEL_TIMEOUT_S = 4  # a command ends within ten seconds of Ctrl-C
 _POLL_S = 0.2
 
 
-def run_describe(manifest: str, *, id_file: str | None, **asked: Any) -> int:  # noqa: ANN401 - the request's own
+def run_describe(manifest: str, given: BaseModel, id_file: str | None) -> int:
     """Describe the videos of a manifest in this process and print the summary; return the exit code."""
     if not manifest:
         raise ConfigurationError("No manifest given; use a Parquet file or a glob.")
-    return run_locally(DescribeRequest.of(manifest=absolute_uri(manifest), **asked), id_file)
+    return run_locally(DescribeRequest.of(manifest=absolute_uri(manifest), **dict(given)), id_file)
 
 
 def run_locally(request: RunRequest, id_file: str | None = None) -> int:
@@ -79,9 +80,9 @@ def run_flow_locally(
         Path(id_file).write_text(f"{flow_run.id}\n")
     with connected(settings.database) as engine:
         with show_progress(engine, flow_run.id) if is_watched else contextlib.nullcontext():
-            said = run_flow_here(flow, flow_run, parameters)
-        if is_watched and str(said).startswith(NOTHING_TO_DO):
-            print_line(str(said))
+            message = run_flow_here(flow, flow_run, parameters)
+        if is_watched and str(message).startswith(NOTHING_TO_DO):
+            print_line(str(message))
     return flow_run.id
 
 

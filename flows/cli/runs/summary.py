@@ -161,7 +161,7 @@ def _table(
     ]
     if frames is not None:
         lines.append(("frames", f"{frames[0]:,} decoded, {frames[1]:,} embedded"))
-    lines += [(f"accuracy: {name}", said) for name, said in _accuracies(summary)]
+    lines += [(f"accuracy: {name}", share) for name, share in _accuracies(summary)]
     lines += routing.lines() if routing else []
     spent_ms = row["stage_ms"] if asked else {}
     lines += [(f"seconds: {stage}", f"{spent_ms[stage] / 1e3:.2f}") for stage in _STAGES if stage in spent_ms]
@@ -181,9 +181,9 @@ def _table(
     if summary.cut_short:
         labels = pluralize(summary.cut_short, "label")
         lines.append(("truncated videos", f"{labels} from incomplete videos, for example {summary.cut_short_job_id}"))
-    said = coverage_warnings(row["coverage"])
-    lines += [("keyframes", f"{line}.") for line in said]
-    if said:
+    warnings = coverage_warnings(row["coverage"])
+    lines += [("keyframes", f"{warning}.") for warning in warnings]
+    if warnings:
         lines.append(("read more", DOCS_PAGE))
     lines.append(("audit", str(report) if row["kind"] != "backfill" else f"selected jobs only: {row['message']}"))
     table = Table(title=cell(f"{row['kind']} of {row['dataset']}"), show_header=False)

@@ -25,14 +25,12 @@ from infra.embedded import status as service_status
 from infra.program import command
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, ReelabelError
-from reelabel.sources.object_store import ObjectStore
 from reelabel.text import on_one_line
 from tasks.database.schema import check_schema
 from tasks.live.record.stored import list_unended
 from tasks.model.engine.keeper import WarmEngines
-from tasks.plans.plan import idle_stages, no_worker_message
-from tasks.results.overview import list_plans, list_runs, list_unrepaired_runs, runs_with_rows
-from tasks.results.repairs import Repairs, Work
+from tasks.plans.plan import no_worker_message, open_plans, plan_state
+from tasks.results.overview import list_runs, list_unrepaired_runs, runs_with_rows
 from tasks.results.runs import read_spec, short_ids
 
 if TYPE_CHECKING:
@@ -49,7 +47,8 @@ if TYPE_CHECKING:
     from infra.embedded import ServiceStatus
     from infra.settings import Settings
     from tasks.live.record.stored import UnendedSession
-    from tasks.results.overview import PlanStatus, RunStatus
+    from tasks.plans.plan import Plan, PlanState
+    from tasks.results.overview import RunStatus
 
 _EVERY_S = 2.0
 _RUNS = _SESSIONS = 10
@@ -78,21 +77,21 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
 ) -> None:
     """Show services, recent runs, failures and how to fix them."""
-    settings, repairs = load_settings(), Repairs()
+    settings = load_settings()
     if not watch:
-        OUT.print(_overview(settings, repairs), crop=False)  # a command is complete however narrow the terminal is
+        OUT.print(_overview(settings), crop=False)  # a command is complete however narrow the terminal is
         return
     if not OUT.is_terminal:  # where nothing can be written over, one page follows the other
         while True:
-            OUT.print(_overview(settings, repairs), crop=False)
+            OUT.print(_overview(settings), crop=False)
             time.sleep(_EVERY_S)
-    with Live(_overview(settings, repairs), console=OUT, auto_refresh=False) as live:
+    with Live(_overview(settings), console=OUT, auto_refresh=False) as live:
         while True:
             time.sleep(_EVERY_S)
-            live.update(_overview(settings, repairs), refresh=True)
+            live.update(_overview(settings), refresh=True)
 
 
-def _overview(settings: Settings, repairs: Repairs) -> Group:
+def _overview(settings: Settings) -> Group:
     found = with_running_services(settings)
     runs: list[RenderableType] = []
     schedules: list[RenderableType] = []
@@ -108,9 +107,7 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
             with _errors_shown(runs):
                 engine = stack.enter_context(connected(found.database, Login.READER))
                 check_schema(engine)
-                objects = ObjectStore(found.store, found.web)
-                unrepaired = list_unrepaired_runs(engine, within=_OF_LATE)
-                bad = [run for run in unrepaired if not _is_repaired(run, repairs, engine, objects)]
+                bad = list_unrepaired_runs(engine, within=_OF_LATE)
                 names = short_ids(engine, [run.run_id for run in bad])
                 with_rows = partial(runs_with_rows, engine)
                 runs += _runs_and_plans(engine, is_remote=found.run.executor == "remote")
@@ -131,12 +128,6 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
     attention = () if bad is None else _attention(bad, names, commands, early)
     about = _line(f"Logs: {settings.home / 'logs'}"), _line(f"Model: {_model(settings)}")
     return Group(*_services(settings), *about, *attention, *schedules, *runs)
-
-
-def _is_repaired(run: RunStatus, repairs: Repairs, engine: Engine, objects: ObjectStore) -> bool:
-    """Return whether the jobs of a run were answered by later ones, such as backfills."""
-    work = Work(manifest_uri=run.manifest_uri, dataset=run.dataset, since=run.started_at, spec_id=run.spec_id)
-    return run.kind == "classify" and repairs.have_done(work, engine, objects)
 
 
 def _model(settings: Settings) -> str:
@@ -241,13 +232,14 @@ def _services(settings: Settings) -> Iterator[RenderableType]:
 
 
 def _runs_and_plans(engine: Engine, *, is_remote: bool) -> Iterator[RenderableType]:
-    runs, plans = list_runs(engine, limit=_RUNS), list_plans(engine)
+    runs = list_runs(engine, limit=_RUNS)
+    plans = [(plan, plan_state(engine, plan.plan_id)) for plan in open_plans(engine)]
     if runs:
         yield _runs(runs, short_ids(engine, [run.run_id for run in runs]))
     if plans:
         yield _plans(plans)
-    for plan in plans if is_remote else ():
-        yield from map(_line, _absences(engine, plan))
+    for plan, state in plans if is_remote else ():
+        yield from map(_line, _absences(engine, plan, state))
     if sessions := list_unended(engine, within=_OF_LATE, limit=_SESSIONS):
         yield from _sessions(sessions)
 
@@ -280,19 +272,13 @@ def _workers(runs: Sequence[FlowRun]) -> Table:
     return _table(("worker", "since"), rows)
 
 
-def _absences(engine: Engine, plan: PlanStatus) -> Iterator[str]:
+def _absences(engine: Engine, plan: Plan, state: PlanState) -> Iterator[str]:
     """Name the stages of a plan that have no worker, and the command that starts one."""
     with suppress(ConfigurationError):  # no worker of this version can read its spec, and its run says so
         needed = read_spec(engine, plan.spec_id).model
         # A folder of weights is known by its name alone, which is no path.
         model = None if needed.fingerprint or needed.served_at else needed.name
-        for stage in idle_stages(
-            planned=plan.planned,
-            extracted=plan.extracted,
-            done=plan.done,
-            extracting=plan.extracting,
-            inferring=plan.inferring,
-        ):
+        for stage in state.idle_stages:
             yield f"Plan {str(plan.plan_id)[:8]}: {no_worker_message(stage, model=model)}."
 
 
@@ -314,19 +300,19 @@ def _runs(runs: Sequence[RunStatus], names: Mapping[UUID, str]) -> Table:
     return _table(("run", "dataset", "state", "jobs", "failed", "shards", "per s, so far", "elapsed", "left"), rows)
 
 
-def _plans(plans: Sequence[PlanStatus]) -> Table:
+def _plans(plans: Sequence[tuple[Plan, PlanState]]) -> Table:
     rows = (
         (
             str(plan.plan_id)[:8],
             plan.dataset,
-            plan.planned,
-            plan.extracted,
-            plan.done,
-            plan.failed,
-            f"{plan.extracting:,} extract, {plan.inferring:,} infer",
-            plan.status,
+            state.planned,
+            state.extracted,
+            state.done,
+            state.failed,
+            f"{state.extracting:,} extract, {state.inferring:,} infer",
+            state.status,
         )
-        for plan in plans
+        for plan, state in plans
     )
     return _table(("plan", "dataset", "planned", "extracted", "done", "failed", "leased", "status"), rows)
 

@@ -35,7 +35,7 @@ from tasks.model.backend import backend_of
 from tasks.model.engine.prompt_preview import preview_prompt
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.prompts.prompt import build_question
-from tasks.survey.chunks import stated_length_s
+from tasks.survey.cost import stated_length_s
 from tasks.survey.take import index_reader
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tasks.domain.chunks import ChunkOutcome
     from tasks.live.model import LiveModel
     from tasks.model.backend import InferenceBackend
-    from tasks.results.write import EndedShard
+    from tasks.results.write import ShardResults
 
 
 # Specs that are kept, each with the options that some request had.
@@ -221,7 +221,7 @@ class Classifier:
         """
         return self._context(overrides).spec
 
-    def answer(self, job: Job, overrides: QuestionOptions) -> tuple[EndedShard, dict[str, float]]:
+    def answer(self, job: Job, overrides: QuestionOptions) -> tuple[ShardResults, dict[str, float]]:
         """Answer a job.
 
         Args:

@@ -12,7 +12,7 @@ from infra.database.connect import database_errors
 from infra.errors import ManifestError
 from reelabel.text import pluralize
 from tasks.database.tables import CALIBRATION, RESULT
-from tasks.database.temp_table import ASKED, temp_job_table
+from tasks.database.temp_table import MANIFEST_JOBS, temp_job_table
 from tasks.domain import cluster_by_videos
 from tasks.evaluation.calibration import BINS, Calibration, KnownAnswers
 
@@ -35,10 +35,10 @@ def known_answers(engine: Engine, scope: Scope, *, jobs: Sequence[Job]) -> Known
         ManifestError: Too few jobs have both a known answer and a label, or all of them share one video.
     """
     known = {job.job_id: job for job in jobs if job.answer is not None}
-    same_job = (RESULT.c.job_id == ASKED.c.job_id) & (RESULT.c.job_digest == ASKED.c.job_digest)
+    same_job = (RESULT.c.job_id == MANIFEST_JOBS.c.job_id) & (RESULT.c.job_digest == MANIFEST_JOBS.c.job_digest)
     query = (
         select(RESULT.c.job_id, RESULT.c.probabilities)
-        .join(ASKED, same_job)
+        .join(MANIFEST_JOBS, same_job)
         .where(scope.matches(RESULT))
         .order_by(RESULT.c.job_id)
     )

@@ -106,7 +106,6 @@ def _cost_of(engine: Engine, labels: pl.DataFrame) -> Cost:
 
 
 def _sum(counts: pl.Series) -> int | None:
-    """Sum counts; None if some rows lack one."""
     return None if counts.null_count() else int(counts.sum())
 
 

@@ -14,7 +14,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import FITTED
 from reelabel.segment import Segment
 from tasks.database.tables import RESULT, ROUTE, SPEC
-from tasks.database.temp_table import ASKED, temp_job_table
+from tasks.database.temp_table import MANIFEST_JOBS, temp_job_table
 from tasks.domain import cluster_by_videos
 from tasks.evaluation.route import PairedAnswers
 
@@ -56,10 +56,10 @@ def paired_answers(
 ) -> PairedAnswers:
     """Read the answers under both specs to the jobs whose correct answer is in the manifest."""
     known = {job.job_id: job for job in jobs if job.answer is not None}
-    same_job = (RESULT.c.job_id == ASKED.c.job_id) & (RESULT.c.job_digest == ASKED.c.job_digest)
+    same_job = (RESULT.c.job_id == MANIFEST_JOBS.c.job_id) & (RESULT.c.job_digest == MANIFEST_JOBS.c.job_digest)
     query = (
         select(*(RESULT.c[name] for name in _READ))
-        .join(ASKED, same_job)
+        .join(MANIFEST_JOBS, same_job)
         .where(RESULT.c.dataset == dataset, RESULT.c.spec_id.in_([first.spec_id, dense.spec_id]))
     )
     rows: dict[str, dict[str, Row[Any]]] = {first.spec_id: {}, dense.spec_id: {}}

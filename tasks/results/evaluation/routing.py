@@ -35,7 +35,6 @@ class RouteTaken:
 
     Attributes:
         reason: What decided against keyframes: `task`, `coverage` or `margin`; empty for keyframes alone.
-        jobs: Number of labels.
         known: Those of them whose answer is known.
         correct: Those of these whose label is that answer.
         videos: Videos, or segments of videos, whose frames were chosen for them.

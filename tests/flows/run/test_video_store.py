@@ -12,9 +12,8 @@ from reelabel.errors import LoginRefusedError, ObjectRefusedError, VideoRefusedE
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import ModelIdentity, RunSpec
-from tasks.frame_cache.fingerprints import current_fingerprints
 from tasks.frame_cache.orphans import remove_orphans
-from tasks.frame_cache.pool import open_extractor, video_store
+from tasks.frame_cache.pool import current_fingerprints, open_extractor, video_store
 from tests.clips import make_clip
 from tests.weed import wait_until_stored, weed
 

@@ -21,7 +21,6 @@ from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, Job, ModelIdentity, RunSpec, Shard, group_by_views
 from tasks.plans.extracted import read_extracted, write_extracted
-from tasks.results.chunks import AnsweredChunk
 from tasks.results.write import RunKey, ShardWriter
 from tests.clips import make_clip
 
@@ -77,8 +76,7 @@ def ended(extractor, *jobs, answered=None):
     context = context_of(extractor, writer=WRITER)
     asked = [job for job in cut.shard.jobs if job.job_id not in answered]
     infer_views(stream, group_by_views(asked, SPEC.sampling), context, outcome)
-    read = {chunk_id: AnsweredChunk(each, fence=3) for chunk_id, each in answered.items()}
-    return merge_ended(cut, outcome, read, context)
+    return merge_ended(cut, outcome, answered, context)
 
 
 def test_each_chunk_shows_its_own_frames_and_one_of_them_decides(extractor, make_clip):

@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 from infra.embedded import export
@@ -30,6 +31,13 @@ def test_the_environment_excludes_foreign_modules_and_finds_prefect():
     assert environment["PYTHONSAFEPATH"] == "1"
     assert environment["PREFECT_API_URL"] == "http://host/api"
     assert Path(environment["REELABEL_HOME"]).is_absolute()
+
+
+def test_the_python_of_another_environment_stays_the_link_by_which_it_finds_its_packages(tmp_path):
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+
+    assert export(Settings(model={"python": python}))["REELABEL_MODEL_PYTHON"] == str(python)
 
 
 def test_unset_settings_are_not_exported():

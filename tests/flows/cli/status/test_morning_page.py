@@ -22,11 +22,9 @@ from flows.schedule.deploy import deploy_flows
 from infra.database.connect import connect
 from infra.embedded import export
 from infra.settings import DatabaseSettings
-from tasks.manifest.digests import jobs_to_rows
 from tasks.results.runs import close_run, open_run
-from tasks.results.write import RunKey, ShardWriter
 from tests.command_line import reelabel
-from tests.results.rows import FACTS, SPEC, job, result
+from tests.results.rows import FACTS, SPEC
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -219,21 +217,3 @@ def test_stopped_services_are_reported_as_not_shown(tmp_path):
     assert "No runs are shown, since Postgres is stopped." in shown
     assert "No schedules are shown, since Prefect is stopped." in shown
     assert "To start what is stopped: reelabel up" in shown
-
-
-def test_a_failed_run_leaves_the_list_once_backfills_have_answered_its_jobs(page, engine, tmp_path):
-    path = tmp_path / "night.parquet"
-    jobs_to_rows([job("a")]).drop("row", "job_digest").write_parquet(path)
-    about = FACTS | {"manifest_uri": str(path), "dataset": secrets.token_hex(6), "jobs_total": 1}
-    failed, repair = (
-        RunKey(run_id=uuid4(), dataset=about["dataset"], spec_id=SPEC.spec_id, host="h") for _ in range(2)
-    )
-    open_run(engine, run_id=failed.run_id, spec=SPEC, facts=about)
-    close_run(engine, failed.run_id, state="failed", message="Postgres was away.")
-    assert f"({str(failed.run_id)[:8]}) failed: Postgres was away." in page()
-
-    open_run(engine, run_id=repair.run_id, spec=SPEC, facts=about | {"kind": "backfill"})
-    ShardWriter(engine, repair).write(results=[result(job("a"))], failures=[])
-    close_run(engine, repair.run_id, state="done", message="Reconciled.")
-
-    assert "Postgres was away." not in page()
