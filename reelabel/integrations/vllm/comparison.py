@@ -181,7 +181,6 @@ def compare(ours: SampledFrames, choice: LoaderChoice, sampling: Sampling) -> Co
 
 
 def _common_reasons(ours: SampledFrames, choice: LoaderChoice, sampling: Sampling) -> Iterator[Reason]:
-    """Yield why the two sides may have chosen differently, by what each knows of the file."""
     if choice.total_frames < 1 and (choice.chosen or choice.refusal):
         yield Reason.UNCOUNTED
     elif _would_choose(choice, sampling):
@@ -198,7 +197,6 @@ def _common_reasons(ours: SampledFrames, choice: LoaderChoice, sampling: Samplin
 
 
 def _would_choose(choice: LoaderChoice, sampling: Sampling) -> bool:
-    """Return whether our sampler, with the properties that vLLM reads, chooses as vLLM does."""
     try:
         facts = VideoProperties(total_frames=choice.total_frames, fps=choice.fps, duration_s=choice.duration_s)
         return bool(choose_indices(sampling, facts).tolist() == choice.chosen)
