@@ -102,5 +102,4 @@ if not TYPE_CHECKING:  # type checkers would take any name for one that exists
 
 
 def __dir__() -> list[str]:
-    """List the public names."""
     return __all__

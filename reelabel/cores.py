@@ -43,7 +43,6 @@ def _cgroups(root: Path) -> Iterator[Path]:
 
 
 def _quota(cgroup: Path) -> float:
-    """Return the cores that a control group allows; infinity if it sets no limit."""
     for names in _QUOTA_FILES:
         with suppress(OSError, ValueError):  # no such file, or "max"
             quota_us, period_us = (int(part) for name in names for part in (cgroup / name).read_text().split())

@@ -69,14 +69,7 @@ def full_disk_met(folders: Iterable[Path]) -> DiskFullError:
 
 @contextmanager
 def disk_errors(*folders: Path) -> Iterator[None]:
-    """Convert the body's errors about a full disk, of any library, to one that names the folder.
-
-    Args:
-        folders: Where the body writes.
-
-    Raises:
-        DiskFullError: A disk is full.
-    """
+    """Convert errors about a full disk, of any library, to a DiskFullError that names the folder being written to."""
     try:
         yield
     except ReelabelError:

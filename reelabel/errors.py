@@ -22,7 +22,6 @@ class ReelabelError(Exception):
     code: ClassVar[str] = "reelabel_error"
 
     def __init__(self, message: str) -> None:
-        """Store the message, with invisible characters as pictures."""
         self.message = printable(message)
         super().__init__(self.message)
 
@@ -319,7 +318,6 @@ class FallbackRequired(Exception):  # noqa: N818 - no error: the next method dec
     """
 
     def __init__(self, reason: str, *, index_is_wrong: bool = False, linear_only: bool = False) -> None:
-        """Create the error with its reason."""
         super().__init__(reason)
         self.index_is_wrong, self.linear_only = index_is_wrong, linear_only
         self.bytes_fetched = self.frames_decoded = 0

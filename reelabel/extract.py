@@ -136,27 +136,13 @@ def extract_local(
     threads: int = 1,
     segment: Segment = WHOLE,
 ) -> SampledFrames:
-    """Decode sampled frames of a video, in this process. For untrusted video use a `DecodePool`.
+    """Decode sampled frames of a local file, or the bytes of a video, in this process, with the options of `Request`.
 
-    Args:
-        video: A local file, or the bytes of a video.
-        sampling: As of `Request`, like the other options.
-        limits: Limits on the video.
-        native: Leave frames as they are stored.
-        every: Return every keyframe once.
-        threads: Threads for frames that can be decoded independently.
-        segment: The part of the video to sample from.
+    For untrusted video use a `DecodePool`.
 
     Raises:
         ValueError: The segment is not valid.
-        VideoMissingError: The file does not exist.
-        VideoRefusedError: A URI was given; `PrepareVideo` reads them.
-        VideoEmptyError: The file is empty.
-        VideoUnreadableError: FFmpeg cannot read the file.
-        NoVideoStreamError: The file has no video stream.
-        NoFramesError: No frame could be decoded.
-        SamplingRefusedError: The sampler cannot choose frames of this video.
-        VideoTooLargeError: The file, a frame or the time that the frames span exceeds the limits.
+        VideoError: The video is missing, empty, too large, refused or unreadable, or the sampler refuses it.
     """
     segment.check_valid()
     request = Request(sampling=sampling, limits=limits, native=native, every=every, segment=segment)
@@ -185,17 +171,7 @@ def extract_ranges(
 ) -> tuple[SampledFrames, tuple[CachedRange, ...]]:
     """Decode sampled frames of a remote video, fetching little more than the index and what those frames need.
 
-    Args:
-        source: The video's bytes.
-        sampling: As of `Request`, like the other options.
-        limits: Limits on the video.
-        known: The ranges that an earlier call returned for the same bytes.
-        threads: Threads for decoding.
-        segment: The part of the video to sample from.
-        native: Leave frames as they are stored.
-
-    Returns:
-        The frames, and the ranges that hold the header, for later calls.
+    `known` are the ranges that an earlier call returned for the same bytes: those that hold the header.
 
     Raises:
         FallbackRequired: Byte ranges do not suffice; download the whole file and call `extract_local`.
@@ -208,23 +184,13 @@ def extract_ranges(
 
 
 def extract_remotely(decoder: Decoder, request: Request) -> tuple[SampledFrames, tuple[CachedRange, ...]]:
-    """Extract from a remote video by its ranges; return the frames, and the ranges that hold its header.
-
-    Raises:
-        FallbackRequired: Byte ranges do not suffice.
-        VideoError: As `extract_local` does.
-    """
+    """Extract from a remote video by its ranges, as `extract_ranges` does, with an open decoder."""
     got = extract(decoder, request, Progress(ways=("container",)))
     return replace(got, fetch_ms=decoder.wait_s * 1e3, bytes_fetched=decoder.bytes_fetched), decoder.known
 
 
 def extract(decoder: Decoder, request: Request, progress: Progress) -> SampledFrames:
-    """Extract frames by the fastest of some ways that is exact.
-
-    Raises:
-        FallbackRequired: None of them is.
-        VideoError: As `extract_local` does.
-    """
+    """Extract frames by the fastest of some ways that is exact; raise FallbackRequired if none is."""
     started, decoded_before = time.perf_counter() - decoder.wait_s, decoder.frames_decoded
     listed: VideoIndex | None = None
     if request.sampling.sampler == "auto":
@@ -246,7 +212,6 @@ def extract(decoder: Decoder, request: Request, progress: Progress) -> SampledFr
 
 
 def _list_keyframes(decoder: Decoder, progress: Progress) -> VideoIndex:
-    """List the keyframes by the container, or by decoding: exact where packets may be flagged wrongly."""
     try:
         return decoder.list_keyframes()
     except FallbackRequired as error:
@@ -329,7 +294,6 @@ def _choose(decoder: Decoder, request: Request, way: Way, index: VideoIndex) -> 
 
 
 def _widened(segment: Segment, index: VideoIndex) -> Segment:
-    """Return a segment with the GOPs before the frames that an index lists around it."""
     assert index.keyframe_s is not None
     assert index.first_s is not None
     first_s = float(index.pts[0] * float(index.info.time_base))
@@ -371,11 +335,7 @@ def _map_to_decoded(
 ) -> tuple[Chosen, str]:
     """Map places among the announced frames to places among the decoded ones.
 
-    Returns:
-        The mapped choice, and a note on the frames that are missing from it; empty if there are none.
-
-    Raises:
-        NoFramesError: Neither the chosen frames nor any replacement could be decoded.
+    Returns the mapped choice, and a note on the frames that are missing from it; empty if there are none.
     """
     unique, pts = chosen.unique, announced.pts[announced.order]
     targets, ends = pts[unique], np.append(decoded.pts, np.iinfo(np.int64).max)
@@ -398,7 +358,6 @@ def _map_to_decoded(
 
 
 def _note(fate: str, frames: list[str]) -> str:
-    """Name broken frames by their positions among those that the file announces; return an empty note without any."""
     rest = len(frames) - _NAMED
     named = ", ".join(frames[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
     return f"{pluralize(len(frames), 'broken frame')} {fate}: {named}" if frames else ""
@@ -415,11 +374,7 @@ def _with_notes(got: SampledFrames, *notes: str, first: Iterable[str] = ()) -> S
 
 
 def _check_request(got: SampledFrames, request: Request, *, is_empty: bool) -> SampledFrames:
-    """Note in `reason` if no frame lies in the segment, and if `max_frames` does not allow the rate.
-
-    Raises:
-        SamplingRefusedError: The segment starts after the end of the video.
-    """
+    """Note in `reason` if no frame lies in the segment, and if `max_frames` does not allow the rate."""
     start_s, duration_s = request.segment.start_s or 0.0, got.duration_s
     if is_empty and 0 < duration_s <= start_s:
         raise SamplingRefusedError(
@@ -446,7 +401,6 @@ def _thinned_note(keyframes: SampledFrames, sampling: Sampling) -> str:
 
 
 def _without_counts(keyframes: SampledFrames) -> SampledFrames:
-    """Discard positions and counts that come from a file known to contradict its index."""
     unknown = np.full_like(keyframes.frame_index, UNKNOWN_POSITION)
     return replace(keyframes, frame_index=unknown, total_frames=None)
 
@@ -461,7 +415,6 @@ def _check_truncation(keyframes: SampledFrames, missing: int) -> SampledFrames:
 
 
 def _without_similar(keyframes: SampledFrames, sampling: Sampling) -> SampledFrames:
-    """Drop near-duplicate frames, if requested."""
     if sampling.drop_similar is None:
         return keyframes
     kept = drop_similar(keyframes.images, threshold=sampling.drop_similar)

@@ -82,11 +82,6 @@ class VideoInfo:
     frames: int | None = None
 
     def __post_init__(self) -> None:
-        """Check ranges.
-
-        Raises:
-            ValueError: A value is negative, or too large.
-        """
         sides = self.width_px, self.height_px, *self.crop
         if not all(0 <= side <= MOST for side in sides) or min(self.fps, self.duration_s, self.frames or 0) < 0:
             raise ValueError("sides, fps, duration_s and frames must not be negative")
@@ -153,11 +148,6 @@ class VideoIndex:
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Check shapes and ranges.
-
-        Raises:
-            ValueError: A column contradicts another.
-        """
         rows = self.pts.shape
         columns = {"is_keyframe": self.is_keyframe, "is_shown": self.is_shown, "pos": self.pos, "size": self.size}
         shown = {"position": self.position} | ({} if self.time_s is None else {"time_s": self.time_s})
@@ -199,11 +189,7 @@ class VideoIndex:
 
     @property
     def times_ms(self) -> Int64s:
-        """When each frame is shown, in milliseconds; shape (M,).
-
-        Raises:
-            ValueError: It is unknown.
-        """
+        """When each frame is shown, in milliseconds; shape (M,); ValueError if unknown."""
         if self.time_s is None:
             raise ValueError("the frames have no times")
         return to_ms(self.time_s)
@@ -250,12 +236,7 @@ class VideoIndex:
         )
 
     def part(self, inside: Bools, *, since_s: float) -> VideoIndex:
-        """Return the index of some of the shown frames, with times that count from another instant.
-
-        Args:
-            inside: Which of `order` to keep; shape (M,), at least one.
-            since_s: The instant, on the clock of `time_s`.
-        """
+        """Return the index of some of the shown frames, with times since another instant on the same clock."""
         assert self.time_s is not None
         times_s, is_key = self.time_s[inside] - since_s, self.is_keyframe[self.order[inside]]
         return replace(

@@ -91,7 +91,6 @@ class LiveClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Leave."""
         await self.close()
 
     async def send_frame(self, picture: bytes, *, time_s: float | None = None, frame_id: str | None = None) -> bool:
@@ -165,7 +164,6 @@ class LiveClient:
         return event
 
     def _note(self, event: dict[str, Any]) -> None:
-        """Forget a question that has ended."""
         query_id = event.get("query_id")
         query = self._open.get(query_id or "", {})
         is_standing = query.get("on_change") or query.get("every_s")

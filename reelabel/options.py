@@ -155,11 +155,7 @@ def _rules_of(kind: type[DataclassInstance]) -> tuple[_Rule, ...]:
 
 
 def _as_kind(value: Any, kind: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - a case for each kind of type
-    """Return a value as one of a type.
-
-    Raises:
-        ValueError: It is none; the message is a clause.
-    """
+    """Return a value as one of a type; raise ValueError with a clause if it is none."""
     if get_origin(kind) in {Union, UnionType}:
         return _as_one_of(value, get_args(kind))
     if get_origin(kind) is Literal:

@@ -56,11 +56,7 @@ def output_order(
 
 
 def check_forward(pts: npt.NDArray[np.int64], is_keyframe: npt.NDArray[np.bool_]) -> None:
-    """Check that the timestamps of frames, in decode order, are of one clock.
-
-    Raises:
-        FallbackRequired: They jump back.
-    """
+    """Raise FallbackRequired if the timestamps of frames, in decode order, jump back: they are of several clocks."""
     positions = np.empty(len(pts), np.int64)
     positions[np.argsort(pts, kind="stable")] = np.arange(len(pts))
     latest = np.maximum.accumulate(positions)

@@ -56,23 +56,13 @@ def merged(rule: Merge) -> Mapping[str, Any]:
 
 
 def column(rule: Merge, *, name: str = "", bits: int = 32) -> Mapping[str, Any]:
-    """Return the metadata of a field that a column stores.
-
-    Args:
-        rule: How to merge two values.
-        name: Name of the column, if it differs from the field's.
-        bits: Size of an integer: 16, 32 or 64.
-    """
+    """Return the metadata of a field that a column stores; an integer has 16, 32 or 64 bits."""
     return {_RULE: rule, _COLUMN: name, _BITS: bits}
 
 
 @lru_cache
 def columns_of(record: type[DataclassInstance]) -> tuple[RecordColumn, ...]:
-    """Return the columns that store a record, in the order of its fields.
-
-    Raises:
-        TypeError: A field has neither `column` nor `merged` as its metadata, or a type that no column stores.
-    """
+    """Return the columns that store a record, in the order of its fields; TypeError if one cannot be stored."""
     _rules_of(record)
     types, descriptions = get_type_hints(record), _descriptions_of(record)
     return tuple(
@@ -111,11 +101,7 @@ def values_of(record: type[DataclassInstance], value: DataclassInstance | None) 
 
 
 def merge_records(first: Record, second: Record) -> Record:
-    """Merge two records, of which `second` was made later, field by field.
-
-    Raises:
-        TypeError: A field has no rule.
-    """
+    """Merge two records, of which `second` was made later, field by field; TypeError if one has no rule."""
     values = {
         Merge.FIRST: lambda name: getattr(first, name),
         Merge.LAST: lambda name: getattr(second, name),

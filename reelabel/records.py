@@ -47,11 +47,7 @@ def _plain(value: Any, path: str, arrays: dict[str, Array]) -> Any:  # noqa: ANN
 
 
 def from_json(value: Any, kind: type, arrays: Mapping[str, Array]) -> Any:  # noqa: ANN401
-    """Return the dataclass that `to_json` has converted.
-
-    Raises:
-        ValueError: A value is not of the type of its field, or the dataclass refuses it.
-    """
+    """Return the dataclass that `to_json` has converted; raise ValueError if it is none, or is refused by it."""
     return _record(value, kind, "", arrays)
 
 

@@ -102,11 +102,9 @@ class FrameIndex:
         )
 
     def __len__(self) -> int:
-        """Return the number of frames."""
         return len(self.time_s)
 
     def __repr__(self) -> str:
-        """Describe the index without its rows."""
         keyframes = int(self.is_keyframe.sum())
         return f"FrameIndex({len(self)} frames, {keyframes} keyframes, {self.time_s[-1]:.4g} s, listed={self.listed!r})"
 
@@ -269,11 +267,9 @@ class Frames:
         return state | {"_pixels": partial(np.asarray, self.unique)}
 
     def __len__(self) -> int:
-        """Return the number of frames, with repeats."""
         return len(self.shown)
 
     def __iter__(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """Yield the pixels of each frame; shape (H, W, 3)."""
         return iter(self.images)
 
     @overload
@@ -281,7 +277,6 @@ class Frames:
     @overload
     def __getitem__(self, key: slice) -> Frames: ...
     def __getitem__(self, key: int | slice) -> npt.NDArray[np.uint8] | Frames:
-        """Return the pixels of one frame, or some of the frames."""
         if not isinstance(key, slice):
             image: npt.NDArray[np.uint8] = self.images[key]
             return image
@@ -296,7 +291,6 @@ class Frames:
         )
 
     def __repr__(self) -> str:
-        """Describe the frames without their pixels."""
         height, width = self.shape[1:3]
         times = f"{self.time_s.min():.4g}-{self.time_s.max():.4g} s, " if len(self) else ""
         sampler = f"sampler={self.sampler!r}, " if self.sampler else ""

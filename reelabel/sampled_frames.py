@@ -128,7 +128,6 @@ class Selection:
         )
 
     def __post_init__(self) -> None:
-        """Check that all columns have matching shapes."""
         shapes = [column.shape for column in (self.pts, self.time_s, self.frame_index, self.is_keyframe)]
         if not self.pts.size or any(shape != (len(self.pts),) for shape in shapes):
             raise ValueError(f"columns must be of one length, at least 1; got {shapes}")
@@ -149,7 +148,6 @@ class SampledFrames(Selection):
     images: npt.NDArray[np.uint8]
 
     def __post_init__(self) -> None:
-        """Check that all columns have matching shapes."""
         if self.images.ndim != 4 or self.images.shape[-1] != 3 or len(self.images) == 0:  # noqa: PLR2004
             raise ValueError(f"images must be (N>=1, H, W, 3), got {self.images.shape}")
         if self.pts.shape != self.images.shape[:1]:

@@ -103,11 +103,7 @@ def embed_seal(data: bytes, seal: Seal, name: str) -> bytes:
 
 
 def verify_checksum(data: bytes) -> None:
-    """Verify the checksum of a frame file.
-
-    Raises:
-        FrameFileError: The file does not match its checksum, or has none.
-    """
+    """Raise FrameFileError if a frame file does not match its checksum, or has none."""
     parts = _cut(data)
     if parts.checksum != parts.compute_checksum():
         raise FrameFileError("The file does not match its checksum; it is damaged, or not a frame file.")

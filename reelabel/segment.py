@@ -34,11 +34,7 @@ class Segment(NamedTuple):
         return cls(start_s or None, end_s)
 
     def check_valid(self) -> None:
-        """Check its ends.
-
-        Raises:
-            ValueError: One is negative or no finite number, or the end precedes the start.
-        """
+        """Raise ValueError if an end is negative or no finite number, or the end precedes the start."""
         ends = [end for end in self if end is not None]
         if not all(0 <= end < math.inf for end in ends) or ends != sorted(ends):
             raise ValueError(f"the segment from {self.start_s} to {self.end_s} s is not valid; correct its ends")

@@ -59,7 +59,6 @@ def remove_stale_folders(*, older_than_s: float = 10.0, dry_run: bool = False) -
 
 
 def _is_left(folder: Path, before_s: float) -> bool:
-    """Return whether a folder belongs to this user, is old, and is not locked."""
     try:
         facts = folder.lstat()
         if facts.st_uid != os.getuid() or facts.st_mtime >= before_s:

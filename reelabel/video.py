@@ -111,7 +111,6 @@ class Video:
     """
 
     def __init__(self, source: OpenedSource, decoders: DecodePool | _Here, *, limits: Limits, as_stored: bool) -> None:
-        """Decode an opened source; `reelabel.open` does both."""
         self._source, self._decoders = source, decoders
         self._linear: _PiecesHere | None = None  # in this process, what was once decoded linearly stays open
         self._lock = threading.Lock()
@@ -127,19 +126,12 @@ class Video:
         self._is_closed = False
 
     def __enter__(self) -> Self:
-        """Return the video itself."""
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        """Close the video."""
         self.close()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled, as an open file stays in its process.
-
-        Raises:
-            TypeError: Always.
-        """
         raise TypeError("A Video cannot be pickled; pass its path or URI, and open it where it is needed.")
 
     def close(self) -> None:
@@ -152,7 +144,6 @@ class Video:
         self._source.close()
 
     def __repr__(self) -> str:
-        """Name the video."""
         info = self._info
         known = f", {info.codec} {info.width}x{info.height}, {info.duration_s:.4g} s" if info else ""
         return f"Video({self._source.name!r}{known}{', closed' if self._is_closed else ''})"
@@ -164,7 +155,6 @@ class Video:
         return self._count
 
     def _listed_frames(self) -> int:
-        """Return the number of frames that the file lists; 0 if it does not, or decoding starts in the middle."""
         try:
             index = self.index()
         except NoIndexError:
@@ -221,7 +211,6 @@ class Video:
         return self.frames([operator.index(key)])[0]
 
     def __iter__(self) -> Iterator[_Images]:
-        """Yield the pixels of every frame, in one pass."""
         for part in self.batches(16):
             yield from part.images
 
@@ -421,8 +410,6 @@ class Video:
 
 
 class _Here:
-    """Decodes in this process, as a `DecodePool` does in others."""
-
     def __init__(self, threads: int) -> None:
         self._threads = threads
 

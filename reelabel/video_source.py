@@ -109,19 +109,7 @@ class OpenedSource:
 
 
 def open_source(source: VideoSource, *, store: ObjectStore | None, limits: Limits) -> OpenedSource:
-    """Open what a user names as a video; nothing but its size is read.
-
-    Args:
-        source: A path; a URI (`s3://`, `http://`, `https://`, `file://`, `data:`, or of a member of an archive); the
-            bytes of a video; a seekable binary file object, which must stay open; or a source of byte ranges.
-        store: Reads URIs; None reads them by default options.
-        limits: Limits on its size.
-
-    Raises:
-        TypeError: It is none of these.
-        VideoError: It is missing or may not be read.
-        StoreUnavailableError: Its store does not respond.
-    """
+    """Open what a user names as a video, as `reelabel.open` does; nothing but its size is read."""
     if isinstance(source, str) and (store or not _is_file(source)):
         return _open_uri(source, store, limits)
     if isinstance(source, str | os.PathLike):

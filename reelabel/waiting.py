@@ -29,10 +29,6 @@ def working_until(is_over: Callable[[], bool]) -> Iterator[None]:
 
 
 def go_on() -> None:
-    """Go on, if somebody waits.
-
-    Raises:
-        AbandonedError: Nobody does.
-    """
+    """Raise AbandonedError if nobody waits any more."""
     if _is_over.get()():
         raise AbandonedError

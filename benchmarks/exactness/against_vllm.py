@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import json
+import subprocess
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.media.matrix import Cell, matrix
 from benchmarks.media.wrong_headers import claims_half_the_length, claims_twice_the_frames
-from reelabel.errors import ConfigurationError, VideoError
+from reelabel.errors import ConfigurationError, SamplingRefusedError, VideoError
 from reelabel.extract import extract_local
-from reelabel.integrations.vllm.comparison import Reason, ask_loaders, compare
 from reelabel.sampling.options import Sampling
+from reelabel.sampling.properties import VideoProperties
+from reelabel.sampling.registry import choose_indices, find_sampler
+from reelabel.sampling.spec import EVERY
 from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.protocol import EngineConfig
 from tasks.model.identity import TINY_MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from reelabel.integrations.vllm.comparison import LoaderChoice
+    from reelabel.sampled_frames import SampledFrames
 
 SAMPLINGS = (
     Sampling(sampler="uniform"),
@@ -43,6 +48,11 @@ SAMPLINGS = (
 EQUAL = "equal"
 _BOTH_REFUSE, _REFUSED = "both refuse", "Reelabel refuses: its sampler wants no frame"
 _TIMEOUT_S = 600
+_SCRIPT = Path(__file__).with_name("vllm_loaders.py")
+_SOURCE = "vLLM's loader "
+_OPTIONS = {"fps": "fps", "max_duration_s": "max_duration", "min_frames": "min_frames", "max_frames": "max_frames"}
+_RATE_TOLERANCE = 1e-6
+_MOLMO2_FPS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +118,7 @@ def compare_kinds(compared: list[Kind]) -> dict[str, dict[str, list[str]]]:
                 path.write_bytes(make())
                 requests += [(path, sampling) for sampling in SAMPLINGS]
                 names += [(kind.title, f"{name} {sampling.sampler}") for sampling in SAMPLINGS]
-        environment = engine_environment(EngineConfig(model=str(TINY_MODEL)))
-        choices = ask_loaders(requests, environment=environment, timeout_s=_TIMEOUT_S, python=find_python().path)
+        choices = ask_loaders(requests)
         outcomes = [_outcome(*request, choice) for request, choice in zip(requests, choices, strict=True)]
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for (title, name), outcome in zip(names, outcomes, strict=True):
@@ -133,4 +142,132 @@ def _outcome(path: Path, sampling: Sampling, choice: LoaderChoice) -> str:
         ours = extract_local(path, sampling=sampling)
     except VideoError:
         return _REFUSED if choice.shown else _BOTH_REFUSE
-    return "; ".join(compare(ours, choice, sampling).reasons) or EQUAL
+    found = {reason for each in differences(ours, choice, sampling).values() for reason in each}
+    return "; ".join(reason for reason in Reason if reason in found) or EQUAL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderChoice:
+    """Result of a loader of vLLM's own on a file.
+
+    Attributes:
+        chosen: Positions of the frames that it wants, in the order shown.
+        shown: Positions of those that it could read.
+        total_frames: Number of frames that it counts.
+        fps: Frame rate that it takes; 0.0 if unknown.
+        duration_s: Duration that it takes; 0.0 if unknown.
+        refusal: Why it refuses the file; empty if it does not.
+    """
+
+    chosen: list[int]
+    shown: list[int]
+    total_frames: int
+    fps: float
+    duration_s: float
+    refusal: str
+
+
+def ask_loaders(requests: Sequence[tuple[Path, Sampling]]) -> list[LoaderChoice]:
+    """Let vLLM's loaders, each by a sampler that reproduces it, read files in a process of their own.
+
+    Raises:
+        ConfigurationError: vLLM cannot be imported, or the process fails or takes too long.
+    """
+    asked = [(str(path), *loader_options(sampling)) for path, sampling in requests]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own script
+            [find_python().path, "-P", str(_SCRIPT)],
+            input=json.dumps(asked).encode(),
+            env=engine_environment(EngineConfig(model=str(TINY_MODEL))),
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigurationError(f"vLLM's loaders did not finish within {_TIMEOUT_S:g} s.") from None
+    if done.returncode or not done.stdout:
+        last_line = (done.stderr.decode(errors="replace").strip().splitlines() or ["its process died"])[-1]
+        raise ConfigurationError(f"vLLM's loaders cannot be run: {last_line}")
+    return [LoaderChoice(**choice) for choice in json.loads(done.stdout)]
+
+
+def loader_options(sampling: Sampling) -> tuple[str, dict[str, Any]]:
+    """Return the loader that a sampler reproduces, and the arguments with which it samples in the same way.
+
+    Raises:
+        ValueError: The sampler reproduces none.
+    """
+    spec = find_sampler(sampling.sampler)
+    if not spec.source.startswith(_SOURCE):
+        raise ValueError(f"{spec.name} reproduces no loader of vLLM")
+    options = {
+        theirs: value
+        for ours, theirs in _OPTIONS.items()
+        if ours in spec.options and (value := getattr(sampling, ours)) is not None
+    }
+    if spec.name == "molmo2":
+        options = _molmo2_options(sampling)
+    return spec.source.removeprefix(_SOURCE), options | {"num_frames": sampling.num_frames}
+
+
+def _molmo2_options(sampling: Sampling) -> dict[str, Any]:
+    mode = sampling.frame_sample_mode or "uniform_last_frame"
+    if mode == "every_frame":
+        return {"frame_sample_mode": None}
+    rate = "sampling_fps" if mode == "fps" else "max_fps"
+    fps = None if sampling.fps == EVERY else sampling.fps or _MOLMO2_FPS
+    return {"frame_sample_mode": mode, rate: fps}
+
+
+class Reason(StrEnum):
+    """Why a frame is shown by one side only, or not as often."""
+
+    UNREADABLE = "vLLM chooses it, but cannot read it"
+    REPEATED = "vLLM shows a repeated frame once"
+    UNCOUNTED = "vLLM cannot tell how many frames there are"
+    COUNT = "vLLM counts other frames than those that decode"
+    RATE = "vLLM takes another frame rate"
+    REPLACED = "Reelabel replaces frames that do not decode"
+    DROPPED = "Reelabel drops similar frames"
+    REFUSED = "vLLM refuses the video"
+    UNKNOWN = "unknown; please report it"
+
+
+def differences(ours: SampledFrames, choice: LoaderChoice, sampling: Sampling) -> dict[int, tuple[Reason, ...]]:
+    """Return why each frame that either side chooses, by its position, is shown by one only, or not as often."""
+    shown, theirs = Counter(ours.frame_index[ours.picks].tolist()), Counter(choice.shown)
+    common = tuple(_common_reasons(ours, choice, sampling)) or (Reason.UNKNOWN,)
+
+    def reasons(position: int) -> tuple[Reason, ...]:
+        if 0 < shown[position] == theirs[position]:
+            return ()
+        if position in choice.chosen and position not in theirs:
+            return (Reason.UNREADABLE,)
+        return (Reason.REPEATED,) if choice.chosen.count(position) == shown[position] else common
+
+    return {position: reasons(position) for position in sorted({*shown, *theirs, *choice.chosen})}
+
+
+def _common_reasons(ours: SampledFrames, choice: LoaderChoice, sampling: Sampling) -> Iterator[Reason]:
+    if choice.total_frames < 1 and (choice.chosen or choice.refusal):
+        yield Reason.UNCOUNTED
+    elif _would_choose(choice, sampling):
+        if choice.total_frames != ours.total_frames:
+            yield Reason.COUNT
+        if abs(choice.fps - ours.fps) > _RATE_TOLERANCE * ours.fps:
+            yield Reason.RATE
+    if "replaced by" in ours.reason:
+        yield Reason.REPLACED
+    if ours.dropped_as_similar:
+        yield Reason.DROPPED
+    if choice.refusal:
+        yield Reason.REFUSED
+
+
+def _would_choose(choice: LoaderChoice, sampling: Sampling) -> bool:
+    """Return whether our sampler, with the properties that vLLM reads, chooses as vLLM does."""
+    try:
+        known = VideoProperties(total_frames=choice.total_frames, fps=choice.fps, duration_s=choice.duration_s)
+        return bool(choose_indices(sampling, known).tolist() == choice.chosen)
+    except (SamplingRefusedError, ValueError):
+        return not choice.chosen

@@ -80,7 +80,6 @@ def _probe(file: BinaryFile, _size_bytes: int) -> bool:
 
 
 def _prepare(file: BinaryFile, _size_bytes: int) -> None:
-    """Fetch the index after the movi list in one request."""
     if _read_header(file, 0).form != b"AVI ":
         raise FallbackRequired("the container has no index in its header")
     if isinstance(file, SparseFile):
@@ -113,7 +112,6 @@ def _read_keyframes(video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
 
 
 def _require_index_times(stream: VideoStream, first: Packet[VideoStream]) -> None:
-    """Check that each frame's time is the position of its packet in the file."""
     codec, entries = stream.codec_context, stream.index_entries
     if codec.name in SILENT_CONCEALERS:
         raise FallbackRequired("the decoder conceals damage silently")
@@ -127,7 +125,6 @@ def _require_index_times(stream: VideoStream, first: Packet[VideoStream]) -> Non
 
 
 def _require_all_listed(video: OpenVideo) -> None:
-    """Walk the chunks and check the index against them."""
     stream, is_remote = video.stream, isinstance(video.file, SparseFile)
     listed = {
         entry.pos: _Chunk(b"%02d" % other.index, entry.size)
@@ -163,12 +160,9 @@ def _list_keyframes(stream: VideoStream) -> list[IndexEntry]:
 
 
 def _walk_chunks(file: BinaryFile, size_bytes: int, *, known: Mapping[int, _Chunk]) -> Iterator[tuple[int, _Chunk]]:
-    """Walk the chunks from the first one in the movi list to the end of the file, descending into lists.
+    """Yield offset and chunk, from the first one in the movi list to the end of the file, descending into lists.
 
     The headers of known chunks, by offset, need not be read.
-
-    Yields:
-        Offset and chunk.
     """
     position = _first_chunk(file)
     while position + _HEADER_BYTES <= size_bytes:

@@ -118,7 +118,7 @@ def index_of_keyframes(
     frames_before: Int64s | None = None,
     is_order_proven: bool = False,
 ) -> VideoIndex:
-    """Make an index of a container's keyframes, in decode order.
+    """Make an index of a container's keyframes, in decode order; raise FallbackRequired if they are not shown in it.
 
     Args:
         video: The video.
@@ -127,11 +127,7 @@ def index_of_keyframes(
         first_pts: PTS of the first presented frame; None if the index does not determine it.
         frames: Number of presented frames; None if unknown.
         frames_before: Number of presented frames before each keyframe in decode order; None if unknown.
-        is_order_proven: Whether timestamps are known to be those of the order in which a decoder outputs frames, or
-            frames cannot be reordered.
-
-    Raises:
-        FallbackRequired: The keyframes are not presented in index order.
+        is_order_proven: Whether frames cannot be reordered, or timestamps are known to be in the order of output.
     """
     pts, pos, size = columns
     codec = video.stream.codec_context
@@ -272,11 +268,7 @@ class IndexEntry(NamedTuple):
 
 
 def read_first_packet(packets: Iterator[Packet[VideoStream]]) -> Packet[VideoStream]:
-    """Return the first packet of a stream.
-
-    Raises:
-        FallbackRequired: There is none.
-    """
+    """Return the first packet of a stream; raise FallbackRequired if there is none."""
     try:
         return next(packets)
     except (av.error.FFmpegError, StopIteration):
@@ -288,10 +280,8 @@ def first_output_pts(
 ) -> int | None:
     """Return the PTS of the first frame that a decoder outputs of a video that begins with a keyframe.
 
-    That is the keyframe's, or of HEVC, an earlier picture's that is decoded after it and depends on it alone.
-
-    Raises:
-        FallbackRequired: The timestamps contradict this.
+    That is the keyframe's, or of HEVC, an earlier picture's that is decoded after it and depends on it alone. Raises
+    FallbackRequired if the timestamps contradict this.
     """
     first = keyframe.pts
     if codec.codec.canonical_name != "hevc" or is_closed_gop_start(keyframe, codec):
@@ -314,11 +304,7 @@ def demux_only(container: InputContainer, stream: VideoStream) -> None:
 
 
 def list_keyframes(video: OpenVideo) -> list[IndexEntry]:
-    """List the presented keyframes, in decode order.
-
-    Raises:
-        FallbackRequired: The index lists none, is out of order, or exceeds the file.
-    """
+    """List the presented keyframes, in decode order; raise FallbackRequired if none are listed, or not in order."""
     entries = video.stream.index_entries
     keyframes = _find_keyframes(entries)
     _check_order(entries, keyframes)
@@ -341,7 +327,6 @@ def _find_keyframes(entries: IndexEntries) -> list[IndexEntry]:
 
 
 def _check_order(entries: IndexEntries, keyframes: Sequence[IndexEntry]) -> None:
-    """Check that packets are stored in decode order, each GOP before the next keyframe."""
     for entry, following in pairwise(keyframes):
         last = entries[following.number - 1]
         if not entry.number < following.number or not entry.pos <= last.pos <= last.pos + last.size <= following.pos:
@@ -357,11 +342,7 @@ def _check_complete(video: OpenVideo) -> None:
 
 
 def seek_packet(video: OpenVideo, timestamp: int) -> Packet[VideoStream]:
-    """Seek backward from a PTS and demux the packet there.
-
-    Raises:
-        FallbackRequired: There is none.
-    """
+    """Seek backward from a PTS and demux the packet there; raise FallbackRequired if there is none."""
     try:
         video.container.seek(timestamp, stream=video.stream, backward=True)
         return next(video.container.demux(video.stream))
@@ -370,11 +351,7 @@ def seek_packet(video: OpenVideo, timestamp: int) -> Packet[VideoStream]:
 
 
 def check_sought(packet: Packet[VideoStream], *, is_expected: bool) -> Packet[VideoStream]:
-    """Return a packet that was sought, if it is the expected keyframe, in full.
-
-    Raises:
-        FallbackRequired: It is not.
-    """
+    """Return a packet that was sought, if it is the expected keyframe in full; else raise FallbackRequired."""
     if not is_expected or not packet.is_keyframe:
         raise FallbackRequired("a seek missed its target", index_is_wrong=True)
     if packet.is_corrupt or packet.pts is None:

@@ -122,11 +122,7 @@ def open_video(
 
 
 def check_frame_count(frames: int, limits: Limits) -> None:
-    """Raise if a number of frames exceeds the limit.
-
-    Raises:
-        VideoTooLargeError: It exceeds `limits.max_frames`.
-    """
+    """Raise VideoTooLargeError if a number of frames exceeds `limits.max_frames`."""
     if frames > limits.max_frames:
         raise VideoTooLargeError(f"The video has more than {limits.max_frames:,} frames.")
 
@@ -139,11 +135,8 @@ def decode_all(
 ) -> Iterator[tuple[VideoFrame, bool]]:
     """Decode every frame, continuing after errors as FFmpeg does by default; `clock` reads the packets.
 
-    Yields:
-        A frame, and whether the packet whose decoding output it is flagged as a keyframe.
-
-    Raises:
-        VideoTooLargeError: There are more than `limits.max_frames`, or a frame exceeds `limits.max_frame_pixels`.
+    Yields each frame, and whether the packet whose decoding output it is flagged as a keyframe. Raises
+    VideoTooLargeError if there are more than `limits.max_frames`, or a frame exceeds `limits.max_frame_pixels`.
     """
     count = 0
     for packet in _packets_and_flush(container, stream):
@@ -174,7 +167,6 @@ def read_packets(container: InputContainer, stream: VideoStream) -> Iterator[Pac
 
 
 def _packets_and_flush(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream] | None]:
-    """Demux up to the end or the first error, then yield None, which flushes the decoder."""
     try:
         yield from read_packets(container, stream)
     except MemoryError:
@@ -233,14 +225,12 @@ def _refuse_to_open(_url: str, _flags: int, _options: dict[str, str]) -> NoRetur
 
 
 def _known_other(source: VideoFile | SparseFile) -> str | None:
-    """Return what a file is by its first bytes, and what to do, if it is something often served in a video's place."""
     head = source.reopen().read(_HEAD_BYTES) if isinstance(source, VideoFile) else _OpenRanges(source).read(_HEAD_BYTES)
     head = head.lstrip(b"\xef\xbb\xbf \r\n\t")
     return next((said for start, said in _OTHERS.items() if start.match(head)), None)
 
 
 def _is_animation(source: VideoFile | SparseFile) -> bool:
-    """Return whether a WebP is animated, by its header."""
     if not isinstance(source, VideoFile):
         return False  # it will be read whole
     head = source.reopen().read(_HEAD_BYTES)

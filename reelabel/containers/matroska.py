@@ -62,7 +62,6 @@ def _read_keyframes(video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
 
 
 def _find_keyframes(video: OpenVideo) -> tuple[Packet[VideoStream], int | None, Int64s, Int64s]:
-    """Return the first packet, PTS of the first presented frame, and of each keyframe its PTS and its cluster."""
     _require_single_segment(video)
     demux_only(video.container, video.stream)
     packets = video.container.demux(video.stream)
@@ -130,7 +129,6 @@ def _read_frames(video: OpenVideo, segment: Segment) -> VideoIndex:
 
 
 def _list_packets(video: OpenVideo, start_pts: int, end_pts: float) -> Iterator[PacketInfo]:
-    """List packets from a keyframe on, until no more can be presented before the end of the segment."""
     allowed = MAX_REORDERED if video.stream.codec_context.codec.reorder else 0
     try:
         video.container.seek(start_pts, stream=video.stream)

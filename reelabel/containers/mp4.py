@@ -51,7 +51,6 @@ def _probe(file: BinaryFile, _size_bytes: int) -> bool:
 
 
 def _prepare(file: BinaryFile, size_bytes: int) -> None:
-    """Fetch the header in one request; refuse a fragmented file."""
     for box in walk_boxes(file, size_bytes):
         if box.kind == b"moof":
             raise FallbackRequired("a fragmented MP4 has no single index")
@@ -129,7 +128,6 @@ class _PacketReader:
 
 
 def _count_hidden(entries: IndexEntries, keyframes: Sequence[IndexEntry]) -> tuple[int, int] | None:
-    """Count the frames that an edit list hides before the first keyframe and after the last; None if unknown."""
     first, last = keyframes[0].number, keyframes[-1].number
     second = keyframes[1].number if len(keyframes) > 1 else first + 1
     if max(second, len(entries) - last) > _MAX_ENTRIES_READ or _count_discarded(entries, first, second):

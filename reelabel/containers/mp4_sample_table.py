@@ -121,12 +121,7 @@ def read_track(moov: memoryview, *, track_id: int, samples: int) -> Mp4Track | N
 
 
 def plays_in_parts(moov: memoryview, *, track_id: int) -> bool:
-    """Return whether a track's edit list plays it in several parts, between which its frames may be left out.
-
-    Args:
-        moov: Payload of the movie box.
-        track_id: The track's ID.
-    """
+    """Return whether a track's edit list plays it in several parts, between which its frames may be left out."""
     track = _find_track(moov, track_id)
     elst = None if track is None else _descend(track, b"edts", b"elst")
     media = None if elst is None else _media_edits(elst)
@@ -162,7 +157,6 @@ def _read(track: memoryview, table: memoryview, samples: int) -> Mp4Track | None
 
 
 def _expand_runs(box: memoryview | None, layout: np.dtype[np.void], samples: int) -> npt.NDArray[np.int64] | None:
-    """Expand (count, value) runs to one value per sample."""
     runs = _entries(box, layout)
     if runs is None or runs["count"].sum(dtype=np.int64) != samples:
         return None
@@ -250,5 +244,4 @@ def _descend(box: memoryview, *kinds: bytes) -> memoryview | None:
 
 
 def _entry_count(box: memoryview | None) -> int:
-    """Read the entry count, which follows version and flags."""
     return _HEADER.unpack_from(box)[1] if box is not None and len(box) >= _HEADER.size else 0

@@ -37,7 +37,6 @@ def later_stream(source: VideoFile, pid: int) -> int | None:
 
 
 def _picture_pids(data: npt.NDArray[np.uint8]) -> list[int]:
-    """Return the PIDs of the packets with which pictures begin, in their order."""
     packets = _packets(data)
     begins = packets[(packets[:, 0] == _SYNC) & (packets[:, 1] & 0x40 > 0) & (packets[:, 3] & 0x10 > 0)]
     at = 4 + np.where(begins[:, 3] & 0x20, 1 + begins[:, 4].astype(np.int64), 0)
@@ -49,7 +48,6 @@ def _picture_pids(data: npt.NDArray[np.uint8]) -> list[int]:
 
 
 def _packets(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Return the packets of some bytes, those at their ends left out; shape (N, 188)."""
     for size in _SIZES:
         for start in np.flatnonzero(data[:size] == _SYNC).tolist():
             if (data[start : start + _CHECKED * size : size] == _SYNC).all():

@@ -32,21 +32,13 @@ class PacketInfo(NamedTuple):
 
 
 def check_no_palette(first: Packet[VideoStream]) -> None:
-    """Check that a demuxer hands no palette over, which it does with the first packet that it reads, and only then.
-
-    Raises:
-        FallbackRequired: It does.
-    """
+    """Raise FallbackRequired if a demuxer hands over a palette, which it does with the first packet that it reads."""
     if any(data.data_type == "palette" for data in first.iter_sidedata()):
         raise FallbackRequired("pictures have a palette that is stored apart")
 
 
 def packet_info(packet: Packet[VideoStream], stream: VideoStream) -> PacketInfo:
-    """Read the properties of a packet.
-
-    Raises:
-        FallbackRequired: The packet is truncated, or has no PTS.
-    """
+    """Read the properties of a packet; raise FallbackRequired if it is truncated, or has no PTS."""
     if packet.is_corrupt:
         raise FallbackRequired("a packet is cut short")
     if packet.pts is None:
@@ -131,7 +123,6 @@ class TimesOutOfOrderError(FallbackRequired):
     """Frames may be shown in another order than that of their timestamps, of which the packets show nothing."""
 
     def __init__(self) -> None:
-        """Create the error with its reason."""
         super().__init__("timestamps do not show the order of frames")
 
 
@@ -163,11 +154,7 @@ def states_reordering(codec: VideoCodecContext) -> bool:
 
 
 def check_shown_in_turn(packet: Packet[VideoStream] | None, codec: VideoCodecContext) -> None:
-    """Check a packet of a video whose timestamps never fall: the decoder must not show it before an earlier one.
-
-    Raises:
-        TimesOutOfOrderError: It may, by the packet or the parameters of the decoder.
-    """
+    """Raise TimesOutOfOrderError if a packet may be shown before an earlier one, though timestamps never fall."""
     if states_reordering(codec) or (packet is not None and is_shown_early(packet, codec)):
         raise TimesOutOfOrderError
 
@@ -191,12 +178,7 @@ def is_splice_point(packet: Packet[VideoStream], codec: VideoCodecContext, *, ha
 
     These are the leading pictures of a BLA picture, or of a CRA picture after the end of a sequence (ITU-T H.265,
     8.1.3), and what has not been shown yet at such a CRA picture, or at an IDR picture whose flag
-    `no_output_of_prior_pics` is set (C.5.2.2).
-
-    Args:
-        packet: Its packet.
-        codec: Its decoder.
-        has_ended: Whether the packet before it ends a sequence.
+    `no_output_of_prior_pics` is set (C.5.2.2). `has_ended` is whether the packet before it ends a sequence.
     """
     for unit in nal_units(memoryview(packet), nal_length_bytes(codec, only="hevc")):
         kind = unit[0] >> 1 & 0x3F

@@ -78,7 +78,6 @@ def video_info(container: InputContainer, stream: VideoStream) -> VideoInfo:
 
 
 def _name_of(container: InputContainer) -> str:
-    """Return the usual one of FFmpeg's names of a format."""
     first = container.format.name.split(",")[0]
     return {"mov": "mp4"}.get(first, first)
 
@@ -159,11 +158,7 @@ def decoder_limit_options(limits: Limits) -> dict[str, str]:
 
 
 def check_frame_size(width_px: int, height_px: int, limits: Limits) -> None:
-    """Raise if a frame size exceeds the limit.
-
-    Raises:
-        VideoTooLargeError: The size exceeds `limits.max_frame_pixels`.
-    """
+    """Raise VideoTooLargeError if a frame size exceeds `limits.max_frame_pixels`."""
     if width_px * height_px > limits.max_frame_pixels:
         raise VideoTooLargeError(
             f"Frames of {width_px}x{height_px} have more than {limits.max_frame_pixels:,} pixels.",
@@ -193,7 +188,6 @@ def check_declared_size(codec: VideoCodecContext, packet: Packet[VideoStream] | 
 
 @contextmanager
 def _captured_log() -> Iterator[list[tuple[int, str, str]]]:
-    """Capture the errors that FFmpeg logs in this thread."""
     before = av.logging.get_level(), av.logging.get_skip_repeated()
     av.logging.set_level(av.logging.ERROR)
     av.logging.set_skip_repeated(False)

@@ -89,11 +89,6 @@ class Decoded:
     header_reads: int = 0
 
     def __post_init__(self) -> None:
-        """Check shapes and ranges.
-
-        Raises:
-            ValueError: A value is not what an honest decoder returns.
-        """
         columns = self.pts, self.time_s, self.position, self.is_keyframe
         if self.images.ndim != 4 or self.images.shape[-1] != 3 or not self.images.size:  # noqa: PLR2004
             raise ValueError(f"images of shape {self.images.shape}")
@@ -145,11 +140,9 @@ class Canvas:
         self._drawn: set[int] = set()
 
     def draw(self, info: FrameInfo, frame: VideoFrame) -> None:
-        """Draw a frame.
+        """Draw a frame, unless it is too large, or of another size than the first where frames are not scaled.
 
-        Raises:
-            FallbackRequired: The first one is not as large as the header states.
-            VideoError: It is too large, or of another size than the first, where frames are not scaled.
+        The first one must be as large as the header states, or else FallbackRequired is raised.
         """
         row = self._rows[info]
         if row == 0 and self._renderer is None:
@@ -170,9 +163,7 @@ class Canvas:
     def share(self, items: Sequence[_T], workers: Sequence[Callable[[Iterable[_T]], None]]) -> None:
         """Have each worker draw some items, in a thread of its own; the first one draws the first item.
 
-        Raises:
-            MemoryError: Memory does not suffice for so many threads.
-            Exception: What a worker raises first.
+        Raises what a worker raises first, or MemoryError if memory does not suffice for so many threads.
         """
         if len(workers) == 1:
             workers[0](items)
@@ -204,11 +195,7 @@ class Canvas:
         self.stopped.clear()
 
     def finish(self, position: Int64s, *, note: str = "", is_counted: bool = True) -> Decoded:
-        """Return what was drawn.
-
-        Raises:
-            VideoUnreadableError: Not every frame was.
-        """
+        """Return what was drawn; raise VideoUnreadableError if something was not."""
         if self._renderer is None or len(self._drawn) < len(self._rows):
             raise VideoUnreadableError("The video is decoded differently each time; it is probably damaged.")
         return Decoded(

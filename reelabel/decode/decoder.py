@@ -93,7 +93,6 @@ class LocalDecoder:
     """A `Decoder` in this process, which a malicious video may take over; close it afterwards."""
 
     def __init__(self, file: VideoFile | SparseFile, limits: Limits, *, threads: int = 1) -> None:
-        """Take an open file, or a remote one."""
         self._file, self._limits, self._threads = file, limits, threads
         self._ranges = file if isinstance(file, SparseFile) else None
         self._known: tuple[CachedRange, ...] = ()
@@ -268,7 +267,6 @@ class LocalDecoder:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise what has gone wrong first: a read that failed, or a frame over the limit."""
         try:
             yield
             if self._ranges:
@@ -307,7 +305,6 @@ def _of_header() -> Iterator[None]:
 
 
 def _sure(index: VideoIndex) -> VideoIndex:
-    """Return an index of frames, unless they must not be decoded by it."""
     if index.doubt:
         raise FallbackRequired(index.doubt)
     return index

@@ -43,15 +43,11 @@ def spans_to_decode(
 ) -> list[tuple[int, int]]:
     """Split wanted frames into runs between which a decoder can seek to a keyframe.
 
-    Args:
-        positions: Positions of wanted frames in the linear decode, ascending.
-        keyframes: Positions of keyframes, ascending; the first is not after the first wanted frame.
-        piece_frames: Where GOPs follow each other without a gap, a run ends before the first that begins so many
-            frames after its own start.
+    Positions are those in the linear decode, ascending; the first keyframe is not after the first wanted frame. Where
+    GOPs follow each other without a gap, a run ends before the first that begins `piece_frames` after its own start.
 
-    Returns:
-        First and last frame of each run, the first being a keyframe. That is the most to be decoded: in some codecs,
-        frames on which no wanted one depends can be skipped.
+    Returns the first and the last frame of each run, the first being a keyframe. That is the most to be decoded: in
+    some codecs, frames on which no wanted one depends can be skipped.
     """
     spans: list[tuple[int, int]] = []
     for position in positions:
@@ -78,21 +74,8 @@ def decode_gops(
 
     Runs are shared among decoders, one for each of `threads`, if memory suffices and there is much to decode. If there
     are fewer runs, and pictures are not tiny, each decoder has several threads, which decode successive frames, and
-    wait for each other more than decoders do.
-
-    Args:
-        opened: The video, open; of a remote one, the bytes of `needed_ranges` are at hand.
-        index: The frames of the video.
-        canvas: Draws the wanted ones.
-        reopen: Opens the video again as it is open, for other threads.
-        stats: Counts the decoded frames.
-        threads: Threads that may be used.
-        is_remote: Whether reading on costs a request.
-        skip_loop_filter: Leave out the loop filter.
-
-    Raises:
-        FallbackRequired: A GOP does not decode to the frames announced.
-        VideoError: As `Canvas.draw` does.
+    wait for each other more than decoders do. Of a remote video, the bytes of `needed_ranges` are at hand. Raises
+    FallbackRequired if a GOP does not decode to the frames announced.
     """
     codec, wanted = opened[1].codec_context, canvas.wanted
     pixels, positions = codec.width * codec.height, [info.position for info in wanted]
@@ -165,11 +148,7 @@ def _in_fair_order(runs: Sequence[Sequence[FrameInfo]], keyframes: Sequence[int]
 
 
 def needed_ranges(index: VideoIndex, wanted: Int64s) -> list[ByteRange]:
-    """Return where the packets are that a decoder needs for the wanted frames, in as few ranges as is sensible.
-
-    Raises:
-        FallbackRequired: There are too many.
-    """
+    """Return where the packets for the wanted frames are, in few ranges; raise FallbackRequired if that takes many."""
     if not index.size.any():  # read already
         return []
     places = wanted.tolist()

@@ -70,7 +70,6 @@ def has_jpeg_tables(picture: memoryview) -> bool:
 
 
 def _segments(picture: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Yield markers and the payloads of their segments, up to the first malformed one."""
     start = len(_START) if picture[:2] == _START else len(picture)
     while start + 4 <= len(picture) and picture[start] == 0xFF:  # noqa: PLR2004
         end = start + 2 + int.from_bytes(picture[start + 2 : start + 4])
@@ -112,11 +111,7 @@ _PRIMINGS = 2
 
 
 def require_keyframe(frame: VideoFrame) -> None:
-    """Check that a frame depends on no packet but its own.
-
-    Raises:
-        FallbackRequired: The frame is not a keyframe, or is damaged.
-    """
+    """Raise FallbackRequired if a frame is no keyframe, or damaged: it may depend on earlier packets."""
     if not frame.key_frame or frame.pict_type != PictureType.I:
         raise FallbackRequired("a packet is flagged as a keyframe, but its frame is not", index_is_wrong=True)
     if frame.is_corrupt:
@@ -138,9 +133,8 @@ def prime_mpeg4_decoder(codec: VideoCodecContext, first: Packet[VideoStream]) ->
 def decode_single_packet(codec: VideoCodecContext, packet: Packet[VideoStream]) -> VideoFrame:
     """Decode a single packet, independently of all others.
 
-    Raises:
-        FallbackRequired: The result is not exactly one keyframe with the packet's PTS, the keyframe is damaged, or the
-            packet is a JPEG frame that relies on the tables of earlier ones.
+    Raises FallbackRequired if the result is not exactly one intact keyframe with the packet's PTS, or the packet is a
+    JPEG frame that relies on the tables of earlier ones.
     """
     if codec.name == "mjpeg" and not has_jpeg_tables(memoryview(packet)):
         raise FallbackRequired("a JPEG frame lacks its own tables")

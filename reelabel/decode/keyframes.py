@@ -64,11 +64,7 @@ class KeyframeDecoder:
 
     @classmethod
     def of(cls, probed: ProbedFile, video: OpenVideo, segment: Segment) -> KeyframeDecoder:
-        """List the keyframes.
-
-        Raises:
-            FallbackRequired: The container has no index, or it does not suffice for the segment.
-        """
+        """List the keyframes; raise FallbackRequired if there is no index, or none that suffices for the segment."""
         index, keyframes = probed.read_keyframes(video)
         check_no_palette(keyframes.first)
         if not index.is_start_known and not segment.is_whole:
@@ -78,12 +74,7 @@ class KeyframeDecoder:
         return cls(probed=probed, video=video, index=index, keyframes=keyframes)
 
     def decode(self, rows: Int64s, view: View, stats: DecodeStats, *, segment: Segment, threads: int) -> Decoded:
-        """Decode some keyframes.
-
-        Raises:
-            FallbackRequired: The file contradicts the index.
-            VideoError: As `Canvas.draw` does.
-        """
+        """Decode some keyframes; raise FallbackRequired if the file contradicts the index."""
         index, stream, file, first = self.index, self.video.stream, self.video.file, self.keyframes.first
         codec = CodecParameters.of(stream.codec_context)
         if isinstance(file, SparseFile):
@@ -125,7 +116,6 @@ class KeyframeDecoder:
     def _decoders(
         self, codec: CodecParameters | None, packets: Sequence[Packet[VideoStream]], threads: int
     ) -> list[VideoCodecContext]:
-        """Return the stream's own decoder, and additional ones if several threads may be used."""
         # Side data, such as new extradata, would reach only one of the decoders.
         may_share = codec is not None and not any(any(packet.iter_sidedata()) for packet in packets)
         if self.video.container.format.name == "matroska,webm" and codec and codec.name in _SITED_BY_MATROSKA:
@@ -162,7 +152,6 @@ def _decode(
     others_bring_parameters: bool,
     counts_packets: bool = False,
 ) -> None:
-    """Decode packets independently of each other, with one thread per decoder."""
     for packet in packets:
         check_parameter_sets(packet, codecs[0], others_bring_them=others_bring_parameters)
 
@@ -184,11 +173,7 @@ def _decode(
 
 
 def _shows_order(keyframe: Packet[VideoStream], video: OpenVideo) -> bool:
-    """Return whether the packet after a keyframe shows that pictures which are shown before it have earlier times.
-
-    Raises:
-        TimesOutOfOrderError: It is shown before the keyframe, but has a later time; or cannot be read.
-    """
+    """Return whether the packet after a keyframe, if it is shown before it, has an earlier time as well."""
     codec = video.stream.codec_context
     if is_closed_gop_start(keyframe, codec):
         return False  # no picture is

@@ -45,11 +45,7 @@ class LinearVideo:
     def __init__(
         self, source: VideoFile | SparseFile, limits: Limits, stats: DecodeStats, *, by_packets: bool = False
     ) -> None:
-        """List the frames, by decoding them; with `by_packets`, by demuxing, if packets announce them all.
-
-        Raises:
-            VideoError: As `extract_local` does.
-        """
+        """List the frames, by decoding them; with `by_packets`, by demuxing, if packets announce them all."""
         self._source, self._limits, self._stats = source, limits, stats
         self._listed, self._pass = ExitStack(), ExitStack()
         scanned = _announced_frames(source, limits) if by_packets else None
@@ -96,12 +92,7 @@ class LinearVideo:
         return f"from {end_s:g} s on, the video goes on in another stream (PID {later}), which is not shown"
 
     def decode(self, places: Int64s, view: View) -> Decoded:
-        """Take some frames, which ascend.
-
-        Raises:
-            FallbackRequired: A frame is another than its packet has announced.
-            VideoError: As `Canvas.draw` does, or they do not decode again.
-        """
+        """Take some frames, which ascend; raise FallbackRequired if one is another than its packet has announced."""
         canvas = Canvas(frames_of(self.index, places), view, self._limits, lambda: video_info(*self._decoded))
         for info in canvas.wanted:
             if not self._reach(info):
@@ -110,7 +101,6 @@ class LinearVideo:
         return canvas.finish(self.index.position[places], note=self.note)
 
     def _reach(self, info: FrameInfo) -> bool:
-        """Decode up to a frame; return False if there are fewer than before."""
         is_announced = self.index.kind == "packets"
         if info.position < self._position:
             self._begin_pass()

@@ -38,13 +38,7 @@ _SEEKABLE_FORMATS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
 
 
 def scan_packets(container: InputContainer, stream: VideoStream, limits: Limits, *, all_shown: bool) -> VideoIndex:
-    """List all frames of an open video as a decoder shows them, by its packets.
-
-    Args:
-        container: The open video.
-        stream: Its video stream.
-        limits: Limits on the video.
-        all_shown: Whether the decoder must show every frame that the packets announce.
+    """List all frames of an open video as a decoder shows them, by its packets; `all_shown` if it must show every one.
 
     Raises:
         FallbackRequired: The format does not seek exactly, a decoder would leave out frames, there is a palette, a

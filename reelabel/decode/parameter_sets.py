@@ -50,11 +50,7 @@ class Sps(NamedTuple):
 
 
 def header_sps(codec: VideoCodecContext) -> Sps:
-    """Read the first sequence parameter set of a header.
-
-    Raises:
-        IndexError, ValueError: There is none, or it is malformed.
-    """
+    """Read the first sequence parameter set of a header; IndexError or ValueError if there is none."""
     return _read_sps(_header_bytes(codec))
 
 
@@ -74,14 +70,8 @@ def check_parameter_sets(
 ) -> None:
     """Check that a keyframe of H.264, decoded by itself, is decoded as after all that precede it.
 
-    Args:
-        packet: Its packet.
-        codec: Its decoder.
-        others_bring_them: Whether other packets bring parameter sets, so that those in the header may not be its own.
-
-    Raises:
-        FallbackRequired: Its parameter sets are those of an earlier packet.
-        ColoursChangeError: They state more, or less, about colours than those in the header.
+    Raises FallbackRequired if its parameter sets are those of an earlier packet, which they may be if others bring
+    some; ColoursChangeError if they state more, or less, about colours than those in the header.
     """
     if not (length_bytes := nal_length_bytes(codec, only="h264")):
         return
@@ -135,7 +125,6 @@ def _read_sps(sps: bytes) -> Sps:
 
 
 def _skip_picture_order(bits: Bits) -> None:
-    """Read past what determines the picture order count."""
     order = bits.read_exp_golomb()
     if order == 0:
         bits.read_exp_golomb()
@@ -173,7 +162,6 @@ class Bits:
     """Reads a NAL unit bit by bit, without the bytes that prevent start codes within it."""
 
     def __init__(self, unit: bytes) -> None:
-        """Start at the first bit."""
         self._data = unit.replace(b"\0\0\3", b"\0\0")
         self._at = 0
 
@@ -204,16 +192,7 @@ _HEAD_BYTES = 32
 
 
 def check_interlaced_flag(frame: VideoFrame, packet: Packet[VideoStream] | None, codec: VideoCodecContext) -> None:
-    """Check that a frame is not flagged as interlaced because of earlier ones.
-
-    Args:
-        frame: The frame, decoded without all that precede it.
-        packet: Its packet; None if unknown.
-        codec: Its decoder.
-
-    Raises:
-        FallbackRequired: It is.
-    """
+    """Raise FallbackRequired if a frame may be flagged as interlaced only because of the one decoded before it."""
     if not frame.interlaced_frame or codec.codec.canonical_name != "h264":
         return
     if not _is_coded_interlaced(packet, codec):

@@ -63,12 +63,7 @@ def list_keyframes(file: VideoFile | SparseFile, limits: Limits) -> VideoIndex |
 
 
 def keyframes_of_container(file: VideoFile | SparseFile, limits: Limits) -> VideoIndex:
-    """List the keyframes by the container's index.
-
-    Raises:
-        FallbackRequired: It has none, or an inconsistent one.
-        VideoError: As `extract_local` does, as far as the header shows.
-    """
+    """List the keyframes by the container's index; raise FallbackRequired if it has none, or an inconsistent one."""
     probed = probe_file(file)
     with probed.open(limits) as video:
         return probed.read_keyframes(video)[0]

@@ -217,13 +217,11 @@ class Renderer:
             image[..., channel] = plane
 
     def _packed(self, frame: VideoFrame) -> npt.NDArray[np.uint8]:
-        """Return the pixels of a frame as they are stored, at its orientation for display."""
         packed = self._reformatter.reformat(frame, format="rgb24", threads=1)
         pixels = self._lines(packed.planes[0])[:, : 3 * self.width_px].reshape(self.height_px, self.width_px, 3)
         return pixels if self.view.as_stored else self.orientation.apply(pixels)
 
     def _scaled(self, frame: VideoFrame, pixel_format: str, dtype: type[_Sample]) -> list[npt.NDArray[_Sample]]:
-        """Return the planes of a frame at its size and orientation for display."""
         scaled = self._reformatter.reformat(
             frame, width=self.width_px, height=self.height_px, format=pixel_format, interpolation=_SCALING, threads=1
         )
@@ -231,7 +229,6 @@ class Renderer:
         return [self.orientation.apply(plane) for plane in planes]
 
     def _lines(self, plane: VideoPlane) -> npt.NDArray[np.uint8]:
-        """Return the lines of a plane, with what FFmpeg appends to each."""
         lines: npt.NDArray[np.uint8] = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)
         return lines[: self.height_px]
 

@@ -91,7 +91,6 @@ class RunDecoder:
     _brings_parameters: bool | None = None
 
     def __post_init__(self) -> None:
-        """Allow the decoder its threads, and what it may leave out."""
         codec = self.stream.codec_context
         if self.skip_loop_filter:
             codec.options = codec.options | {"skip_loop_filter": "all"}
@@ -135,7 +134,6 @@ class RunDecoder:
             pass
 
     def _other_starts(self, number: int, leaves: NonReferenceFilter) -> Iterator[int]:
-        """Yield where to start instead, if decoding from a keyframe does not reach a frame."""
         if leaves.has_skipped or not number:
             yield self.keyframes[number]
         # A frame of an open GOP may depend on frames that only the previous GOP contains.
@@ -174,7 +172,6 @@ class RunDecoder:
             raise FallbackRequired("a GOP cannot be decoded") from None
 
     def _require_next(self, frame: VideoFrame, position: int, given: set[int]) -> None:
-        """Check that a frame is the next of those given to the decoder, and a keyframe if its packet is flagged so."""
         given.discard(self.times[position])
         if given and min(given) < self.times[position]:
             raise FallbackRequired("a frame is left out, or shown in another order than that of time")
@@ -183,7 +180,6 @@ class RunDecoder:
             require_keyframe(frame)
 
     def _look_for_parameters(self) -> bool:
-        """Return whether the first packet of the video brings parameter sets."""
         if self.stream.codec_context.codec.canonical_name != "h264":
             return False
         self.container.seek(self.times[0], stream=self.stream, backward=True)
@@ -248,13 +244,7 @@ class RunDecoder:
             check_shown_in_turn(packet, self.stream.codec_context)
 
     def _require_shown(self, latest: int, rest: Iterator[Packet[VideoStream]], *, has_ended: bool) -> None:
-        """Check that no splice follows so closely that a linear decode leaves out the last wanted frame.
-
-        Args:
-            latest: Its PTS. The decoder has not shown it yet.
-            rest: The packets that follow.
-            has_ended: Whether the last packet ends a sequence.
-        """
+        """Check that no splice follows so closely that a linear decode leaves out the last wanted frame."""
         codec, position = self.stream.codec_context, bisect_left(self.times, latest)
         number = bisect_right(self.keyframes, position)
         following = self.keyframes[number] if number < len(self.keyframes) else len(self.times)
@@ -269,18 +259,15 @@ class RunDecoder:
             has_ended = ends_sequence(packet, codec)
 
     def _listed(self, pts: int | None, *, since: int) -> set[int]:
-        """Return a PTS, if it is one of the frames from a keyframe on."""
         at = len(self.times) if pts is None or pts < since else bisect_left(self.times, pts)
         return {self.times[at]} if at < len(self.times) and self.times[at] == pts else set()
 
     def _counted(self, frames: list[VideoFrame]) -> list[VideoFrame]:
-        """Count decoded frames, used or not."""
         self.stats.add(len(frames))
         return frames
 
 
 def _frame_at(gop: Iterator[tuple[int, VideoFrame]], wanted: int) -> VideoFrame | None:
-    """Return the frame at a position, or None if decoding does not reach it."""
     try:
         for position, frame in gop:
             if position >= wanted:

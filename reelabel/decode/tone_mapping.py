@@ -40,12 +40,9 @@ _TO_BT709 = (
 
 
 def tone_map(frame: VideoFrame, planes: Sequence[npt.NDArray[np.uint16]], image: npt.NDArray[np.uint8]) -> None:
-    """Convert a frame to SDR.
+    """Convert a frame, of which only the colour space is read, to SDR.
 
-    Args:
-        frame: The HDR frame, of which only the colour space is read.
-        planes: Its green, blue and red in 12 bits; shape (H, W) each.
-        image: Filled with the RGB pixels; shape (H, W, 3).
+    `planes` are its green, blue and red in 12 bits, shape (H, W) each; `image` is filled, shape (H, W, 3).
     """
     linear = _linear_light(hdr_transfer(frame))
     is_wide = frame.color_primaries != ColorPrimaries.BT709
@@ -58,7 +55,6 @@ def tone_map(frame: VideoFrame, planes: Sequence[npt.NDArray[np.uint16]], image:
 
 
 def _draw(channels: Sequence[_Floats], image: npt.NDArray[np.uint8]) -> None:
-    """Fill an image from linear light, which is changed."""
     brightest = np.maximum(np.maximum(channels[0], channels[1]), channels[2])
     bright = np.flatnonzero(brightest > _KNEE)
     gain = _compress(np.minimum(brightest.ravel()[bright], _PEAK)) / brightest.ravel()[bright]
@@ -93,7 +89,6 @@ def _linear_light(transfer: str) -> _Floats:
 
 @lru_cache(maxsize=1)
 def _gamma() -> npt.NDArray[np.uint8]:
-    """Return the pixel value of each square root of light."""
     return np.rint(255 * (np.arange(_LEVELS) / (_LEVELS - 1)) ** (2 / _SDR_GAMMA)).astype(np.uint8)
 
 

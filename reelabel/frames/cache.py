@@ -50,15 +50,11 @@ class FrameCache:
         return f"{self._root_uri}/{key}"
 
     def reach(self) -> None:
-        """Check that the store responds; see `ObjectStore.reach`.
-
-        Raises:
-            StoreUnavailableError: It does not.
-        """
+        """Raise StoreUnavailableError if the store does not respond; see `ObjectStore.reach`."""
         self._objects.reach([self.uri_of("any")])
 
     def read(self, identity: FrameIdentity) -> bytes:
-        """Read a frame file; return its bytes.
+        """Read a frame file; return its bytes, which `find` would accept.
 
         Raises:
             ObjectMissingError: The file does not exist.
@@ -82,11 +78,7 @@ class FrameCache:
         return frames
 
     def write(self, identity: FrameIdentity, data: bytes) -> str:
-        """Write the bytes of a frame file, unless there is one that `find` accepts.
-
-        Returns:
-            Why the file that was there was replaced; empty if there was none, or one that `find` accepts.
-        """
+        """Write a frame file, unless there is one that `find` accepts; return why another was replaced, if one was."""
         sealed = embed_seal(data, self._seal, identity.key)
         refused = self._write(identity.key, sealed, check=partial(self._fetch, identity))
         self._memory.put(identity.key, sealed)
@@ -100,11 +92,7 @@ class FrameCache:
             return ()
 
     def write_index(self, key: str, ranges: tuple[CachedRange, ...]) -> str:
-        """Write the ranges of a remote video's header, unless there is a file of them that `find_index` accepts.
-
-        Returns:
-            Why the file that was there was replaced; empty if there was none, or one that `find_index` accepts.
-        """
+        """Write the ranges of a remote video's header, unless `find_index` accepts what is there, as `write` does."""
         data = self._seal.wrap(key, encode_index(ranges))
         return self._write(key, data, check=partial(self._fetch_index, key))
 
@@ -136,7 +124,6 @@ class FrameCache:
             raise FrameFileError(error.message) from None
 
     def _write(self, key: str, data: bytes, *, check: Callable[[], object]) -> str:
-        """Write a file, and replace one that is there only if `check` raises; return why."""
         uri, refused = self.uri_of(key), ""
         if self._objects.write_new(uri, data):
             return ""
@@ -182,11 +169,7 @@ def encode_index(ranges: tuple[CachedRange, ...]) -> bytes:
 
 
 def decode_index(data: bytes | memoryview) -> tuple[CachedRange, ...]:
-    """Decode an index file whose seal is verified.
-
-    Raises:
-        FrameFileError: The bytes are damaged, or not an index file.
-    """
+    """Decode an index file whose seal is verified; raise FrameFileError if it is damaged."""
     try:
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
         return check_ranges(map(CachedRange, table["start"].to_pylist(), table["data"].to_pylist()))

@@ -88,11 +88,7 @@ class FrameIdentity:
 
 
 def index_key(*, source_uri: str, fingerprint: str) -> str:
-    """Derive an index file's key, which is the same for all decoder versions.
-
-    Returns:
-        A path relative to the cache's root: `v5/ab/abcdef....index`.
-    """
+    """Derive an index file's key, `v5/ab/abcdef....index`, which is the same for all decoder versions."""
     video = {"source_uri": unsigned_uri(source_uri), "fingerprint": fingerprint}
     digest = json_digest(video | {"schema": SCHEMA_VERSION})
     return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"

@@ -48,7 +48,6 @@ class KeyedLocks:
     """One lock per key, so that concurrent requests for a video decode it once; remembers recent failures."""
 
     def __init__(self, *, keep_faults: int = 0) -> None:
-        """Keep so many errors of videos: who asks for one of these gets its error without another attempt."""
         self._keep_faults = keep_faults
         self._faults: dict[Hashable, VideoError] = {}
         self._locks: dict[Hashable, tuple[threading.Lock, int]] = {}
@@ -139,11 +138,7 @@ class FrameExtractor(VideoReader):
     pieces: PieceDecoder | None = field(default=None, repr=False, compare=False)
 
     def check_stores(self, uris: Iterable[str]) -> None:
-        """Check that S3 is available, if videos or frame files are stored there; see `ObjectStore.reach`.
-
-        Raises:
-            StoreUnavailableError: S3 is unavailable.
-        """
+        """Raise StoreUnavailableError if videos or frame files are on S3, and it does not respond."""
         self.objects.reach(uris)
         self.cache.reach()
 
@@ -202,7 +197,6 @@ class FrameExtractor(VideoReader):
         )
 
     def _find(self, requested: FrameIdentity) -> tuple[FrameIdentity, Frames | None]:
-        """Look up a frame file; for `auto`, resolve the sampler from any cached frame file of the video."""
         sampling = requested.sampling
         if sampling.sampler != "auto":
             return requested, self.cache.find(requested)
@@ -256,7 +250,6 @@ class FrameExtractor(VideoReader):
         )
 
     def _provenance(self, info: ObjectInfo, frames: Selection) -> FrameProvenance:
-        """Return where frames came from: what is known of new frames and of a cached frame file alike."""
         coverage = frames.coverage(self.thresholds)
         return FrameProvenance(
             fingerprint=info.fingerprint,
@@ -282,7 +275,6 @@ class FrameExtractor(VideoReader):
         return write_frames(frames, identity, encoding_note=encoding_note)
 
     def _sparse(self, fetched: FetchedFrames, identity: FrameIdentity, info: ObjectInfo) -> SparseVideo | None:
-        """Return the ranges that were read, if they alone decode to exactly the extracted pixels."""
         try:
             video = SparseVideo(info.size_bytes, fetched.ranges)
             images = video.decode(self.pool, sampling=identity.sampling, segment=identity.segment, limits=self.limits)
@@ -292,10 +284,6 @@ class FrameExtractor(VideoReader):
 
 
 def require_image(uri: str, frames: Selection) -> None:
-    """Raise if a file that is to be shown as an image has more than one frame.
-
-    Raises:
-        VideoUnreadableError: It has.
-    """
+    """Raise VideoUnreadableError if a file that is to be shown as an image has more than one frame."""
     if frames.total_frames != 1:
         raise VideoUnreadableError(f"{redact_uri(uri)} is a video, not an image; give it as a video.")

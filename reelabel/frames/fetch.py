@@ -114,14 +114,7 @@ class VideoReader:
     allow_roots: tuple[Path, ...] = ()
 
     def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
-        """Look up sizes and fingerprints of many videos in few requests, where possible.
-
-        Returns:
-            What was found, by URI.
-
-        Raises:
-            TransientError: The store is unavailable.
-        """
+        """Look up sizes and fingerprints of many videos, as `ObjectStore.stat_many` does."""
         return self.objects.stat_many(uris)
 
     def look(self, uri: str, info: ObjectInfo | None = None) -> SeenVideo:
@@ -273,12 +266,7 @@ class FrameFetcher(VideoReader):
 
 
 def check_size(info: ObjectInfo, limits: Limits) -> None:
-    """Raise if a video is empty, or larger than the limit.
-
-    Raises:
-        VideoEmptyError: It is empty.
-        VideoTooLargeError: It exceeds `limits.max_video_bytes`.
-    """
+    """Raise VideoEmptyError or VideoTooLargeError if a video has no bytes, or more than `limits.max_video_bytes`."""
     if info.size_bytes == 0:
         raise VideoEmptyError(f"{redact_uri(info.uri)} is empty; upload it again.")
     if info.size_bytes > limits.max_video_bytes:
@@ -289,7 +277,6 @@ def check_size(info: ObjectInfo, limits: Limits) -> None:
 
 
 def _with_wasted_frames(fetched: FetchedFrames, frames: int) -> FetchedFrames:
-    """Add the frames decoded by a failed attempt."""
     keyframes = fetched.keyframes
     return replace(fetched, keyframes=replace(keyframes, frames_decoded=keyframes.frames_decoded + frames))
 
@@ -327,11 +314,6 @@ def open_video(objects: ObjectStore, info: ObjectInfo, *, allow_roots: tuple[Pat
 
 def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] = ()) -> ObjectInfo:
     """Look up a video's size and fingerprint.
-
-    Args:
-        objects: The object store, web and local files, by URI.
-        uri: URI of the video.
-        allow_roots: Folders that a local video must lie in; empty allows every folder.
 
     Raises:
         VideoMissingError: There is no video at the URI.

@@ -142,12 +142,7 @@ def load_frames(data: bytes, *, pool: DecodePool | None = None, limits: Limits =
 
 
 def with_pixels(data: bytes, pool: DecodePool, limits: Limits) -> bytes:
-    """Return a frame file that stores pixels: the same one, unless it stores ranges of the video.
-
-    Raises:
-        FrameFileError: The ranges do not match the metadata.
-        VideoError: As `DecodePool.extract` does.
-    """
+    """Return a frame file that stores pixels: the same one, unless it stores ranges of the video."""
     if not is_sparse(data):
         return data
     pixels = encode_pixels(load_frames(data, pool=pool, limits=limits).unique, "raw")
@@ -161,11 +156,7 @@ def is_sparse(data: bytes) -> bool:
 
 
 def read_metadata(data: bytes) -> dict[str, Any]:
-    """Read the metadata of a frame file whose seal or checksum is verified.
-
-    Raises:
-        FrameFileError: The bytes are not a frame file of this version.
-    """
+    """Read the metadata of a frame file whose seal or checksum is verified; FrameFileError if it has none that fit."""
     try:
         schema = _open(data).schema
         metadata: dict[str, Any] = json.loads((schema.metadata or {})[_METADATA_KEY])
@@ -181,11 +172,7 @@ def read_metadata(data: bytes) -> dict[str, Any]:
 
 
 def verify_sealed(data: bytes, identity: FrameIdentity, seal: Seal) -> None:
-    """Verify a frame file's seal, and that it is the one asked for.
-
-    Raises:
-        FrameFileError: The bytes are damaged or altered, were sealed with another key, or are not the file asked for.
-    """
+    """Raise FrameFileError unless a frame file is intact, sealed with this key, and the one asked for."""
     verify_seal(data, seal, identity.key)
     if different := identity.differences(read_metadata(data)):
         raise FrameFileError(f"It was made for something else: {', '.join(different)} differ from what is asked for.")
@@ -231,7 +218,6 @@ def _cut_ranges(data: bytes, ranges: list[list[int]]) -> tuple[CachedRange, ...]
 
 
 def _read_columns(data: bytes) -> dict[str, Any]:
-    """Read the columns beside the pixels, which are not decompressed."""
     schema = _open(data).schema
     table = _open(data, included_fields=[schema.names.index(name) for name in _COLUMNS]).read_all()
     return {name: table[name].chunk(0) for name in _COLUMNS}

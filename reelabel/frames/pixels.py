@@ -54,14 +54,9 @@ def encode_pixels(images: npt.NDArray[np.uint8], encoding: Encoding, *, jpeg_qua
 
 
 def decode_pixels(column: pa.Array, encoding: Encoding, shape: tuple[int, int, int, int]) -> npt.NDArray[np.uint8]:
-    """Decode a pixel column; `raw` pixels are not copied.
+    """Decode a pixel column to RGB pixels, shape (N, H, W, 3), read-only; `raw` pixels are not copied.
 
-    Returns:
-        RGB pixels; shape (N, H, W, 3), read-only.
-
-    Raises:
-        ValueError: The column does not hold images of that shape.
-        OSError: A JPEG cannot be decoded.
+    Raises ValueError if it holds no images of that shape, and OSError if a JPEG cannot be decoded.
     """
     if encoding not in {*get_args(LosslessEncoding), "jpeg"}:
         raise ValueError(f"encoding {encoding} holds no pixels")
@@ -78,11 +73,7 @@ def decode_pixels(column: pa.Array, encoding: Encoding, shape: tuple[int, int, i
 
 
 def jpeg_round_trip(images: npt.NDArray[np.uint8], *, quality: int) -> npt.NDArray[np.uint8]:
-    """Encode images as JPEG and decode them again; shape (N, H, W, 3).
-
-    Raises:
-        VideoTooLargeError: A side exceeds JPEG's maximum.
-    """
+    """Encode images as JPEG and decode them again, shape (N, H, W, 3); raises as `to_jpeg` does."""
     return np.stack([from_jpeg(to_jpeg(image, quality=quality)) for image in images])
 
 
@@ -109,11 +100,7 @@ def from_differences(differences: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8
 
 
 def to_jpeg(image: npt.NDArray[np.uint8], *, quality: int) -> bytes:
-    """Encode one image of shape (H, W, 3).
-
-    Raises:
-        VideoTooLargeError: A side exceeds JPEG's maximum.
-    """
+    """Encode one image of shape (H, W, 3); raise VideoTooLargeError if a side exceeds JPEG's maximum."""
     if max(image.shape) > _MAX_JPEG_PX:
         raise VideoTooLargeError(
             f"A frame of {image.shape[1]}x{image.shape[0]} pixels is too large for JPEG; leave jpeg_quality empty."

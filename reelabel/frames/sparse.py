@@ -34,7 +34,6 @@ class RecordingSource:
     """A `ByteSource` that keeps what is read of it, unless that becomes too much. Thread-safe, if its source is."""
 
     def __init__(self, source: ByteSource) -> None:
-        """Keep what is read of a source."""
         self.size_bytes, self.max_wait_s = source.size_bytes, source.max_wait_s
         self._source = source
         self._read: dict[int, bytes] = {}
@@ -68,11 +67,6 @@ class SparseVideo:
     ranges: tuple[CachedRange, ...]
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ValueError: They overlap, or lie outside the video.
-        """
         check_ranges(self.ranges)
         if self.ranges and self.ranges[-1].end > self.size_bytes:
             raise ValueError(f"ranges must lie in the {self.size_bytes:,} bytes of the video")
@@ -83,11 +77,7 @@ class SparseVideo:
         return 1.0
 
     def read(self, start: int, size: int) -> bytes:
-        """Refuse to read what is not known already.
-
-        Raises:
-            FrameFileError: Always.
-        """
+        """Refuse to read what is not known already, with a FrameFileError."""
         raise FrameFileError(f"The frame file lacks {size:,} bytes of the video at {start:,}.")
 
     def decode(
@@ -95,21 +85,14 @@ class SparseVideo:
     ) -> npt.NDArray[np.uint8]:
         """Decode the frames that are sampled of the video; return their pixels, shape (N, H, W, 3).
 
-        Raises:
-            FrameFileError: A range is missing.
-            FallbackRequired: The frames cannot be decoded from ranges.
-            VideoError: As `DecodePool.extract` does.
+        Raises FrameFileError or FallbackRequired if the ranges do not suffice.
         """
         frames, _ = pool.extract_by_ranges(self, sampling=sampling, segment=segment, limits=limits, known=self.ranges)
         return frames.images
 
 
 def check_ranges(ranges: Iterable[CachedRange]) -> tuple[CachedRange, ...]:
-    """Return ranges of a file, if they are in order and do not overlap.
-
-    Raises:
-        ValueError: They are not.
-    """
+    """Return ranges of a file; raise ValueError if they are not in order, overlap or are empty."""
     checked, end = tuple(ranges), 0
     for each in checked:
         if each.start < end or not each.data:

@@ -94,11 +94,7 @@ def _is_video(part: object) -> bool:
 
 
 def read_messages(value: Any) -> Any:  # noqa: ANN401 - JSON, or what Arrow makes of it
-    """Read messages from JSON, or from the cell of a column.
-
-    Raises:
-        json.JSONDecodeError: The text is not JSON.
-    """
+    """Read messages from JSON, or from the cell of a column; JSONDecodeError if the text is not JSON."""
     return json.loads(value) if isinstance(value, str) else without_nulls(value)
 
 

@@ -111,7 +111,6 @@ class Opened:
     """
 
     def __init__(self, connection: socket.socket, opening: Open, descriptor: int | None) -> None:
-        """Read nothing yet."""
         self.decoder: LocalDecoder | None = None
         self.descriptor, self.size_bytes = descriptor, opening.size_bytes
         self._opening, self._source = opening, _PoolSource(connection, opening.size_bytes)

@@ -104,19 +104,12 @@ class DecodePool:
         self._count, self._occupied = processes, threading.local()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled, as decoding processes are children of this one.
-
-        Raises:
-            TypeError: Always.
-        """
         raise TypeError("A DecodePool cannot be pickled; make one in each process, or use PrepareVideo, which does.")
 
     def __enter__(self) -> Self:
-        """Return the pool itself."""
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        """Stop all processes."""
         self.close()
 
     @property
@@ -127,11 +120,8 @@ class DecodePool:
     def extract(self, video: Path | str | bytes | VideoFile, **options: Any) -> SampledFrames:  # noqa: ANN401
         """Run `extract_local` in a decoding process, which gets the open file, not its path.
 
-        It waits while all processes are busy: more threads than processes are of no use.
-
-        Args:
-            video: A local file, or the bytes of a video.
-            options: The fields of `reelabel.extract.Request`.
+        It waits while all processes are busy: more threads than processes are of no use. Options are the fields of
+        `reelabel.extract.Request`.
 
         Raises:
             ValueError: The segment is not valid.
@@ -162,9 +152,7 @@ class DecodePool:
     def in_pieces(self, *, length_s: float = 0.0) -> PieceDecoder:
         """Return what decodes a video piece by piece; close it afterwards.
 
-        Args:
-            length_s: Length of the video in seconds, by which it may take longer to be decoded from its beginning than
-                another to be decoded at once: a time limit for each minute.
+        Decoded from its beginning, a video of `length_s` may take a time limit for each minute.
         """
         minutes = max(1.0, length_s / _SECONDS_PER_LIMIT)
         allowed = TimeLimits(timeout_s=minutes * self._limits.timeout_s, cpu_s=minutes * self._limits.cpu_s)
@@ -203,9 +191,7 @@ class DecodePool:
 
         Raises:
             FallbackRequired: Byte ranges do not suffice; download the whole file.
-            VideoError: As `extract` does.
-            DecodersLostError: As `extract` does.
-            ReelabelError: Whatever `source.read` raises.
+            ReelabelError: As `extract` does, and whatever `source.read` raises.
         """
         request = Request(**options)
         return self.use(source, request.limits, lambda decoder: extract_remotely(decoder, request), known=known)
@@ -221,14 +207,8 @@ class DecodePool:
     ) -> tuple[VideoIndex, tuple[CachedRange, ...], int]:
         """Run `reelabel.decode.read_index` in a decoding process, on an open file, or a video that is read in ranges.
 
-        Returns:
-            The index, the ranges of the file that hold its keyframes, and the bytes read.
-
-        Raises:
-            FallbackRequired: The frames are not listed.
-            VideoError: As `extract` does, as far as the header shows.
-            DecodersLostError: As `extract` does.
-            ReelabelError: Whatever `video.read` raises.
+        Returns the index, the ranges of the file that hold its keyframes, and the bytes read. Raises FallbackRequired
+        if the frames are not listed, or as `extract_by_ranges` does.
         """
 
         def read(decoder: RemoteDecoder) -> tuple[VideoIndex, tuple[CachedRange, ...], int]:

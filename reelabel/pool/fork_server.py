@@ -36,11 +36,7 @@ class ForkServer:
     """The process that decoding processes are forked from. Thread-safe."""
 
     def __init__(self) -> None:
-        """Start it; the kernel ends it with the thread that does.
-
-        Raises:
-            OSError: It cannot be started.
-        """
+        """Start it, or raise OSError; the kernel ends it with the thread that does."""
         self._lock = Lock()
         self._unreaped: set[int] = set()
         self._is_ready = self._is_retired = False
@@ -56,11 +52,7 @@ class ForkServer:
             raise
 
     def fork(self, connection: int, errors: int) -> ForkedProcess:
-        """Fork a decoding process.
-
-        Args:
-            connection: Its end of the socket to its pool.
-            errors: What its standard error is until it is ready.
+        """Fork a decoding process, given its end of the socket to its pool, and its standard error until it is ready.
 
         Raises:
             NotStartedError: This process was lost, or retired meanwhile by another thread.
@@ -118,7 +110,6 @@ class ForkServer:
             os.close(self._errors)
 
     def _close(self) -> None:
-        """End it; its processes, too, or they could outlive what waits for them."""
         self._socket.close()
         self._process.kill()
         self._process.wait()
@@ -128,7 +119,6 @@ class ForkedProcess:
     """A process, by the server that it was forked from, as `subprocess.Popen` is one by its parent."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
-        """Take over a process that was just forked."""
         self.pid = pid
         self._server = server
         self._lock = Lock()

@@ -22,12 +22,7 @@ _STDERR = 2
 
 
 def main(control: int, child: str) -> None:
-    """Serve the pool at the other end of a socket.
-
-    Args:
-        control: The socket.
-        child: The module whose `main` each process runs, with the socket to its pool.
-    """
+    """Serve the pool at the other end of a socket; each process runs `main` of the module `child`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
     connection = socket.socket(fileno=control)

@@ -104,11 +104,6 @@ class Reads:
     spans: tuple[tuple[int, int], ...]
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ValueError: There are none, or one is.
-        """
         if not self.spans or any(start < 0 or size < 1 for start, size in self.spans):
             raise ValueError("no ranges")
 
@@ -132,11 +127,6 @@ class Failed:
     frames_decoded: int = 0
 
     def __post_init__(self) -> None:
-        """Check the count.
-
-        Raises:
-            ValueError: It is negative.
-        """
         if self.frames_decoded < 0:
             raise ValueError("frames_decoded must not be negative")
 
@@ -154,11 +144,6 @@ class Listed:
     header_reads: int = 0
 
     def __post_init__(self) -> None:
-        """Check the count.
-
-        Raises:
-            ValueError: It is negative.
-        """
         if self.header_reads < 0:
             raise ValueError("header_reads must not be negative")
 
@@ -194,11 +179,7 @@ def describe_failure(error: Exception, *, frames_decoded: int) -> Failed:
 
 
 def failure(failed: Failed, *, bytes_fetched: int) -> Exception:
-    """Return the error that a decoding process reports.
-
-    Raises:
-        InvalidReplyError: It is not one that a decoding process can know of.
-    """
+    """Return the error that a decoding process reports; raise InvalidReplyError if it is none that it can know of."""
     if failed.code == OUT_OF_MEMORY:
         return DecoderCrashedError(
             "Decoding needed more memory than extract.memory_mib; raise it if the video is valid."

@@ -35,11 +35,7 @@ _SMALL_BYTES = 64 * 1024  # arrays up to this size are copied: one that is kept 
 
 
 def pack(value: Any) -> tuple[bytes, int | None]:  # noqa: ANN401 - any dataclass
-    """Return a dataclass as JSON, and the descriptor of the sealed file with its arrays; None if it can have none.
-
-    Raises:
-        MemoryError: There is no room for the file.
-    """
+    """Return a dataclass as JSON, and the descriptor of the sealed file with its arrays; None if its type has none."""
     kind: type = type(value)
     plain, arrays = to_json(value)
     shapes = {path: array.shape for path, array in arrays.items()}
@@ -74,14 +70,7 @@ def _padding(size_bytes: int) -> int:
 def unpack(kinds: Sequence[type], data: bytes, descriptor: int | None, *, max_bytes: int) -> Any:  # noqa: ANN401
     """Return the dataclass that a process has sent, one of some kinds, whose own checks are done as well.
 
-    Args:
-        kinds: What it may be.
-        data: The JSON.
-        descriptor: The memory file, which stays open; None if there was none.
-        max_bytes: Size of the largest memory file.
-
-    Raises:
-        InvalidReplyError: It is none of these.
+    Raises InvalidReplyError if it is none of these, or its arrays exceed `max_bytes`.
     """
     try:
         sent = json.loads(data)

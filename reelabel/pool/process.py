@@ -66,12 +66,7 @@ class DecodingProcess:
     _watch: _Watch
 
     def __init__(self, server: ForkServer, setup: Setup) -> None:
-        """Fork the process, as soon as its server is ready.
-
-        Raises:
-            NotStartedError: The server was lost.
-            OSError: The kernel refuses another process.
-        """
+        """Fork the process, as soon as its server is ready; raise OSError, or NotStartedError if that is lost."""
         self.videos = 0
         self._max_bytes = setup.memory_bytes
         self.missing: tuple[str, ...] = ()
@@ -95,12 +90,7 @@ class DecodingProcess:
         return self._process.pid
 
     def wait_ready(self) -> None:
-        """Wait until it can take requests.
-
-        Raises:
-            ConfigurationError: It cannot, for the reason in the message.
-            NotStartedError: It has died, or did not become ready in time.
-        """
+        """Wait until it can take requests; raise ConfigurationError if it cannot, NotStartedError if it has died."""
         if self.is_ready:
             if self._channel.has_input():  # it has died
                 raise NotStartedError
@@ -118,11 +108,7 @@ class DecodingProcess:
         self.missing, self.is_ready = answer.missing, True
 
     def open(self, opening: Open, descriptor: int | None, limits: TimeLimits) -> None:
-        """Have a video opened; its limits are for all calls together.
-
-        Raises:
-            NotStartedError: The process was lost before it began.
-        """
+        """Have a video opened, with limits for all its calls; raise NotStartedError if the process was lost before."""
         self.videos, self._is_done = self.videos + 1, False
         self._channel.watch = _until(time.monotonic() + _BEGIN_S)
         try:
@@ -135,17 +121,11 @@ class DecodingProcess:
         self._is_done = True
 
     def call(self, call: Call, kind: type, reader: RangeReader | None, *, max_bytes: int | None = None) -> Any:  # noqa: ANN401 - of the kind
-        """Have a method called of the decoder of the open video.
-
-        Args:
-            call: The method.
-            kind: What it returns.
-            reader: Reads ranges of the video, if it has no descriptor.
-            max_bytes: Size of the largest arrays; None takes the memory limit of the process.
+        """Have a method called of the decoder of the open video; `reader` reads ranges of one that has no descriptor.
 
         Raises:
             ProcessDiedError: The process has died.
-            InvalidReplyError: It sent something invalid.
+            InvalidReplyError: It sent something invalid, or arrays larger than `max_bytes`, or than its memory limit.
             DecoderTimeoutError: It exceeded a limit.
             Exception: What it reports, or whatever `reader` met.
         """
@@ -220,11 +200,7 @@ class DecodingProcess:
             batch.stop()  # if a limit was reached, no further range is read
 
     def _receive(self, *kinds: type, max_bytes: int | None = None) -> Reply:
-        """Receive a message of one of some kinds.
-
-        Raises:
-            InvalidReplyError: It is another, or no message.
-        """
+        """Receive a message of one of some kinds; raise InvalidReplyError for any other."""
         data, descriptor = self._channel.receive()
         try:
             reply: Reply = unpack(kinds, data, descriptor, max_bytes=min(self._max_bytes, max_bytes or self._max_bytes))
@@ -251,7 +227,6 @@ class _Watch:
     """
 
     def __init__(self, pid: int, limits: TimeLimits) -> None:
-        """Start watching."""
         self._clock = ~pid << 3 | 2  # the CPU time of another process: see clock_getcpuclockid(3)
         self._limits = limits
         self._cores = len(os.sched_getaffinity(0))

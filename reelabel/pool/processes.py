@@ -72,14 +72,7 @@ class DecodingProcesses:
 
     @contextmanager
     def acquire(self) -> Iterator[DecodingProcess]:
-        """Acquire a process that is ready; replace it unless it is healthy afterwards.
-
-        Raises:
-            DecodersClosedError: The processes were stopped.
-            RuntimeError: They are another process's.
-            DecodersLostError: Processes keep being killed before they are ready.
-            ConfigurationError: Processes cannot start.
-        """
+        """Acquire a process that is ready, and replace it unless it is healthy afterwards."""
         self._require_owner()
         with self._changed:
             while not self._changed.wait_for(lambda: self._is_closed or self._acquired < self._count, LOOK_S):
@@ -107,16 +100,11 @@ class DecodingProcesses:
                 self._changed.notify_all()
 
     def require_open(self) -> None:
-        """Raise if the processes were stopped.
-
-        Raises:
-            DecodersClosedError: They were.
-        """
+        """Raise DecodersClosedError if the processes were stopped."""
         if self._is_closed:
             raise _closed()
 
     def _require_owner(self) -> None:
-        """Raise in a forked process, which would share its parent's sockets, and have none of its threads."""
         if os.getpid() != self._owner:
             raise RuntimeError(
                 f"The pool of decoding processes was made by process {self._owner}, from which this one was forked; "
@@ -144,7 +132,6 @@ class DecodingProcesses:
                 return process
 
     def _next(self) -> DecodingProcess:
-        """Return a process that may not be ready yet."""
         with self._changed:
             self.require_open()
             if not self._idle:
@@ -205,7 +192,6 @@ class DecodingProcesses:
             server.discard()
 
     def _warn(self, process: DecodingProcess) -> None:
-        """Log once what protection is missing on this machine."""
         if process.missing and not self._is_warned:
             self._is_warned = True
             _log.warning(

@@ -30,7 +30,6 @@ class RangeReader:
     """
 
     def __init__(self, source: ByteSource) -> None:
-        """Open a source; nothing is read yet."""
         self.extents: list[CachedRange] = []
         self.failure: Exception | None = None
         self.wait_s = 0.0
@@ -41,11 +40,7 @@ class RangeReader:
         self._kept_left = _MOST_KEPT_BYTES
 
     def start(self, spans: Sequence[tuple[int, int]], *, is_kept: bool = True) -> Batch:
-        """Start reading ranges concurrently.
-
-        Raises:
-            InvalidReplyError: They lie outside the file, or more is asked for than the file holds.
-        """
+        """Start reading ranges concurrently; raise InvalidReplyError if they exceed the file."""
         wanted = [ByteRange(*span) for span in spans]
         self._reads_left -= len(wanted)
         self._bytes_left -= sum(span.size for span in wanted)
@@ -75,11 +70,7 @@ class RangeReader:
         return extent.data
 
     def header(self, known: tuple[CachedRange, ...], reads: int) -> tuple[CachedRange, ...]:
-        """Return the known ranges and the first ones that were read.
-
-        Raises:
-            InvalidReplyError: Fewer were read.
-        """
+        """Return the known ranges and the first ones that were read; raise InvalidReplyError if fewer were."""
         if reads > len(self.extents):
             raise InvalidReplyError("an index of ranges that were not read")
         return tuple(sorted([*known, *self.extents[:reads]]))
@@ -96,7 +87,6 @@ class Batch:
     """
 
     def __init__(self, source: ByteSource, spans: Sequence[ByteRange], *, is_kept: bool) -> None:
-        """Start reading."""
         self.is_kept = is_kept
         self.failure: Exception | None = None
         self._source = source

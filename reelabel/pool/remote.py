@@ -41,16 +41,7 @@ class RemoteDecoder:
         threads: int,
         known: tuple[CachedRange, ...] = (),
     ) -> None:
-        """Open the video with the first call.
-
-        Args:
-            process: The process.
-            video: An open file, or the bytes of a video, which this process reads for the other.
-            limits: Limits on the video.
-            allowed: Limits on the time for all calls.
-            threads: Decoding threads.
-            known: Ranges that are known of a video that is read in ranges.
-        """
+        """Open the video with the first call; the limits of time are for all calls."""
         self.process, self._video, self._allowed = process, video, allowed
         self._reader = None if isinstance(video, VideoFile) else RangeReader(video)
         self._opening = Open(

@@ -46,13 +46,7 @@ def map_privately(descriptor: int, size_bytes: int) -> npt.NDArray[np.uint8]:
     """Map a file, until the last array that uses its bytes is gone; what is written to them stays in this process.
 
     `mmap.mmap` would keep a descriptor open for as long: whoever keeps the frames of a thousand videos could open no
-    other file.
-
-    Returns:
-        Its bytes, shape (size_bytes,).
-
-    Raises:
-        OSError: The kernel refuses.
+    other file. Raises OSError if the kernel refuses.
     """
     address = _LIBC.mmap(None, size_bytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE, descriptor, 0)
     if address == _FAILED:
@@ -109,7 +103,6 @@ class Channel:
     watch: Callable[[], float]
 
     def __init__(self, connection: socket.socket) -> None:
-        """Take over a connected socket."""
         connection.setblocking(False)
         self._socket = connection
         self._poll = select.poll()
@@ -119,11 +112,7 @@ class Channel:
         self._socket.close()
 
     def send(self, data: bytes, descriptor: int | None = None) -> None:
-        """Send a message.
-
-        Raises:
-            ProcessDiedError: The process has closed its end.
-        """
+        """Send a message; raise ProcessDiedError if the process has closed its end."""
         rights = [] if descriptor is None else [_rights(descriptor)]
         self._wait(select.POLLOUT)
         try:
@@ -135,11 +124,7 @@ class Channel:
         self.send_bytes(data)
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes that the process expects.
-
-        Raises:
-            ProcessDiedError: The process has closed its end.
-        """
+        """Send bytes that the process expects; raise ProcessDiedError if it has closed its end."""
         view = memoryview(data)
         while view:
             self._wait(select.POLLOUT)
@@ -153,9 +138,8 @@ class Channel:
     def receive(self) -> tuple[bytes, int | None]:
         """Receive a message and its descriptor.
 
-        Raises:
-            ProcessDiedError: The process has closed its end.
-            InvalidReplyError: The message is too long, or has several descriptors.
+        Raises ProcessDiedError if the process has closed its end, and InvalidReplyError if the message is too long, or
+        has several descriptors.
         """
         descriptors: list[int] = []
         try:

@@ -55,13 +55,8 @@ def choose(
 ) -> Chosen:
     """Choose the frames that a sampler shows of a segment, as if the video had been trimmed to it.
 
-    Args:
-        index: The frames.
-        sampling: The sampler, which is not `auto`, and its options.
-        segment: The part of the video.
-        every: Choose every keyframe once, whatever the sampler.
-        windows: The parts of the segment that a dense sampler samples from; empty for all of it.
-        wanted: Frames to show in place of those that the sampler chooses.
+    With `every`, each keyframe is chosen once, whatever the sampler, which is not `auto`. A dense sampler samples from
+    `windows` of the segment, if there are any. `wanted` frames take the place of those that a sampler would choose.
 
     Raises:
         NoFramesError: The video has no frames.
@@ -78,7 +73,6 @@ def choose(
 
 
 def _choose_wanted(index: VideoIndex, wanted: Wanted, segment: Segment) -> Chosen:
-    """Choose frames by their place; a segment of instants only limits what is read."""
     if isinstance(wanted, Instants):
         return Chosen(places=wanted.choose(index))
     within, starts_s, is_empty = _in_segment(index, segment)
@@ -127,11 +121,7 @@ def _choose_frames(index: VideoIndex, sampling: Sampling, segment: Segment, wind
 
 
 def _in_segment(index: VideoIndex, segment: Segment) -> tuple[Int64s, float | None, bool]:
-    """Return the places of the frames in a segment, its start, and whether it has none, so that one before it is used.
-
-    Raises:
-        SamplingRefusedError: The frames have no timestamps.
-    """
+    """Return the places of the frames in a segment, its start, and whether it has none: the one before is used."""
     if segment.is_whole:
         return np.arange(len(index.order)), None, False
     times_s, start_s = _clock(index)
@@ -140,11 +130,7 @@ def _in_segment(index: VideoIndex, segment: Segment) -> tuple[Int64s, float | No
 
 
 def _clock(index: VideoIndex) -> tuple[Float64s, float]:
-    """Return when frames are shown, and when the first one of the video is.
-
-    Raises:
-        SamplingRefusedError: The frames have no timestamps.
-    """
+    """Return when frames are shown, and when the first one of the video is."""
     if index.time_s is None or index.start_s is None:
         raise SamplingRefusedError(
             "The video has no timestamps, so a segment of it cannot be located; remove start_s and end_s."
@@ -169,11 +155,7 @@ class Positions:
     clips: bool = False
 
     def choose(self, within: Int64s) -> Int64s:
-        """Return the wanted ones of the frames `within` the segment, in the order wanted.
-
-        Raises:
-            SamplingRefusedError: The video has no such frame.
-        """
+        """Return the wanted ones of the frames `within` the segment; SamplingRefusedError if there is none."""
         numbers, frames = np.array(self.numbers, np.int64), len(within)
         chosen = np.where(numbers < 0, numbers + frames, numbers)
         inside = (chosen >= 0) & (chosen < frames)
@@ -197,11 +179,7 @@ class Instants:
     seconds: Sequence[float]
 
     def choose(self, index: VideoIndex) -> Int64s:
-        """Return the places of the wanted frames in `VideoIndex.order`, in the order wanted.
-
-        Raises:
-            SamplingRefusedError: The frames have no timestamps.
-        """
+        """Return the wanted places in `VideoIndex.order`; SamplingRefusedError without timestamps."""
         if index.time_s is None or index.start_s is None:
             raise SamplingRefusedError("The video has no timestamps; ask for frames by their positions.")
         since_s = np.array(self.seconds, np.float64) + index.start_s

@@ -65,7 +65,6 @@ def _is_not_false(value: object) -> bool:
 
 
 def _unset(description: str, **about: Any) -> Any:  # noqa: ANN401 - as of `option`
-    """Describe an option that a spec leaves out while it is left to the sampler."""
     return option(None, description, exclude_if=is_none, **about)
 
 
@@ -213,7 +212,6 @@ class Sampling:
 
     @property
     def _samplers(self) -> tuple[SamplerSpec, ...]:
-        """The sampler, and the dense one if it is in use."""
         spec = find_sampler(self.sampler)
         if self.sampler == "auto" or (self.escalate_below is not None and "escalate_below" in spec.options):
             return spec, find_dense_sampler(self.dense_sampler or DEFAULT_DENSE_SAMPLER)

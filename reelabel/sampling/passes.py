@@ -52,11 +52,7 @@ def sampling_of_pass(sampling: Sampling, name: FramePass) -> Sampling:
 
 
 def check_no_job_options(sampling: Sampling) -> Sampling:
-    """Validate a sampling for use without jobs: it may depend on the videos only.
-
-    Raises:
-        ValueError: The sampling depends on the tasks or answers of jobs.
-    """
+    """Return a sampling that depends on videos only; raise ValueError if it depends on the tasks or answers of jobs."""
     by_jobs = [
         name for name in ("escalate_below", "motion_tasks", "still_tasks") if getattr(sampling, name) is not None
     ]

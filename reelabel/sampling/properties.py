@@ -39,7 +39,6 @@ class VideoProperties:
     times_s: npt.NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        """Check ranges and shapes."""
         if self.total_frames < 1:
             raise ValueError(f"total_frames must be at least 1, got {self.total_frames}")
         if not all(math.isfinite(value) and value >= 0 for value in (self.fps, self.duration_s)):
@@ -54,11 +53,7 @@ class VideoProperties:
             raise ValueError("times_s must never fall")
 
     def require_rate(self, sampler: str, *, instead: str) -> None:
-        """Refuse a video without a frame rate, by the names of the sampler and of one that needs none.
-
-        Raises:
-            SamplingRefusedError: The frame rate is unknown.
-        """
+        """Raise SamplingRefusedError for a video without a frame rate, and name a sampler that needs none."""
         if self.fps == 0:
             raise SamplingRefusedError(
                 f"The sampler {sampler} needs a frame rate, which the video lacks; use the sampler {instead}."

@@ -194,7 +194,6 @@ def sample_glmga(sampling: Sampling, facts: VideoProperties) -> Indices:
 
 
 def _respread(walked: Indices, count: int, facts: VideoProperties) -> Indices:
-    """Spread the frames evenly if the walk found too many or too few."""
     if len(walked) > count:
         return np.linspace(0, facts.total_frames - 1, count, dtype=np.int64)
     return walked if len(walked) == count else np.linspace(walked[0], walked[-1], count, dtype=np.int64)

@@ -83,7 +83,6 @@ def _sample_at(instants_s: TargetInstants, sampling: Sampling, facts: VideoPrope
 
 
 def _without_rate(sampling: Sampling) -> Sampling:
-    """Return a sampling of as many frames, for a video without times."""
     return replace(sampling, fps=None, num_frames=_most(sampling) if sampling.fps == EVERY else sampling.num_frames)
 
 
@@ -150,11 +149,7 @@ MIDDLES = SamplerSpec(
 
 
 def sample_named(sampling: Sampling, facts: VideoProperties) -> Indices:
-    """Take the frames nearest to `times_ms`; return frame indices; shape (M,), M >= 1, in the order of the times.
-
-    Raises:
-        SamplingRefusedError: Nobody has chosen, or the video has no times.
-    """
+    """Take the frames nearest to `times_ms`; return frame indices, shape (M,), M >= 1, in the order of the times."""
     if not sampling.times_ms:
         raise SamplingRefusedError(
             "The sampler relevant chooses frames by what a job asks, and no job is known here; it is for classify, "

@@ -93,7 +93,6 @@ def sample_dynamically(sampling: Sampling, facts: VideoProperties) -> Indices:
 
 
 def _round_up(positions: npt.NDArray[np.floating[Any]], facts: VideoProperties) -> Indices:
-    """Round fractional positions up to existing frames."""
     # Clipped before the conversion: a bogus duration may exceed 64 bits.
     return np.unique(np.minimum(np.ceil(positions), facts.total_frames - 1).astype(np.int64))
 

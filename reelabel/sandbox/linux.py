@@ -114,11 +114,7 @@ def _capability_header() -> ctypes.Array[ctypes.c_uint32]:
 
 
 def landlock_abi() -> int:
-    """Return the version of the kernel's interface, at least 1.
-
-    Raises:
-        OSError: The kernel has no Landlock, it is disabled, or the container refuses it.
-    """
+    """Return the version of the kernel's interface, at least 1; raise OSError if it has none that may be used."""
     return system_call(_CREATE_RULESET, None, 0, _RULESET_VERSION)
 
 
@@ -133,11 +129,7 @@ def describe_abi(abi: int) -> str:
 
 
 def apply_landlock() -> None:
-    """Deny all that the kernel's version of Landlock can deny; open descriptors keep working.
-
-    Raises:
-        OSError: The kernel has no Landlock, it is disabled, or the container refuses it.
-    """
+    """Deny all that Landlock can deny here, or raise OSError; open descriptors keep working."""
     abi = landlock_abi()
     handled = [_FILES[max(known for known in _FILES if known <= abi)]]
     if abi >= _NETWORK_ABI:
@@ -154,39 +146,23 @@ def apply_landlock() -> None:
 
 
 def system_call(number: int, *arguments: object) -> int:
-    """Make a system call by its number; integers are passed as C longs.
-
-    Raises:
-        OSError: The kernel refuses it.
-    """
+    """Make a system call by its number; integers are passed as C longs; OSError if the kernel refuses it."""
     return _checked(_LIBC.syscall(ctypes.c_long(number), *map(_as_long, arguments)))
 
 
 def prctl(option: int, *arguments: int) -> int:
-    """Control this process; missing arguments are 0, which most options demand.
-
-    Raises:
-        OSError: The kernel refuses it.
-    """
+    """Control this process; missing arguments are 0, as most options demand; OSError if the kernel refuses it."""
     padded = (*arguments, 0, 0, 0, 0)[:4]
     return _checked(_LIBC.prctl(option, *map(_as_long, padded)))
 
 
 def capset(header: ctypes.Array[ctypes.c_uint32], sets: ctypes.Array[ctypes.c_uint32]) -> None:
-    """Set the capabilities of the calling thread.
-
-    Raises:
-        OSError: The kernel refuses it.
-    """
+    """Set the capabilities of the calling thread; raise OSError if the kernel refuses it."""
     _checked(_LIBC.capset(header, sets))
 
 
 def capget(header: ctypes.Array[ctypes.c_uint32], sets: ctypes.Array[ctypes.c_uint32]) -> None:
-    """Write the capabilities of the calling thread to `sets`.
-
-    Raises:
-        OSError: The kernel refuses it.
-    """
+    """Write the capabilities of the calling thread to `sets`; raise OSError if the kernel refuses it."""
     _checked(_LIBC.capget(header, sets))
 
 

@@ -125,11 +125,7 @@ def is_filter_available() -> bool:
 
 
 def apply_seccomp(*, threads: bool) -> None:
-    """Install the filter for all threads; new ones may be started only if `threads`.
-
-    Raises:
-        OSError: The kernel or the container refuses it.
-    """
+    """Install the filter for all threads, or raise OSError; new ones may be started only if `threads`."""
     if ARCHITECTURE not in ARCHITECTURES:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     program = b"".join(struct.pack("=HBBI", *instruction) for instruction in _program(threads=threads))

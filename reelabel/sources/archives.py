@@ -44,11 +44,7 @@ class RemoteArchive(StoredSource):
     """An archive on S3 or the web."""
 
     def read(self, start: int, size: int) -> bytes:
-        """Read a range.
-
-        Raises:
-            VideoRefusedError: Its server sends no ranges.
-        """
+        """Read a range; raise VideoRefusedError if its server sends none."""
         try:
             return super().read(start, size)
         except RangesIgnoredError:
@@ -62,7 +58,6 @@ class Archives:
     """Reads members of archives. Thread-safe; pickled without what it has read."""
 
     def __init__(self, objects: ObjectStore, store: IndexStore | None) -> None:
-        """Read archives from `objects`, and save their indexes in `store`."""
         self._objects = objects
         self._store = store
         self._indexes = SavedIndexes(store, encode=encode_members, decode=decode_members, keep=_KEPT_INDEXES)
@@ -70,7 +65,6 @@ class Archives:
         self._infos = SingleFlightCache[ObjectInfo](_KEPT_INFOS)
 
     def __reduce__(self) -> tuple[type[Self], tuple[ObjectStore, IndexStore | None]]:
-        """Pickle what it reads from, but nothing that it has read."""
         return type(self), (self._objects, self._store)
 
     def open(self, archive: Source, uri: str) -> MemberSource:
@@ -109,8 +103,6 @@ class Archives:
         return self._index(self._archive(archive), MemberUri(archive, "").suffix)
 
     def _archive(self, uri: str, fingerprint: str | None = None) -> RemoteArchive:
-        """Return an archive, looked up unless this version of it is known."""
-
         def look_up() -> ObjectInfo:
             info = self._objects.stat(uri)
             info.require(fingerprint=fingerprint, max_bytes=None)

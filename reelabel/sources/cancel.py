@@ -41,7 +41,6 @@ class Cancellation:
     """Cancels the requests of one store. Thread-safe; a copy in another process starts anew."""
 
     def __init__(self) -> None:
-        """Begin without any request."""
         self._cancelled = Event()
         self._lock = Lock()
         self._requests: set[Watchdog] = set()
@@ -59,12 +58,7 @@ class Cancellation:
 
     @contextmanager
     def watching(self, deadline: Deadline | None = None) -> Iterator[Watchdog]:
-        """Watch over the connections that this thread uses within the body.
-
-        Raises:
-            ReadingEndedError: Requests have been cancelled.
-            StoreUnavailableError: The deadline has passed.
-        """
+        """Watch over the connections that this thread uses within the body; raises as `Watchdog.check` does."""
         watchdog = Watchdog(self, deadline)
         with self._lock:
             self._requests.add(watchdog)
@@ -85,11 +79,7 @@ class Cancellation:
         self.check()
 
     def check(self) -> None:
-        """Check that nobody has cancelled the requests.
-
-        Raises:
-            ReadingEndedError: Somebody has.
-        """
+        """Raise ReadingEndedError if somebody has cancelled the requests."""
         go_on()
         if self._cancelled.is_set():
             raise ReadingEndedError("Read cancelled: what needed it has been stopped.")
@@ -99,7 +89,6 @@ class Watchdog:
     """The sockets of one request. Thread-safe."""
 
     def __init__(self, cancellation: Cancellation, deadline: Deadline | None) -> None:
-        """Shut the sockets down at the deadline, if there is one."""
         self.cancellation = cancellation
         self._deadline = deadline
         self._sockets: list[socket.socket] = []

@@ -47,13 +47,6 @@ class Filesystems:
     """Reads objects by fsspec."""
 
     def __init__(self, settings: WebOptions, buckets: frozenset[str], cancellation: Cancellation) -> None:
-        """Store the limits; no connection is opened yet.
-
-        Args:
-            settings: Which protocols may be used, and how long a request may take.
-            buckets: Buckets, containers or hosts that may be used; all if empty.
-            cancellation: What cancels requests.
-        """
         self._settings = settings
         self._buckets = buckets
         self._cancellation = cancellation
@@ -116,7 +109,6 @@ class Filesystems:
             return future.result()
 
     def _locate(self, uri: str) -> tuple[Any, str]:
-        """Return the filesystem of an object, which fsspec keeps for others, and the path of the object on it."""
         address = unescape_name(uri).removeprefix(FSSPEC_PREFIX)
         protocol, _, rest = address.partition("://")
         if protocol not in CLOUD_SCHEMES and protocol not in self._settings.allow_protocols:

@@ -41,11 +41,7 @@ class FileStore:
 
     @staticmethod
     def path(uri: str) -> Path:
-        """Return the path of `uri`.
-
-        Raises:
-            ConfigurationError: A `file://` URI names a host or a relative path.
-        """
+        """Return the path of `uri`; raise ConfigurationError if a `file://` URI names a host or a relative path."""
         if not uri.startswith(_SCHEME):
             return Path(unescape_name(uri))
         path = Path(unquote(uri.removeprefix(_SCHEME), errors="surrogateescape"))  # as `list` has quoted its bytes
@@ -117,7 +113,6 @@ class FileSource(Source):
     """An open regular file, wherever its path leads by now."""
 
     def __init__(self, info: ObjectInfo, descriptor: int) -> None:
-        """Read by a descriptor, which its opener closes."""
         super().__init__(info)
         self.descriptor = descriptor
 
@@ -191,7 +186,6 @@ def _exists(entry: os.DirEntry[str]) -> bool:
 
 @contextmanager
 def _temporary_file(path: Path, data: bytes) -> Iterator[Path]:
-    """Write `data` to a temporary file next to `path`, and flush it to disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{secrets.token_hex(8)}{_UNFINISHED}")
     try:

@@ -36,7 +36,6 @@ class RangedFile(Seekable, io.RawIOBase):
     """A read-only binary file over an archive. It holds one block, which grows while it is read in sequence."""
 
     def __init__(self, source: Source, *, block_bytes: int = _SMALLEST_BLOCK_BYTES) -> None:
-        """Start at the beginning; `block_bytes` is the size of blocks after a jump."""
         self.size_bytes = source.size_bytes
         self._source = source
         self._first_block_bytes = self._block_bytes = block_bytes
@@ -110,7 +109,6 @@ class MemberSource(Source):
     """A member of an open archive."""
 
     def __init__(self, archive: Source, uri: str, content: Content) -> None:
-        """Read some of the archive."""
         found = archive.info
         fingerprint = f"{found.fingerprint}{VERSION_MARK}{content.version}"
         info = ObjectInfo(
@@ -121,22 +119,14 @@ class MemberSource(Source):
         self._archive, self._content = archive, content
 
     def read(self, start: int, size: int) -> bytes:
-        """Read a range.
-
-        Raises:
-            RangesIgnoredError: It is compressed; copy it.
-        """
+        """Read a range; raise RangesIgnoredError if the member is compressed."""
         if self._content.read is None:
             raise RangesIgnoredError(f"{redact_uri(self.info.uri)} is compressed; copy the whole member.")
         size = min(size, self.size_bytes - start)
         return self._content.read(start, size) if start >= 0 and size > 0 else b""
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield all of it, and check it as far as the archive allows.
-
-        Raises:
-            ArchiveUnreadableError: It is damaged.
-        """
+        """Yield all of it, and raise ArchiveUnreadableError if it is found to be damaged."""
         return self._content.copy()
 
     def check_unchanged(self) -> None:
@@ -239,7 +229,6 @@ class MemberIndex:
         return member
 
     def _hint(self, name: str) -> str:
-        """Name a member that has the same last part."""
         last = name.rpartition("/")[2]
         alike = next((each for each in self.members if each.rpartition("/")[2] == last), None)
         return f": it has {alike}" if alike and last else ""
@@ -255,11 +244,7 @@ def encode_members(index: MemberIndex) -> bytes:
 
 
 def decode_members(data: bytes | memoryview, archive: Source) -> MemberIndex:
-    """Decode the result of `encode_members`, by the rule for members that were found in the archive itself.
-
-    Raises:
-        ValueError: The bytes are something else.
-    """
+    """Decode the result of `encode_members`, by the rule for members of the archive; ValueError if it is none."""
     try:
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
         damage = table.schema.metadata[_DAMAGE].decode()
@@ -286,17 +271,12 @@ class SingleFlightCache(Generic[_T]):
     """
 
     def __init__(self, keep: int) -> None:
-        """Keep this many results."""
         self._keep = keep
         self._results: OrderedDict[Hashable, Future[_T]] = OrderedDict()
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """Return the result of `make` for a key.
-
-        Raises:
-            Exception: Whatever `make` raises.
-        """
+        """Return the result of `make` for a key, or raise what it raises."""
         with self._lock:
             mine: Future[_T] = Future()
             known = self._results.setdefault(key, mine)
@@ -340,7 +320,6 @@ class SavedIndexes(Generic[_T]):
         decode: Callable[[memoryview, Source], _T],
         keep: int,
     ) -> None:
-        """Keep this many in memory; `decode` raises ValueError."""
         self._store, self._encode, self._decode = store, encode, decode
         self._cache = SingleFlightCache[_T](keep)
 

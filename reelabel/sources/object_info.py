@@ -77,11 +77,7 @@ def path_advice(path: str) -> str:
 
 
 def require_unicode(uri: str) -> None:
-    """Check that a path can be written in a manifest, a database and a message.
-
-    Raises:
-        ConfigurationError: It has bytes that are not UTF-8.
-    """
+    """Raise ConfigurationError if a path is not UTF-8, as manifests, databases and messages are."""
     try:
         uri.encode()
     except UnicodeEncodeError:
@@ -89,12 +85,9 @@ def require_unicode(uri: str) -> None:
 
 
 def absolute_uri(uri: str) -> str:
-    """Make a local path absolute; return a URI unchanged.
+    """Make a local path absolute; return a URI unchanged; raises as `require_unicode` does.
 
     Manifests are stored with runs, and read by workers and later commands in other folders.
-
-    Raises:
-        ConfigurationError: A path is not UTF-8.
     """
     require_unicode(uri)
     if scheme_of(uri):
@@ -229,12 +222,7 @@ class ObjectInfo:
     note: str = field(default="", compare=False)
 
     def require(self, *, fingerprint: str | None, max_bytes: int | None) -> None:
-        """Check that the object is unchanged, and not too large.
-
-        Raises:
-            ObjectChangedError: Its fingerprint differs.
-            ObjectTooLargeError: It is larger than `max_bytes`.
-        """
+        """Raise ObjectChangedError if the fingerprint differs, and ObjectTooLargeError if it exceeds `max_bytes`."""
         if fingerprint is not None and fingerprint != self.fingerprint:
             raise changed(self.uri)
         if max_bytes is not None and self.size_bytes > max_bytes:

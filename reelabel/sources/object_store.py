@@ -109,11 +109,7 @@ class ObjectStore:
         self._cancellation.cancel()
 
     def stat(self, uri: str) -> ObjectInfo:
-        """Return the metadata of an object.
-
-        Raises:
-            ObjectMissingError: There is no object at `uri`.
-        """
+        """Return the metadata of an object; raise ObjectMissingError if there is none."""
         if remote := self._remote(uri):
             return remote.stat(uri)
         with self._at_hand(uri) as source:
@@ -143,7 +139,6 @@ class ObjectStore:
     def _at_hand(
         self, uri: str, roots: Sequence[Path] = (), *, fingerprint: str | None = None, max_bytes: int | None = None
     ) -> Iterator[Source]:
-        """Open a local file, an object within its URI, or a member of any archive."""
         place = split_member(uri)
         with ExitStack() as stack:
             if scheme_of(uri) == INLINE_SCHEME:
@@ -157,13 +152,9 @@ class ObjectStore:
             yield source
 
     def stat_many(self, uris: Iterable[str]) -> dict[str, ObjectInfo]:
-        """Return the metadata of many objects with few requests, by listing those that are close together by name.
+        """Return the metadata of those of many objects that are found by listing them with few requests, by URI.
 
-        Returns:
-            The objects found this way, by URI; call `stat` for the others.
-
-        Raises:
-            TransientError: The store is unavailable.
+        Call `stat` for the others.
         """
         on_s3 = [uri for uri in uris if uri.startswith("s3://")]
         members = [uri for uri in on_s3 if split_member(uri)]
@@ -185,11 +176,7 @@ class ObjectStore:
         return self._archives.index_of(archive)
 
     def reach(self, uris: Iterable[str]) -> None:
-        """Check that S3 responds for the buckets of some objects, even with an error; other URIs are ignored.
-
-        Raises:
-            StoreUnavailableError: S3 does not respond.
-        """
+        """Raise StoreUnavailableError if S3 does not respond at all for the buckets of some objects."""
         for bucket in sorted({"/".join(uri.split("/", 3)[:3]) for uri in uris if uri.startswith("s3://")}):
             with suppress(ObjectError, ConfigurationError):
                 self._s3.stat(f"{bucket}/reelabel-asks-who-is-there")
@@ -220,13 +207,7 @@ class ObjectStore:
             return None
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
-        """Read a range of an object.
-
-        Args:
-            uri: The object.
-            start: Position of the first byte, from 0.
-            size: Number of bytes, at least 1. Fewer are returned if the object ends before.
-            fingerprint: Required fingerprint, as returned by `stat` or `list`.
+        """Read a range of an object, fewer bytes if it ends before.
 
         Raises:
             ObjectMissingError: There is no object at `uri`.
@@ -254,22 +235,14 @@ class ObjectStore:
         return remote.max_wait_s if remote else math.inf
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None) -> int:
-        """Download an object to the file `path`, which is removed on failure; return the number of bytes written.
-
-        Raises:
-            ObjectError: As for `read`.
-        """
+        """Download an object to `path`, removed on failure, and return its size; raises as `read` does."""
         if remote := self._remote(uri):
             return remote.download(uri, path, fingerprint=fingerprint, max_bytes=max_bytes)
         with self._at_hand(uri, fingerprint=fingerprint, max_bytes=max_bytes) as source:
             return source.copy_to(path)
 
     def write_new(self, uri: str, data: bytes) -> bool:
-        """Write an object unless it exists; of concurrent calls, exactly one succeeds.
-
-        Returns:
-            Whether this call wrote it.
-        """
+        """Write an object unless it exists, and return whether that was so; of concurrent calls, one succeeds."""
         return self._writable(uri).write_new(uri, data)
 
     def replace(self, uri: str, data: bytes) -> None:
@@ -296,7 +269,6 @@ class ObjectStore:
         return self._folder.path(file) if is_local else None
 
     def _remote(self, uri: str) -> S3 | Web | Filesystems | None:
-        """Return the store of an object that lies on a server, and in no archive."""
         self._cancellation.check()
         if split_member(uri):
             return None
@@ -329,11 +301,9 @@ _CHARACTERS_PER_BYTE = 3  # a percent-encoded byte, such as %41
 
 
 def open_data_uri(uri: str, *, max_bytes: int | None = None) -> BytesSource:
-    """Decode an object within its URI (RFC 2397): `data:video/mp4;base64,AAAA`.
+    """Decode an object within its URI (RFC 2397): `data:video/mp4;base64,AAAA`; VideoRefusedError if it cannot be.
 
-    Raises:
-        VideoRefusedError: It cannot be decoded.
-        ObjectTooLargeError: It is obviously larger than `max_bytes`, so it was not even decoded.
+    One that is obviously larger than `max_bytes` is not even decoded: ObjectTooLargeError.
     """
     if max_bytes is not None and len(uri) > _CHARACTERS_PER_BYTE * max_bytes + len(uri.partition(",")[0]) + 1:
         raise too_large(uri, max_bytes)

@@ -70,7 +70,6 @@ class ParquetRows:
     """Values of binary columns. Thread-safe."""
 
     def __init__(self, store: IndexStore | None) -> None:
-        """Save how long values are in `store`, if there is one."""
         self._footers = SingleFlightCache[Any](_KEPT_FOOTERS)
         self._groups = SingleFlightCache[_Values](_KEPT_GROUPS)
         self._sizes = SavedIndexes["Sizes"](store, encode=_encode, decode=_decode, keep=_KEPT_SIZES)

@@ -57,11 +57,9 @@ _LARGEST_PAGE = 1000
 
 
 def list_objects(client: Any, bucket: str, keys: Iterable[str]) -> Iterator[dict[str, Any]]:  # noqa: ANN401
-    """List objects of a bucket that are close to each other by name, in their folders.
+    """Yield the entries of objects of a bucket that are close to each other by name, as their folders list them.
 
-    Yields:
-        The listing's entries of some of the objects. Omitted are objects that do not exist, that are far from
-        the others, or that may not be listed.
+    Omitted are objects that do not exist, that are far from the others, or that may not be listed.
     """
     for folder, members in groupby(sorted(set(keys)), key=lambda key: key.rpartition("/")[0]):
         try:
@@ -101,7 +99,6 @@ class S3:
     """Reads and writes objects."""
 
     def __init__(self, settings: S3Options, buckets: frozenset[str], cancellation: Cancellation) -> None:
-        """Store how S3 is reached; no connection is opened yet."""
         self._settings = settings
         self._buckets = buckets
         self._cancellation = cancellation
@@ -425,7 +422,6 @@ def _loader() -> Any:  # noqa: ANN401 - botocore has no types
 
 
 def _without_profile() -> botocore.session.Session:
-    """Return a session that reads no profile of the user."""
     core = botocore.session.get_session()
     for name in ("profile", "config_file", "credentials_file"):  # not by the session, which takes None for unset
         core.get_component("config_store").set_config_variable(name, None)
@@ -433,7 +429,6 @@ def _without_profile() -> botocore.session.Session:
 
 
 def _authority(settings: S3Options) -> str | None:
-    """Return the path of the CA certificates; None for botocore's default."""
     path = settings.ca_file
     if path is None:
         return None

@@ -183,7 +183,6 @@ class Retries:
     """Repeats requests of a client: faults as often as the settings allow, refusals of a busy store for a time."""
 
     def __init__(self, settings: S3Options) -> None:
-        """Store how often, and for how long."""
         self._max_attempts = settings.max_attempts
         # A store that is too busy may take as long to accept a request as a silent one may take to answer it.
         self._refusals_s = settings.connect_timeout_s + settings.read_timeout_s
@@ -197,11 +196,7 @@ class Retries:
         request_dict: dict[str, Any],
         **_: object,
     ) -> float | None:
-        """Answer botocore's question whether to try again: 0 after a pause, None for no.
-
-        Raises:
-            ReadingEndedError: Reads have been ended.
-        """
+        """Answer botocore's question whether to try again: 0 after a pause, None for no."""
         _pause(0)
         if self._max_attempts == 1:
             return None

@@ -32,7 +32,6 @@ class Source:
     max_wait_s: float = math.inf
 
     def __init__(self, info: ObjectInfo) -> None:
-        """Describe the version."""
         self.info = info
 
     @property
@@ -41,11 +40,7 @@ class Source:
         return self.info.size_bytes
 
     def read(self, start: int, size: int) -> bytes:
-        """Read `size` bytes from `start`, fewer if the object ends before.
-
-        Raises:
-            RangesIgnoredError: Only the whole object can be read.
-        """
+        """Read `size` bytes from `start`, fewer at the end; raise RangesIgnoredError if only the whole can be read."""
         raise NotImplementedError
 
     def pieces(self) -> Iterator[bytes]:
@@ -66,18 +61,13 @@ class Source:
             return file.tell()
 
     def check_unchanged(self) -> None:
-        """Check that it is still the version that was opened, unless each read has checked it.
-
-        Raises:
-            ObjectChangedError: It is not.
-        """
+        """Raise ObjectChangedError if it is not the version that was opened, unless each read has checked that."""
 
 
 class StoredSource(Source):
     """An object on a server."""
 
     def __init__(self, objects: ObjectStore, info: ObjectInfo) -> None:
-        """Read one version of it by its store."""
         super().__init__(info)
         self.objects = objects
         self.max_wait_s = objects.max_wait_s(info.uri)
@@ -123,7 +113,6 @@ class BytesSource(Source):
     """An object in memory."""
 
     def __init__(self, info: ObjectInfo, data: bytes) -> None:
-        """Hold its bytes."""
         super().__init__(info)
         self._data = data
 
@@ -133,11 +122,7 @@ class BytesSource(Source):
 
 
 def pieces_of(source: Source, start: int, size: int) -> Iterator[bytes]:
-    """Yield a range of a source in pieces.
-
-    Raises:
-        ObjectChangedError: The source has become shorter.
-    """
+    """Yield a range of a source in pieces; raise ObjectChangedError if it has become shorter."""
     for at in range(start, start + size, _PIECE_BYTES):
         wanted = min(_PIECE_BYTES, start + size - at)
         piece = source.read(at, wanted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 import time
 from bisect import bisect_right, insort
@@ -77,11 +76,9 @@ class CachedRange(NamedTuple):
 
 
 def read_ranges(source: ByteSource, spans: Sequence[ByteRange], *, is_kept: bool = True) -> Iterator[bytes]:
-    """Start reading ranges of a source concurrently; `is_kept` is as for `BatchSource.read_many`.
+    """Start reading ranges of a source concurrently; yield them in order. `is_kept` is as for `BatchSource`.
 
-    Returns:
-        The ranges in order, each as soon as it is there. Iterating raises EOFError if the source ends early, and
-        whatever `source.read` raises.
+    Iterating raises EOFError if the source ends early, and whatever `source.read` raises.
     """
     if isinstance(source, BatchSource):
         return source.read_many(spans, is_kept=is_kept)
@@ -95,11 +92,7 @@ def read_ranges(source: ByteSource, spans: Sequence[ByteRange], *, is_kept: bool
 
 
 def read_exactly(source: ByteSource, span: ByteRange) -> bytes:
-    """Read one range of a source.
-
-    Raises:
-        EOFError: The source ends early.
-    """
+    """Read one range of a source; raise EOFError if that ends early."""
     data = source.read(span.start, span.size)
     if len(data) != span.size:
         raise EOFError(f"expected {span.size} bytes at {span.start}, got {len(data)}: the source ends early")
@@ -124,7 +117,6 @@ class SparseFile(Seekable):
     """
 
     def __init__(self, source: ByteSource, known: Iterable[CachedRange] = ()) -> None:
-        """Open a source, with extents of it that are already known."""
         self.size_bytes = source.size_bytes
         self.max_bytes = min(self.size_bytes * _MAX_SHARE, _MAX_BYTES)
         self.bytes_fetched = 0
@@ -175,14 +167,6 @@ class SparseFile(Seekable):
         offset = position - extent.start
         return extent.data[offset:] if size < 0 else extent.data[offset : offset + size]
 
-    def read_span(self, span: ByteRange) -> bytes:
-        """Read a whole range, truncated only by the end of the file."""
-        self.seek(span.start)
-        pieces = io.BytesIO()
-        while pieces.tell() < span.size and (piece := self.read(span.size - pieces.tell())):
-            pieces.write(piece)
-        return pieces.getvalue()
-
     def prefetch(self, spans: Iterable[ByteRange]) -> None:
         """Start fetching ranges concurrently, except for bytes already cached."""
         with self._changed:
@@ -208,11 +192,7 @@ class SparseFile(Seekable):
             raise self.failure
 
     def settle(self) -> None:
-        """Wait until all that is being fetched is there.
-
-        Raises:
-            Exception: Whatever the source raises.
-        """
+        """Wait until all that is being fetched is there; raise what the source raises."""
         with self._changed:
             self._settle()
 
@@ -233,7 +213,6 @@ class SparseFile(Seekable):
         self._start([next(self._gaps(ByteRange(position, self._block_bytes)))])
 
     def _gaps(self, span: ByteRange) -> Iterator[ByteRange]:
-        """Yield the parts of a range that are not cached."""
         position, end = max(0, span.start), min(span.end, self.size_bytes)
         while position < end:
             extent = self._extent_at(position)
@@ -286,7 +265,6 @@ class SparseFile(Seekable):
 
 
 def _merged(gaps: Iterable[ByteRange]) -> list[ByteRange]:
-    """Merge adjacent and overlapping gaps, so that each is one request."""
     merged: list[ByteRange] = []
     for gap in gaps:
         if merged and gap.start <= merged[-1].end:
@@ -297,7 +275,6 @@ def _merged(gaps: Iterable[ByteRange]) -> list[ByteRange]:
 
 
 def _pieces(gaps: Iterable[ByteRange]) -> Iterator[ByteRange]:
-    """Cut large gaps, so that they are read by several requests at once."""
     for gap in gaps:
         for start in range(gap.start, gap.end, _MAX_READ_BYTES):
             yield ByteRange(start, min(_MAX_READ_BYTES, gap.end - start))

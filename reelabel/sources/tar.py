@@ -127,11 +127,7 @@ def _find_header(file: RangedFile, start: int, end: int) -> int | None:
 
 
 def _read_unit(file: RangedFile, start: int) -> _Unit:
-    """Read a member's headers.
-
-    Raises:
-        _DamageError: They are not those of a tar.
-    """
+    """Read a member's headers; raise _DamageError if they are not those of a tar."""
     at, pax, long_name = start, dict[str, str](), ""
     for _ in range(_MAX_PREFIXES):
         header = _header(file, at)
@@ -173,7 +169,6 @@ def _member(file: RangedFile, header: tarfile.TarInfo, at: int, *, name: str, pa
 
 
 def _data_start(file: RangedFile, header: tarfile.TarInfo, at: int) -> int:
-    """Skip the further headers of a sparse file of old."""
     flag_at = _IS_EXTENDED_AT.get(header.type)
     while flag_at is not None:
         block = file.read_at(at, _BLOCK)

@@ -59,7 +59,6 @@ class VideoFile(Seekable):
     """
 
     def __init__(self, descriptor: int, size_bytes: int, suffix: str = "") -> None:
-        """Start at the beginning of an open file."""
         self.descriptor = descriptor
         self.size_bytes = size_bytes
         self.suffix = suffix

@@ -130,7 +130,6 @@ class Web:
     """
 
     def __init__(self, settings: WebOptions, cancellation: Cancellation) -> None:
-        """Store `settings`, and what cancels requests; no connection is opened yet."""
         self._settings = settings
         self._cancellation = cancellation
 
@@ -277,7 +276,6 @@ def _connections_of(settings: WebOptions, _pid: int) -> _Connections:
 
 
 def _take_part(answer: WebResponse, data: bytearray, *, first: int, size: int, fingerprint: str) -> None:
-    """Append the body to the beginning of the part, up to its size."""
     if answer.start is None:  # past the end: such a response has no version, but it has the length
         if not fingerprint.startswith(f"http:{answer.size_bytes}:"):
             raise changed(answer.uri)

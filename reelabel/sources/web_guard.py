@@ -30,7 +30,6 @@ class AddressFilter:
     """The hosts and addresses that options allow."""
 
     def __init__(self, options: WebOptions) -> None:
-        """Allow those of `options`."""
         self._options = options
 
     def addresses(self, host: str, port: int) -> list[str]:

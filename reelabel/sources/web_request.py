@@ -50,7 +50,6 @@ class AttemptFailedError(Exception):
     """
 
     def __init__(self, reason: str, response: BaseHTTPResponse | None = None) -> None:
-        """Store the reason, which has no full stop."""
         super().__init__(reason)
         self.response = response
 
@@ -91,11 +90,8 @@ class Requests:
 def open_response(requests: Requests, uri: str, *, first: int | None, last: int | None) -> Iterator[WebResponse]:
     """Request an object and yield the response. On exit, an unread rest is discarded without waiting for it.
 
-    Args:
-        requests: How to send them.
-        uri: The object.
-        first: First byte of a range; None requests the whole object, as does one try if the range is refused.
-        last: Last byte of the range; None is the end of the object.
+    The range is from byte `first` to `last`, or the end; a `first` of None requests the whole object, as does one try
+    if the range is refused.
 
     Raises:
         ReadingEndedError: The requests were cancelled.
@@ -133,7 +129,6 @@ def _refuses_range(response: BaseHTTPResponse, first: int) -> bool:
 
 @contextmanager
 def _followed(requests: Requests, uri: str, headers: dict[str, str]) -> Iterator[BaseHTTPResponse]:
-    """Yield the response to which redirects lead."""
     target = uri
     for _ in range(_MAX_REDIRECTS + 1):
         with _response(requests, target, headers) as response:

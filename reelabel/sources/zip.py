@@ -105,11 +105,7 @@ def _refusal(entry: zipfile.ZipInfo) -> str:
 
 
 def _data_start(source: Source, member: Member) -> int:
-    """Return where the bytes of a member begin, from its local header, which must agree with the central directory.
-
-    Raises:
-        ArchiveUnreadableError: It does not.
-    """
+    """Return where the bytes of a member begin, from its local header, which must agree with the central directory."""
     header = source.read(member.start, _LOCAL_HEADER_BYTES)
     if len(header) < _LOCAL_HEADER.size or not header.startswith(_LOCAL_MAGIC):
         raise _contradiction(source, member, "has no header where the central directory says")
@@ -131,11 +127,7 @@ def _data_start(source: Source, member: Member) -> int:
 
 
 def _inflate(source: Source, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Decompress a member, never to more bytes than it has; check its length and CRC.
-
-    Raises:
-        ArchiveUnreadableError: It differs from the central directory.
-    """
+    """Decompress a member, never to more bytes than it has; check its length and CRC."""
     left, crc = member.size, 0
     for data in _inflated(source, member, pieces):
         left, crc = left - len(data), zlib.crc32(data, crc)
@@ -160,11 +152,7 @@ def _inflated(source: Source, member: Member, pieces: Iterator[bytes]) -> Iterat
 
 
 def _verified(source: Source, member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Pass on the bytes of a stored member, and check their CRC.
-
-    Raises:
-        ArchiveUnreadableError: They are damaged.
-    """
+    """Pass on the bytes of a stored member, and check their CRC."""
     crc = 0
     for piece in pieces:
         crc = zlib.crc32(piece, crc)

@@ -93,7 +93,6 @@ def sample_frames(video: Any, meta: VideoMeta, sampling: Sampling) -> tuple[Any,
 
 
 def _times_s(count: int, meta: VideoMeta, packed: Mapping[str, Any]) -> npt.NDArray[np.float64] | None:
-    """Return the time of each frame in seconds; None if unknown."""
     indices, fps = packed.get("frames_indices"), packed.get("fps")
     times_s = meta["frame_timestamps"]
     if len(times_s) == count:
@@ -114,7 +113,6 @@ def _properties(count: int, times_s: npt.NDArray[np.float64] | None, sampling: S
 
 
 def _counts(sampling: Sampling) -> bool:
-    """Return whether a sampler can do without times: it spreads a number of frames."""
     return sampling.sampler in {"num_frames", "uniform"}
 
 
@@ -127,7 +125,6 @@ def _held_metadata(frames: Any, known: Mapping[str, Any]) -> VideoMeta:  # noqa:
 
 
 def _size_of(frames: Any) -> list[int]:  # noqa: ANN401 - images, an array or an unknown type
-    """Return width and height in pixels."""
     if len(frames) == 0:
         return [0, 0]
     if hasattr(frames[0], "width") and hasattr(frames[0], "height"):

@@ -173,11 +173,9 @@ class PrepareVideo:
         }
 
     def __enter__(self) -> Self:
-        """Return the instance itself."""
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        """Stop the decoding processes."""
         self.close()
 
     def close(self) -> None:
@@ -185,7 +183,6 @@ class PrepareVideo:
         close_worker(self)
 
     def _start(self, row: Mapping[str, Any], worker: PrepareWorker) -> Callable[[], PreparedRow]:
-        """Start preparing a row; return a function that waits for its cells."""
         holds_frames = bool(held_videos(row))
         if holds_frames and self.sample_frames_present:
             return lambda: _row_of([self._sample_again(*held) for held in held_cells(row)])

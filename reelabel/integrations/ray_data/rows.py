@@ -29,11 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def to_rows(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Convert columns to rows.
-
-    Raises:
-        ConfigurationError: The batch is not a dictionary of columns of equal length.
-    """
+    """Convert columns to rows; raise ConfigurationError if they are no columns of equal length."""
     if not isinstance(batch, Mapping):
         raise ConfigurationError(
             f"The batch is of type {type(batch).__name__}, not a dict; call map_batches with batch_format='numpy'."
@@ -53,11 +49,7 @@ def to_rows(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
 def videos_of(row: Mapping[str, Any]) -> list[Video | VideoRefusedError]:
     """Return the URI or the bytes of each of a row's videos, or why there is neither.
 
-    They are in `video_uri` or `video_url`, in the lists `video_uris` or `video_urls`, or in the video parts of OpenAI
-    chat `messages`.
-
-    Raises:
-        VideoRefusedError: The row names no video in a column that should, or its messages cannot be read.
+    Raises VideoRefusedError if the row names no video in a column that should, or its messages cannot be read.
     """
     for name in _URI_COLUMNS:
         if _is_given(row.get(name)):
@@ -125,12 +117,7 @@ def _videos(given: Any, name: str) -> list[Video | VideoRefusedError]:  # noqa: 
 
 
 def segment_of(row: Mapping[str, Any], videos: int) -> Segment:
-    """Return the segment of its video that a row of so many videos names in `start_s` and `end_s`.
-
-    Raises:
-        VideoRefusedError: They are not numbers, the segment is empty or starts before 0, or the row names several
-            videos.
-    """
+    """Return the segment that a row names in `start_s` and `end_s`; raise VideoRefusedError if it is not valid."""
     start_s, end_s = (_seconds(row, name) for name in ("start_s", "end_s"))
     if (start_s or 0.0) < 0 or (end_s is not None and end_s <= (start_s or 0.0)):
         raise VideoRefusedError(f"The segment from start_s {start_s} to end_s {end_s} is not valid; correct them.")

@@ -38,8 +38,6 @@ _workers_lock = Lock()
 
 @dataclass(slots=True)
 class _Shared:
-    """A video in progress, and the number of rows that have asked for it."""
-
     frames: Future[SampledFrames]
     rows: int = 1
 
@@ -48,7 +46,6 @@ class PrepareWorker:
     """Prepares videos with one set of options. Thread-safe."""
 
     def __init__(self, options: PrepareVideo) -> None:
-        """Start the decoding processes."""
         attempts = options.retries + 1
         self._objects = ObjectStore(
             replace(
@@ -79,10 +76,9 @@ class PrepareWorker:
         self._lock = Lock()
 
     def start(self, video: Video, segment: Segment) -> Callable[[], SampledFrames]:
-        """Start preparing a segment of a video, unless this is in progress already.
+        """Start preparing a segment of a video, unless this is in progress; return what waits for the frames.
 
-        Returns:
-            What waits for the frames, and returns pixels that nobody else has.
+        The pixels that it returns are nobody else's.
         """
         key = video, segment
         with self._lock:

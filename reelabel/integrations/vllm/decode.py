@@ -51,11 +51,7 @@ _MEMORY_MIB = 4096
 
 
 def decode_video(data: bytes, **options: Any) -> SampledFrames:  # noqa: ANN401
-    """Decode sampled frames of a video.
-
-    Args:
-        data: The bytes of a video file.
-        options: Options of `reelabel.sampling.options.Sampling`, or of vLLM's own loaders where they mean the same.
+    """Decode sampled frames of the bytes of a video; options are those of `Sampling`, or of vLLM's own loaders.
 
     Raises:
         ConfigurationError: An option is unknown or invalid.
@@ -92,11 +88,7 @@ def read_frame_file(data: bytes) -> Frames:
 
 
 def parse_sampling(options: dict[str, Any]) -> Sampling:
-    """Return the sampling that `media_io_kwargs` ask for.
-
-    Raises:
-        ConfigurationError: An option is unknown or invalid.
-    """
+    """Return the sampling that `media_io_kwargs` ask for; ConfigurationError if an option is unknown or invalid."""
     translated = translate_media_options(options)
     try:
         return check_no_job_options(read_options(Sampling, _UNSCALED | translated))
@@ -181,11 +173,7 @@ def decode_url(
 
 
 def check_web() -> None:
-    """Check that videos at URLs can be read by ranges.
-
-    Raises:
-        ConfigurationError: urllib3 is not installed, or too old.
-    """
+    """Raise ConfigurationError if videos at URLs cannot be read, as urllib3 is not installed or too old."""
     require("reelabel.sources.web", extra="web", purpose="The media connector reelabel")
 
 

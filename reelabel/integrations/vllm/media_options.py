@@ -48,11 +48,7 @@ def invalid_option(where: str, message: str) -> ConfigurationError:
 
 
 def translate_media_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `reelabel.sampling.options.Sampling` that mean the same.
-
-    Raises:
-        ConfigurationError: One of vLLM's names means nothing that this loader does.
-    """
+    """Return the options of `Sampling` that mean the same; raise ConfigurationError if there are none."""
     given = dict(options)
     specs = _samplers_in_use(given)
     sampler = specs[0].name if specs else None
@@ -76,13 +72,11 @@ def translate_media_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_neutral(given: Mapping[str, Any], specs: Sequence[SamplerSpec]) -> dict[str, Any]:
-    """Drop the defaults of vLLM's loaders that no sampler in use reads."""
     read = {option for spec in specs for option in (*spec.options, *(["frame_recovery"] if spec.choose else []))}
     return {name: value for name, value in given.items() if name in read or value != _NEUTRAL.get(name, ...)}
 
 
 def _samplers_in_use(given: Mapping[str, Any]) -> list[SamplerSpec]:
-    """Return the sampler, and the dense one of `auto`; those that are unknown are refused when they are validated."""
     names = [given.get("sampler", "keyframes")]
     if names == ["auto"]:
         names.append(given.get("dense_sampler", DEFAULT_DENSE_SAMPLER))
@@ -100,7 +94,6 @@ def _rename(given: dict[str, Any], theirs: str, ours: str) -> None:
 
 
 def _translate_molmo2(given: dict[str, Any]) -> None:
-    """Replace the two rates of molmo2 by the one that its mode reads; its loader ignores the other."""
     if "frame_sample_mode" in given and given["frame_sample_mode"] is None:  # as in vLLM, whose default it is
         given["frame_sample_mode"] = "every_frame"
     mode = given.get("frame_sample_mode", "uniform_last_frame")

@@ -2,9 +2,8 @@
 
 import pytest
 
-from benchmarks.exactness.against_vllm import EQUAL, SAMPLINGS, compare_kinds, kinds, kinds_of, unexplained
+from benchmarks.exactness.against_vllm import EQUAL, SAMPLINGS, Reason, compare_kinds, kinds, kinds_of, unexplained
 from reelabel.errors import ConfigurationError
-from reelabel.integrations.vllm.comparison import Reason
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("samplers-of-vllm")]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from benchmarks.exactness.against_vllm import LoaderChoice, Reason, differences, loader_options
 from reelabel.extract import extract_local
-from reelabel.integrations.vllm.comparison import LoaderChoice, Reason, compare, loader_options
 from reelabel.sampling.options import Sampling
 from tests.clips import make_clip
 
@@ -13,7 +13,7 @@ UNIFORM = Sampling(sampler="uniform", num_frames=4)
 
 
 def choice(chosen, **changes):
-    facts = {"loader": "opencv", "shown": chosen, "total_frames": 48, "fps": 12.0, "duration_s": 4.0, "refusal": ""}
+    facts = {"shown": chosen, "total_frames": 48, "fps": 12.0, "duration_s": 4.0, "refusal": ""}
     return LoaderChoice(chosen=chosen, **facts | changes)
 
 
@@ -23,7 +23,7 @@ def frames(make_clip):
 
 
 def reasons(frames, theirs):
-    return {frame.position: list(frame.reasons) for frame in compare(frames, theirs, UNIFORM).frames}
+    return {position: list(each) for position, each in differences(frames, theirs, UNIFORM).items()}
 
 
 def test_equal_picks_need_no_reason(frames):

@@ -1,7 +1,8 @@
-"""Let vLLM's own loaders read files: `python -P -m reelabel.integrations.vllm.own_loader`.
+"""Let vLLM's own loaders read files: a script for the Python that has vLLM, and nothing of ours.
 
-Reads a JSON list of `[path, sampling]` from standard input, and writes one of `LoaderChoice` to standard output. vLLM
-takes seconds to import, and decodes in its own process, so it gets one of its own.
+Reads a JSON list of `[path, loader, options]` from standard input, and writes one of the fields of
+`benchmarks.exactness.against_vllm.LoaderChoice` to standard output. vLLM takes seconds to import, and decodes in its
+own process, so it gets one of its own.
 """
 
 from __future__ import annotations
@@ -9,15 +10,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from vllm.multimodal.video import VIDEO_LOADER_REGISTRY
-
-from reelabel.integrations.vllm.comparison import LoaderChoice, loader_options
-from reelabel.sampling.options import Sampling
 
 # Loaders that only the modules of their models register.
 _MODULES = {
@@ -28,9 +25,8 @@ _MODULES = {
 _PAIRING = frozenset({"glmga", "clef_omni"})
 
 
-def choose(data: bytes, sampling: Sampling) -> LoaderChoice:
-    """Let the loader that a sampler reproduces read a video."""
-    loader, options = loader_options(sampling)
+def choose(data: bytes, loader: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Let a loader read a video, and describe what it chooses."""
     if loader in _MODULES:
         import_module(_MODULES[loader])
     asked: list[tuple[Any, list[int]]] = []
@@ -52,15 +48,14 @@ def choose(data: bytes, sampling: Sampling) -> LoaderChoice:
     source, positions = asked[0] if asked else ((0, 0.0, 0.0), [])
     if loader in _PAIRING:
         shown, positions = _paired(shown), _paired(positions)
-    return LoaderChoice(
-        loader=loader,
-        chosen=list(map(int, positions)),
-        shown=list(map(int, shown)),
-        total_frames=source[0],
-        fps=source[1],
-        duration_s=source[2],
-        refusal=refusal,
-    )
+    return {
+        "chosen": list(map(int, positions)),
+        "shown": list(map(int, shown)),
+        "total_frames": source[0],
+        "fps": source[1],
+        "duration_s": source[2],
+        "refusal": refusal,
+    }
 
 
 def _paired(positions: list[int]) -> list[int]:
@@ -72,9 +67,9 @@ def main() -> None:
     # OpenCV and vLLM may print to standard output; keep that out of the answer.
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    choices = [choose(Path(path).read_bytes(), Sampling(**sampling)) for path, sampling in json.load(sys.stdin)]
+    choices = [choose(Path(path).read_bytes(), loader, options) for path, loader, options in json.load(sys.stdin)]
     with answer:
-        answer.write(json.dumps([asdict(choice) for choice in choices]).encode())
+        answer.write(json.dumps(choices).encode())
 
 
 if __name__ == "__main__":
