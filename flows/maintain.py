@@ -17,8 +17,8 @@ from flows.run.result import completed_state
 from flows.run.run_flow import run_flow
 from infra.database.connect import connected
 from infra.settings import load_settings
+from infra.temporary import remove_stale_folders
 from reelabel.sources.object_store import ObjectStore
-from reelabel.temporary import remove_stale_folders
 from reelabel.text import pluralize
 from tasks.database.schema import prepare_database
 from tasks.frame_cache.eviction import evict

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import tempfile
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ _ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 # For errors of libraries without an error number. Python's tempfile tries several folders before it gives up.
 _SIGNS = ("no space left on device", "disk quota exceeded", "no usable temporary directory")
 _LEAST_FREE_BYTES = 1024**2  # a disk with less is full, even if no error shows that a write has failed
-_MIB = 1024**2
 
 
 def is_full(error: BaseException | None) -> bool:
@@ -50,14 +49,23 @@ def full_disk(folders: Iterable[Path], error: BaseException | None = None) -> Di
         folders: Where the failed component writes; folders that do not exist yet count as their parents.
         error: What it failed with, if known: if that is about a full disk, one of the folders is on it.
     """
-    spaces = [_Space.of(folder) for folder in folders]
-    has_failed = is_full(error)
     if isinstance(error, OSError) and error.errno in _ERRNOS and isinstance(error.filename, str):
-        spaces = [_Space.of(Path(error.filename).parent)]
-    fullest = min(spaces, key=lambda space: (not space.is_full, space.free_bytes), default=None)
-    if fullest is None or not (has_failed or fullest.is_full):
+        folders = [Path(error.filename).parent]
+    free_bytes, fullest = min(map(_free_bytes, folders), default=(math.inf, None))
+    if fullest is None or not (is_full(error) or free_bytes < _LEAST_FREE_BYTES):
         return None
-    return DiskFullError(f"The disk of {fullest.folder} {fullest}; free space, then run the same command again.")
+    return DiskFullError(f"The disk of {fullest} is full; free space, then run the same command again.")
+
+
+def _free_bytes(folder: Path) -> tuple[float, Path]:
+    """Return what can still be written to the disk of a folder, or of its nearest parent that exists; and that one."""
+    for existing in (folder.absolute(), *folder.absolute().parents):
+        with suppress(OSError):  # it does not exist yet
+            found = os.statvfs(existing)
+            break
+    is_disk = found.f_blocks and not found.f_flag & os.ST_RDONLY  # not a terminal's, a pipe's or a read-only image
+    has_inodes = not found.f_files or found.f_favail > 0  # some file systems have no fixed number
+    return (found.f_bavail * found.f_frsize * has_inodes if is_disk else math.inf), existing
 
 
 def full_disk_met(folders: Iterable[Path]) -> DiskFullError:
@@ -79,46 +87,3 @@ def disk_errors(*folders: Path) -> Iterator[None]:
         if full is None:
             raise
         raise full from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Space:
-    """The free space of a folder's disk.
-
-    Attributes:
-        folder: The folder, or its nearest parent that exists.
-        free_bytes: What its users may still write.
-        has_inodes: Whether files can be created.
-        is_disk: Whether it is a disk with space to give: not a terminal's, a pipe's or a read-only image.
-    """
-
-    folder: Path
-    free_bytes: int
-    has_inodes: bool
-    is_disk: bool
-
-    @classmethod
-    def of(cls, folder: Path) -> _Space:
-        """Measure a folder."""
-        for existing in (folder.absolute(), *folder.absolute().parents):
-            with suppress(OSError):  # it does not exist yet
-                found = os.statvfs(existing)
-                break
-        return cls(
-            folder=existing,
-            free_bytes=found.f_bavail * found.f_frsize,
-            has_inodes=not found.f_files or found.f_favail > 0,  # some file systems have no fixed number
-            is_disk=bool(found.f_blocks) and not found.f_flag & os.ST_RDONLY,
-        )
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing can be written."""
-        return self.is_disk and (self.free_bytes < _LEAST_FREE_BYTES or not self.has_inodes)
-
-    def __str__(self) -> str:
-        """Say what is left: more by now, if what did not fit was temporary, or if a quota is used up."""
-        left = f"{self.free_bytes / _MIB:,.1f} MiB free"
-        if not self.has_inodes:
-            return f"has no free inodes ({left})"
-        return f"is full ({left})" if self.is_full else f"was full ({left} by now)"

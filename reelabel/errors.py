@@ -258,13 +258,7 @@ class ConfigurationError(ReelabelError):
 
 
 class OptionFault(NamedTuple):
-    """A fault of an option.
-
-    Attributes:
-        where: Its name, after those of the options that it is within; empty for options that do not go together.
-        value: Its value.
-        clause: The fault, without a full stop.
-    """
+    """A fault of an option: where it is, its value, and a clause. Options that do not go together have no place."""
 
     where: str
     value: object
@@ -276,11 +270,7 @@ class OptionFault(NamedTuple):
 
 
 class InvalidOptionError(ConfigurationError, ValueError):
-    """Options of the library are wrong.
-
-    Attributes:
-        faults: All of them.
-    """
+    """Options of the library are wrong; `faults` are all that is."""
 
     faults: tuple[OptionFault, ...] = ()
 

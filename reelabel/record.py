@@ -33,15 +33,7 @@ class Merge(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordColumn:
-    """A column that stores a field.
-
-    Attributes:
-        name: Name of the column.
-        attribute: Name of the field.
-        type: Type of its values; None is allowed besides if the field allows it.
-        bits: Size of an integer: 16, 32 or 64.
-        description: What the record's docstring says of it; empty if nothing.
-    """
+    """A column that stores a field, described as in the record's docstring; integers have 16, 32 or 64 bits."""
 
     name: str
     attribute: str

@@ -139,11 +139,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SampledFrames(Selection):
-    """Decoded frames.
-
-    Attributes:
-        images: RGB pixels; shape (N, H, W, 3), uint8.
-    """
+    """Decoded frames, and their RGB pixels; shape (N, H, W, 3), uint8."""
 
     images: npt.NDArray[np.uint8]
 

@@ -33,11 +33,7 @@ BLANK = _MARK + b"-" * 8 + NO_SEAL
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Makes and verifies seals.
-
-    Attributes:
-        key: The secret; empty if there is none.
-    """
+    """Makes and verifies seals with a key; an empty one stands for none."""
 
     key: bytes = field(default=b"", repr=False)
 

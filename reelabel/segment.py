@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -75,14 +74,8 @@ def lie_in_windows(times_s: npt.NDArray[np.float64], windows: Windows) -> npt.ND
     return inside
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SegmentSelection:
-    """The frames selected for a segment.
-
-    Attributes:
-        numbers: Indices of the frames; shape (M,), M >= 1, int64.
-        is_empty: Whether no frame lies in the segment, so that the last one before it is used instead.
-    """
+class SegmentSelection(NamedTuple):
+    """The numbers of the frames selected for a segment, at least one; if it `is_empty`, that of the one before it."""
 
     numbers: npt.NDArray[np.int64]
     is_empty: bool

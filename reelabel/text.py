@@ -65,7 +65,7 @@ def _is_joiner(text: str, at: int) -> bool:
     return text[at] in _JOINERS and len(around) == 2 and not any(map(str.isascii, around))  # noqa: PLR2004 - neighbours
 
 
-def unprintable(text: str) -> str:
+def first_control(text: str) -> str:
     """Return the first character of a text that cannot be printed, as `U+202E`; empty if there is none."""
     if text.isprintable():
         return ""
@@ -78,7 +78,7 @@ def _picture(code: int) -> str:
     return _DELETE_PICTURE if code == _DELETE else f"<U+{code:04X}>"
 
 
-def why_unreadable(error: Exception) -> str:
+def read_error(error: Exception) -> str:
     """Return why a file of text cannot be read, in a clause without its name."""
     if isinstance(error, UnicodeDecodeError):
         return "it is not a text in UTF-8"

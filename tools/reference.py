@@ -123,7 +123,7 @@ def _samplers() -> str:
     ]
     for spec in BUILT_IN.values():
         names = ", ".join(f"`{name}`" for name in (spec.name, *spec.aliases))
-        fields = ["num_frames"] * spec.takes_num_frames + sorted(spec.options - {"times_ms"})
+        fields = ["num_frames"] * spec.uses_num_frames + sorted(spec.options - {"times_ms"})
         options = ", ".join(f"`--{field.replace('_', '-')}`" for field in fields)
         models = ", ".join(f"`{name}`" for name in sorted(spec.model_types))
         lines.append(f"| {names} | {spec.summary} | {options} | {models} |")

@@ -16,9 +16,8 @@ from benchmarks.media.wrong_headers import claims_half_the_length, claims_twice_
 from reelabel.errors import ConfigurationError, SamplingRefusedError, VideoError
 from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, find_sampler
-from reelabel.sampling.spec import EVERY
+from reelabel.sampling.spec import EVERY, VideoProperties
 from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.protocol import EngineConfig
 from tasks.model.identity import TINY_MODEL

@@ -115,7 +115,7 @@ def parse_sampler(text: str) -> SamplingOptions:
 
 def format_sampling(sampling: Sampling) -> str:
     """Format sampling as `parse_sampler` parses it."""
-    frames = f":{sampling.num_frames}" if find_sampler(sampling.sampler).takes_num_frames else ""
+    frames = f":{sampling.num_frames}" if find_sampler(sampling.sampler).uses_num_frames else ""
     plain = {"sampler", "num_frames", "max_pixels", "size_multiple_px"}
     named = {name: value for name, value in sampling.to_dict().items() if name not in plain}
     return ",".join([f"{sampling.sampler}{frames}", *(f"{name}={value}" for name, value in named.items())])

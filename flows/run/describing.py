@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.settings import DescribeOptions
+from infra.temporary import temporary_folder
 from reelabel.errors import ConfigurationError, ObjectError
 from reelabel.sources.object_store import ObjectStore
-from reelabel.temporary import temporary_folder
 from tasks.description.banks import ACTIVITIES, MAX_BYTES, PLACES, read_bank
 from tasks.description.describer import CutFiles, VideoDescriber
 from tasks.description.scenes.detect import threshold_of

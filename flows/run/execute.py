@@ -27,11 +27,11 @@ from infra.logs import logged
 from infra.program import as_started
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
+from infra.temporary import remove_stale_folders
 from reelabel.cores import usable_cores
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ConfigurationError, ReelabelError, TransientError
 from reelabel.sources.object_store import ObjectStore
-from reelabel.temporary import remove_stale_folders
 from reelabel.text import pluralize
 from tasks.database.schema import prepare_database
 from tasks.domain import RunPhase, WallClockProfile

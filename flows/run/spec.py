@@ -78,7 +78,7 @@ def make_spec(
 
 
 def _relevance(settings: Settings, sampling: Sampling) -> EmbeddingSpec | None:
-    if not find_sampler(sampling.sampler).asks_the_question:
+    if not find_sampler(sampling.sampler).needs_question:
         return None
     if settings.run.executor == "remote":
         raise ConfigurationError(

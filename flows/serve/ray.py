@@ -33,9 +33,9 @@ from flows.serve.requests.handle import open_service, with_unattributed
 from infra.database.connect import connected
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
+from infra.temporary import temporary_folder
 from infra.validation import first_fault
 from reelabel.errors import ConfigurationError, ReelabelError
-from reelabel.temporary import temporary_folder
 from reelabel.waiting import AbandonedError, go_on
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EngineTimes

@@ -8,6 +8,7 @@ PTS, and compared with its entry.
 from __future__ import annotations
 
 import io
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -17,6 +18,7 @@ import av.error
 import numpy as np
 from av.stream import Discard
 
+from reelabel.containers.demux import open_video
 from reelabel.containers.packet_info import (
     TimesOutOfOrderError,
     is_closed_gop_start,
@@ -25,13 +27,16 @@ from reelabel.containers.packet_info import (
     states_reordering,
 )
 from reelabel.containers.stream_properties import pts_to_s, video_info
-from reelabel.errors import FallbackRequired
+from reelabel.errors import FallbackRequired, ReelabelError
 from reelabel.index import VideoIndex
 from reelabel.output_order import output_order
 from reelabel.sampled_frames import UNKNOWN_POSITION
+from reelabel.segment import WHOLE
+from reelabel.sources.sparse_file import SparseFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from typing import BinaryIO
 
     from av.container import InputContainer
@@ -43,7 +48,7 @@ if TYPE_CHECKING:
     from reelabel.index import Bools, Int64s
     from reelabel.limits import Limits
     from reelabel.segment import Segment
-    from reelabel.sources.sparse_file import ByteRange, SparseFile
+    from reelabel.sources.sparse_file import ByteRange
     from reelabel.sources.video_file import VideoFile
 
     BinaryFile: TypeAlias = BinaryIO | VideoFile | SparseFile
@@ -63,24 +68,50 @@ def read_up_to(file: BinaryFile, size: int) -> bytes:
     return data.getvalue()
 
 
-class OpenVideo(NamedTuple):
-    """A video that FFmpeg has opened, and its bytes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenVideo:
+    """A video that FFmpeg has opened, and whose container's format may list its frames.
 
-    Attributes:
-        container: The open container.
-        stream: Its video stream.
-        file: The bytes, at an offset that FFmpeg does not share.
-        size_bytes: Length of the file.
-        limits: Limits on the video's size.
-        with_places: Whether to list where in the file the packets of frames are.
+    `file` has its bytes, at an offset that FFmpeg does not share. With `with_places`, frames are listed with the places
+    of their packets in it.
     """
 
+    format: ContainerFormat
     container: InputContainer
     stream: VideoStream
+    source: VideoFile | SparseFile
     file: BinaryFile
-    size_bytes: int
     limits: Limits
     with_places: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the file."""
+        return self.source.size_bytes
+
+    def read_keyframes(self) -> tuple[VideoIndex, KeyframePackets]:
+        """List the keyframes, and read their packets; raise FallbackRequired if the index is inconsistent."""
+        with self.guard():
+            return self.format.read_keyframes(self)
+
+    def read_frames(self, segment: Segment = WHOLE) -> VideoIndex:
+        """List the frames, or those that determine which ones lie in a segment; raise FallbackRequired otherwise."""
+        if self.format.read_frames is None:
+            raise FallbackRequired("the container does not list every frame")
+        with self.guard():
+            return self.format.read_frames(self, segment)
+
+    def guard(self) -> AbstractContextManager[None]:
+        """Let unexpected exceptions of the format's code fail this way only."""
+        return parser_errors(self.format.name, self.file)
+
+    @contextmanager
+    def reopen(self) -> Iterator[tuple[InputContainer, VideoStream]]:
+        """Open the video once more, for another thread."""
+        quickly = self.format.is_header_sufficient
+        with open_video(self.source, self.limits, quickly=quickly, strictly=True) as (container, stream):
+            demux_only(container, stream)
+            yield container, stream
 
     def read_packet(self, pos: int, size: int, pts: int) -> Packet[VideoStream]:
         """Return the packet of a keyframe that is stored in one piece, by its offset, length and PTS."""
@@ -91,6 +122,24 @@ class OpenVideo(NamedTuple):
         assert self.stream.time_base is not None
         packet.time_base = self.stream.time_base
         return packet
+
+
+@contextmanager
+def parser_errors(name: str, file: BinaryFile) -> Iterator[None]:
+    """Convert unexpected exceptions of a format's code, but not those of a store, into FallbackRequired."""
+    try:
+        yield
+    except (ReelabelError, FallbackRequired, MemoryError):
+        raise
+    except Exception as error:
+        if has_failed(file):
+            raise
+        raise FallbackRequired(f"the container {name} failed ({type(error).__name__}: {error})") from error
+
+
+def has_failed(file: BinaryFile) -> bool:
+    """Return whether a remote file could not be read, which is no fault of a format's code."""
+    return isinstance(file, SparseFile) and file.failure is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,11 +102,7 @@ def _read_keyframes(video: OpenVideo) -> tuple[VideoIndex, KeyframePackets]:
 
 @dataclass(slots=True)
 class _PacketReader:
-    """Demuxes keyframes by seeking.
-
-    Attributes:
-        shift: Difference between PTS and DTS, known only for the first packet.
-    """
+    """Demuxes keyframes by seeking; `shift`, from DTS to PTS, is known only for the first packet."""
 
     video: OpenVideo
     keyframes: Sequence[IndexEntry]

@@ -29,13 +29,9 @@ _T = TypeVar("_T")
 
 
 class FrameInfo(NamedTuple):
-    """One frame.
+    """One frame, and its place among the frames that are shown.
 
-    Attributes:
-        pts: Presentation timestamp in the stream's time base; `NO_PTS` if it has none.
-        time_s: When it is shown, in seconds on the clock of the video's first frame; 0 if unknown.
-        position: Its place among the frames that are shown.
-        is_keyframe: Whether it is a keyframe.
+    `pts` is `NO_PTS` if it has none; `time_s` is on the clock of the video's first frame, 0 if unknown.
     """
 
     pts: int
@@ -107,8 +103,7 @@ class Decoded:
 class Canvas:
     """The pixels of wanted frames. The first one decides on size and orientation; others wait for it.
 
-    Attributes:
-        stopped: Set when nobody wants the frames any more.
+    `stopped` is set when nobody wants the frames any more.
     """
 
     def __init__(
@@ -118,23 +113,16 @@ class Canvas:
         limits: Limits,
         describe: Callable[[], VideoInfo],
         *,
-        orientation: Orientation | None = None,
         size: tuple[int, int] | None = None,
     ) -> None:
         """Allocate nothing yet.
 
-        Args:
-            wanted: The frames, each once, in their order.
-            view: How they are drawn.
-            limits: Limits on the video.
-            describe: Returns the stream's properties; called after frames are decoded.
-            orientation: Orientation of the frames; None reads it from the first.
-            size: Width and height that the header states, by which samplers may choose; None if it need not be right.
+        `describe` is called after frames are decoded. `size` is what the header states, by which samplers may choose.
         """
         self.wanted, self.stopped = wanted, threading.Event()
         self._rows = {info: row for row, info in enumerate(wanted)}
         self._view, self._limits, self._describe = view, limits, describe
-        self._orientation, self._stated_size = orientation, size
+        self._stated_size = size
         self._renderer: Renderer | None = None
         self._has_begun, self._threads = threading.Event(), threading.local()
         self._drawn: set[int] = set()
@@ -217,12 +205,8 @@ class Canvas:
             raise FallbackRequired("the header states another frame size")
         self._crop = NOT_CROPPED if self._view.as_stored else self._describe().crop
         picture = cut_margins(frame, self._crop)
-        renderer = Renderer.from_frame(
-            picture,
-            view=self._view,
-            limits=self._limits,
-            orientation=self._orientation or orientation_of(frame),
-        )
+        orientation = orientation_of(frame)
+        renderer = Renderer.from_frame(picture, view=self._view, limits=self._limits, orientation=orientation)
         self.images = np.empty((len(self.wanted), *renderer.shape), np.uint8)
         self._native_size = picture.width, picture.height
         self._renderer = renderer

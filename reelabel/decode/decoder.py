@@ -7,9 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from reelabel.containers.container_format import demux_only
 from reelabel.containers.demux import open_video
-from reelabel.containers.formats import missing_bytes, probe_file
+from reelabel.containers.formats import missing_bytes, open_by_format
 from reelabel.containers.stream_properties import check_frame_size, video_info
 from reelabel.decode.canvas import Canvas, frames_of
 from reelabel.decode.gops import decode_gops, needed_ranges, no_other_index
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.containers.container_format import OpenVideo
-    from reelabel.containers.formats import ProbedFile
     from reelabel.decode.canvas import Decoded
     from reelabel.decode.render import View
     from reelabel.index import Int64s, Lists, VideoIndex
@@ -166,17 +164,15 @@ class LocalDecoder:
         assert self._decode is not None
         with self._errors():
             decoded = self._decode(places, view)
-            return replace(decoded, missing_bytes=self._missing_bytes(), frames_decoded=self._stats.frames)
+            return replace(decoded, missing_bytes=missing_bytes(self._file), frames_decoded=self._stats.frames)
 
     def _list_keyframes(self, segment: Segment) -> VideoIndex:
         with _of_header():
-            probed = probe_file(self._file)
-            video = self._enter(probed.open(self._limits, strictly=True))
-            decoder = KeyframeDecoder.of(probed, video, segment)
+            decoder = KeyframeDecoder.of(self._enter(), segment)
 
         def decode(places: Int64s, view: View) -> Decoded:
             if self._ranges:
-                self._missing_bytes()  # what this reads belongs to the header
+                missing_bytes(self._file)  # what this reads belongs to the header
                 self._known = self._ranges.extents
             with _of_header():
                 return decoder.decode(places, view, self._stats, segment=segment, threads=self._threads)
@@ -187,21 +183,17 @@ class LocalDecoder:
     def _list_by_container(self, segment: Segment, *, in_pieces: bool) -> VideoIndex:
         if self._ranges:
             self._ranges.allow_whole_if_small()
-        with no_other_index():
-            probed = probe_file(self._file)
         with _of_header():
             try:
-                opened = probed.open(self._limits, strictly=True, with_places=self._ranges is not None)
-                video = self._enter(opened)
+                video = self._enter(with_places=self._ranges is not None)
             except FallbackRequired as error:  # such as of a fragmented MP4, which has no index at all
                 error.linear_only = in_pieces and not segment.is_whole
                 raise
             if not video.stream.average_rate:  # which FFmpeg would guess from the first frames
                 raise FallbackRequired("the header has no frame rate")
-            index = probed.read_frames(video, segment)
+            index = video.read_frames(segment)
         codec = video.stream.codec_context
-        size = (codec.width, codec.height) if probed.container.is_header_sufficient else None
-        reopen = partial(_reopen, probed, self._limits)
+        size = (codec.width, codec.height) if video.format.is_header_sufficient else None
 
         def decode(places: Int64s, view: View) -> Decoded:
             if self._ranges:
@@ -210,7 +202,7 @@ class LocalDecoder:
                 with no_other_index():
                     self._ranges.prefetch(needed_ranges(index, places))
             with _of_header():
-                return self._decode_gops((video.container, video.stream), index, places, view, reopen, size)
+                return self._decode_gops((video.container, video.stream), index, places, view, video.reopen, size)
 
         self._decode = decode
         return _sure(index)
@@ -256,21 +248,18 @@ class LocalDecoder:
         )
         return canvas.finish(index.position[places])
 
-    def _enter(self, opened: AbstractContextManager[OpenVideo]) -> OpenVideo:
+    def _enter(self, *, with_places: bool = False) -> OpenVideo:
+        opened = open_by_format(self._file, self._limits, strictly=True, with_places=with_places)
         video = self._open.enter_context(opened)
         self._stream = video.stream
         return video
-
-    def _missing_bytes(self) -> int:
-        file = self._file if isinstance(self._file, SparseFile) else self._file.reopen()
-        return missing_bytes(file, file.size_bytes)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
             if self._ranges:
-                self._ranges.settle()
+                self._ranges.wait()
                 if self._ranges.failure:  # which FFmpeg may have treated as the end of the file
                     raise self._ranges.failure  # noqa: TRY301 - as in the block
         except MemoryError:
@@ -308,11 +297,3 @@ def _sure(index: VideoIndex) -> VideoIndex:
     if index.doubt:
         raise FallbackRequired(index.doubt)
     return index
-
-
-@contextmanager
-def _reopen(probed: ProbedFile, limits: Limits) -> Iterator[Opened]:
-    quickly = probed.container.is_header_sufficient
-    with open_video(probed.source, limits, quickly=quickly, strictly=True) as (container, stream):
-        demux_only(container, stream)
-        yield container, stream

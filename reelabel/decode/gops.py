@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
-from reelabel.decode.packet_decoder import threads_that_fit
+from reelabel.decode.packets import threads_that_fit
 from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import FallbackRequired
 from reelabel.sources.sparse_file import BLOCK_BYTES, ByteRange

@@ -20,9 +20,8 @@ from reelabel.containers.packet_info import (
 )
 from reelabel.containers.stream_properties import video_info
 from reelabel.decode.canvas import Canvas, Decoded, FrameInfo, frames_of
-from reelabel.decode.keyframe_check import decode_single_packet, prime_mpeg4_decoder
-from reelabel.decode.packet_decoder import CodecParameters, threads_that_fit
-from reelabel.decode.parameter_sets import brings_parameters, check_interlaced_flag, check_parameter_sets
+from reelabel.decode.packets import CodecParameters, decode_single_packet, prime_mpeg4_decoder, threads_that_fit
+from reelabel.decode.parameter_sets import check_interlaced_flag, check_parameter_sets, has_parameter_sets
 from reelabel.errors import FallbackRequired
 from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.sources.sparse_file import ByteRange, SparseFile
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.containers.container_format import KeyframePackets, OpenVideo
-    from reelabel.containers.formats import ProbedFile
     from reelabel.decode.render import View
     from reelabel.decode.run_decoder import DecodeStats
     from reelabel.index import Int64s, VideoIndex
@@ -48,30 +46,22 @@ _SITED_BY_MATROSKA = frozenset({"vp8", "vp9"})
 
 @dataclass(slots=True, kw_only=True)
 class KeyframeDecoder:
-    """Decodes the keyframes of an open video by its container's index.
+    """Decodes the keyframes of an open video by its container's index."""
 
-    Attributes:
-        probed: The file.
-        video: The same, open.
-        index: The keyframes.
-        keyframes: Their packets.
-    """
-
-    probed: ProbedFile
     video: OpenVideo
     index: VideoIndex
     keyframes: KeyframePackets
 
     @classmethod
-    def of(cls, probed: ProbedFile, video: OpenVideo, segment: Segment) -> KeyframeDecoder:
+    def of(cls, video: OpenVideo, segment: Segment) -> KeyframeDecoder:
         """List the keyframes; raise FallbackRequired if there is no index, or none that suffices for the segment."""
-        index, keyframes = probed.read_keyframes(video)
+        index, keyframes = video.read_keyframes()
         check_no_palette(keyframes.first)
         if not index.is_start_known and not segment.is_whole:
             raise FallbackRequired("frames precede the first keyframe in the index")
         if index.time_s is None:
             raise FallbackRequired(NO_TIME_BASE)
-        return cls(probed=probed, video=video, index=index, keyframes=keyframes)
+        return cls(video=video, index=index, keyframes=keyframes)
 
     def decode(self, rows: Int64s, view: View, stats: DecodeStats, *, segment: Segment, threads: int) -> Decoded:
         """Decode some keyframes; raise FallbackRequired if the file contradicts the index."""
@@ -83,7 +73,7 @@ class KeyframeDecoder:
         packets = self._read_packets(rows.tolist())
         if is_spliced := any(is_splice_point(packet, stream.codec_context) for packet in packets):
             index = replace(index, total_frames=None, position=np.full_like(index.position, UNKNOWN_POSITION))
-        others_bring_parameters = brings_parameters(first, stream.codec_context)
+        others_bring_parameters = has_parameter_sets(first, stream.codec_context)
         describe = partial(video_info, self.video.container, stream)
         wanted = _timed(index, rows, packets)
         canvas = Canvas(wanted, view, self.video.limits, describe)
@@ -104,7 +94,7 @@ class KeyframeDecoder:
 
     def _read_packets(self, rows: Sequence[int]) -> list[Packet[VideoStream]]:
         packets, is_proven = [], self.index.is_order_proven
-        with self.probed.guard():
+        with self.video.guard():
             for row in rows:
                 packets.append(self.keyframes.read(row))
                 is_proven = is_proven or _shows_order(packets[-1], self.video)

@@ -37,9 +37,6 @@ class LinearVideo:
 
     Frames that are taken in the order of the decode are taken in one pass, whatever their number; one that lies before
     the last begins another.
-
-    Attributes:
-        index: Its frames.
     """
 
     def __init__(

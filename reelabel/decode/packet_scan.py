@@ -18,7 +18,7 @@ from reelabel.containers.packet_info import (
     packet_info,
 )
 from reelabel.containers.stream_properties import video_info
-from reelabel.decode.keyframe_check import is_flagged_wrongly
+from reelabel.decode.packets import is_flagged_wrongly
 from reelabel.errors import FallbackRequired
 from reelabel.index import VideoIndex
 from reelabel.output_order import check_forward, output_order

@@ -32,15 +32,7 @@ class ColoursChangeError(FallbackRequired):
 
 
 class Sps(NamedTuple):
-    """Fields of a sequence parameter set (ITU-T H.264, 7.3.2.1.1 and E.1.1).
-
-    Attributes:
-        frame_num_bits: Length of the numbers of frames.
-        may_be_fields: Whether pictures may be fields.
-        is_adaptive: Whether macroblocks may be.
-        states_range: Whether it states the range of luma and chroma.
-        states_colours: Whether it states the matrix of colours.
-    """
+    """Fields of a sequence parameter set (ITU-T H.264, 7.3.2.1.1 and E.1.1)."""
 
     frame_num_bits: int
     may_be_fields: bool
@@ -59,7 +51,7 @@ def _header_bytes(codec: VideoCodecContext) -> bytes:
     return avcc[_SPS_AT : _SPS_AT + int.from_bytes(avcc[_SPS_AT - 2 : _SPS_AT])]
 
 
-def brings_parameters(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
+def has_parameter_sets(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
     """Return whether a packet of H.264 brings parameter sets; False for other codecs, or if it cannot be read."""
     units = nal_units(memoryview(packet), nal_length_bytes(codec, only="h264"))
     return any(unit[0] & 0x1F in {_SPS, _PPS} for unit in units)

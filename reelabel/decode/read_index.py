@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reelabel.containers.demux import open_video
-from reelabel.containers.formats import probe_file
+from reelabel.containers.formats import open_by_format
 from reelabel.containers.stream_properties import video_info
 from reelabel.decode.packet_scan import scan_announced, scan_file
 from reelabel.errors import FallbackRequired, VideoUnreadableError
@@ -64,9 +64,8 @@ def list_keyframes(file: VideoFile | SparseFile, limits: Limits) -> VideoIndex |
 
 def keyframes_of_container(file: VideoFile | SparseFile, limits: Limits) -> VideoIndex:
     """List the keyframes by the container's index; raise FallbackRequired if it has none, or an inconsistent one."""
-    probed = probe_file(file)
-    with probed.open(limits) as video:
-        return probed.read_keyframes(video)[0]
+    with open_by_format(file, limits) as video:
+        return video.read_keyframes()[0]
 
 
 def _scanned(file: VideoFile, limits: Limits) -> VideoIndex | None:
@@ -100,9 +99,8 @@ def _read_frames(file: VideoFile | SparseFile, limits: Limits, *, of_any_size: b
 
 
 def _frames_of_container(file: VideoFile | SparseFile, limits: Limits) -> VideoIndex:
-    probed = probe_file(file)
-    with probed.open(limits, with_places=True) as video:
-        index = probed.read_frames(video)
+    with open_by_format(file, limits, with_places=True) as video:
+        index = video.read_frames()
     if index.doubt:
         check_forward(index.pts[index.is_shown], index.is_keyframe[index.is_shown])
     return index

@@ -145,15 +145,9 @@ _PLANES_TO_CHANNELS = (1, 2, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renderer:
-    """Converts the frames of one video to RGB of a single size.
+    """Converts the frames of one video to RGB of a single size: width and height are those before rotation.
 
-    Attributes:
-        width_px: Output width before rotation.
-        height_px: Output height before rotation.
-        orientation: Rotation and mirroring for display.
-        view: How frames are drawn.
-        limits: Limits on frame size.
-        hdr: Transfer function of the first frame if it is HDR; empty otherwise.
+    `hdr` is the transfer function of the first frame if it is HDR; empty otherwise.
     """
 
     width_px: int

@@ -21,12 +21,12 @@ from reelabel.containers.packet_info import (
     nal_length_bytes,
     nal_units,
 )
-from reelabel.decode.keyframe_check import require_keyframe
+from reelabel.decode.packets import check_keyframe
 from reelabel.decode.parameter_sets import (
     ColoursChangeError,
-    brings_parameters,
     check_interlaced_flag,
     check_parameter_sets,
+    has_parameter_sets,
 )
 from reelabel.errors import FallbackRequired
 
@@ -177,14 +177,14 @@ class RunDecoder:
             raise FallbackRequired("a frame is left out, or shown in another order than that of time")
         number = bisect_left(self.keyframes, position)
         if number < len(self.keyframes) and self.keyframes[number] == position:
-            require_keyframe(frame)
+            check_keyframe(frame)
 
     def _look_for_parameters(self) -> bool:
         if self.stream.codec_context.codec.canonical_name != "h264":
             return False
         self.container.seek(self.times[0], stream=self.stream, backward=True)
         first = next(read_packets(self.container, self.stream), None)
-        return first is not None and brings_parameters(first, self.stream.codec_context)
+        return first is not None and has_parameter_sets(first, self.stream.codec_context)
 
     def _frames_from(
         self,

@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalCopy:
-    """A local copy of a video, which decoding processes can open.
-
-    Attributes:
-        path: The file.
-        bytes_fetched: Bytes downloaded for it; 0 if it was in the download cache.
-    """
+    """A local copy of a video, and the bytes downloaded for it: 0 if it was in the download cache."""
 
     path: Path
     bytes_fetched: int

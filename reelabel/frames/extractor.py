@@ -184,7 +184,7 @@ class FrameExtractor(VideoReader):
                 if found is None:
                     return self._extract(info, identity, lookup_ms, shown=shown)
                 if shown == "image":
-                    require_image(info.uri, found.selection)
+                    check_image(info.uri, found.selection)
             except VideoError as error:
                 error.fingerprint = info.fingerprint
                 raise
@@ -224,7 +224,7 @@ class FrameExtractor(VideoReader):
         fetched = fetcher.fetch(info)
         keyframes = fetched.keyframes
         if shown == "image":
-            require_image(info.uri, keyframes)
+            check_image(info.uri, keyframes)
         started = time.perf_counter()
         if sampling.sampler == "auto":
             sampling = resolve_auto(sampling, is_good=keyframes.sampler == "keyframes")
@@ -283,7 +283,7 @@ class FrameExtractor(VideoReader):
         return video if np.array_equal(images, fetched.keyframes.images) else None
 
 
-def require_image(uri: str, frames: Selection) -> None:
+def check_image(uri: str, frames: Selection) -> None:
     """Raise VideoUnreadableError if a file that is to be shown as an image has more than one frame."""
     if frames.total_frames != 1:
         raise VideoUnreadableError(f"{redact_uri(uri)} is a video, not an image; give it as a video.")

@@ -31,7 +31,7 @@ from reelabel.frames.sparse import RecordingSource
 from reelabel.index import VideoIndex, VideoInfo
 from reelabel.segment import WHOLE
 from reelabel.sources.local import FileSource
-from reelabel.sources.object_info import INLINE_SCHEME, path_advice, redact_uri, scheme_of
+from reelabel.sources.object_info import INLINE_SCHEME, path_hint, redact_uri, scheme_of
 from reelabel.sources.source import faults_of_one_object
 from reelabel.sources.sparse_file import CachedRange
 
@@ -333,7 +333,7 @@ def stat_video(objects: ObjectStore, uri: str, *, allow_roots: tuple[Path, ...] 
         path = objects.local_path(uri)
         if path is not None and os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir, takes names that are too long
             raise VideoMissingError(f"{uri} is a folder, not a video; name a file in it.") from None
-        advice = path_advice(uri) or "; check the path or URI"
+        advice = path_hint(uri) or "; check the path or URI"
         raise VideoMissingError(f"There is no video at {redact_uri(uri)}{advice}.") from None
     except ObjectTooLargeError as error:
         raise VideoTooLargeError(f"{error.message} Its server sends no length, so it was read to measure it.") from None

@@ -56,12 +56,7 @@ class RecordingSource:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseVideo:
-    """Some ranges of a video; a `ByteSource` that has nothing else.
-
-    Attributes:
-        size_bytes: Length of the video.
-        ranges: The ranges, in order and without overlap.
-    """
+    """Some ranges of a video, in order and without overlap; a `ByteSource` that has nothing else."""
 
     size_bytes: int
     ranges: tuple[CachedRange, ...]

@@ -102,13 +102,7 @@ def answer(connection: socket.socket, video: Opened, call: Call) -> None:
 
 
 class Opened:
-    """A video of the pool.
-
-    Attributes:
-        decoder: What decodes it; None until it is called for.
-        descriptor: Its open file; None if its ranges are read.
-        size_bytes: Its length.
-    """
+    """A video of the pool: an open file, or, without a descriptor, ranges that the pool reads."""
 
     def __init__(self, connection: socket.socket, opening: Open, descriptor: int | None) -> None:
         self.decoder: LocalDecoder | None = None
@@ -127,7 +121,7 @@ class Opened:
         try:
             result: Any = getattr(decoder, call.method)(*call.arguments, **call.options)
         finally:
-            self._source.settle()
+            self._source.wait()
         reads = max(0, len(decoder.known) - len(self._opening.known))
         if isinstance(result, Decoded):
             return replace(result, header_reads=reads)
@@ -153,7 +147,7 @@ class _PoolSource:
         """Read one range."""
         return next(self.read_many([ByteRange(start, size)]))
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Receive what is still to come, before anything else is said."""
         with suppress(ReadFailedError):
             for _ in self._arriving:
@@ -161,7 +155,7 @@ class _PoolSource:
 
     def read_many(self, spans: Sequence[ByteRange], *, is_kept: bool = True) -> Iterator[bytes]:
         """Read ranges, which the pool does concurrently."""
-        self.settle()
+        self.wait()
         reply(self._connection, Reads(spans=tuple(spans), is_kept=is_kept))
         self._arriving = self._receive(spans)
         return self._arriving

@@ -267,12 +267,12 @@ class DecodePool:
                 try:
                     return work(decoder)
                 except NotStartedError as error:
-                    self._processes.require_open()
+                    self._processes.check_open()
                     lost += 1
                     if lost == MAX_LOST:
                         raise decoders_lost(str(error)) from None
                 except ProcessDiedError:
-                    self._processes.require_open()
+                    self._processes.check_open()
                     deaths += 1
                     if deaths == _ATTEMPTS:
                         raise DecoderCrashedError(
@@ -302,12 +302,6 @@ class PieceDecoder:
     Each piece is decoded by itself as long as that is exact. From the first one on that is not, a decoding process is
     kept for the video, which decodes it from its beginning: once to list its frames, and once for all pieces. Close it
     to release that process; pieces that follow nevertheless are decoded in another pass.
-
-    Attributes:
-        pool: Its processes.
-        allowed: Limits on the time of all pieces that are decoded in order.
-        pieces: Number of pieces so far.
-        progress: How its frames are found.
     """
 
     pool: DecodePool

@@ -32,13 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Settings that a decoding process receives when it starts.
-
-    Attributes:
-        memory_bytes: Limit on its address space.
-        threads: Decoding threads.
-        sandbox: How much protection is required.
-    """
+    """Settings that a decoding process receives when it starts."""
 
     memory_bytes: int
     threads: int
@@ -47,15 +41,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Open:
-    """Open a video, whose descriptor is sent along unless it is read in ranges; calls follow, and None in the end.
-
-    Attributes:
-        size_bytes: Length of the video.
-        suffix: The suffix of its name.
-        limits: Limits on it.
-        threads: Decoding threads.
-        known: Ranges that are known of a video that is read in ranges.
-    """
+    """Open a video, whose descriptor is sent along unless it is read in ranges; calls follow, and None in the end."""
 
     size_bytes: int
     suffix: str
@@ -94,11 +80,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reads:
-    """The process needs ranges of the video, each given by its start and size.
-
-    Attributes:
-        is_kept: Whether they may be part of the header.
-    """
+    """The process needs ranges of the video, by start and size, which may be part of the header if `is_kept`."""
 
     is_kept: bool = True
     spans: tuple[tuple[int, int], ...]
@@ -110,15 +92,7 @@ class Reads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The video cannot be used, or not in this way.
-
-    Attributes:
-        code: Of the error.
-        message: Its message.
-        linear_only: As of `FallbackRequired`.
-        index_is_wrong: As of `FallbackRequired`.
-        frames_decoded: Frames that decoders have output so far.
-    """
+    """The video cannot be used, or not in this way: the code of an error, and fields of `FallbackRequired`."""
 
     code: str
     message: str
@@ -133,12 +107,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """The frames of the video.
-
-    Attributes:
-        index: The frames.
-        header_reads: How many of the first ranges read of a remote video hold its index.
-    """
+    """The frames of the video, and how many of the first ranges read of a remote one hold its index."""
 
     index: VideoIndex
     header_reads: int = 0

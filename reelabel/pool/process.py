@@ -41,13 +41,7 @@ _NOTICE_S = 0.5  # until a process that dies while the pool reads for it is noti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:
-    """Limits on the time for one video.
-
-    Attributes:
-        timeout_s: Wall-clock time for decoding.
-        cpu_s: CPU time.
-        reading_s: Additional wall-clock time for reading ranges.
-    """
+    """Limits on the time for one video: for decoding, by two clocks, and besides for reading ranges."""
 
     timeout_s: float
     cpu_s: float
@@ -57,13 +51,10 @@ class TimeLimits:
 class DecodingProcess:
     """A process that decodes one video at a time. Used by one thread at a time, except for `kill`.
 
-    Attributes:
-        videos: Number of videos so far.
-        missing: Layers of the sandbox that it lacks; known once it is ready.
-        is_ready: Whether it has become ready.
+    `missing` names the layers of the sandbox that it lacks, once it is ready.
     """
 
-    _watch: _Watch
+    _watch: _TimeLimit
 
     def __init__(self, server: ForkServer, setup: Setup) -> None:
         """Fork the process, as soon as its server is ready; raise OSError, or NotStartedError if that is lost."""
@@ -116,7 +107,7 @@ class DecodingProcess:
             self._receive(Started)
         except (ProcessDiedError, InvalidReplyError):  # an earlier video may have taken it over
             raise NotStartedError from None
-        self._watch = _Watch(self.pid, limits)
+        self._watch = _TimeLimit(self.pid, limits)
         self._watch.pause()
         self._is_done = True
 
@@ -220,7 +211,7 @@ def _until(deadline_s: float) -> Callable[[], float]:
     return watch
 
 
-class _Watch:
+class _TimeLimit:
     """Watches the time that a process takes for one video, by clocks that it cannot change.
 
     Time in which this process was stopped does not count: it could not see what the other had sent.

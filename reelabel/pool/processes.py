@@ -77,7 +77,7 @@ class DecodingProcesses:
         with self._changed:
             while not self._changed.wait_for(lambda: self._is_closed or self._acquired < self._count, LOOK_S):
                 go_on()
-            self.require_open()
+            self.check_open()
             self._acquired += 1
         try:
             process = self._take()
@@ -99,7 +99,7 @@ class DecodingProcesses:
                 self._acquired -= 1
                 self._changed.notify_all()
 
-    def require_open(self) -> None:
+    def check_open(self) -> None:
         """Raise DecodersClosedError if the processes were stopped."""
         if self._is_closed:
             raise _closed()
@@ -120,7 +120,7 @@ class DecodingProcesses:
                 process.wait_ready()
             except NotStartedError as error:
                 self._discard(process)
-                self.require_open()
+                self.check_open()
                 lost += not was_ready
                 if lost == MAX_LOST:
                     raise decoders_lost(str(error)) from None
@@ -133,7 +133,7 @@ class DecodingProcesses:
 
     def _next(self) -> DecodingProcess:
         with self._changed:
-            self.require_open()
+            self.check_open()
             if not self._idle:
                 self._start_one()
             get = self._idle.pop()
@@ -167,7 +167,7 @@ class DecodingProcesses:
             except NotStartedError as error:
                 reason = str(error)
                 self._discard_server()
-                self.require_open()
+                self.check_open()
             except OSError as error:
                 raise decoders_lost(f"they cannot be started ({error.strerror})") from None
             else:
@@ -180,7 +180,7 @@ class DecodingProcesses:
 
     def _present_server(self) -> ForkServer:
         with self._changed:
-            self.require_open()
+            self.check_open()
             self._server = self._server or ForkServer()
             return self._server
 

@@ -20,14 +20,7 @@ _SPARE_READS = 1024  # beyond one for each block of the file: ranges between kno
 
 
 class RangeReader:
-    """Reads ranges of one video, at most each byte once.
-
-    Attributes:
-        extents: What has been read to be kept, in order.
-        failure: Why a read failed; None if none has.
-        wait_s: Seconds spent reading.
-        bytes_fetched: Bytes read.
-    """
+    """Reads ranges of one video, at most each byte once; `extents` are those read to be kept, in order."""
 
     def __init__(self, source: ByteSource) -> None:
         self.extents: list[CachedRange] = []
@@ -80,10 +73,6 @@ class Batch:
     """Ranges that are being read by threads of their own.
 
     They are daemons: a read that never ends must not keep the program from ending.
-
-    Attributes:
-        is_kept: Whether what is read is kept.
-        failure: Why one failed.
     """
 
     def __init__(self, source: ByteSource, spans: Sequence[ByteRange], *, is_kept: bool) -> None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from reelabel.errors import NoFramesError, SamplingRefusedError
-from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, deviations_s
-from reelabel.sampling.spec import EVERY
+from reelabel.sampling.spec import EVERY, VideoProperties
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.segment import WHOLE, lie_in_windows, select_segment
 
@@ -144,11 +143,9 @@ _TOLERANCE_S = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Frames by their positions in the linear decode, or among its frames in a segment.
+    """Frames by their positions in the linear decode, or among its frames in a segment, in any order and with repeats.
 
-    Attributes:
-        numbers: Positions, in any order and with repeats; negative ones count from the end.
-        clips: Leave out what lies after the last frame, instead of refusing it.
+    Negative ones count from the end; `clips` leaves out what lies after the last frame, instead of refusing it.
     """
 
     numbers: Sequence[int]
@@ -170,11 +167,7 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class Instants:
-    """The frames that are shown at some instants.
-
-    Attributes:
-        seconds: Seconds since the first frame, at least 0, in any order and with repeats.
-    """
+    """The frames that are shown at some seconds since the first frame, at least 0, in any order and with repeats."""
 
     seconds: Sequence[float]
 

@@ -15,7 +15,7 @@ from reelabel.sampling.spec import EVERY, SamplerSpec
 
 if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
-    from reelabel.sampling.properties import Indices, VideoProperties
+    from reelabel.sampling.spec import Indices, VideoProperties
 
 
 _MOLMO_FPS = 2.0
@@ -28,9 +28,7 @@ def sample_molmo2(sampling: Sampling, facts: VideoProperties) -> Indices:
 
     Equivalent to vLLM's loader `molmo2`, which follows Molmo 2's video processor. `fps` is its `max_fps` in the mode
     `uniform_last_frame`, where `EVERY` stands for none, and its `sampling_fps` in the mode `fps`: each mode reads one.
-
-    Returns:
-        Frame indices; shape (M,), M >= 1, ascending.
+    Returns frame indices, shape (M,), M >= 1, ascending.
 
     Raises:
         SamplingRefusedError: The frame rate is unknown or incompatible with `fps`.
@@ -49,7 +47,7 @@ def _sample_to_last_frame(sampling: Sampling, facts: VideoProperties) -> Indices
         return np.arange(facts.total_frames)
     if fps == EVERY or facts.duration_s > (sampling.num_frames - 1) / fps:
         return np.linspace(0, last, min(sampling.num_frames, facts.total_frames), dtype=np.int64)
-    facts.require_rate("molmo2", instead="fps")
+    facts.check_rate("molmo2", instead="fps")
     step = facts.fps / fps
     # Checked before allocation: a bogus duration could request any number of frames.
     if math.ceil(last / step) <= sampling.num_frames:
@@ -105,10 +103,8 @@ _PANGU_FPS = 2.0
 def sample_openpangu(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample at `fps` from the first frame; if that exceeds `num_frames`, or has no limit, spread `num_frames` evenly.
 
-    Equivalent to vLLM's loader `openpangu`.
-
-    Returns:
-        Frame indices; shape (M,), M >= 1, ascending; frames repeat if `fps` exceeds the video's frame rate.
+    Equivalent to vLLM's loader `openpangu`. Returns frame indices, shape (M,), M >= 1, ascending; frames repeat if
+    `fps` exceeds the video's frame rate.
     """
     fps = sampling.fps or _PANGU_FPS
     last = facts.total_frames - 1
@@ -141,10 +137,8 @@ _LLAVA_PAIR = 2
 def sample_llava_onevision2(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample at `fps`, an even number of frames from 4 to `num_frames`, evenly from the first to the last.
 
-    Equivalent to vLLM's loader `llava_onevision2`, which follows `smart_nframes` of `qwen_vl_utils`.
-
-    Returns:
-        Frame indices; shape (M,), M >= 2, ascending; a video of one frame shows it twice.
+    Equivalent to vLLM's loader `llava_onevision2`, which follows `smart_nframes` of `qwen_vl_utils`. Returns frame
+    indices, shape (M,), M >= 2, ascending; a video of one frame shows it twice.
     """
     total = facts.total_frames
     wanted = total / facts.fps * (sampling.fps or _LLAVA_FPS) if facts.fps else total
@@ -176,10 +170,8 @@ def sample_embedding_gemma2(sampling: Sampling, facts: VideoProperties) -> Indic
     """Take the frame shown at each step of `fps`; if there are more than `max_frames`, that many of them, evenly.
 
     Equivalent to vLLM's loader `embedding_gemma2` with its overflow strategy `uniform`. Without a frame rate or a
-    duration, it takes every frame, or `max_frames` of them, evenly.
-
-    Returns:
-        Frame indices; shape (M,), M >= 1, ascending; frames repeat if `fps` exceeds the video's frame rate.
+    duration, it takes every frame, or `max_frames` of them, evenly. Returns frame indices, shape (M,), M >= 1,
+    ascending; frames repeat if `fps` exceeds the video's frame rate.
     """
     fps, most = sampling.fps or _GEMMA_FPS, sampling.max_frames or _GEMMA_MAX_FRAMES
     total = facts.total_frames
@@ -195,10 +187,8 @@ def sample_embedding_gemma2(sampling: Sampling, facts: VideoProperties) -> Indic
 def sample_minimax_m3_vl(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Take the first frame, then always the next one that is 1 / `fps` seconds later.
 
-    Equivalent to vLLM's loader `minimax_m3_vl`.
-
-    Returns:
-        Frame indices; shape (M,), M >= 1, ascending, without repeats; only the first without a frame rate.
+    Equivalent to vLLM's loader `minimax_m3_vl`. Returns frame indices, shape (M,), M >= 1, ascending, without repeats;
+    only the first without a frame rate.
     """
     step_s = 1.0 / (sampling.fps or _MINIMAX_FPS) - _MINIMAX_EARLY_S
     indices = [0]
@@ -214,16 +204,13 @@ def sample_minimax_m3_vl(sampling: Sampling, facts: VideoProperties) -> Indices:
 def sample_clef_omni(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Take the first frame at or after each step of `fps`, an even number.
 
-    Equivalent to vLLM's loader `clef_omni`.
-
-    Returns:
-        Frame indices; shape (M,), M >= 2, ascending, the last repeated if M would be odd; frames repeat if `fps`
-        exceeds the video's frame rate.
+    Equivalent to vLLM's loader `clef_omni`. Returns frame indices, shape (M,), M >= 2, ascending, the last repeated if
+    M would be odd; frames repeat if `fps` exceeds the video's frame rate.
 
     Raises:
         SamplingRefusedError: The frame rate is unknown, or there are more than 768 steps.
     """
-    facts.require_rate("clef_omni", instead="num_frames")
+    facts.check_rate("clef_omni", instead="num_frames")
     fps = sampling.fps or _CLEF_FPS
     steps = np.arange(_CLEF_MAX_FRAMES + 1)
     positions = np.ceil(steps * (facts.fps / fps) - _CLEF_EARLY_FRAMES)
@@ -241,7 +228,7 @@ EMBEDDING_GEMMA2 = SamplerSpec(
     summary="as EmbeddingGemma 2 was trained",
     choose=sample_embedding_gemma2,
     options=frozenset({"fps", "max_frames"}),
-    takes_num_frames=False,
+    uses_num_frames=False,
     default_fps=_GEMMA_FPS,
     at_most=(("fps", 60), ("max_frames", 128)),
     processors=("EmbeddingGemma2VideoProcessor",),
@@ -253,7 +240,7 @@ MINIMAX_M3_VL = SamplerSpec(
     summary="as MiniMax-M3 was trained",
     choose=sample_minimax_m3_vl,
     options=frozenset({"fps"}),
-    takes_num_frames=False,
+    uses_num_frames=False,
     processors=("MiniMaxM3VLVideoProcessor",),
     model_types=("minimax_m3_vl",),
     source="vLLM's loader minimax_m3_vl",
@@ -263,6 +250,6 @@ CLEF_OMNI = SamplerSpec(
     summary="as Clef-Omni was trained",
     choose=sample_clef_omni,
     options=frozenset({"fps"}),
-    takes_num_frames=False,
+    uses_num_frames=False,
     source="vLLM's loader clef_omni",
 )

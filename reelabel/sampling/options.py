@@ -25,7 +25,7 @@ FITTED: Literal["fitted"] = "fitted"
 AS_DECODED: Literal["as_decoded"] = "as_decoded"
 DEFAULT_NUM_FRAMES = 16
 
-_IGNORE_NUM_FRAMES = [name for name, spec in BUILT_IN.items() if not spec.takes_num_frames]
+_IGNORE_NUM_FRAMES = [name for name, spec in BUILT_IN.items() if not spec.uses_num_frames]
 
 
 def estimate_frames(num_frames: int) -> int:
@@ -190,7 +190,7 @@ class Sampling:
     def _find_value_out_of_range(self) -> str:
         for spec in self._samplers:
             for name in ("num_frames", "fps"):
-                takes = name in spec.options or (name == "num_frames" and spec.takes_num_frames)
+                takes = name in spec.options or (name == "num_frames" and spec.uses_num_frames)
                 takes &= self.frame_sample_mode != "every_frame"
                 if takes and getattr(self, name) == EVERY and name not in spec.unlimited:
                     return f"the sampler {spec.name} takes no {name} of -1; use a number greater than 0"

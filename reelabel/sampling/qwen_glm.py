@@ -12,7 +12,7 @@ from reelabel.sampling.spec import SamplerSpec
 
 if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
-    from reelabel.sampling.properties import Indices, VideoProperties
+    from reelabel.sampling.spec import Indices, VideoProperties
 
 
 _FPS = 2.0
@@ -30,15 +30,12 @@ def sample_qwen2_vl(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample at `fps`, an even number of frames from `min_frames` to `max_frames`.
 
     Equivalent to vLLM's loader `qwen2_vl`, which follows Qwen2-VL's video processor in transformers; Qwen2.5-VL uses
-    the same one.
-
-    Returns:
-        Frame indices; shape (M,), M >= 2, ascending; the last may be repeated.
+    the same one. Returns frame indices, shape (M,), M >= 2, ascending; the last may be repeated.
 
     Raises:
         SamplingRefusedError: The frame rate is unknown, or the video has only one frame.
     """
-    facts.require_rate("qwen2_vl", instead="fps")
+    facts.check_rate("qwen2_vl", instead="fps")
     wanted = facts.total_frames / facts.fps * min(sampling.fps or _FPS, _MAX_FPS)
     most = _even(min(sampling.max_frames or _MAX_FRAMES, facts.total_frames))
     count = _even(min(max(wanted, sampling.min_frames or _MIN_FRAMES), most))
@@ -52,10 +49,8 @@ def sample_qwen2_vl(sampling: Sampling, facts: VideoProperties) -> Indices:
 def sample_qwen3_vl(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample at `fps`, from `min_frames` to `max_frames` frames, evenly from the first to the last.
 
-    Equivalent to vLLM's loader `qwen3_vl`, which follows Qwen3-VL's video processor in transformers.
-
-    Returns:
-        Frame indices; shape (M,), M >= 1, ascending, without repeats.
+    Equivalent to vLLM's loader `qwen3_vl`, which follows Qwen3-VL's video processor in transformers. Returns frame
+    indices; shape (M,), M >= 1, ascending, without repeats.
     """
     wanted = int(facts.total_frames / (facts.fps or _ASSUMED_FPS) * min(sampling.fps or _FPS, _MAX_FPS))
     least, most = sampling.min_frames or _MIN_FRAMES, sampling.max_frames or _MAX_FRAMES
@@ -70,12 +65,10 @@ def _even(count: float) -> int:
 def _arange_as_torch(total: int, count: int) -> Indices:
     """Compute `torch.arange(0, total, total / count).int()` as torch does on a CPU, with identical rounding.
 
-    torch computes in float64 and stores float32, in vectors whose first element is rounded to float32 before the
-    steps of the others are added; elements that do not fill two vectors are computed one by one. Without this, one
-    video in six would get a different frame somewhere.
-
-    Returns:
-        Shape (M,), where M is `count`, or one more, the last then being `total`.
+    torch computes in float64 and stores float32, in vectors whose first element is rounded to float32 before the steps
+    of the others are added; elements that do not fill two vectors are computed one by one. Without this, one video in
+    six would get a different frame somewhere. Returns shape (M,), where M is `count`, or one more, the last then being
+    `total`.
     """
     step = total / count
     positions = np.arange(math.ceil(total / step))
@@ -91,7 +84,7 @@ QWEN2_VL = SamplerSpec(
     summary="as Qwen2-VL and Qwen2.5-VL were trained",
     choose=sample_qwen2_vl,
     options=frozenset({"fps", "min_frames", "max_frames"}),
-    takes_num_frames=False,
+    uses_num_frames=False,
     default_fps=_FPS,
     at_most=(("max_frames", _MAX_FRAMES),),
     processors=("Qwen2VLVideoProcessor",),
@@ -111,7 +104,7 @@ QWEN3_VL = SamplerSpec(
     summary="as Qwen3-VL was trained",
     choose=sample_qwen3_vl,
     options=frozenset({"fps", "min_frames", "max_frames"}),
-    takes_num_frames=False,
+    uses_num_frames=False,
     default_fps=_FPS,
     at_most=(("max_frames", _MAX_FRAMES),),
     processors=("Qwen3VLVideoProcessor", "Cosmos3EdgeVideoProcessor"),
@@ -137,11 +130,8 @@ _GLM_NEXT_MAX_FRAMES = 2048
 def sample_glm46v(sampling: Sampling, facts: VideoProperties) -> Indices:  # noqa: ARG001 - the model leaves no choice
     """Sample 6, 2 or 1 frames per second depending on the duration, an even number up to 640.
 
-    Equivalent to vLLM's loader `glm46v`, which follows GLM-4.6V's video processor in transformers.
-
-    Returns:
-        Frame indices; shape (M,), ascending, the last repeated if M would be odd; empty if the video is shorter than
-        one step.
+    Equivalent to vLLM's loader `glm46v`, which follows GLM-4.6V's video processor in transformers. Returns frame
+    indices; shape (M,), ascending, the last repeated if M would be odd; empty if the video is shorter than one step.
     """
     length_s = min(facts.length_s, _GLM_MAX_S)
     fps = next(fps for up_to_s, fps in _GLM_FPS_UP_TO_S if length_s <= up_to_s)
@@ -156,16 +146,13 @@ def sample_glm5_next(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample at `fps`, an even number of frames up to `max_frames`.
 
     Equivalent to vLLM's loader `glm5next`. It walks the video at twice that rate, for pairs of frames, and so nearly
-    always finds too many, which it spreads evenly.
-
-    Returns:
-        Frame indices; shape (M,), ascending, the last repeated if M would be odd; empty if the video is shorter than
-        one step.
+    always finds too many, which it spreads evenly. Returns frame indices, shape (M,), ascending, the last repeated if M
+    would be odd; empty if the video is shorter than one step.
 
     Raises:
         SamplingRefusedError: The frame rate is unknown.
     """
-    facts.require_rate("glm5_next", instead="num_frames")
+    facts.check_rate("glm5_next", instead="num_frames")
     fps, total = sampling.fps or _FPS, facts.total_frames
     count = min(int(facts.length_s * fps), sampling.max_frames or _GLM_NEXT_MAX_FRAMES)
     if total < count:
@@ -177,16 +164,13 @@ def sample_glm5_next(sampling: Sampling, facts: VideoProperties) -> Indices:
 def sample_glmga(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample at `fps`, at most 30, an even number of frames up to `max_frames`.
 
-    Equivalent to vLLM's loader `glmga`.
-
-    Returns:
-        Frame indices; shape (M,), ascending, the last repeated if M would be odd; empty if the video is shorter than
-        one step.
+    Equivalent to vLLM's loader `glmga`. Returns frame indices, shape (M,), ascending, the last repeated if M would be
+    odd; empty if the video is shorter than one step.
 
     Raises:
         SamplingRefusedError: The frame rate is unknown.
     """
-    facts.require_rate("glmga", instead="num_frames")
+    facts.check_rate("glmga", instead="num_frames")
     fps = min(sampling.fps or _FPS, _MAX_FPS)
     count = min(int(facts.length_s * fps), sampling.max_frames or _GLM_MAX_FRAMES, facts.total_frames)
     walked = _walk(facts, step_s=1 / fps, end_s=facts.length_s - 1 / fps)
@@ -227,7 +211,7 @@ GLM46V = SamplerSpec(
     name="glm46v",
     summary="as GLM-4.6V was trained",
     choose=sample_glm46v,
-    takes_num_frames=False,
+    uses_num_frames=False,
     processors=("Glm46VVideoProcessor",),
     model_types=("glm46v",),
     source="vLLM's loader glm46v",
@@ -237,7 +221,7 @@ GLM5_NEXT = SamplerSpec(
     summary="as GLM-5.3-Flash was trained",
     choose=sample_glm5_next,
     options=frozenset({"fps", "max_frames"}),
-    takes_num_frames=False,
+    uses_num_frames=False,
     default_fps=_FPS,
     processors=("Glm5NextVideoProcessor", "Glm5nextVideoProcessor"),
     model_types=("glm5_next",),
@@ -249,7 +233,7 @@ GLMGA = SamplerSpec(
     summary="as GLM-GA was trained",
     choose=sample_glmga,
     options=frozenset({"fps", "max_frames"}),
-    takes_num_frames=False,
+    uses_num_frames=False,
     default_fps=_FPS,
     at_most=(("max_frames", _GLM_MAX_FRAMES),),
     processors=("GlmgaVideoProcessor",),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel.sampling.options import Sampling
-    from reelabel.sampling.properties import Indices, VideoProperties
+    from reelabel.sampling.spec import Indices, VideoProperties
 
 ENTRY_POINT_GROUP = "reelabel.samplers"
 NATIVE = "native"  # stands for the sampler that a model was trained with
@@ -114,7 +114,7 @@ def dense_samplers() -> Mapping[str, SamplerSpec]:
 
 
 def _is_dense(spec: SamplerSpec) -> bool:
-    return spec.choose is not None and not spec.asks_the_question
+    return spec.choose is not None and not spec.needs_question
 
 
 def find_sampler(name: str) -> SamplerSpec:

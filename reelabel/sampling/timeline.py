@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel.sampling.options import Sampling
-    from reelabel.sampling.properties import Indices, VideoProperties
-    from reelabel.sampling.spec import TargetInstants
+    from reelabel.sampling.spec import Indices, TargetInstants, VideoProperties
 
 
 _FPS = 2.0
@@ -31,10 +30,8 @@ def sample_at_rate(sampling: Sampling, facts: VideoProperties) -> Indices:
 
     Instants start at the first frame; if there are more than `max_frames`, that many are spread over the video. With
     `EVERY` as the rate, each frame's own time is an instant. If the video has neither timestamps nor a frame rate,
-    frames are sampled uniformly.
-
-    Returns:
-        Frame indices; shape (M,), M >= 1, in presentation order; a frame repeats if it is nearest to several instants.
+    frames are sampled uniformly. Returns frame indices, shape (M,), M >= 1, in presentation order; a frame repeats if
+    it is nearest to several instants.
     """
     if sampling.fps == EVERY and facts.total_frames <= _most(sampling):
         return _every_frame(facts)
@@ -45,9 +42,8 @@ def sample_count(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Take the frame nearest to each of `num_frames` instants, spread from the first frame to the last.
 
     With `EVERY`, take every frame. If the video has neither timestamps nor a frame rate, frames are sampled uniformly.
-
-    Returns:
-        Frame indices; shape (M,), M >= 1, in presentation order; a frame repeats if it is nearest to several instants.
+    Returns frame indices, shape (M,), M >= 1, in presentation order; a frame repeats if it is nearest to several
+    instants.
     """
     if sampling.num_frames == EVERY:
         return _every_frame(facts)
@@ -58,10 +54,8 @@ def sample_middles(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Take the frame nearest to the middle of each of `num_frames` equal parts of the time that the frames fill.
 
     The last frame fills as much as the others do, by the median. If the video has neither timestamps nor a frame rate,
-    frames are sampled uniformly.
-
-    Returns:
-        Frame indices; shape (M,), M >= 1, in presentation order; a frame repeats if it is nearest to several instants.
+    frames are sampled uniformly. Returns frame indices, shape (M,), M >= 1, in presentation order; a frame repeats if
+    it is nearest to several instants.
     """
     return _sample_at(_middle_instants_s, sampling, facts)
 
@@ -128,7 +122,7 @@ FPS = SamplerSpec(
     summary="the frames nearest to instants at a fixed rate, even where the frame rate varies",
     choose=sample_at_rate,
     options=frozenset({"fps", "max_frames"}),
-    takes_num_frames=False,
+    uses_num_frames=False,
     default_fps=_FPS,
     unlimited=frozenset({"fps"}),
     instants_s=_instants_of_rate_s,
@@ -171,5 +165,5 @@ RELEVANT = SamplerSpec(
     choose=sample_named,
     options=frozenset({"times_ms"}),
     instants_s=_named_s,
-    asks_the_question=True,
+    needs_question=True,
 )

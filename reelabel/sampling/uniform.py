@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reelabel.sampling.options import Sampling
-    from reelabel.sampling.properties import Indices, VideoProperties
+    from reelabel.sampling.spec import Indices, VideoProperties
 
 
 def pick_evenly(available: int, wanted: int) -> list[int]:
@@ -46,9 +46,7 @@ def sample_uniformly(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample `num_frames` frames, or as many as `fps` yields if that is fewer; without either limit, every frame.
 
     Equivalent to vLLM's loader `opencv`, and to `nemotron_vl` and `pynvvideocodec`, which choose the same frames.
-
-    Returns:
-        Frame indices; shape (M,), M >= 1, ascending, without repeats.
+    Returns frame indices, shape (M,), M >= 1, ascending, without repeats.
     """
     count = facts.total_frames
     if sampling.num_frames != EVERY:
@@ -76,10 +74,8 @@ _DYNAMIC_MAX_S = 300.0
 def sample_dynamically(sampling: Sampling, facts: VideoProperties) -> Indices:
     """Sample at `fps` up to `max_duration_s`; spread `fps * max_duration_s` frames over longer videos.
 
-    Equivalent to vLLM's loader `opencv_dynamic`, which follows GLM-4V's video processor in transformers.
-
-    Returns:
-        Frame indices; shape (M,), ascending, without repeats; empty if the video is shorter than one step.
+    Equivalent to vLLM's loader `opencv_dynamic`, which follows GLM-4V's video processor in transformers. Returns frame
+    indices; shape (M,), ascending, without repeats; empty if the video is shorter than one step.
     """
     fps = sampling.fps or _DYNAMIC_FPS
     max_duration_s = sampling.max_duration_s or _DYNAMIC_MAX_S
@@ -102,7 +98,7 @@ DYNAMIC = SamplerSpec(
     summary="a fixed rate up to a duration, a fixed number of frames beyond it",
     choose=sample_dynamically,
     options=frozenset({"fps", "max_duration_s"}),
-    takes_num_frames=False,
+    uses_num_frames=False,
     processors=("Glm4vVideoProcessor",),
     model_types=("glm4v",),
     aliases=("opencv_dynamic",),

@@ -26,12 +26,7 @@ _CURRENT: ContextVar[Watchdog | None] = ContextVar("watchdog", default=None)
 
 
 class Deadline(NamedTuple):
-    """When a request must have ended.
-
-    Attributes:
-        at_s: By `time.monotonic`.
-        message: What to say if it has not.
-    """
+    """When a request must have ended, by `time.monotonic`, and what to say if it has not."""
 
     at_s: float
     message: str

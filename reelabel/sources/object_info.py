@@ -65,7 +65,7 @@ def is_read_by_fsspec(uri: str) -> bool:
     return scheme in CLOUD_SCHEMES or scheme.startswith(FSSPEC_PREFIX)
 
 
-def path_advice(path: str) -> str:
+def path_hint(path: str) -> str:
     """Return what to write for a path that was meant as another: `s3:/bucket/a.mp4`, `~/a.mp4`; else nothing."""
     if found := _ONE_SLASH.search(path):
         return f"; for {found[1]}:// write two slashes"
@@ -76,7 +76,7 @@ def path_advice(path: str) -> str:
     return ""
 
 
-def require_unicode(uri: str) -> None:
+def check_unicode(uri: str) -> None:
     """Raise ConfigurationError if a path is not UTF-8, as manifests, databases and messages are."""
     try:
         uri.encode()
@@ -85,11 +85,11 @@ def require_unicode(uri: str) -> None:
 
 
 def absolute_uri(uri: str) -> str:
-    """Make a local path absolute; return a URI unchanged; raises as `require_unicode` does.
+    """Make a local path absolute; return a URI unchanged; raises as `check_unicode` does.
 
     Manifests are stored with runs, and read by workers and later commands in other folders.
     """
-    require_unicode(uri)
+    check_unicode(uri)
     if scheme_of(uri):
         return uri
     path, member = split_member(uri) or (uri, None)
@@ -119,12 +119,7 @@ def is_web_uri(uri: str) -> bool:
 
 
 class MemberUri(NamedTuple):
-    """A URI of a member, in its parts.
-
-    Attributes:
-        archive: URI of the archive.
-        fragment: The part after the `#`, as written.
-    """
+    """A URI of a member, in its parts: that of the archive, and what follows the `#`, as written."""
 
     archive: str
     fragment: str

@@ -49,14 +49,9 @@ _FORM = "write FILE.parquet#column=NAME&row=NUMBER"
 
 
 class _Place(NamedTuple):
-    """A row of a column.
+    """A row of a column: its number within its row group, which has so many rows.
 
-    Attributes:
-        path: The column's path in the Parquet schema.
-        group: Number of the row group.
-        row: Number of the row within it.
-        rows: How many it has.
-        group_bytes: Length of the column in the row group, uncompressed, as the file states it.
+    The file states how long the column is in the row group, uncompressed: `group_bytes`.
     """
 
     path: str

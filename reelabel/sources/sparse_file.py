@@ -134,7 +134,7 @@ class SparseFile(Seekable):
     @property
     def extents(self) -> tuple[CachedRange, ...]:
         """The cached extents, in order and without overlap, with those that are being fetched."""
-        self.settle()
+        self.wait()
         return tuple(self._extents)
 
     @property
@@ -170,7 +170,7 @@ class SparseFile(Seekable):
     def prefetch(self, spans: Iterable[ByteRange]) -> None:
         """Start fetching ranges concurrently, except for bytes already cached."""
         with self._changed:
-            self._settle()
+            self._wait()
             gaps = _merged(gap for span in sorted(spans) for gap in self._gaps(span))
             if gaps:
                 self._start(list(_pieces(gaps)))
@@ -185,18 +185,18 @@ class SparseFile(Seekable):
         self.allow_whole_if_small()
         try:
             yield
-            self.settle()
+            self.wait()
         except Exception as error:  # noqa: BLE001 - whatever the source raised
             raise (self.failure or error) from None
         if self.failure:
             raise self.failure
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Wait until all that is being fetched is there; raise what the source raises."""
         with self._changed:
-            self._settle()
+            self._wait()
 
-    def _settle(self) -> None:
+    def _wait(self) -> None:
         while self._receive_next():
             pass
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reelabel.errors import VideoError, VideoMissingError, VideoRefusedError, VideoUnreadableError
-from reelabel.sources.object_info import path_advice, redact_uri, scheme_of
+from reelabel.sources.object_info import path_hint, redact_uri, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,11 +22,7 @@ _IMAGE_SEQUENCES = frozenset({".jpg", ".jpeg"})
 
 
 class Seekable:
-    """Base of files for `av.open` and for Python's readers; each reads from `_position`.
-
-    Attributes:
-        size_bytes: Its length.
-    """
+    """Base of files for `av.open` and for Python's readers; each reads from `_position`."""
 
     size_bytes: int
     _position = 0
@@ -49,13 +45,8 @@ class Seekable:
 class VideoFile(Seekable):
     """A read-only binary file for `av.open` on a descriptor, whose own position it neither uses nor changes.
 
-    It ends at `size_bytes`, even if the file grows. It never opens anything, and does not close the descriptor.
-
-    Attributes:
-        descriptor: The open file.
-        size_bytes: Its length.
-        suffix: The suffix of its name, by which FFmpeg distinguishes some formats, such as `.m4v`; may be empty.
-        name: What FFmpeg takes as its name.
+    It ends at `size_bytes`, even if the file grows. It never opens anything, and does not close the descriptor. FFmpeg
+    distinguishes some formats by the suffix of `name`, such as `.m4v`, which may be empty.
     """
 
     def __init__(self, descriptor: int, size_bytes: int, suffix: str = "") -> None:
@@ -110,7 +101,7 @@ def _not_opened(path: str, error: OSError | ValueError) -> VideoError:
             f"{redact_uri(path)} is a URI, but only a path or a video's bytes are taken here; PrepareVideo reads URIs."
         )
     if isinstance(error, FileNotFoundError):
-        return VideoMissingError(f"There is no video at {path}; check the path{path_advice(path)}.")
+        return VideoMissingError(f"There is no video at {path}; check the path{path_hint(path)}.")
     reason = getattr(error, "strerror", None) or error
     return VideoUnreadableError(f"The video {path} cannot be opened ({reason}); check the path.")
 

@@ -43,11 +43,7 @@ _CONTROL_PICTURES = {code: 0x2400 + code for code in range(32)} | {0x7F: 0x2421}
 
 
 class AttemptFailedError(Exception):
-    """This attempt failed, but another one may succeed.
-
-    Attributes:
-        response: The response, if there was one.
-    """
+    """This attempt failed, but another one may succeed."""
 
     def __init__(self, reason: str, response: BaseHTTPResponse | None = None) -> None:
         super().__init__(reason)

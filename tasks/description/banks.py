@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from infra.errors import ManifestError
 from reelabel import arrow as pa
 from reelabel.errors import ConfigurationError
-from reelabel.text import pluralize, printable, unprintable, why_unreadable
+from reelabel.text import first_control, pluralize, printable, read_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ def read_bank(path: Path) -> Bank:
     except ManifestError as error:
         raise ConfigurationError(str(error)) from None
     except (OSError, csv.Error, pa.ArrowException) as error:
-        raise ConfigurationError(f"Cannot read the bank {path}: {why_unreadable(error)}.") from None
+        raise ConfigurationError(f"Cannot read the bank {path}: {read_error(error)}.") from None
     return _checked(path, found)
 
 
@@ -109,7 +109,7 @@ def _faults(found: list[tuple[int, str]]) -> Iterator[str]:
             yield f"line {line} is empty"
         elif len(text) > _MAX_CHARACTERS:
             yield f"line {line} has more than {_MAX_CHARACTERS:,} characters"
-        elif hidden := unprintable(text):
+        elif hidden := first_control(text):
             yield f"line {line} has the character {hidden}, which cannot be printed"
         elif (key := text.lower()) in first:  # encoders are given lower case
             yield f"line {line} repeats line {first[key]}: {printable(text[:_SHOWN])}"

@@ -203,7 +203,7 @@ def views_of(job: Job, sampling: Sampling, *, dense: bool = False) -> tuple[View
     """
     shown: FramePass = "dense" if dense else choose_pass(sampling, job)
     segment = Segment.of(job.start_s, job.end_s)  # of the only video, if there is one
-    texts = job.texts if find_sampler(sampling.sampler).asks_the_question else ()
+    texts = job.texts if find_sampler(sampling.sampler).needs_question else ()
     return tuple(
         View(medium.uri, "image") if medium.kind == "image" else View(medium.uri, shown, segment, texts)
         for medium in job.shown

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from infra.prefetch import prefetch
+from infra.temporary import temporary_folder
 from reelabel.errors import (
     FrameFileError,
     NoFramesError,
@@ -25,7 +26,6 @@ from reelabel.frames.fetch import VideoReader, stat_video
 from reelabel.frames.frame_file import is_sparse, load_frames, with_pixels
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import ObjectInfo
-from reelabel.temporary import temporary_folder
 from reelabel.waiting import go_on
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings

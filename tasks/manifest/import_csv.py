@@ -10,7 +10,7 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, TextIO
 
 from infra.errors import ManifestError
-from reelabel.text import named, pluralize, quoted, shorten, why_unreadable
+from reelabel.text import named, pluralize, quoted, read_error, shorten
 from tasks.manifest.cells import parse_list, parse_seconds
 from tasks.manifest.imported import ImportedRows, merge_repeated, require_columns, strip_letter, strip_letters
 from tasks.manifest.schema import COLUMNS, REPLACED, REQUIRED
@@ -276,7 +276,7 @@ def _text(path: Path) -> Iterator[TextIO]:
             f"Cannot read {path} as CSV: it is not a text in UTF-8; save it as one (in spreadsheets: CSV UTF-8)."
         ) from None
     except OSError as error:
-        raise ManifestError(f"Cannot read {path} as CSV: {why_unreadable(error)}.") from None
+        raise ManifestError(f"Cannot read {path} as CSV: {read_error(error)}.") from None
 
 
 def _separator(file: TextIO) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode, parse_messages
-from reelabel.text import quoted, why_unreadable
+from reelabel.text import quoted, read_error
 from tasks.manifest.imported import ImportedRows
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def import_openai_batch(path: Path) -> ImportedRows:
         # Not splitlines(): JSON strings may contain other line separators, such as U+2028.
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ManifestError(f"Cannot read {path}: {why_unreadable(error)}.") from None
+        raise ManifestError(f"Cannot read {path}: {read_error(error)}.") from None
     found = ImportedRows(source=path, columns=_COLUMNS)
     for number, line in enumerate(lines, start=1):
         if line.strip():

@@ -15,7 +15,7 @@ import pyarrow as pa
 from infra.errors import ManifestError
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.object_info import scheme_of
-from reelabel.text import named, quoted, shorten, why_unreadable
+from reelabel.text import named, quoted, read_error, shorten
 from tasks.manifest.check import cast_columns, check_manifest, check_rows, find_later_duplicates
 from tasks.manifest.rejects import VIOLATIONS, list_violations, reject_rows, shorten_list, without_rows
 from tasks.manifest.row_batches import ParquetTable, plain_schema
@@ -154,7 +154,7 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
     except RecursionError:
         raise ManifestError(f"Cannot read {path} as JSON: it is nested too deeply.") from None
     except (OSError, ValueError) as error:
-        raise ManifestError(f"Cannot read {path} as JSON: {why_unreadable(error)}.") from None
+        raise ManifestError(f"Cannot read {path} as JSON: {read_error(error)}.") from None
 
 
 def read_columns(source: Path | ByteFile, columns: Sequence[str], *, uri: str, layout: str) -> pl.DataFrame:
@@ -174,7 +174,7 @@ def read_columns(source: Path | ByteFile, columns: Sequence[str], *, uri: str, l
                     raise ManifestError(f"{uri} has more than {_MOST_BYTES >> 20} MiB of {layout}'s columns; split it.")
                 read.append(pl.from_arrow(batch))
     except (pa.ArrowException, OSError) as error:
-        raise ManifestError(f"Cannot read {uri} as Parquet: {why_unreadable(error)}.") from None
+        raise ManifestError(f"Cannot read {uri} as Parquet: {read_error(error)}.") from None
     return pl.concat(map(pl.DataFrame, read))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from infra.errors import ManifestMissingError
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectMissingError
-from reelabel.sources.object_info import require_unicode
+from reelabel.sources.object_info import check_unicode
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -76,12 +76,12 @@ def resolve_manifest_files(uri: str, objects: ObjectStore) -> list[str]:
         ManifestMissingError: No file matches the glob.
         ConfigurationError: The name of a file is not UTF-8.
     """
-    require_unicode(uri)
+    check_unicode(uri)
     if not is_glob(uri):
         return [uri]
     found = matching_files(uri, objects)
     for each in found:
-        require_unicode(each)
+        check_unicode(each)
     return found
 
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from infra.errors import ManifestError, ManifestMissingError
 from infra.prefetch import prefetch
+from infra.temporary import temporary_folder
 from infra.text_bounds import MAX_TEXT
 from reelabel.errors import ObjectMissingError
-from reelabel.sources.object_info import absolute_uri, path_advice
-from reelabel.temporary import temporary_folder
-from reelabel.text import on_one_line, shorten, why_unreadable
+from reelabel.sources.object_info import absolute_uri, path_hint
+from reelabel.text import on_one_line, read_error, shorten
 from tasks.manifest.cells import parse_list
 from tasks.manifest.location import resolve_manifest_files
 from tasks.manifest.row_batches import (
@@ -137,7 +137,7 @@ def _local(uri: str, objects: ObjectStore, copy: Path) -> Path:
             return copy
         objects.stat(uri)
     except ObjectMissingError:
-        advice = path_advice(uri) or "; to use all files of a folder, write folder/*.parquet"
+        advice = path_hint(uri) or "; to use all files of a folder, write folder/*.parquet"
         raise ManifestMissingError(f"There is no manifest file at {uri}{advice}.") from None
     return path
 
@@ -160,7 +160,7 @@ def _reading(uri: str, path: Path) -> Iterator[None]:
 
 def _why_unreadable(path: Path, error: Exception) -> str:
     if isinstance(error, OSError) and error.errno:
-        return f"cannot be read: {why_unreadable(error)}"
+        return f"cannot be read: {read_error(error)}"
     with path.open("rb") as file:
         first, size = file.read(len(_MARK)), file.seek(0, SEEK_END)
         file.seek(max(0, size - len(_MARK)))

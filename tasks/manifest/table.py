@@ -13,7 +13,7 @@ import polars as pl
 
 from infra.errors import ManifestError
 from infra.spill import Spill
-from reelabel.temporary import temporary_folder
+from infra.temporary import temporary_folder
 from tasks.domain import ONE_VIDEO, MediaCounts
 from tasks.manifest.check import (
     NO_ROWS,

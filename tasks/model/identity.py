@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from reelabel.disk import disk_errors, is_full
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
-from reelabel.text import printable, why_unreadable
+from reelabel.text import printable, read_error
 from reelabel_engine.errors import ModelError
 from reelabel_engine.written_folders import written_folders
 from tasks.domain import ModelIdentity
@@ -214,7 +214,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ModelError(f"Model folder {path.parent} has no {path.name}; is it a Hugging Face model folder?") from None
     except (OSError, ValueError) as error:
-        raise ModelError(f"Cannot read {path}: {why_unreadable(error)}.") from None
+        raise ModelError(f"Cannot read {path}: {read_error(error)}.") from None
     if not isinstance(value, dict):
         raise ModelError(f"{path} does not contain a JSON object.")
     return value
@@ -252,6 +252,6 @@ def _native(config: dict[str, Any], processors: list[dict[str, Any]]) -> dict[st
         return {"native_frames": frames, "native_doubt": ""}
     return {
         "native_sampler": found.name,
-        "native_frames": frames if found.takes_num_frames else None,
+        "native_frames": frames if found.uses_num_frames else None,
         "native_doubt": "",
     }

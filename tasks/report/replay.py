@@ -9,7 +9,7 @@ import numpy as np
 
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import DEFAULT_NUM_FRAMES, Sampling
-from reelabel.sampling.properties import VideoProperties
+from reelabel.sampling.spec import VideoProperties
 from reelabel.sampling.uniform import pick_evenly, sample_uniformly
 from tasks.report.frames import thumbnail
 from tasks.report.render import render_page

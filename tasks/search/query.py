@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from reelabel.errors import ConfigurationError, FrameFileError, ObjectMissingError
-from reelabel.text import printable, unprintable, why_unreadable
+from reelabel.text import first_control, printable, read_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +91,7 @@ def check_text(text: str) -> str:
     text = text.strip()
     if not text:
         raise ConfigurationError("There is no text to search for; describe in a few words what to look for.")
-    if hidden := unprintable(text):
+    if hidden := first_control(text):
         raise ConfigurationError(
             f"The text to search for has the character {hidden}, which cannot be printed; remove it."
         )
@@ -127,7 +127,7 @@ def read_image(path: Path) -> npt.NDArray[np.uint8]:
     except UnidentifiedImageError:
         raise ConfigurationError(f"{path} is not a picture; use {', '.join(_FORMATS[:3])} or similar.") from None
     except Exception as error:  # noqa: BLE001 - decoders of damaged pictures raise whatever they like
-        raise ConfigurationError(f"Cannot read the picture {path}: {why_unreadable(error)}.") from None
+        raise ConfigurationError(f"Cannot read the picture {path}: {read_error(error)}.") from None
 
 
 def _decode_image(path: Path) -> npt.NDArray[np.uint8]:

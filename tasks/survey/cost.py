@@ -12,9 +12,8 @@ from reelabel.coverage import CoverageThresholds
 from reelabel.decode.gops import spans_to_decode
 from reelabel.errors import JobError, SamplingRefusedError, VideoUnreadableError
 from reelabel.sampling.passes import choose_pass, resolve_auto, sampling_of_pass
-from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, find_sampler
-from reelabel.sampling.spec import EVERY
+from reelabel.sampling.spec import EVERY, VideoProperties
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.segment import select_segment
 from reelabel.sources.object_info import redact_uri
@@ -105,7 +104,7 @@ def _dense_cost(seen: SeenVideo, sampling: Sampling, segment: Segment) -> tuple[
         width_px=width_px,
         height_px=height_px,
     )
-    if find_sampler(sampling.sampler).asks_the_question:  # frames from everywhere are embedded before it chooses
+    if find_sampler(sampling.sampler).needs_question:  # frames from everywhere are embedded before it chooses
         return frames, _wanted(sampling, frames), whole
     try:
         chosen = np.unique(choose_indices(sampling, stream))

@@ -64,7 +64,7 @@ def measure_rates(
     limit_s: float = _LIMIT_S,
 ) -> MachineRates | None:
     """Decode a few clips as a run would, for some seconds, and keep nothing of it; None if none can be decoded."""
-    if find_sampler(sampling.sampler).asks_the_question:
+    if find_sampler(sampling.sampler).needs_question:
         sampling = with_sampler(sampling, DEFAULT_DENSE_SAMPLER)  # as many frames, wherever they are
     frames = stored = fetched_bytes = cached_bytes = measured = 0
     decode_ms = fetch_ms = 0.0

@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarks.media.matrix import matrix
-from reelabel.containers.formats import probe_file
+from reelabel.containers.formats import open_by_format
 from reelabel.decode.packet_scan import scan_file
 from reelabel.errors import FallbackRequired, VideoError
 from reelabel.limits import Limits
@@ -27,9 +27,8 @@ def by_packets(path):
 def times_by_header(path):
     with open_video_file(path) as file:
         try:
-            probed = probe_file(file)
-            with probed.open(Limits()) as video:
-                index = probed.read_frames(video)
+            with open_by_format(file, Limits()) as video:
+                index = video.read_frames()
         except (FallbackRequired, VideoError):
             return None
     return None if index.doubt else listed(index)

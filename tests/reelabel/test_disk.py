@@ -32,7 +32,7 @@ def write_of_a_library():
 def test_a_failed_write_names_the_full_disk_whichever_library_it_was_in(write, tmp_path):
     with (
         pytest.raises(
-            DiskFullError, match=rf"^The disk of {tmp_path} .* MiB free.*run the same command again\.$"
+            DiskFullError, match=rf"^The disk of {tmp_path} is full; .*run the same command again\.$"
         ) as caught,
         disk_errors(tmp_path),
     ):
@@ -73,7 +73,7 @@ def test_a_disk_with_space_is_not_full_and_terminals_and_read_only_images_are_no
 def test_the_full_disk_is_found_by_the_file_that_could_not_be_written(tmp_path):
     error = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "there" / "x"))
 
-    assert f"The disk of {tmp_path} was full" in full_disk([Path("/dev/shm")], error).message
+    assert f"The disk of {tmp_path} is full" in full_disk([Path("/dev/shm")], error).message
 
 
 @pytest.mark.parametrize("write", [FileStore.write_new, FileStore.replace])

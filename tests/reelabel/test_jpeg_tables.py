@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reelabel.decode.keyframe_check import has_jpeg_tables
+from reelabel.decode.packets import has_jpeg_tables
 
 QUANTIZATION, HUFFMAN = b"\xff\xdb", b"\xff\xc4"
 

@@ -4,7 +4,7 @@ import pytest
 
 from infra.errors import ManifestError
 from reelabel.errors import ReelabelError, VideoMissingError
-from reelabel.text import on_one_line, printable, quoted, why_unreadable
+from reelabel.text import on_one_line, printable, quoted, read_error
 from tests.hostile import HOSTILE, SHOWN, hidden_in
 
 
@@ -66,4 +66,4 @@ def test_a_file_that_cannot_be_read_is_explained_without_the_words_of_python(tmp
     with pytest.raises((OSError, ValueError)) as raised:
         path.read_text(encoding="utf-8")
 
-    assert why_unreadable(raised.value) == said
+    assert read_error(raised.value) == said

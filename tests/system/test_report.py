@@ -9,8 +9,8 @@ from playwright.sync_api import expect
 
 from reelabel.decode.gops import spans_to_decode
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices
+from reelabel.sampling.spec import VideoProperties
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.text import printable
 from tasks.report.run import render_run, select_trade_off

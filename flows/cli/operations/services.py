@@ -20,9 +20,9 @@ from infra.embedded.home import Home
 from infra.program import command
 from infra.settings import Settings, load_settings
 from infra.settings.types import fields_of
+from infra.temporary import remove_stale_folders
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
-from reelabel.temporary import remove_stale_folders
 from sql.migrate import head
 from tasks.database.schema import prepare_database
 from tasks.model.backend import backend_of

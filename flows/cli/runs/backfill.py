@@ -20,7 +20,7 @@ from infra.program import command
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.text import pluralize, why_unreadable
+from reelabel.text import pluralize, read_error
 from tasks.results.read import count_ids_by_dataset
 from tasks.results.runs import mark_reference, newest_run
 
@@ -116,7 +116,7 @@ def _read_ids(options: BackfillOptions) -> list[str]:
         elif options.ids_file:
             listed = Path(options.ids_file).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"Cannot read {options.ids_file}: {why_unreadable(error)}.") from None
+        raise ConfigurationError(f"Cannot read {options.ids_file}: {read_error(error)}.") from None
     given = filter(None, map(str.strip, options.ids.split(",")))
     named = list(dict.fromkeys([*given, *split_ids(listed)]))
     if not named and options.selection.is_empty:

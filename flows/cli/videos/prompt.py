@@ -18,7 +18,7 @@ from flows.run.request import QuestionOptions  # noqa: TC001 - defines a command
 from flows.run.spec import engine_settings, make_spec, native_warning
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
-from reelabel.frames.extractor import require_image
+from reelabel.frames.extractor import check_image
 from reelabel.frames.pixels import jpeg_round_trip
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.sampling.passes import sampling_of_pass
@@ -139,7 +139,7 @@ def _frames(view: View, sampling: Sampling, settings: Settings) -> Video:
     taken = sampling_of_pass(sampling, view.shown)
     frames = fetch_frames(view.video_uri, settings, taken, segment=view.segment).keyframes
     if view.shown == "image":
-        require_image(view.video_uri, frames)
+        check_image(view.video_uri, frames)
     if sampling.jpeg_quality:
         frames = replace(frames, images=jpeg_round_trip(frames.images, quality=sampling.jpeg_quality))
     return video_input(frames)

@@ -23,7 +23,7 @@ def samplers(
     """List the frame samplers and their options."""
     rows = []
     for spec in registered().values():
-        options = ["num_frames"] * spec.takes_num_frames
+        options = ["num_frames"] * spec.uses_num_frames
         options += sorted(spec.options - {"times_ms"})  # which `relevant` sets itself
         if json:
             facts = {"sampler": spec.name, "aliases": spec.aliases, "shows": spec.summary, "options": options}

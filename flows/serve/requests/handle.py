@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from flows.serve.refusals import GONE, ClientGoneError, Refusal, RequestRefusedError
 from flows.serve.requests.body import Uploads, read_body
+from infra.temporary import temporary_folder
 from reelabel.errors import ReelabelError
-from reelabel.temporary import temporary_folder
 from reelabel.waiting import AbandonedError, working_until
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import numpy as np
 from reelabel.errors import SamplingRefusedError
 from reelabel.integrations.ray_data.cells import no_frames
 from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_FRAMES, VIDEO_META
-from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, deviations_s
+from reelabel.sampling.spec import VideoProperties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Video preparation as a callable on batches, for Ray Data's `map_batches` and other columnar libraries."""
+"""Video preparation as a callable: on batches, for Ray Data's `map_batches` and other libraries, and on requests."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from reelabel.errors import SamplingRefusedError, VideoRefusedError
+from reelabel.integrations.chat_messages import mark_videos, read_messages
 from reelabel.integrations.ray_data.cells import OutputFormat, failure_metadata, frame_metadata, object_column
 from reelabel.integrations.ray_data.frames_present import held_cells, held_videos, sample_frames
-from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_META, names_video, segment_of, to_rows, videos_of
+from reelabel.integrations.ray_data.rows import MESSAGES, VIDEO, VIDEO_META, names_video, segment_of, to_rows, videos_of
 from reelabel.integrations.ray_data.worker import close_worker, get_worker
 from reelabel.limits import Limits
 from reelabel.options import check_options, conflict, option, read_options
@@ -37,6 +38,8 @@ _FPS = 3.0
 # The size of Qwen's video processing: 768 of its patches.
 _SIZE: dict[str, Any] = {"max_pixels": 602_112, "size_multiple_px": 28}
 _TITLE = "arguments of PrepareVideo"
+# A row with an error skips the stages of a processor, and its postprocess.
+_ERROR = "__inference_error__"
 
 
 def parse_sampling(given: Sampling | Mapping[str, Any] | None) -> Sampling:
@@ -229,3 +232,55 @@ def _row_of(cells: Sequence[_Cell]) -> PreparedRow:
     if not cells:  # Ray merges null with any type, but not an empty list with a list of images
         return {"video": None, "video_meta": None}
     return {"video": [video for video, _ in cells], "video_meta": [meta for _, meta in cells]}
+
+
+class PrepareRequest:
+    """The `preprocess` of `ray.data.llm.build_processor` for requests about videos.
+
+    A request names its videos in `messages` or in a column, as for `PrepareVideo`. Their frames become its
+    `multimodal_data`, each video part of `messages` becomes the mark `{"type": "video"}`, and `video_meta` is added. If
+    a video fails, so does its request alone: Ray's column `__inference_error__` holds the error.
+
+    >>> build_processor(config, preprocess=PrepareRequest(ask, sampling={"num_frames": 8}))
+
+    Instances can be pickled; tasks of one process share decoding processes.
+    """
+
+    def __init__(
+        self,
+        preprocess: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+        *,
+        has_video: bool = True,
+        **options: Any,  # noqa: ANN401 - those of PrepareVideo
+    ) -> None:
+        """Validate the options. No process is started yet.
+
+        Args:
+            preprocess: Makes a row's request: `messages`, `sampling_params` and others, which are added to the row;
+                None if rows are requests already.
+            has_video: Prepare videos; otherwise `preprocess` alone is called.
+            options: Those of `PrepareVideo`, except `output_format` and `pack_for_model`, which the engine decides.
+
+        Raises:
+            ConfigurationError: An option is invalid.
+        """
+        self._preprocess = preprocess
+        self._prepare = PrepareVideo(**options, pack_for_model=True) if has_video else None
+
+    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is added to a row."""
+        added = {**self._preprocess({**row})} if self._preprocess else {}
+        return added if self._prepare is None else added | self._add_videos({**row, **added}, self._prepare)
+
+    def _add_videos(self, request: Mapping[str, Any], prepare: PrepareVideo) -> dict[str, Any]:
+        prepared = prepare({name: [value] for name, value in request.items()})
+        [videos], [metas] = prepared["video"], prepared["video_meta"]
+        added = {"video_meta": metas}
+        if metas is None:
+            return added
+        if errors := [meta["error"] for meta in metas if meta["failed"]]:
+            return added | {_ERROR: " ".join(errors)}
+        added["multimodal_data"] = {"video": videos}
+        if request.get(MESSAGES) is not None:
+            added[MESSAGES] = mark_videos(read_messages(request[MESSAGES]))
+        return added

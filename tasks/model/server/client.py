@@ -13,7 +13,7 @@ from infra.errors import ServerFailedError, ServerUnavailableError
 from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError, JobError, ReelabelError
 from reelabel.optional import install_command
-from reelabel.text import why_unreadable
+from reelabel.text import read_error
 from reelabel_engine.errors import InferenceError, PromptTooLongError
 from tasks.model.server.answers import Completion, CompletionChunk, Detokenized, Models, ServedModel, Tokens, Version
 
@@ -68,8 +68,7 @@ class ServerClient:
             self._connections = bounded_client.BoundedClient(settings.ca_file)
         except OSError as error:
             raise ConfigurationError(
-                f"server.ca_file {settings.ca_file} cannot be used ({why_unreadable(error)}); name a file of "
-                "certificates."
+                f"server.ca_file {settings.ca_file} cannot be used ({read_error(error)}); name a file of certificates."
             ) from None
         self._timeouts_s = {
             httpx2.ConnectTimeout: ("server.connect_timeout_s", settings.connect_timeout_s),

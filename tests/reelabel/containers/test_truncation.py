@@ -6,6 +6,7 @@ from reelabel.extract import extract_local
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
+from reelabel.sources.video_file import open_video_file
 
 CLIPS = [
     ("clip.mp4", {"codec": "libx264", "movflags": "faststart"}),
@@ -17,8 +18,8 @@ CLIPS = [
 
 
 def lacking(path):
-    with path.open("rb") as file:
-        return missing_bytes(file, path.stat().st_size)
+    with open_video_file(path) as file:
+        return missing_bytes(file)
 
 
 @pytest.mark.parametrize(("name", "options"), CLIPS, ids=[name for name, _ in CLIPS])

@@ -10,7 +10,7 @@ import pytest
 
 from reelabel.decode import gops
 from reelabel.decode.canvas import Canvas
-from reelabel.decode.packet_decoder import threads_that_fit
+from reelabel.decode.packets import threads_that_fit
 from reelabel.decode.render import Renderer
 from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import VideoUnreadableError

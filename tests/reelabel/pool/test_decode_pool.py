@@ -146,7 +146,7 @@ def test_children_are_locked_and_their_time_is_reported(make_clip):
         assert locks_of(child) == LOCKS
         assert "Threads:\t1" in status.splitlines()
         with pytest.raises(DecoderTimeoutError, match="0 s of CPU time"):
-            process_module._Watch(child, process_module.TimeLimits(timeout_s=10, cpu_s=0))()
+            process_module._TimeLimit(child, process_module.TimeLimits(timeout_s=10, cpu_s=0))()
 
 
 def test_children_outlive_the_thread_that_started_them(make_clip):

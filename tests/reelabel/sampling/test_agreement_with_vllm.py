@@ -9,8 +9,8 @@ import pytest
 
 from reelabel.errors import SamplingRefusedError
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import BUILT_IN, choose_indices, find_sampler
+from reelabel.sampling.spec import VideoProperties
 from tests.engine_python import run_by_engine
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("samplers-of-vllm")]

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from reelabel.errors import SamplingRefusedError
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, dense_samplers
+from reelabel.sampling.spec import VideoProperties
 
 
 @st.composite

@@ -19,7 +19,6 @@ from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling import registry
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import (
     BUILT_IN,
     SAMPLER_OPTIONS,
@@ -29,7 +28,7 @@ from reelabel.sampling.registry import (
     register,
     samplers,
 )
-from reelabel.sampling.spec import DenseOption, RoutingOption
+from reelabel.sampling.spec import DenseOption, RoutingOption, VideoProperties
 from tests.clips import make_clip
 from tests.command_line import reelabel
 from tests.reelabel.sampling.every_nth import EVERY_NTH

@@ -10,8 +10,8 @@ from reelabel.frames.cache_key import FrameIdentity
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import with_sampler
-from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, dense_samplers
+from reelabel.sampling.spec import VideoProperties
 from reelabel.segment import Segment
 
 FACTS = VideoProperties(total_frames=48, fps=12.0, duration_s=4.0)

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, deviations_s
+from reelabel.sampling.spec import VideoProperties
 
 # A second at 10 fps, a pause of two seconds, another second at 10 fps.
 PAUSED_S = np.r_[np.arange(10) / 10, 3 + np.arange(10) / 10]

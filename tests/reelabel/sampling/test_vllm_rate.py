@@ -7,8 +7,8 @@ from benchmarks.media.matrix import Cell
 from reelabel.extract import extract_local
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices
+from reelabel.sampling.spec import VideoProperties
 
 # The average rate counts the time before the first frame; the guessed one does not.
 LATE = [Cell("avi", "mpeg4", "start-later"), Cell("ts", "h264", "start-later"), Cell("asf", "h264", "start-later")]

@@ -79,7 +79,7 @@ def test_fetched_bytes_are_not_fetched_again():
 
     file.prefetch([ByteRange(5000, 1000), ByteRange(5500, 2000), ByteRange(90_000, 10)])
     file.prefetch([ByteRange(5000, 2500), ByteRange(90_000, 20)])
-    file.settle()
+    file.wait()
 
     assert sorted(source.given) == [(5000, 2500), (90_000, 10), (90_010, 10)]
     assert file.bytes_fetched == 2520

@@ -10,8 +10,8 @@ from reelabel.extract import extract_local, extract_ranges
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices, dense_samplers
+from reelabel.sampling.spec import VideoProperties
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.segment import WHOLE, Segment, select_segment
 from tests.clips import cut_start, write_clip

@@ -12,8 +12,8 @@ from reelabel.errors import SamplingRefusedError
 from reelabel.extract import extract_local
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.properties import VideoProperties
 from reelabel.sampling.registry import choose_indices
+from reelabel.sampling.spec import VideoProperties
 
 LIMITS = Limits()
 CLIPS = [

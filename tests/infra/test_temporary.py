@@ -6,14 +6,14 @@ import tempfile
 
 import pytest
 
-from reelabel.temporary import (
+from infra.temporary import (
     remove_stale_folders,
     temporary_folder,
 )
 
 HOLD = """
 import time
-from reelabel.temporary import temporary_folder
+from infra.temporary import temporary_folder
 with temporary_folder("jobs") as folder:
     (folder / "00000.arrows").write_bytes(b"rows")
     print(folder, flush=True)
