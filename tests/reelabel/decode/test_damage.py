@@ -47,6 +47,8 @@ def decode_past_errors(path):
     pixels = defaultdict(list)
     with av.open(str(path)) as container:
         [stream] = container.streams.video
+        if stream.codec_context is None:  # the damage is in the codec's name
+            return pixels
         stream.codec_context.thread_type = "NONE"
         for packet in container.demux(stream):
             try:
