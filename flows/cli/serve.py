@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 _PATHS = {"classify": "/v1/classify", "analyze": "/v1/analyze", "live": "/v1/video/chat/stream"}
 
 
-app = typer.Typer()
-
-
-@app.command()
 @example("reelabel serve --port 8020")
 def serve(
     *,

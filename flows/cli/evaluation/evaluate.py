@@ -42,13 +42,11 @@ if TYPE_CHECKING:
 
 _PRINTED = "-"
 
-app = typer.Typer()
 LabelledManifest = Annotated[
     str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
 ]
 
 
-@app.command()
 @example("reelabel evaluate known.parquet --sampler keyframes --sampler keyframes:32")
 def evaluate(
     manifest: LabelledManifest,
@@ -101,7 +99,6 @@ def evaluate(
     raise typer.Exit(1 if any(spec.failures for spec in evaluation.specs) else 0)
 
 
-@app.command()
 @example("reelabel calibrate known.parquet")
 def calibrate(
     manifest: LabelledManifest,

@@ -33,14 +33,10 @@ _POSTGRES = frozenset({ServiceName.POSTGRES})
 _MIB = 1024**2
 
 
-app = typer.Typer()
-group = typer.Typer(
-    help="Create the database's roles, upgrade its schema, back it up and restore it.", no_args_is_help=True
-)
-app.add_typer(group, name="database")
+commands = typer.Typer()
 
 
-@group.command("roles")
+@commands.command("roles")
 @example("reelabel database roles")
 def make_roles() -> None:
     """Create the owner, writer and reader roles, using database.owner_url; safe to repeat."""
@@ -68,7 +64,7 @@ def make_roles() -> None:
     print_line(f"  CREATE ROLE nightly LOGIN PASSWORD '...' IN ROLE {ROLES[1]};")
 
 
-@group.command("upgrade")
+@commands.command("upgrade")
 @example("reelabel database upgrade")
 def upgrade_database() -> None:
     """Upgrade the database to this version's schema, using database.owner_url."""
@@ -78,7 +74,7 @@ def upgrade_database() -> None:
         print_line(f"{place_of(owner.url)} is at schema {head()}.")
 
 
-@group.command("backup")
+@commands.command("backup")
 @example("reelabel database backup reelabel.zip")
 def back_up(
     target: Annotated[str, typer.Argument(metavar="FILE", help="File to write; an existing one is replaced.")],
@@ -93,7 +89,7 @@ def back_up(
     print_line(f"{place} is backed up to {file}: {pluralize(rows, 'row')}, {file.stat().st_size / _MIB:,.1f} MiB.")
 
 
-@group.command("restore")
+@commands.command("restore")
 @example("reelabel database restore reelabel.zip")
 def restore(
     source: Annotated[str, typer.Argument(metavar="FILE", help="File that `reelabel database backup` wrote.")],
