@@ -16,7 +16,7 @@ APPLICATION = "reelabel-app"
 _CLI = ("flows", "cli")
 
 
-def as_started(message: str) -> str:
+def with_program_name(message: str) -> str:
     """Return a message whose commands, such as `reelabel up`, name the program as this one was started."""
     return message.replace(f"`{_NAME} ", f"`{shlex.join(program())} ")
 

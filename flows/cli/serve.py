@@ -12,7 +12,7 @@ from flows.cli.console import ERRORS, OUT, print_notice
 from flows.cli.context import running_services, startup_errors
 from flows.cli.options import example
 from infra import signals
-from infra.checks import probe_store
+from infra.doctor import probe_store
 from infra.embedded import ServiceName
 from infra.telemetry import start_metrics
 from tasks.database.schema import prepare_database

@@ -13,7 +13,7 @@ import polars as pl
 from flows.run.descriptions import resolve_request
 from flows.run.questions import check_questions
 from flows.run.selection import describe_unknown_ids
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
@@ -133,7 +133,7 @@ def _wanted(chosen: JobTable, choosing: JobSelector, spec: Spec, *, force: bool)
         return chosen
     scope = Scope(dataset=choosing.earlier.dataset, spec_id=spec.spec_id)
     objects = video_store(choosing.settings)
-    with connected(choosing.settings.database, Login.READER) as reader:
+    with connected(choosing.settings.database, Role.READER) as reader:
         fingerprints_of = partial(current_fingerprints, objects)
         return pending_jobs(reader, scope, jobs=chosen, fingerprints_of=fingerprints_of, retry_failures=True)
 
@@ -153,7 +153,7 @@ def _expectation(choosing: JobSelector, spec: Spec, amount: _Amount, *, host: st
     dataset = choosing.earlier.dataset
     specs = dict.fromkeys(each.spec_id for each in (spec, choosing.earlier.spec) if each)
     where = f"on {host}" if host else "on any host"
-    with connected(choosing.settings.database, Login.READER) as reader:
+    with connected(choosing.settings.database, Role.READER) as reader:
         paces = {each: past_pace(reader, Scope(dataset=dataset, spec_id=each), host=host) for each in specs}
     spec_id, pace = next(((each, pace) for each, pace in paces.items() if pace.jobs), (spec.spec_id, None))
     if pace is None:

@@ -54,7 +54,6 @@ class Limit(NamedTuple):
     strategy: str
 
     def __str__(self) -> str:
-        """Describe it."""
         return f"{self.runs}, others {'wait' if self.strategy == 'ENQUEUE' else 'are skipped'}"
 
 

@@ -12,7 +12,7 @@ import typer
 from flows.cli.console import ERRORS, cell, print_line, require_parent_folder
 from flows.cli.context import require_home, running_services, startup_errors
 from flows.cli.options import example
-from infra.database.connect import Login, check_login, connected, database_errors, place_of
+from infra.database.connect import Role, check_login, connected, database_errors, place_of
 from infra.embedded import ServiceName, missing_services
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
@@ -46,7 +46,7 @@ def make_roles() -> None:
         return
     try:
         with (
-            connected(settings.database, Login.OWNER) as administrator,
+            connected(settings.database, Role.OWNER) as administrator,
             startup_errors(),
             database_errors(),
             administrator.connect() as connection,
@@ -99,7 +99,7 @@ def restore(
     if not file.is_file():
         raise ConfigurationError(f"There is no backup at {file}; check the path.")
     with _opened_by_owner() as (settings, owner), ERRORS.status(cell(f"Restoring {file}")) as status:
-        check_login(settings.database, Login.OWNER)
+        check_login(settings.database, Role.OWNER)
         rows = restore_backup(owner, file, tell=lambda done: status.update(cell(f"Restoring {file}: {done}")))
         _check_writer(settings)
         print_line(f"{place_of(owner.url)} has the {pluralize(rows, 'row')} of {file}, at schema {head()}.")
@@ -110,7 +110,7 @@ def _opened_by_owner() -> Iterator[tuple[Settings, Engine]]:
     with (
         running_services(ServiceName.POSTGRES) as settings,
         startup_errors(),
-        connected(settings.database, Login.OWNER) as owner,
+        connected(settings.database, Role.OWNER) as owner,
     ):
         yield settings, owner
 

@@ -10,7 +10,7 @@ import typer
 from flows.cli.console import ERRORS, cell, print_line
 from flows.cli.context import running_services, startup_errors
 from flows.cli.options import example
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from infra.embedded import ServiceName
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
@@ -53,7 +53,7 @@ def _opened(folder: str, doing: str) -> Iterator[tuple[Engine, ObjectStore, Call
     with (
         running_services(*wanted) as settings,
         startup_errors(),
-        connected(settings.database, Login.OWNER) as owner,
+        connected(settings.database, Role.OWNER) as owner,
         ERRORS.status(cell(doing)) as status,
     ):
         yield owner, ObjectStore(settings.store), lambda done: status.update(cell(f"{doing}: {done}"))

@@ -13,7 +13,7 @@ import typer
 from flows.cli.console import OUT, cell, make_table, print_line
 from flows.cli.context import prefect_ready, running_services
 from flows.cli.options import example, with_options
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from infra.embedded import ServiceName, missing_services
 from infra.program import command
 from infra.settings import CONFIG_VARIABLE, NightlySettings, load_settings, secret_variables
@@ -118,7 +118,7 @@ def catch_up(
         from flows.schedule.catch_up import find_scheduled_runs  # noqa: PLC0415
 
         prepare_database(settings.database)
-        with get_client(sync_client=True) as client, connected(settings.database, Login.READER) as engine:
+        with get_client(sync_client=True) as client, connected(settings.database, Role.READER) as engine:
             objects = ObjectStore(settings.store, settings.web)
             scheduled = find_scheduled_runs(client, engine, objects, since=first, until=last)
             _print_scheduled(scheduled)

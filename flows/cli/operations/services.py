@@ -14,7 +14,7 @@ from pydantic_core import to_jsonable_python
 from flows.cli.console import print_line, print_notice, require_format
 from flows.cli.context import running_services, startup_errors
 from flows.cli.options import example
-from infra.checks import probe_store, run_checks
+from infra.doctor import probe_store, run_checks
 from infra.embedded import ServiceName, in_use, login_path, status, stop, with_running_services
 from infra.embedded.home import Home
 from infra.program import command

@@ -10,7 +10,7 @@ from flows.cli.runs.run import run_flow_locally
 from flows.cli.runs.summary import print_summary
 from flows.run.request import ClassifyRequest
 from flows.run.spec import make_spec
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from reelabel.sampling.spec import EVERY
 from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.live.record.replay import write_jobs
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def classify_session(session: str, *, overrides: QuestionOptions, dataset: str | None, force: bool) -> int:
     """Ask a session's questions again in this process and print the summary; return the exit code."""
     with ready_to_run() as settings:
-        with connected(settings.database, Login.READER) as engine:
+        with connected(settings.database, Role.READER) as engine:
             found = find_session(engine, session)
         shows_all = overrides.sampling.sampler is None and overrides.sampling.num_frames is None
         overrides = asked_as(found, overrides)

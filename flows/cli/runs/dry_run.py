@@ -13,7 +13,7 @@ from rich.padding import Padding
 from flows.cli.console import OUT, cell, print_line, print_notice
 from flows.cli.context import running_services, startup_errors
 from flows.cli.survey import progress
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from infra.embedded import ServiceName, export
 from infra.program import command
 from reelabel.sources.object_store import ObjectStore
@@ -105,7 +105,7 @@ def _forecast(request: ClassifyRequest, settings: Settings) -> _Forecast:
 
     objects = ObjectStore(settings.store, settings.web)
     with (
-        connected(settings.database, Login.READER) as engine,
+        connected(settings.database, Role.READER) as engine,
         open_jobs(request.manifest, objects, keep_going=request.keep_going) as jobs,
         progress() as note,
         prepare_questions(request, settings, jobs, engine, WallClockProfile()) as prepared,

@@ -14,7 +14,7 @@ from rich.live import Live
 from flows.cli.console import OUT, cell, make_table
 from flows.cli.context import prefect_ready
 from flows.cli.options import example
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from infra.embedded import ServiceName, missing_services, with_running_services
 from infra.embedded import status as service_status
 from infra.program import command
@@ -84,7 +84,7 @@ def _overview(settings: Settings, repairs: Repairs) -> Group:
             runs.append(cell("No runs are shown, since Postgres is stopped."))
         else:
             with _errors_shown(runs):
-                engine = stack.enter_context(connected(found.database, Login.READER))
+                engine = stack.enter_context(connected(found.database, Role.READER))
                 check_schema(engine)
                 objects = ObjectStore(found.store, found.web)
                 unrepaired = list_unrepaired_runs(engine, within=_OF_LATE)
