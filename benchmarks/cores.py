@@ -48,7 +48,6 @@ class Cores:
         return {"VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, sorted(self.engine)))} if self.engine else {}
 
     def __str__(self) -> str:
-        """Describe the binding in one sentence."""
         if not self.engine:
             return "No process is bound to a core."
         named = [", ".join(map(str, sorted(cores))) for cores in (self.engine, self.host)]
@@ -115,12 +114,10 @@ class CounterSampler:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Start sampling."""
         self._stack.enter_context(repeating(self._sample, every_s=_SAMPLE_S))
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        """Stop sampling."""
         self._stack.close()
 
     def within(self, began_s: float, ended_s: float) -> list[tuple[float, ...]]:
@@ -137,7 +134,6 @@ class CpuUtilization(CounterSampler):
     device = "cpu"
 
     def __init__(self, cores: Cores) -> None:
-        """Prepare to sample these cores."""
         self.cores = cores
         super().__init__(lambda: (*_ticks(cores.engine), *_ticks(cores.host)))
 

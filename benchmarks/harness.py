@@ -98,7 +98,6 @@ class Target(NamedTuple):
         return (self.least is None or self.value >= self.least) and (self.most is None or self.value <= self.most)
 
     def __str__(self) -> str:
-        """Return a line of the report."""
         bound = f"at least {self.least:,.4g}" if self.least is not None else f"at most {self.most:,.4g}"
         why = f" - {self.why}" if self.why and not self.is_met else ""
         return f"{'met   ' if self.is_met else 'MISSED'}  {self.name}: {self.value:,.4g} ({bound}){why}"

@@ -161,13 +161,11 @@ class ManifestError(ReelabelError):
     code = "manifest_invalid"
 
     def __init__(self, message: str, faults: Iterable[object] = ()) -> None:
-        """Store the message, followed by one line per fault."""
         super().__init__(message)
         self.args = (self.message, tuple(map(str, faults)))
         self.message = "\n".join([self.message, *(f"  - {printable(fault)}" for fault in self.args[1])])
 
     def __str__(self) -> str:
-        """Return the message with its faults."""
         return self.message
 
 

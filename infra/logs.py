@@ -104,7 +104,6 @@ class PrintableRecord(logging.LogRecord):
     """
 
     def __init__(self, *fields: Any, **named: Any) -> None:  # noqa: ANN401 - those of a log record
-        """Store the record."""
         super().__init__(*fields, **named)
         self.known = log_fields()
         if isinstance(self.args, tuple):
@@ -147,7 +146,6 @@ class JsonLines(logging.Formatter):
     """Writes time, level, logger and message, and if known run, plan, shard, stage, flow run, task, job and code."""
 
     def __init__(self, *_layout: object, **_options: object) -> None:
-        """Accept and ignore the arguments of a standard formatter."""
         super().__init__()
 
     def format(self, record: logging.LogRecord) -> str:

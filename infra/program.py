@@ -16,7 +16,7 @@ APPLICATION = "reelabel-app"
 _CLI = ("flows", "cli")
 
 
-def as_started(message: str) -> str:
+def with_program_name(message: str) -> str:
     """Return a message whose commands, such as `reelabel up`, name the program as this one was started."""
     return message.replace(f"`{_NAME} ", f"`{shlex.join(program())} ")
 
@@ -46,19 +46,21 @@ def command(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 
     return shlex.join([*program(), *name.split(), *arguments, *option_words(options)])
 
 
-def option_words(options: Mapping[str, Any]) -> Iterator[str]:
-    """Write options as on a command line; see `command`."""
+def option_words(options: Mapping[str, Any], *, negated: bool = False) -> Iterator[str]:
+    """Write options as on a command line; see `command`. With `negated`, False is an option, too: `--no-NAME`."""
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
         # A model of pydantic, which takes as long to import as all that `--help` needs.
         if hasattr(type(value), "model_fields"):
-            yield from option_words(value.model_dump(mode="json", exclude_defaults=True))
+            yield from option_words(value.model_dump(mode="json", exclude_unset=True), negated=True)
         elif isinstance(value, dict):
-            yield from option_words(value)
+            yield from option_words(value, negated=negated)
         elif isinstance(value, tuple):
             for each in value:
                 yield from (option, str(each))
-        elif value is not None and value is not False and value not in ("", []):  # 0 is a value
+        elif value is False:
+            yield from [f"--no-{option[2:]}"] * negated
+        elif value is not None and value not in ("", []):  # 0 is a value
             yield option
             if value is not True:
                 yield ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -39,11 +39,9 @@ class Spill:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        """Return the spill itself."""
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        """Close the files, after which they can be read."""
         self._open.close()
 
     def add(self, frame: pl.DataFrame, part: pl.Expr | pl.Series) -> None:

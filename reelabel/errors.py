@@ -130,7 +130,7 @@ class DecoderTimeoutError(VideoError):
 
 
 class FrameFileError(JobError):
-    """A cached frame file is damaged, altered or not the one asked for, and could not be made again."""
+    """A cached frame file is damaged, altered or not the one asked for, and could not be written again."""
 
     code = "frame_file_damaged"
     stage = "cache"

@@ -157,7 +157,7 @@ class RelevantExtractor(FrameExtractor):
         seen, cost = video.provenance, embedded.cost
         longest, most = max(texts.tokens), self.embedder.info.max_tokens
         cut = f"the question has {longest} tokens, of which the image-text model reads the first {most}"
-        notes = (chosen, cut if longest > most else "", embedded.embeddings.note, embedded.remade, seen.decode_note)
+        notes = (chosen, cut if longest > most else "", embedded.embeddings.note, embedded.rewritten, seen.decode_note)
         return replace(
             video,
             provenance=replace(

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from infra.embedded import ServiceName, running, start
 from infra.embedded.home import Home
 from infra.embedded.postgres import Postgres
@@ -298,7 +298,7 @@ def _new_database(services: Settings, _template: str) -> Iterator[Callable[[], A
 
 
 def _logins(services: Settings, database: str | None) -> DatabaseSettings:
-    logins = {login: getattr(services.database, login).get_secret_value() for login in Login}
+    logins = {login: getattr(services.database, login).get_secret_value() for login in Role}
     urls = {login: make_url(url).set(database=database) for login, url in logins.items()}
     return DatabaseSettings(**{login: url.render_as_string(hide_password=False) for login, url in urls.items()})
 

@@ -30,11 +30,9 @@ class ReferenceProcesses:
             self._idle.put(self._make())
 
     def __enter__(self) -> Self:
-        """Return the instance itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop the processes."""
         while not self._idle.empty():
             self._idle.get().shutdown()
 

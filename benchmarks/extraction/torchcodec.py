@@ -124,7 +124,6 @@ class LoadingProcess:
     """A process that loads frames on request; a context manager."""
 
     def __init__(self, python: Path | str, loader: str) -> None:
-        """Start it."""
         self._loader = loader
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             [python, "-P", "-m", "benchmarks.extraction.loader_process", loader],
@@ -135,11 +134,9 @@ class LoadingProcess:
         )
 
     def __enter__(self) -> Self:
-        """Return the process."""
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        """End it."""
         self._process.terminate()
         self._process.communicate()
 

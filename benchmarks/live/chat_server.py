@@ -40,7 +40,6 @@ class ChatServer:
     """A running server."""
 
     def __init__(self, url: str) -> None:
-        """Store its address."""
         self._client = httpx.Client(base_url=url, timeout=600)
 
     def first_token_ms(self, items: Sequence[LiveItem], text: str, *, system_prompt: str) -> float:

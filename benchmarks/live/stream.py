@@ -86,7 +86,6 @@ class OpenLive:
     """A loaded engine, and its sessions."""
 
     def __init__(self, setup: LiveSetup, process: EngineProcess) -> None:
-        """Store the engine."""
         self.process = process
         self.model = EngineLiveModel([process], read_model_card(setup.config.model), max_frame_px=setup.side_px**2)
         self._sessions = count()

@@ -184,7 +184,6 @@ class FrameVideos:
     """Uploads videos below a URI, each once, from clips that a folder keeps."""
 
     def __init__(self, folder: Path, objects: ObjectStore, root_uri: str) -> None:
-        """Upload nothing yet."""
         self._folder, self._objects, self._root_uri = folder, objects, root_uri
         self._stored: set[str] = set()
 

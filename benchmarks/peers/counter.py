@@ -55,7 +55,6 @@ class CountingRelay:
         self._process = methods.Process(target=_serve, args=arguments, daemon=True)
 
     def __enter__(self) -> Self:
-        """Start it."""
         self._process.start()
         if not self._here.poll(_READY_S):
             raise TimeoutError("The relay before the S3 server has not started.")
@@ -65,7 +64,6 @@ class CountingRelay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End it."""
         self._process.terminate()
         self._process.join()
 

@@ -14,7 +14,6 @@ class DecodedFrames:
     """A counter, below a folder; without a C compiler, nothing is counted."""
 
     def __init__(self, folder: Path) -> None:
-        """Compile the library."""
         self._counter, library = folder / "decoded", folder / "decoded.so"
         compiler = shutil.which("cc")
         self._library = library if compiler else None

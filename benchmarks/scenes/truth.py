@@ -36,7 +36,6 @@ class Score:
     missed: int = 0
 
     def __add__(self, other: Score) -> Score:
-        """Add counts."""
         return Score(self.hits + other.hits, self.wrong + other.wrong, self.missed + other.missed)
 
     @property

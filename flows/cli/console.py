@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from infra.logs import logs_are_json
-from infra.program import as_started
+from infra.program import with_program_name
 from reelabel.errors import ConfigurationError
 from reelabel.text import printable
 
@@ -31,7 +31,6 @@ class SafeConsole(Console):
     """
 
     def __init__(self, *, stderr: bool = False) -> None:
-        """Open standard output or standard error."""
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
@@ -81,9 +80,9 @@ def make_table(
 
 
 def print_line(*parts: str | tuple[str, str]) -> None:
-    """Print one line without wrapping; a part may be a pair of text and style, and commands in it are `as_started`."""
+    """Print one line without wrapping; a part may be a pair of text and style, and commands name this program."""
     pairs = [(part, "") if isinstance(part, str) else part for part in parts]
-    OUT.print(Text.assemble(*((printable(as_started(text)), style) for text, style in pairs)), soft_wrap=True)
+    OUT.print(Text.assemble(*((printable(with_program_name(text)), style) for text, style in pairs)), soft_wrap=True)
 
 
 def print_notice(message: str, *, console: SafeConsole = ERRORS) -> None:
@@ -91,7 +90,7 @@ def print_notice(message: str, *, console: SafeConsole = ERRORS) -> None:
     if logs_are_json():
         logging.getLogger("reelabel").info("%s", message)
     else:
-        console.print(as_started(message), soft_wrap=True)
+        console.print(with_program_name(message), soft_wrap=True)
 
 
 def print_warning(message: str) -> None:
@@ -105,7 +104,7 @@ def print_error(code: str, message: str) -> None:
     if logs_are_json():
         logging.getLogger("reelabel").error("%s", message, extra={"code": code})
         return
-    ERRORS.print(Text.assemble((code, "red"), f": {as_started(message)}"), soft_wrap=True)
+    ERRORS.print(Text.assemble((code, "red"), f": {with_program_name(message)}"), soft_wrap=True)
 
 
 def list_times(times_s: Iterable[float]) -> list[str]:

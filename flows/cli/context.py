@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from flows.cli.console import ERRORS, print_notice
 from flows.run.names import PREFECT_VARIABLES
-from infra.checks import check_prefect, probe_store
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
+from infra.doctor import check_prefect, probe_store
 from infra.embedded import (
     ServiceName,
     export,
@@ -203,7 +203,7 @@ def ready_to_run() -> Iterator[Settings]:
 
 
 @contextmanager
-def open_database(*wanted: ServiceName, login: Login = Login.READER) -> Iterator[tuple[Settings, Engine]]:
+def open_database(*wanted: ServiceName, login: Role = Role.READER) -> Iterator[tuple[Settings, Engine]]:
     """Run services and open the database; yield the settings and a connected engine.
 
     Raises:

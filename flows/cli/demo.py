@@ -32,10 +32,6 @@ VIDEOS, BANK = "videos.parquet", "shapes.txt"
 _SERVERS = (ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT)
 
 
-app = typer.Typer()
-
-
-@app.command()
 @example("reelabel demo --keep")
 def demo(
     model: Annotated[

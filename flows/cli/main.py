@@ -22,7 +22,10 @@ _ENGINE = "reelabel-engine"
 
 
 class Command(NamedTuple):
-    """A command as `--help` lists it; its module, with a Typer app `app`, is imported when it is used."""
+    """A command as `--help` lists it.
+
+    Its module is imported when it is used. It has a function of that name, or several in a Typer app `commands`.
+    """
 
     module: str
     panel: str
@@ -51,9 +54,9 @@ COMMANDS = (
             "run_commands",
             "Tag, caption and find the scenes of the videos of a manifest; described videos are skipped.",
         ),
-        ("search", "rows.commands", "Search described videos by text, image or example."),
+        ("search", "rows.search", "Search described videos by text, image or example."),
         ("results", "rows.results", "Print the labels or descriptions and the failures of a run."),
-        ("report", "rows.commands", "Write a self-contained HTML page about a run."),
+        ("report", "rows.report", "Write a self-contained HTML page about a run."),
         ("serve", "serve", "Answer single requests and live sessions over HTTP until Ctrl-C."),
         ("live", "run_commands", "Ask about a camera, a stream or a file as it plays."),
         ("doctor", "operations.services", "Check the installation and its services, and suggest fixes."),
@@ -66,7 +69,7 @@ COMMANDS = (
         ("diff", "rows.diff", "Compare the labels and margins of two runs."),
         (
             "duplicates",
-            "rows.commands",
+            "rows.duplicates",
             "List groups of described videos that show the same, however they are encoded.",
         ),
         ("frames", "videos.frames", "Show which frames of a video the model would see."),
@@ -111,6 +114,19 @@ COMMANDS = (
 )
 
 
+def _load(name: str, command: Command) -> Any:  # noqa: ANN401 - Typer's own types
+    module, app = import_module(command.module), typer.Typer(add_completion=False)
+    app.callback()(lambda: None)  # else an app of one command is that command
+    if commands := getattr(module, "commands", None):
+        app.add_typer(commands, name=name, help=command.summary, no_args_is_help=True)
+    else:
+        app.command(name)(getattr(module, name.replace("-", "_")))
+    found = get_group(app).commands[name]
+    for each in getattr(found, "commands", {name: found}).values():
+        add_shared_options(each)
+    return found
+
+
 class CommandLine(ReelabelGroup):
     """All commands. Only the one that is used is imported: Prefect, settings and their models take a second."""
 
@@ -127,10 +143,7 @@ class CommandLine(ReelabelGroup):
         if self._is_listing:
             return TyperCommand(cmd_name, help=command.summary, rich_help_panel=command.panel)
         if cmd_name not in self.commands:
-            found = get_group(import_module(command.module).app).commands[cmd_name]
-            for each in getattr(found, "commands", {cmd_name: found}).values():
-                add_shared_options(each)
-            self.commands[cmd_name] = found
+            self.commands[cmd_name] = _load(cmd_name, command)
         return super().get_command(ctx, cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - Typer's own types

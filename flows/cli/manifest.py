@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import BaseModel, ConfigDict
 
 from flows.cli.console import print_line, require_parent_folder
 from flows.cli.context import running_store
-from flows.cli.options import example
+from flows.cli.options import example, with_options
 from flows.cli.survey import survey
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
@@ -29,17 +29,11 @@ from tasks.manifest.table import open_jobs
 from tasks.manifest.videos import VideoFiles, read_folder, read_lerobot, read_parquet_videos, read_webdataset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from tasks.manifest.imported import ImportedRows
 
-app = typer.Typer()
-group = typer.Typer(
-    help="Check manifests, look at their videos, and convert other formats to manifests.",
-    epilog="Example: reelabel manifest check jobs.parquet",
-    no_args_is_help=True,
-)
-app.add_typer(group, name="manifest")
+commands = typer.Typer(epilog="Example: reelabel manifest check jobs.parquet")
 
 LAYOUTS: dict[str, Callable[[QuestionFiles], ImportedRows]] = {
     "nextqa": read_nextqa,
@@ -57,33 +51,31 @@ VIDEO_LAYOUTS: dict[str, Callable[[VideoFiles], ImportedRows]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportOptions:
-    """How to read a source.
+class ImportOptions(BaseModel):
+    """How to read a source."""
 
-    Attributes:
-        layout: One of `LAYOUTS` or `VIDEO_LAYOUTS`; None goes by the file's suffix.
-        videos: With a layout: folder or prefix of the videos; None is the folder of the file.
-        video_map: With a layout: JSON file with the videos' paths below that.
-        columns: Of CSV, and fields of videos, as `NAME=COLUMN`.
-        prompt: With a layout of videos: the question on each.
-        choices: With a layout of videos: its choices, separated by bars.
-    """
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     layout: str | None = None
+    """nextqa, mvbench, videomme, streamingbench, label-studio for answers of reviewers, or csv for choices in several
+    columns; webdataset, parquet, lerobot or folder for videos."""
     videos: str | None = None
+    """With --layout: folder or s3:// prefix of the videos; defaults to the source's folder."""
     video_map: str | None = None
-    columns: Sequence[str] = ()
+    """With --layout: JSON file that maps video names to paths."""
+    column: tuple[str, ...] = ()
     prompt: str | None = None
+    """For videos: the question about each."""
     choices: str | None = None
+    """For videos: its choices, separated by bars, such as 'yes|no'."""
 
     @property
     def by_name(self) -> dict[str, str]:
         """The file's columns by those of the manifest."""
-        wrong = [text for text in self.columns if "=" not in text]
+        wrong = [text for text in self.column if "=" not in text]
         if wrong:
             raise ConfigurationError(f"--column {wrong[0]} is malformed; use NAME=COLUMN, such as prompt=question.")
-        return dict(text.split("=", 1) for text in self.columns)
+        return dict(text.split("=", 1) for text in self.column)
 
 
 def read_source(path: str, options: ImportOptions, objects: ObjectStore | None = None) -> ImportedRows:
@@ -181,7 +173,7 @@ def import_manifest(source: str, target: str, options: ImportOptions, *, keep_go
     return 1
 
 
-@group.command("check")
+@commands.command("check")
 @example("reelabel manifest check jobs.parquet")
 def manifest_check(manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob.")]) -> None:
     """Validate a manifest, and report every error."""
@@ -192,43 +184,26 @@ def manifest_check(manifest: Annotated[str, typer.Argument(help="Parquet file of
     print_line(f"{manifest} is valid: {counted}.")
 
 
-group.command("survey")(survey)
+commands.command("survey")(survey)
 
 
-@group.command("import")
+@commands.command("import")
 @example("reelabel manifest import jobs.csv jobs.parquet")
-def manifest_import(  # noqa: PLR0913 - each is an option
+@with_options("options", ImportOptions)
+def manifest_import(
     source: Annotated[
         str,
         typer.Argument(help="CSV file, OpenAI batch JSONL file, a benchmark's file or folder, or where videos are."),
     ],
     target: Annotated[str, typer.Argument(help="Parquet file to write.")],
     *,
-    layout: Annotated[
-        str | None,
-        typer.Option(
-            help="nextqa, mvbench, videomme, streamingbench, label-studio for answers of reviewers, or csv for choices "
-            "in several columns; "
-            "webdataset, parquet, lerobot or folder for videos."
-        ),
-    ] = None,
-    videos: Annotated[
-        str | None,
-        typer.Option(help="With --layout: folder or s3:// prefix of the videos. Default: the source's folder."),
-    ] = None,
-    video_map: Annotated[
-        str | None, typer.Option(help="With --layout: JSON file that maps video names to paths.")
-    ] = None,
+    options: ImportOptions,
     column: Annotated[
         list[str] | None,
         typer.Option(
             help="For CSV and for fields of videos: NAME=COLUMN, such as prompt=question, or with --layout csv "
             "choices=a+b+c; repeatable."
         ),
-    ] = None,
-    prompt: Annotated[str | None, typer.Option(help="For videos: the question about each.")] = None,
-    choices: Annotated[
-        str | None, typer.Option(help="For videos: its choices, separated by bars, such as 'yes|no'.")
     ] = None,
     keep_going: Annotated[
         bool,
@@ -238,7 +213,5 @@ def manifest_import(  # noqa: PLR0913 - each is an option
     ] = False,
 ) -> None:
     """Convert CSV, OpenAI batch JSONL, a benchmark's files or videos to a manifest, and validate it."""
-    options = ImportOptions(
-        layout=layout, videos=videos, video_map=video_map, columns=column or [], prompt=prompt, choices=choices
-    )
+    options = options.model_copy(update={"column": tuple(column or ())})
     raise typer.Exit(import_manifest(source, target, options, keep_going=keep_going))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import typer
 from pydantic import BaseModel, ValidationError, create_model
@@ -27,7 +28,7 @@ def example(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """End a command's help with an example."""
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
-        function.__doc__ = f"{function.__doc__}\n\n[dim]Example:[/dim] {text}"
+        function.__doc__ = f"{inspect.getdoc(function)}\n\n[dim]Example:[/dim] {text}"
         return function
 
     return add
@@ -60,13 +61,14 @@ def with_option_group(
     Args:
         command: Function with a parameter `group`.
         group: Name of that parameter.
-        model: Its type; every field is optional, and its description is the option's help.
+        model: Its type; every field is optional, and its description is the option's help. A field with the name of
+            another parameter is none.
         panel: Title of the options in the command's help; those of a field that is a model have its title.
         hints: What the help says instead of a field's description, by field.
         shown: Fields whose options `--help` shows; `--help-all` shows all. None shows all.
     """
     signature = inspect.signature(command, eval_str=True)
-    options = list(_options(model, panel, hints or {}, shown))
+    options = list(_options(model, panel, hints or {}, shown, own={*signature.parameters} - {group}))
 
     @wraps(command)
     def called(**values: Any) -> None:  # noqa: ANN401 - the command's own
@@ -76,6 +78,11 @@ def with_option_group(
     others = [parameter for parameter in signature.parameters.values() if parameter.name != group]
     called.__signature__ = signature.replace(parameters=[*others, *options])  # type: ignore[attr-defined]
     return called
+
+
+def with_options(group: str, model: type[BaseModel]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add an option for each field of a model to a command, which receives them as its parameter `group`."""
+    return lambda command: with_option_group(command, group, model, panel=None)
 
 
 def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
@@ -99,13 +106,13 @@ def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
 
 
 def _options(
-    model: type[BaseModel], panel: str | None, hints: Mapping[str, str], shown: frozenset[str] | None
+    model: type[BaseModel], panel: str | None, hints: Mapping[str, str], shown: frozenset[str] | None, own: set[str]
 ) -> Iterator[inspect.Parameter]:
     for name, field in model.model_fields.items():
         group = _group_of(field)
         if group:
-            yield from _options(group, panel if shown else title_of(name, field), hints, shown)
-        else:
+            yield from _options(group, panel if shown else title_of(name, field), hints, shown, own)
+        elif name not in own:
             yield _option(name, field, panel, hints.get(name), hidden=shown is not None and name not in shown)
 
 
@@ -116,7 +123,9 @@ def _group_of(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def _option(name: str, field: FieldInfo, panel: str | None, hint: str | None, *, hidden: bool) -> inspect.Parameter:
-    kinds = [_bare(kind) for kind in get_args(field.annotation) or (field.annotation,) if kind is not type(None)]
+    is_union = get_origin(field.annotation) in {Union, UnionType}
+    each_kind = get_args(field.annotation) if is_union else (field.annotation,)
+    kinds = [_bare(kind) for kind in each_kind if kind is not type(None)]
     kind: Any = kinds[0] if len(kinds) == 1 else str  # a union is parsed by the model
     text = hint or field.description
     can_be_off = kind is bool and field.default is not False

@@ -12,7 +12,7 @@ from flows.cli.console import ERRORS, OUT, print_notice
 from flows.cli.context import running_services, startup_errors
 from flows.cli.options import example
 from infra import signals
-from infra.checks import probe_store
+from infra.doctor import probe_store
 from infra.embedded import ServiceName
 from infra.telemetry import start_metrics
 from tasks.database.schema import prepare_database
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 _PATHS = {"classify": "/v1/classify", "analyze": "/v1/analyze", "live": "/v1/video/chat/stream"}
 
 
-app = typer.Typer()
-
-
-@app.command()
 @example("reelabel serve --port 8020")
 def serve(
     *,

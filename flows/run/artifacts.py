@@ -20,7 +20,7 @@ from prefect.artifacts import (
 from prefect.exceptions import PrefectException
 
 from flows.shard.report import set_jobs_left
-from infra.program import as_started
+from infra.program import with_program_name
 from reelabel.text import printable
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def publish_results(
         create_markdown_artifact(
             key="reelabel-how-to-read",
             markdown=f"{what}\n{figures}\n\n"
-            + as_started(f"Results: `reelabel results {run_id}`\n\nReport: `reelabel report {run_id}`{opened}"),
+            + with_program_name(f"Results: `reelabel results {run_id}`\n\nReport: `reelabel report {run_id}`{opened}"),
             description="What the run cost, and how to read its results and its report",
         )
         if failures:

@@ -24,7 +24,7 @@ from infra.database.connect import connected
 from infra.embedded import full_disk_named
 from infra.errors import ManifestMissingError, NotReconciledError
 from infra.logs import logged
-from infra.program import as_started
+from infra.program import with_program_name
 from infra.settings import load_settings
 from infra.telemetry import start_metrics
 from infra.temporary import remove_stale_folders
@@ -268,7 +268,7 @@ def write_report_page(database: Engine, run_id: UUID, settings: Settings) -> str
     except Exception as error:  # noqa: BLE001 - the run itself has succeeded
         why = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"
         get_run_logger().warning(
-            "Report not written: %s %s", why, as_started(f"To try again: `reelabel report {run_id}`.")
+            "Report not written: %s %s", why, with_program_name(f"To try again: `reelabel report {run_id}`.")
         )
         return None
     get_run_logger().info("Report written to %s", uri)

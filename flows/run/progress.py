@@ -21,7 +21,7 @@ _SUMS = (
     "jobs_failed",
     "videos_extracted",
     "videos_cached",
-    "videos_remade",
+    "videos_rewritten",
     "prompt_tokens",
     "cached_tokens",
 )
@@ -50,7 +50,7 @@ class Progress:
     jobs_failed: int = 0
     videos_extracted: int = 0
     videos_cached: int = 0
-    videos_remade: int = 0
+    videos_rewritten: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     stage_ms: dict[str, float] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Progress:
     def add(self, report: ShardReport) -> None:
         """Add a shard."""
         sums = {"shards_done": 1, "jobs_labelled": report.labels, "jobs_failed": report.failures}
-        names = ("videos_extracted", "videos_cached", "videos_remade", "prompt_tokens", "cached_tokens")
+        names = ("videos_extracted", "videos_cached", "videos_rewritten", "prompt_tokens", "cached_tokens")
         sums |= {name: getattr(report, name) for name in (*names, "stage_ms", "coverage")}
         self.take_over(sums, earlier=self.sums())
         set_time_spent(self.profile.spent_ms)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.text import pluralize, printable
 from tasks.domain import RunCost, RunPhase
-from tasks.results.summary import describe_recached
+from tasks.results.summary import describe_rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,8 +76,8 @@ def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
         lines.append(("tokens", _tokens(cost)))
     if run["bottleneck"]:
         lines.append(("bottleneck", run["bottleneck"]))
-    if run["videos_remade"]:
-        lines.append(("made again", describe_recached(run["videos_remade"])))
+    if run["videos_rewritten"]:
+        lines.append(("rewritten", describe_rewritten(run["videos_rewritten"])))
     return lines
 
 

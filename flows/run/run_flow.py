@@ -20,7 +20,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
 from flows.run.request import FlowRequest
-from infra.program import as_started
+from infra.program import with_program_name
 from infra.validation import PLAIN_WORDS
 from reelabel.errors import ReelabelError
 from reelabel.text import printable
@@ -126,7 +126,7 @@ def fail_with_message(
             return Cancelled(message=TERMINATED)
         if FlowRunContext.get() is None:
             raise error
-        message = as_started(error.message)
+        message = with_program_name(error.message)
         get_run_logger().error("%s", message)
         return Failed(message=printable(message, keep="\n"), data=error)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from infra.program import command
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, ObjectError
@@ -98,7 +98,7 @@ def find_base_run(settings: Settings, *, manifest: str, dataset: str | None, run
     Raises:
         ConfigurationError: No such run, or it belongs to another dataset, or its spec cannot be read.
     """
-    with connected(settings.database, Login.READER) as reader:
+    with connected(settings.database, Role.READER) as reader:
         if run is None:
             row = find_reference(reader, manifest_uri=manifest, dataset=dataset)
             if row is None:
@@ -163,7 +163,7 @@ class JobSelector:
         """
         database, earlier = self.settings.database, self.earlier
         scope = Scope(dataset=earlier.dataset, spec_id=(earlier.spec or spec).spec_id)
-        with connected(database, Login.READER) as reader:
+        with connected(database, Role.READER) as reader:
             found = choose_jobs(
                 reader,
                 scope,

@@ -1,8 +1,7 @@
-"""Missed nights of the schedule: find them in the database, and start them in order."""
+"""Missed runs of the schedule: find them in the database, and start them in order."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Literal
@@ -15,12 +14,11 @@ from prefect.client.schemas.filters import (
     FlowRunFilterExpectedStartTime,
 )
 from prefect.client.schemas.schedules import CronSchedule
-from prefect.server.schemas.schedules import CronSchedule as Calendar
 from prefect.states import Scheduled
 
 from flows.run.names import NIGHTLY
 from flows.schedule.deployments import our_schedule
-from flows.schedule.lookup import find_deployment, list_flow_runs
+from flows.schedule.lookup import dates_of, find_deployment, list_flow_runs
 from reelabel.errors import ConfigurationError
 from tasks.manifest.location import fill_date_placeholders, stat_manifest_files
 from tasks.results.runs import run_states
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Night:
+class ScheduledRun:
     """One date of the schedule.
 
     Attributes:
@@ -57,12 +55,12 @@ class Night:
     keep_going: bool = False
 
 
-def find_nights(
+def find_scheduled_runs(
     client: SyncPrefectClient, engine: Engine, objects: ObjectStore, *, since: date, until: date | None
-) -> list[Night]:
+) -> list[ScheduledRun]:
     """Return the state of every date of the nightly schedule, from `since` to `until`, or to today.
 
-    Days are in the schedule's time zone. If the manifest has the same name every night, only the last date is returned:
+    Days are in the schedule's time zone. If the manifest has the same name every day, only the last date is returned:
     its run covers the earlier ones.
 
     Raises:
@@ -77,24 +75,24 @@ def find_nights(
         fill_date_placeholders(deployment.parameters["manifest"], at): at for at in dates
     }  # keeps the last date of each manifest
     flow_runs = _flow_runs(client, deployment, dates)
-    nights = []
+    scheduled = []
     for manifest, at in planned.items():
         # In UTC: a time in an hour that comes twice, as clocks are set back, equals none of another zone.
         of_date = [run for run in flow_runs if run.expected_start_time == at.astimezone(UTC)]
         state = _state(engine, objects, manifest, at=at, flow_runs=of_date)
         ended = sum(run.state is not None and run.state.is_final() for run in of_date)
         keep_going = bool(deployment.parameters.get("keep_going"))
-        nights.append(Night(at=at, manifest=manifest, state=state, attempts=ended, keep_going=keep_going))
-    return nights
+        scheduled.append(ScheduledRun(at=at, manifest=manifest, state=state, attempts=ended, keep_going=keep_going))
+    return scheduled
 
 
-def start_night(client: SyncPrefectClient, night: Night) -> FlowRun:
-    """Start a missed night as its schedule would have; repeated calls return the same flow run."""
+def start_scheduled_run(client: SyncPrefectClient, run: ScheduledRun) -> FlowRun:
+    """Start a missed run as its schedule would have; repeated calls return the same flow run."""
     deployment, _ = _nightly(client)
     return client.create_flow_run_from_deployment(
         deployment.id,
-        state=Scheduled(scheduled_time=night.at),
-        idempotency_key=f"catch-up {deployment.id} {night.at.isoformat()} {night.attempts}",
+        state=Scheduled(scheduled_time=run.at),
+        idempotency_key=f"catch-up {deployment.id} {run.at.isoformat()} {run.attempts}",
     )
 
 
@@ -110,14 +108,9 @@ def _nightly(client: SyncPrefectClient) -> tuple[DeploymentResponse, CronSchedul
 
 
 def _dates(schedule: CronSchedule, start: datetime, end: datetime) -> list[datetime]:
-    calendar = Calendar(cron=schedule.cron, timezone=schedule.timezone, day_or=schedule.day_or)
     found: list[datetime] = []
-    while start <= end:
-        # Prefect returns a limited number of dates per call.
-        some = asyncio.run(calendar.get_dates(start=start, end=end))
-        if not some:
-            break
-        found += [datetime.fromtimestamp(at.timestamp(), ZoneInfo(schedule.timezone or "UTC")) for at in some]
+    while start <= end and (some := dates_of(schedule, start, end=end)):
+        found += some
         start = found[-1] + timedelta(seconds=1)
     return found
 

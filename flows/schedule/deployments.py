@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from zoneinfo import ZoneInfo
 
 from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate
 from prefect.client.schemas.schedules import CronSchedule
-from prefect.server.schemas.schedules import SCHEDULE_TYPES as CALENDARS
 from prefect.utilities.callables import parameter_schema
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from flows.evaluate import evaluate
 from flows.extract import extract
@@ -21,6 +18,7 @@ from flows.infer import infer
 from flows.maintain import maintain
 from flows.run.names import PREFECT_VARIABLES, TAG
 from flows.runs import backfill, classify, describe
+from flows.schedule.lookup import next_date
 from flows.survey import survey
 from flows.watch import watch
 from infra.settings import NightlySettings
@@ -46,7 +44,6 @@ _ENVIRONMENT = {
     "PYTHONSAFEPATH": "1",  # a tasks.py in the working folder must not shadow our package
     **PREFECT_VARIABLES,
 }
-_CALENDAR: TypeAdapter[Any] = TypeAdapter(CALENDARS)
 
 
 class Limit(NamedTuple):
@@ -56,7 +53,6 @@ class Limit(NamedTuple):
     strategy: str
 
     def __str__(self) -> str:
-        """Describe it."""
         return f"{self.runs}, others {'wait' if self.strategy == 'ENQUEUE' else 'are skipped'}"
 
 
@@ -382,13 +378,6 @@ def _plan_pause(plan: DeploymentPlan, desired: Deployment, *, unpause: bool) -> 
 def our_schedule(deployed: DeploymentResponse) -> DeploymentSchedule | None:
     """Return the schedule that a deploy has made, among those that were added in Prefect."""
     return next((each for each in deployed.schedules if each.slug == TAG), None)
-
-
-def next_date(schedule: Any) -> datetime | None:  # noqa: ANN401 - any of Prefect's schedules
-    """Return the first date of a schedule after now, in its time zone; None if there is none."""
-    calendar = _CALENDAR.validate_python(schedule.model_dump())
-    dates = asyncio.run(calendar.get_dates(n=1, start=datetime.now(UTC)))
-    return datetime.fromtimestamp(dates[0].timestamp(), ZoneInfo(schedule.timezone or "UTC")) if dates else None
 
 
 def _cron_shown(schedule: Any) -> str:  # noqa: ANN401 - any of Prefect's schedules

@@ -1,10 +1,15 @@
-"""Looking up deployments and flow runs in Prefect."""
+"""Looking up deployments, flow runs and dates of schedules in Prefect."""
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from prefect.exceptions import ObjectNotFound
+from prefect.server.schemas.schedules import SCHEDULE_TYPES
+from pydantic import TypeAdapter
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -12,6 +17,7 @@ if TYPE_CHECKING:
     from prefect.client.schemas.responses import DeploymentResponse
 
 _PAGE = 200
+_CALENDAR: TypeAdapter[Any] = TypeAdapter(SCHEDULE_TYPES)
 
 
 def find_deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse | None:
@@ -30,3 +36,15 @@ def list_flow_runs(client: SyncPrefectClient, **wanted: Any) -> list[FlowRun]:  
         found += page
         if len(page) < _PAGE:
             return found
+
+
+def dates_of(schedule: Any, start: datetime, **limits: Any) -> list[datetime]:  # noqa: ANN401 - any of Prefect's
+    """Return dates of a schedule in its time zone, from `start`, within `limits`: `n` dates, or until `end`."""
+    calendar = _CALENDAR.validate_python(schedule.model_dump())
+    dates = asyncio.run(calendar.get_dates(start=start, **limits))
+    return [datetime.fromtimestamp(at.timestamp(), ZoneInfo(schedule.timezone or "UTC")) for at in dates]
+
+
+def next_date(schedule: Any) -> datetime | None:  # noqa: ANN401 - any of Prefect's schedules
+    """Return the first date of a schedule after now, in its time zone; None if there is none."""
+    return next(iter(dates_of(schedule, datetime.now(UTC), n=1)), None)

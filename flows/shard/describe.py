@@ -112,7 +112,7 @@ def _describe(
                 context.describer.embedder.cache.write_shard(vectors)
     described = [each for each in ended if not isinstance(each, Failure)]
     failures = [each for each in ended if isinstance(each, Failure)]
-    _log_remade(described)
+    _log_rewritten(described)
     report = _report(shard, described, failures, read_ms=read_ms, between_s=(began_s, time.time()))
     context.spent_ms.update(_phases(described) + Counter({RunPhase.CACHE_READ: round(read_ms)}))
     return described, failures, report
@@ -144,10 +144,10 @@ def _write(
     return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
 
 
-def _log_remade(described: Sequence[DescribedVideo]) -> None:
+def _log_rewritten(described: Sequence[DescribedVideo]) -> None:
     for video in described:
-        if video.remade:
-            _LOG.warning("%s: %s", redact_uri(video.job.video_uri), video.remade)
+        if video.rewritten:
+            _LOG.warning("%s: %s", redact_uri(video.job.video_uri), video.rewritten)
 
 
 def _read_vectors(shard: Shard, context: DescriptionContext) -> tuple[ShardVectors | None, float]:
@@ -197,7 +197,7 @@ def _report(
         failures=len(failures),
         videos_extracted=sum(not video.was_cached for video in described),
         videos_cached=sum(video.was_cached for video in described),
-        videos_remade=sum(bool(video.remade) for video in described),
+        videos_rewritten=sum(bool(video.rewritten) for video in described),
         stage_ms={
             "fetch": sum(cost.fetch_ms for cost in costs),
             "decode": sum(cost.decode_ms for cost in costs),

@@ -238,7 +238,7 @@ def extract_views(
     views = sorted(views, key=lambda view: view.shown in {"keyframes", "dense"})
     outcomes = list(workers.map(in_context(prepare), views))
     record_videos(outcome for outcome, _ in outcomes)
-    log_remade(outcome for outcome, _ in outcomes)
+    log_rewritten(outcome for outcome, _ in outcomes)
     return ExtractedShard(
         shard=shard,
         outcomes=dict(zip(views, (outcome for outcome, _ in outcomes), strict=True)),
@@ -255,11 +255,11 @@ def prepare_view(extractor: FrameExtractor, view: View, info: ObjectInfo | None 
     return extractor.prepare(view.video_uri, info, shown=view.shown, segment=view.segment)
 
 
-def log_remade(outcomes: Iterable[ExtractedVideo | JobError]) -> None:
-    """Log the videos whose cached files must not be used, and were made again."""
+def log_rewritten(outcomes: Iterable[ExtractedVideo | JobError]) -> None:
+    """Log the videos whose cached files could not be used, and were rewritten."""
     for outcome in outcomes:
-        if not isinstance(outcome, JobError) and outcome.remade:
-            _LOG.warning("%s: %s", redact_uri(outcome.identity.source_uri), outcome.remade)
+        if not isinstance(outcome, JobError) and outcome.rewritten:
+            _LOG.warning("%s: %s", redact_uri(outcome.identity.source_uri), outcome.rewritten)
 
 
 def _prepare(extractor: FrameExtractor, view: View, info: ObjectInfo | None) -> tuple[ExtractedVideo | JobError, float]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from flows.shard.answering import ShardOutcome
-from flows.shard.extract import FrameStream, extract_views, log_remade, prepare_view
+from flows.shard.extract import FrameStream, extract_views, log_rewritten, prepare_view
 from flows.shard.report import record_videos
 from infra.logs import in_context
 from reelabel.errors import FrameFileError, InternalError, JobError, ObjectMissingError, VideoError
@@ -321,7 +321,7 @@ def _read(context: AnswerContext, view: View, video: ExtractedVideo) -> tuple[Ex
             outcome: bytes | JobError = _read_frame_file(video, context)
     except (FrameFileError, ObjectMissingError) as error:
         uri = context.extractor.cache.uri_of(video.identity.key)
-        outcome = FrameFileError(f"The frame file {uri} was made again, but cannot be used either: {error.message}")
+        outcome = FrameFileError(f"The frame file {uri} was rewritten, but cannot be used either: {error.message}")
     except JobError as error:
         outcome = error
     return video, outcome, (time.perf_counter() - started) * 1e3
@@ -340,7 +340,7 @@ def _read_frame_file(video: ExtractedVideo, context: AnswerContext) -> bytes:
 def _extract_again(view: View, context: AnswerContext) -> ExtractedVideo:
     video = prepare_view(context.extractor, view)
     record_videos([video])
-    log_remade([video])
+    log_rewritten([video])
     return video
 
 

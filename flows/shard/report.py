@@ -34,7 +34,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 _EXTRACTING = {Stage.FETCH, Stage.DECODE}
 # Those without a video are counted as 0, so that ratios of these series are defined.
-_SOURCES = ("cache", "video", "remade", "failed")
+_SOURCES = ("cache", "video", "rewritten", "failed")
 
 _METER = metrics.get_meter("reelabel")
 _jobs = _METER.create_counter("reelabel.jobs", "{job}", "Jobs that ended, by outcome.")
@@ -63,7 +63,7 @@ class ShardReport:
 
     Attributes:
         videos_extracted: Number of frame files that were made; `videos_cached` were in the cache.
-        videos_remade: Number of extracted videos whose cached files must not be used.
+        videos_rewritten: Number of extracted videos whose cached files must not be used.
         stage_ms: Milliseconds by stage, summed over videos and jobs.
         prompt_tokens: Prompt tokens of its answers; `cached_tokens` of them came from the prefix cache.
         between_s: Start and end of its extraction and inference, in seconds of Unix time.
@@ -76,7 +76,7 @@ class ShardReport:
     failures: int
     videos_extracted: int
     videos_cached: int
-    videos_remade: int
+    videos_rewritten: int
     stage_ms: dict[str, float]
     prompt_tokens: int
     cached_tokens: int
@@ -106,7 +106,7 @@ def make_shard_report(
         failures=len(ended.failures),
         videos_extracted=len(extracted_keys),
         videos_cached=len({video.identity.key for video in videos} - extracted_keys),
-        videos_remade=sum(bool(video.remade) for video in videos),
+        videos_rewritten=sum(bool(video.rewritten) for video in videos),
         stage_ms=stage_ms_of(outcomes) | {"database": 0.0},
         prompt_tokens=sum(answer.prompt_tokens for answer in answers),
         cached_tokens=sum(answer.cached_tokens for answer in answers),
@@ -167,7 +167,7 @@ def record_videos(outcomes: Iterable[ExtractedVideo | JobError]) -> None:
         if isinstance(outcome, JobError):
             sources["failed"] += 1
             continue
-        sources["cache" if outcome.was_cached else "remade" if outcome.remade else "video"] += 1
+        sources["cache" if outcome.was_cached else "rewritten" if outcome.rewritten else "video"] += 1
         provenance = outcome.provenance
         _bytes.add(provenance.bytes_fetched, {"kind": "video", **_EXTRACT})
         _bytes.add(outcome.frame_bytes, {"kind": "pixels", **_EXTRACT})
@@ -217,7 +217,9 @@ def record_descriptions(
     """Count the described videos of a shard, its failures, and the time of writing the rows."""
     _jobs.add(len(described), {"outcome": "described", "dataset": dataset, **_INFER})
     _record_failures(failures, dataset)
-    sources = Counter("cache" if video.was_cached else "remade" if video.remade else "video" for video in described)
+    sources = Counter(
+        "cache" if video.was_cached else "rewritten" if video.rewritten else "video" for video in described
+    )
     sources["failed"] = sum(failure.stage in _EXTRACTING for failure in failures)
     for source in _SOURCES:
         _videos.add(sources[source], {"source": source, **_EXTRACT})

@@ -51,7 +51,7 @@ _READ_ONLY = (
 _GUESSES = (" Is the server running", " This probably means the server terminated")
 
 
-class Login(StrEnum):
+class Role(StrEnum):
     """The login to use, named by the setting with its URL; all but the first default to `url`."""
 
     WRITER = "url"
@@ -61,16 +61,14 @@ class Login(StrEnum):
 
 # The purpose of a login, the role to grant, and the privilege to check: one row, NULL before the tables exist.
 _PURPOSES = {
-    Login.WRITER: ("write rows", "reelabel_writer", "has_table_privilege(oid, 'INSERT')"),
-    Login.READER: ("read rows", "reelabel_reader", "has_table_privilege(oid, 'SELECT')"),
-    Login.OWNER: ("change the tables", "reelabel_owner", "pg_has_role(relowner, 'MEMBER')"),
+    Role.WRITER: ("write rows", "reelabel_writer", "has_table_privilege(oid, 'INSERT')"),
+    Role.READER: ("read rows", "reelabel_reader", "has_table_privilege(oid, 'SELECT')"),
+    Role.OWNER: ("change the tables", "reelabel_owner", "pg_has_role(relowner, 'MEMBER')"),
 }
 _QUERY = "SELECT (SELECT {privilege} FROM pg_class WHERE oid = to_regclass('reelabel.run'))"
 
 
-def connect(
-    settings: DatabaseSettings, login: Login = Login.WRITER, *, pool_size: int = _POOL_SIZE
-) -> sqlalchemy.Engine:
+def connect(settings: DatabaseSettings, login: Role = Role.WRITER, *, pool_size: int = _POOL_SIZE) -> sqlalchemy.Engine:
     """Create a connection pool; connections are opened on first use.
 
     Connections are checked before use, so that a restart of the server causes no errors. Choose the login with the
@@ -95,7 +93,7 @@ def connect(
 
 
 @contextmanager
-def connected(settings: DatabaseSettings, login: Login = Login.WRITER) -> Iterator[sqlalchemy.Engine]:
+def connected(settings: DatabaseSettings, login: Role = Role.WRITER) -> Iterator[sqlalchemy.Engine]:
     """Connect to a database as `connect` does, and close its connections at the end."""
     engine = connect(settings, login)
     try:
@@ -134,7 +132,7 @@ def check_database(engine: sqlalchemy.Engine) -> str:
         return str(connection.scalar(sqlalchemy.text("SHOW server_version"))).split()[0]
 
 
-def check_login(settings: DatabaseSettings, login: Login) -> str:
+def check_login(settings: DatabaseSettings, login: Role) -> str:
     """Log in, check the privileges of the login, and return a summary.
 
     Raises:
@@ -194,11 +192,11 @@ def _interruption(error: BaseException, handled: BaseException | None) -> BaseEx
     return None
 
 
-def _driver_url(settings: DatabaseSettings, login: Login) -> sqlalchemy.URL:
+def _driver_url(settings: DatabaseSettings, login: Role) -> sqlalchemy.URL:
     own = getattr(settings, login)
-    secret, name = own or settings.url, f"database.{login if own else Login.WRITER}"
+    secret, name = own or settings.url, f"database.{login if own else Role.WRITER}"
     if secret is None and settings.is_set:
-        others = " and ".join(f"database.{each}" for each in Login if getattr(settings, each))
+        others = " and ".join(f"database.{each}" for each in Role if getattr(settings, each))
         raise ConfigurationError(f"{name} is not set, only {others}; set it to the login that writes rows.")
     if secret is None:
         raise ConfigurationError(
@@ -220,7 +218,7 @@ def _driver_url(settings: DatabaseSettings, login: Login) -> sqlalchemy.URL:
     return url.set(drivername=_DRIVER).update_query_dict({"client_encoding": "utf8"})
 
 
-def is_unverified(settings: DatabaseSettings, login: Login) -> bool:
+def is_unverified(settings: DatabaseSettings, login: Role) -> bool:
     """Return whether a login's URL asks for encryption without a CA that would tell who the server is."""
     query = _driver_url(settings, login).query
     return query.get("sslmode") == "require" and "sslrootcert" not in query

@@ -231,7 +231,6 @@ class _Use:
     """A command's use of the services: a connection to their supervisor."""
 
     def __init__(self, home: Home) -> None:
-        """Use nothing yet."""
         self.home = home
         self._connection: _Connection | None = None
         self._is_closed = False

@@ -46,7 +46,7 @@ class ServiceName(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class Command:
     """How to start a service.
 
     Attributes:
@@ -54,14 +54,14 @@ class Launch:
         environment: All its environment variables. Passwords belong here, not in arguments.
         folder: Its working folder; by default that of the supervisor.
         umask: That of its files; by default that of the supervisor.
-        leaves_behind: Files outside its folder that it does not remove if it is killed.
+        cleanup_paths: Files outside its folder that it does not remove if it is killed.
     """
 
     command: Sequence[str]
     environment: Mapping[str, str] = field(repr=False)
     folder: Path | None = None
     umask: int = -1
-    leaves_behind: Iterable[str] = ()
+    cleanup_paths: Iterable[str] = ()
 
 
 class Service(Protocol):
@@ -71,14 +71,14 @@ class Service(Protocol):
     needs: Sequence[ServiceName]
     stop_signal: signal.Signals
 
-    def launch(self, port: int) -> Launch:
+    def launch(self, port: int) -> Command:
         """Prepare the service's folder, and return how to start it on `port`."""
 
     def is_ready(self, port: int) -> bool:
         """Return whether the service is ready for use."""
 
-    def label(self) -> str:
-        """Identify the configuration of this start; a running service with another label is replaced."""
+    def config_hash(self) -> str:
+        """Identify the configuration of this start; a running service with another one is replaced."""
 
 
 class Home:

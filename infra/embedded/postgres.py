@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.embedded.home import Launch, ServiceName, unprivileged_user
+from infra.embedded.home import Command, ServiceName, unprivileged_user
 from infra.processes import MARKER, is_zombie
 from infra.program import APPLICATION
 from reelabel.disk import full_disk
@@ -42,7 +42,6 @@ class Postgres:
     stop_signal = signal.SIGINT  # fast shutdown: open transactions are rolled back
 
     def __init__(self, home: Home) -> None:
-        """Store the home folder."""
         self._home = home
 
     def database(self, port: int, base: DatabaseSettings) -> DatabaseSettings:
@@ -83,7 +82,7 @@ class Postgres:
             ) from error
         return f"{name}:{self._password(name)}@127.0.0.1:{port}/{name}"
 
-    def launch(self, port: int) -> Launch:
+    def launch(self, port: int) -> Command:
         """Create the database cluster on the first start."""
         data = self._home.folder(self.name) / "data"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
@@ -94,7 +93,7 @@ class Postgres:
         network = ["-h", "127.0.0.1", "-p", str(port), "-c", "unix_socket_directories="]
         # As root, Postgres runs as nobody, and so do others, who could open its shared memory in /dev/shm.
         memory = ["-c", "dynamic_shared_memory_type=mmap"]
-        return Launch(
+        return Command(
             command=[*_privilege_drop(), str(postgres_folder() / "postgres"), "-D", str(data), *network, *memory],
             environment=environment,
         )
@@ -124,7 +123,7 @@ class Postgres:
             return False
         return True
 
-    def label(self) -> str:
+    def config_hash(self) -> str:
         """All starts have the same configuration."""
         return ""
 

@@ -11,7 +11,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from infra.embedded.home import Home, Launch, ServiceName
+from infra.embedded.home import Command, Home, ServiceName
 from infra.embedded.postgres import Postgres
 from infra.logs import PREFECT_JSON_LINES
 
@@ -39,7 +39,6 @@ class PrefectServer:
     stop_signal = signal.SIGTERM
 
     def __init__(self, home: Home, *, as_json: bool = False) -> None:
-        """Store the home folder, and whether its log is JSON."""
         self._home = home
         self._log_variables = PREFECT_JSON_LINES if as_json else {}
         self._postgres = Postgres(home)
@@ -54,10 +53,10 @@ class PrefectServer:
 
         return base.model_copy(update={"api_url": self.api_url(port), "auth_string": SecretStr(self._login())})
 
-    def launch(self, port: int) -> Launch:
+    def launch(self, port: int) -> Command:
         """Create its database on the first start, which requires a running Postgres; keep the UI's files in home."""
         database = f"postgresql+asyncpg://{self._postgres.own_database(_DATABASE)}?ssl=disable"
-        return Launch(
+        return Command(
             command=self._home.prefect_command(
                 self.name, "server", "start", "--host", "127.0.0.1", "--port", str(port)
             ),
@@ -83,7 +82,7 @@ class PrefectServer:
         finally:
             connection.close()
 
-    def label(self) -> str:
+    def config_hash(self) -> str:
         """Identify the server by its database."""
         return f"postgres:{self._home.port(ServiceName.POSTGRES)}"
 

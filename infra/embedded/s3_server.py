@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from infra.embedded.home import Launch, ServiceName, write_privately
+from infra.embedded.home import Command, ServiceName, write_privately
 from infra.processes import free_port
 from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError
@@ -66,7 +66,6 @@ class S3Server:
     stop_signal = signal.SIGTERM
 
     def __init__(self, home: Home) -> None:
-        """Store the home folder."""
         self._home = home
 
     def store(self, port: int, base: StoreSettings) -> StoreSettings:
@@ -83,7 +82,7 @@ class S3Server:
             mac_key=base.mac_key or SecretStr(self._home.secret("mac-key")),
         )
 
-    def launch(self, port: int) -> Launch:
+    def launch(self, port: int) -> Command:
         """Assign free ports on 127.0.0.1 to the server and all its components."""
         from infra.embedded.s3_security import Certificate, mutual_tls  # noqa: PLC0415 - rarely needed, slow to import
 
@@ -96,7 +95,7 @@ class S3Server:
         admin = _admin_port()
         inner = {option: free_port() for option in _INNER_PORTS}
         inner |= {"admin.port": admin, "admin.port.grpc": admin + _ADMIN_OFFSET}
-        return Launch(
+        return Command(
             command=[
                 s3_program(),
                 "-logtostderr",
@@ -121,7 +120,7 @@ class S3Server:
             },
             folder=folder,  # it reads settings from the current one
             umask=0o077,  # for its files, and its sockets in /tmp
-            leaves_behind=_sockets(port, inner),
+            cleanup_paths=_sockets(port, inner),
         )
 
     def is_ready(self, port: int) -> bool:
@@ -137,7 +136,7 @@ class S3Server:
         except (OSError, http.client.HTTPException):
             return False
 
-    def label(self) -> str:
+    def config_hash(self) -> str:
         """Identify the certificate that clients trust: a server with another one is replaced."""
         path = self._certificate_path
         return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""

@@ -67,8 +67,8 @@ class _Running:
     process: asyncio.subprocess.Process
     identity: Identity
     port: int
-    label: str
-    leaves_behind: tuple[str, ...]
+    config_hash: str
+    cleanup_paths: tuple[str, ...]
 
     @property
     def is_alive(self) -> bool:
@@ -79,7 +79,6 @@ class Supervisor:
     """Starts services for its users, again if they die, and ends them after the last user."""
 
     def __init__(self, home: Home) -> None:
-        """Store the home folder."""
         self._home = home
         self._running: dict[ServiceName, _Running] = {}
         self._services: dict[ServiceName, Service] = {}
@@ -126,7 +125,7 @@ class Supervisor:
         await asyncio.gather(*(self.ensure(self._services[name]) for name in service.needs))
         async with self._locks[service.name]:
             found = self._running.get(service.name)
-            if found and found.label == service.label() and await self._is_usable(found):
+            if found and found.config_hash == service.config_hash() and await self._is_usable(found):
                 return found.port
             await self._end_service(service.name)
             self._services[service.name] = service
@@ -219,8 +218,8 @@ class Supervisor:
         finally:
             os.close(output)
         identity = Identity(pid=process.pid, start_ticks=start_ticks_of(process.pid))
-        leaves_behind = tuple(launch.leaves_behind)
-        running = _Running(service, process, identity, port, service.label(), leaves_behind)
+        cleanup_paths = tuple(launch.cleanup_paths)
+        running = _Running(service, process, identity, port, service.config_hash(), cleanup_paths)
         self._running[service.name] = running
         self._home.write_port(service.name, port)
         self._report(f"{service.name} is started as process {process.pid}, port {port}")
@@ -287,7 +286,7 @@ class Supervisor:
                     running.process.send_signal(number)
                     await asyncio.wait_for(running.process.wait(), grace_s)
         await asyncio.to_thread(end_marked, self._home.marker(name))
-        for path in running.leaves_behind:
+        for path in running.cleanup_paths:
             with suppress(FileNotFoundError, PermissionError):  # of another user, who took its name in /tmp
                 os.unlink(path)  # noqa: PTH108 - as ruff takes a Path's for one that blocks
 

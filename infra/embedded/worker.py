@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 from infra.basic_auth import basic_auth_headers
 from infra.embedded.environment import export
-from infra.embedded.home import Launch, ServiceName
+from infra.embedded.home import Command, ServiceName
 from infra.embedded.prefect_server import PrefectServer, prefect_environment
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ class Worker:
         # A new name each time, because the server reports a killed worker as online for a while.
         self._worker = ""
 
-    def launch(self, port: int) -> Launch:  # noqa: ARG002 - it does not listen
+    def launch(self, port: int) -> Command:  # noqa: ARG002 - it does not listen
         """Create the work pool if it does not exist, and serve it."""
         self._worker = f"embedded-{secrets.token_hex(6)}"
         options = ("--pool", self._pool, "--type", "process", "--name", self._worker)
-        return Launch(
+        return Command(
             command=self._home.prefect_command(self.name, "worker", "start", *options), environment=self._environment
         )
 
@@ -58,13 +58,13 @@ class Worker:
             return False
         return any(worker["name"] == self._worker and worker["status"] == "ONLINE" for worker in workers)
 
-    def label(self) -> str:
+    def config_hash(self) -> str:
         """Hash the addresses: a worker with other addresses must not run our flows."""
         names = ("REELABEL_DATABASE_URL", "PREFECT_API_URL", "PREFECT_API_AUTH_STRING")
         addresses = [self._environment.get(name, "") for name in names]
         addresses += [value for name, value in sorted(self._environment.items()) if name.startswith("REELABEL_STORE_")]
         # Includes the server: another one at the same address does not have this worker's pool.
-        addresses.append(PrefectServer(self._home).label())
+        addresses.append(PrefectServer(self._home).config_hash())
         return hashlib.sha256("\n".join([self._pool, *addresses]).encode()).hexdigest()[:16]
 
     def _post(self, path: str) -> list[dict[str, str]]:

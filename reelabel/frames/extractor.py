@@ -101,7 +101,7 @@ class ExtractedVideo:
     Attributes:
         identity: The identity of its frame file in the cache.
         was_cached: Whether the frame file was in the cache already.
-        remade: Which cached files must not be used and were made again, and why; empty if there were none.
+        rewritten: Which cached files could not be used and were rewritten, and why; empty if there were none.
         frame_bytes: Size of its pixels, uncompressed.
         lookup_ms: Milliseconds to look up the video and its frame file.
         provenance: Where the frames came from, and what they cost.
@@ -112,7 +112,7 @@ class ExtractedVideo:
     frame_bytes: int
     lookup_ms: float
     provenance: FrameProvenance
-    remade: str = ""
+    rewritten: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +231,7 @@ class FrameExtractor(VideoReader):
             identity = replace(identity, sampling=sampling)
         data = self._encode(fetched, identity, info, encoding_note=_NO_RANGES if keeps_ranges else "")
         refused = {"index": fetched.refused_index, "frame": self.cache.write(identity, data)}
-        remade = [f"{kind} file made again: {why}" for kind, why in refused.items() if why]
+        rewritten = [f"{kind} file rewritten: {why}" for kind, why in refused.items() if why]
         cache_write_ms = (time.perf_counter() - started) * 1e3
         return ExtractedVideo(
             identity=identity,
@@ -240,13 +240,13 @@ class FrameExtractor(VideoReader):
             lookup_ms=lookup_ms,
             provenance=replace(
                 self._provenance(info, keyframes),
-                decode_note="; ".join(filter(None, (info.note, keyframes.reason, *remade))),
+                decode_note="; ".join(filter(None, (info.note, keyframes.reason, *rewritten))),
                 bytes_fetched=fetched.bytes_fetched,
                 fetch_ms=fetched.fetch_ms,
                 decode_ms=keyframes.decode_ms,
                 cache_write_ms=cache_write_ms,
             ),
-            remade="; ".join(remade),
+            rewritten="; ".join(rewritten),
         )
 
     def _provenance(self, info: ObjectInfo, frames: Selection) -> FrameProvenance:

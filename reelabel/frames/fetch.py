@@ -66,7 +66,7 @@ class FetchedFrames:
         fetch_ms: Milliseconds spent waiting for the store.
         bytes_fetched: Bytes read from it, including those of failed attempts.
         ranges: The ranges of the video that the frames were decoded from; empty if not requested, or all was read.
-        refused_index: Why the index file in the cache could not be used, and was made again; empty if it was not.
+        refused_index: Why the index file in the cache could not be used, and was rewritten; empty if it was not.
     """
 
     keyframes: SampledFrames

@@ -19,7 +19,7 @@ class FrameProvenance:
         sampler: The sampler that chose the frames.
         decode_method: How the frames were located: `index`, `seek` or `linear`.
         decode_note: Why a faster method was unavailable, whether the video is cut short, and which cached files were
-            made again; empty if there is nothing to report.
+            rewritten; empty if there is nothing to report.
         keyframes_in_file: Number of keyframes in the video.
         longest_gap_s: Longest gap without a keyframe; None if unknown.
         keyframe_coverage: Share of the video that is near a keyframe, 0 to 1; None if unknown.

@@ -27,7 +27,7 @@ SELECT
     coalesce(sum((report ->> 'failures')::bigint), 0)::bigint AS jobs_failed,
     coalesce(sum((report ->> 'videos_extracted')::bigint), 0)::bigint AS videos_extracted,
     coalesce(sum((report ->> 'videos_cached')::bigint), 0)::bigint AS videos_cached,
-    coalesce(sum((report ->> 'videos_remade')::bigint), 0)::bigint AS videos_remade,
+    coalesce(sum((report ->> 'videos_rewritten')::bigint), 0)::bigint AS videos_rewritten,
     coalesce(sum((report ->> 'prompt_tokens')::bigint), 0)::bigint AS prompt_tokens,
     coalesce(sum((report ->> 'cached_tokens')::bigint), 0)::bigint AS cached_tokens,
     (SELECT coalesce(jsonb_object_agg(name, ms), '{}') FROM stage) AS stage_ms,

@@ -51,7 +51,7 @@ _MEANINGS = {
     "run.jobs_failed": "Jobs that failed.",
     "run.videos_extracted": "Videos that were decoded.",
     "run.videos_cached": "Videos found in the cache.",
-    "run.videos_remade": "Videos decoded again, as their cached file could not be used.",
+    "run.videos_rewritten": "Videos decoded again, as their cached file could not be used.",
     "run.shards_total": "Shards of its plan.",
     "run.shards_done": "Those of them that have ended.",
     "run.stage_ms": "Milliseconds of work by stage, summed over videos and jobs.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg.errors import InsufficientPrivilege
 from sqlalchemy.exc import ProgrammingError
 
-from infra.database.connect import Login, connected, database_errors
+from infra.database.connect import Role, connected, database_errors
 from reelabel.errors import ConfigurationError
 from sql.migrate import current, head, revisions, upgrade
 
@@ -27,7 +27,7 @@ def prepare_database(settings: DatabaseSettings) -> None:
         ConfigurationError: The database has a revision unknown to this version or another encoding than UTF-8, or the
             login lacks the rights.
     """
-    with connected(settings, Login.OWNER) as owner, connected(settings) as writer:
+    with connected(settings, Role.OWNER) as owner, connected(settings) as writer:
         upgrade_schema(owner)
         check_schema(writer)
 

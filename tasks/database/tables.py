@@ -133,7 +133,7 @@ RUN = Table(
     *(*_all(BigInteger, "jobs_total"), *_all(BigInteger, "jobs_rejected", default="0")),
     *_all(BigInteger, "jobs_skipped"),
     *_all(BigInteger, "jobs_labelled", "jobs_failed", default="0"),
-    *_all(BigInteger, "videos_extracted", "videos_cached", "videos_remade", default="0"),
+    *_all(BigInteger, "videos_extracted", "videos_cached", "videos_rewritten", default="0"),
     *_all(BigInteger, "shards_total", "shards_done", default="0"),
     *_all(JSONB, "stage_ms", "versions", default="'{}'"),
     *(*_all(Text, "host"), *_some(Text, "process")),

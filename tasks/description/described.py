@@ -61,7 +61,7 @@ class DescribedVideo:
         pts_ms: Times of the frames in milliseconds; shape (frames,), int64.
         scenes: The scenes, without gaps from the start to the end.
         was_cached: Whether the frames were embedded before.
-        remade: Which invalid cached files were replaced, and why; empty if none.
+        rewritten: Which invalid cached files were replaced, and why; empty if none.
         frame_pixels: Maximum pixels of a frame, by which their frame files are found; 0 if unknown.
         decode_method: How the frames were located; empty if they were embedded before.
         decode_note: What limits them; empty if nothing does.
@@ -80,7 +80,7 @@ class DescribedVideo:
     scenes: tuple[Scene, ...] = field(repr=False)
     pts_ms: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
     was_cached: bool = False
-    remade: str = ""
+    rewritten: str = ""
     frame_pixels: int = 0
     decode_method: str = ""
     decode_note: str = ""

@@ -202,9 +202,9 @@ class VideoDescriber:
             pts_ms=embeddings.pts_ms,
             scenes=scenes,
             was_cached=video.was_cached,
-            remade=video.remade,
+            rewritten=video.rewritten,
             decode_method=video.decode_method,
-            decode_note="; ".join(filter(None, [video.info.note, embeddings.note, video.remade])),
+            decode_note="; ".join(filter(None, [video.info.note, embeddings.note, video.rewritten])),
             cost=video.cost + cost,
         )
 

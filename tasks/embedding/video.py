@@ -84,7 +84,7 @@ class EmbeddedVideo:
         info: The version of the video.
         identity: What its embedding file was asked for by.
         embeddings: Of its frames.
-        remade: Which cached files must not be used and were made again, and why; empty if there were none.
+        rewritten: Which cached files could not be used and were rewritten, and why; empty if there were none.
         was_cached: Whether the embedding file was there.
         decode_method: How its frames were located; empty if they were not looked for.
         cost: What it cost.
@@ -94,7 +94,7 @@ class EmbeddedVideo:
     identity: VectorKey
     embeddings: Embeddings
     was_cached: bool
-    remade: str = ""
+    rewritten: str = ""
     decode_method: str = ""
     cost: DescriptionCost
 
@@ -175,14 +175,14 @@ class VideoEmbedder:
         started = time.perf_counter()
         refused = self.cache.write(identity, embeddings)
         if refused:
-            taken.remade[f"embedding file made again: {refused}"] = None
+            taken.rewritten[f"embedding file rewritten: {refused}"] = None
         write_ms = (time.perf_counter() - started) * 1e3
         return EmbeddedVideo(
             info=info,
             identity=identity,
             embeddings=as_read_back(embeddings),
             was_cached=False,
-            remade="; ".join(taken.remade),
+            rewritten="; ".join(taken.rewritten),
             decode_method=taken.method,
             cost=replace(taken.cost, cache_write_ms=taken.cost.cache_write_ms + write_ms),
         )
@@ -292,7 +292,7 @@ def _until_the_end(take: Callable[[Segment, int], _Frames], pieces: Sequence[Pie
 
 
 def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> _Frames:
-    """Prepare and read a frame file; one that was removed or altered in between is made again once."""
+    """Prepare and read a frame file; one that was removed or altered in between is rewritten once."""
     for attempt in (1, 2):
         video = extractor.prepare(info.uri, info, segment=segment)
         started = time.perf_counter()
@@ -307,7 +307,7 @@ def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> _
             if attempt == 1:
                 continue
     uri = extractor.cache.uri_of(video.identity.key)
-    raise FrameFileError(f"The frame file {uri} was made again, but cannot be used either: {refused}")
+    raise FrameFileError(f"The frame file {uri} was rewritten, but cannot be used either: {refused}")
 
 
 @dataclass(slots=True)
@@ -317,7 +317,7 @@ class _Taken:
     vectors: list[npt.NDArray[np.float32]] = field(default_factory=list)
     pts_ms: list[npt.NDArray[np.int64]] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
-    remade: dict[str, None] = field(default_factory=dict)
+    rewritten: dict[str, None] = field(default_factory=dict)
     method: str = ""
     cost: DescriptionCost = field(default_factory=DescriptionCost)
     first_ms: int | None = None
@@ -347,7 +347,7 @@ class _Taken:
             self.notes |= dict.fromkeys(filter(None, [seen.decode_note]))
         self.method = self.method or seen.decode_method
         self.is_cut |= is_cut
-        self.remade |= dict.fromkeys(filter(None, [video.remade]))
+        self.rewritten |= dict.fromkeys(filter(None, [video.rewritten]))
         more = DescriptionCost(
             frames_decoded=0 if video.was_cached else seen.frames_decoded,
             frames_embedded=int(is_new.sum()),

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, runtime_checkable
 
-from infra.checks import Check
+from infra.doctor import Check
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel_engine.protocol import QuestionFailure
 from tasks.domain import ONE_VIDEO, Answer

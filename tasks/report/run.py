@@ -28,7 +28,7 @@ from tasks.report.render import Frames, render, render_page, with_cards
 from tasks.results.evaluation.evaluations import last_evaluation
 from tasks.results.evaluation.routing import read_routing
 from tasks.results.runs import run_state, short_ids
-from tasks.results.summary import describe_recached
+from tasks.results.summary import describe_rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -296,8 +296,8 @@ def _caveats(connection: Connection, scope: Scope, run: RowMapping) -> list[str]
     ).where(scope.matches(RESULT))
     counts = connection.execute(query).mappings().one()
     caveats = [f"{line}." for line in coverage_warnings(run["coverage"])]
-    if run["videos_remade"]:
-        caveats.append(f"In this run, {describe_recached(run['videos_remade'])}.")
+    if run["videos_rewritten"]:
+        caveats.append(f"In this run, {describe_rewritten(run['videos_rewritten'])}.")
     if run["jobs_rejected"]:
         caveats.append(f"Rejected, and not answered: {pluralize(run['jobs_rejected'], 'row')} of the manifest.")
     if counts["cut_short"]:

@@ -13,7 +13,6 @@ from tasks.domain import RunPhase
 from tasks.results.runs import LOST, run_state
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime, timedelta
     from uuid import UUID
 
@@ -105,12 +104,6 @@ def list_unrepaired_runs(engine: Engine, *, within: timedelta) -> list[RunStatus
         query = _runs(state).where(state.in_(["failed", "lost"]), RUN.c.started_at > func.now() - within, ~is_repaired)
         rows = connection.execute(query.order_by(RUN.c.started_at.desc())).mappings().all()
     return [RunStatus(**row) for row in rows]
-
-
-def runs_with_rows(engine: Engine, run_ids: Sequence[UUID]) -> set[UUID]:
-    """Return which of some runs have a row."""
-    with database_errors(), engine.connect() as connection:
-        return set(connection.execute(select(RUN.c.run_id).where(RUN.c.run_id.in_(run_ids))).scalars())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,9 +141,9 @@ class Summary:
         )
 
 
-def describe_recached(videos: int) -> str:
+def describe_rewritten(videos: int) -> str:
     """Say that cached files of some videos were not used; the column `decode_note` of their labels says why."""
-    return f"the cached files of {pluralize(videos, 'video')} did not match what was asked for, and were made again"
+    return f"the cached files of {pluralize(videos, 'video')} did not match what was asked for, and were rewritten"
 
 
 def summarize_results(

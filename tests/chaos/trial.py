@@ -29,7 +29,7 @@ SELECT count(*) FROM reelabel.description AS d WHERE dataset = %(dataset)s AND c
     WHERE (c.dataset, c.job_id, c.spec_id) = (d.dataset, d.job_id, d.spec_id)
 )
 """
-_REMADE = "SELECT coalesce(sum(videos_remade), 0)::bigint FROM reelabel.run WHERE dataset = %(dataset)s"
+_REWRITTEN = "SELECT coalesce(sum(videos_rewritten), 0)::bigint FROM reelabel.run WHERE dataset = %(dataset)s"
 
 
 def _dataset(number, *, by_chunks):
@@ -46,7 +46,7 @@ class Outcome:
         struck: How often each fault was injected.
         tries: Number of attempts until the run succeeded.
         altered: Number of frame and index files in its cache that were altered before the run.
-        remade: Number of videos whose files were made again, as the rows of its runs say.
+        rewritten: Number of videos whose files were rewritten, as the rows of its runs say.
         ran_s: Seconds of the last attempt.
         retried_failures: Failed jobs retried by `backfill --failed`.
         seconds: Duration of the trial.
@@ -59,7 +59,7 @@ class Outcome:
     struck: Counter = field(default_factory=Counter)
     tries: int = 0
     altered: int = 0
-    remade: int = 0
+    rewritten: int = 0
     ran_s: float = 0.0
     retried_failures: int = 0
     seconds: float = 0.0
@@ -74,7 +74,7 @@ class Outcome:
     def facts(self):
         """What became of it."""
         return (
-            f"{self.tries} tries, {self.altered} cached files altered and {self.remade} made again, "
+            f"{self.tries} tries, {self.altered} cached files altered and {self.rewritten} rewritten, "
             f"{self.retried_failures} failures retried"
         )
 
@@ -130,8 +130,10 @@ class Trial:
             outcome.wrong.append(f"still failing after {_MAX_TRIES} attempts")
         self._retry_failures(outcome)
         self._check(outcome, labels)
-        if is_told and outcome.remade != outcome.altered:  # else the run may have been killed before it could tell
-            outcome.wrong.append(f"{outcome.altered} cached files were altered, but {outcome.remade} videos made again")
+        if is_told and outcome.rewritten != outcome.altered:  # else the run may have been killed before it could tell
+            outcome.wrong.append(
+                f"{outcome.altered} cached files were altered, but the files of {outcome.rewritten} videos rewritten"
+            )
         outcome.seconds = time.monotonic() - began
         return outcome
 
@@ -227,7 +229,7 @@ class Trial:
             [(incomplete,)] = connection.execute(_INCOMPLETE, {"dataset": self.dataset})
             if incomplete:
                 outcome.wrong.append(f"{incomplete} descriptions lack chunks")
-            [(outcome.remade,)] = connection.execute(_REMADE, {"dataset": self.dataset})
+            [(outcome.rewritten,)] = connection.execute(_REWRITTEN, {"dataset": self.dataset})
         audit = self.world.start_run(["audit"], self._log, **self._store)
         if audit.wait(_RUN_TIMEOUT_S):
             outcome.wrong.append(f"`reelabel audit` exited with {audit.returncode}")

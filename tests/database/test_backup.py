@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy.engine import make_url
 
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from infra.settings import DatabaseSettings
 from reelabel.errors import ConfigurationError, DiskFullError
 from sql.migrate import head
@@ -28,7 +28,7 @@ from tests.results.rows import SCOPE, failure, job, result
 __all__ = ["run"]
 
 JOBS = [job(name) for name in "abc"]
-USERS = dict(zip((Login.OWNER, Login.WRITER, Login.READER), ("keeper", "nightly", "curious"), strict=True))
+USERS = dict(zip((Role.OWNER, Role.WRITER, Role.READER), ("keeper", "nightly", "curious"), strict=True))
 
 
 def ignore(_):
@@ -87,7 +87,7 @@ def target(logins, administrator):
 
 def contents(database):
     """All rows of all tables, and where the sequences are."""
-    with connected(database, Login.OWNER) as owner, owner.connect() as connection:
+    with connected(database, Role.OWNER) as owner, owner.connect() as connection:
         tables = sqlalchemy.inspect(connection).get_table_names(schema="reelabel")
         rows = {
             table: sorted(map(str, connection.execute(sqlalchemy.text(f"SELECT t::text FROM reelabel.{table} t"))))
@@ -97,27 +97,27 @@ def contents(database):
         return rows, connection.execute(sqlalchemy.text(counted)).all()
 
 
-def back_up(database, file, login=Login.OWNER):
+def back_up(database, file, login=Role.OWNER):
     with connected(database, login) as engine:
         return write_backup(engine, file, tell=ignore)
 
 
 def restore(database, file):
-    with connected(database, Login.OWNER) as owner:
+    with connected(database, Role.OWNER) as owner:
         return restore_backup(owner, file, tell=ignore)
 
 
-@pytest.mark.parametrize("login", [Login.OWNER, Login.WRITER])
+@pytest.mark.parametrize("login", [Role.OWNER, Role.WRITER])
 def test_a_new_database_gets_every_row_and_its_own_logins_go_on(source, target, tmp_path, login, run):
     file, told = tmp_path / "reelabel.zip", []
     rows = back_up(source, file, login)
-    with connected(target, Login.OWNER) as owner:
+    with connected(target, Role.OWNER) as owner:
         assert restore_backup(owner, file, tell=told.append) == rows
 
     assert contents(target) == contents(source)
     assert told[-1] == f"{rows} of {rows} rows"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    with connected(target, Login.READER) as reader, reader.connect() as connection:
+    with connected(target, Role.READER) as reader, reader.connect() as connection:
         check_schema(reader)
         assert connection.execute(sqlalchemy.text("SELECT count(*) FROM reelabel.job_state")).scalar() == 3
     with connected(target) as writer:
@@ -129,7 +129,7 @@ def test_a_new_database_gets_every_row_and_its_own_logins_go_on(source, target, 
 
 def test_tables_are_no_obstacle_but_rows_are(source, target, tmp_path):
     back_up(source, tmp_path / "b")
-    with connected(target, Login.OWNER) as owner:
+    with connected(target, Role.OWNER) as owner:
         upgrade_schema(owner)
 
     restore(target, tmp_path / "b")
@@ -141,7 +141,7 @@ def test_tables_are_no_obstacle_but_rows_are(source, target, tmp_path):
 
 def test_of_two_restores_at_once_one_is_refused(source, target, tmp_path):
     back_up(source, tmp_path / "b")
-    with connected(target, Login.OWNER) as owner:
+    with connected(target, Role.OWNER) as owner:
         upgrade_schema(owner)
     ended = []
 
@@ -164,7 +164,7 @@ def test_of_two_restores_at_once_one_is_refused(source, target, tmp_path):
 def test_a_login_without_the_rights_is_told_which_has_them(source, target, tmp_path):
     told = r"curious_\w+ may not read reelabel\.\w+; for a backup, set database\.owner_url to the login that owns"
     with pytest.raises(ConfigurationError, match=told):
-        back_up(source, tmp_path / "b", Login.READER)
+        back_up(source, tmp_path / "b", Role.READER)
     assert list(tmp_path.iterdir()) == []
 
     back_up(source, tmp_path / "b")
@@ -264,7 +264,7 @@ def test_a_backup_is_of_one_moment(source, tmp_path, target, db):
                 connection.execute(sqlalchemy.text("INSERT INTO reelabel.spec (spec_id, body) VALUES ('later', '{}')"))
                 connection.execute(sqlalchemy.text("UPDATE reelabel.run SET spec_id = 'later'"))
 
-    with connected(source, Login.OWNER) as owner:
+    with connected(source, Role.OWNER) as owner:
         write_backup(owner, file, tell=add)
     restore(target, file)
 

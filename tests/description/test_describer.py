@@ -400,8 +400,8 @@ def test_an_altered_embedding_file_is_made_again_and_told(describer_of, encoder,
 
     again = describer.describe(clip, 0)
 
-    assert "embedding file made again" in again.decode_note
-    assert again.remade
+    assert "embedding file rewritten" in again.decode_note
+    assert again.rewritten
     assert encoder.images_embedded == 8
     assert replace(again, cost=describer.describe(clip, 0).cost).frames == 4
 

@@ -28,7 +28,7 @@ def test_an_engine_counts_from_its_start_to_its_end():
 def test_an_engine_that_began_to_start_before_the_run_is_held_since_then():
     row = {"wall_ms": WALL_MS, "stage_ms": {"engine start": 38_000}, "engines": 1, "gpus": 0}
     row |= {"jobs_labelled": 99, "jobs_failed": 1, "prompt_tokens": 0, "cached_tokens": 0}
-    row |= {"bottleneck": "", "videos_remade": 0}
+    row |= {"bottleneck": "", "videos_rewritten": 0}
 
     assert RunCost.of_run(row).held_ms == 50_000
     assert dict(cost_lines(row)) == {

@@ -6,7 +6,7 @@ import sqlalchemy
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
-from infra.database.connect import Login, check_database, connect, connected, database_errors, require_writes
+from infra.database.connect import Role, check_database, connect, connected, database_errors, require_writes
 from infra.errors import DatabaseUnavailableError
 from infra.processes import free_port
 from infra.settings import DatabaseSettings
@@ -59,7 +59,7 @@ def test_a_database_that_a_login_may_not_connect_to_is_a_configuration_error(db,
             connection.execute(sqlalchemy.text(f"REVOKE CONNECT ON DATABASE {name} FROM {role}"))
 
     refused = pytest.raises(ConfigurationError, match=r"refuses the login: .*permission denied")
-    with connected(database, Login.READER) as reader, refused:
+    with connected(database, Role.READER) as reader, refused:
         check_database(reader)
 
 

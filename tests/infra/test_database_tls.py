@@ -13,8 +13,8 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
-from infra.checks import check_database as checks_of_database
 from infra.database.connect import check_database, connected
+from infra.doctor import check_database as checks_of_database
 from infra.settings import DatabaseSettings, Settings
 from reelabel.errors import ConfigurationError
 from tests.certificates import Authority

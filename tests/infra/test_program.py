@@ -9,8 +9,10 @@ import prefect.engine
 import pytest
 
 from flows.cli import __main__
+from flows.run.request import QuestionOptions
 from infra import program as module
-from infra.program import as_started, command
+from infra.program import command, with_program_name
+from infra.settings import SamplingOptions
 
 _SCRIPT = Path(sys.executable).with_name("reelabel")
 
@@ -43,7 +45,7 @@ def test_a_command_names_the_program_as_it_was_started(start, tmp_path, typed, p
     program = program.format(folder=tmp_path)
 
     assert command("results", "1a2b", calibrated=True) == f"{program} results 1a2b --calibrated"
-    assert as_started("Start it by `reelabel up`.") == f"Start it by `{program} up`."
+    assert with_program_name("Start it by `reelabel up`.") == f"Start it by `{program} up`."
 
 
 def test_a_command_without_the_path_is_found_by_its_name_alone_where_the_shell_finds_it(start, monkeypatch):
@@ -52,6 +54,15 @@ def test_a_command_without_the_path_is_found_by_its_name_alone_where_the_shell_f
 
     monkeypatch.setenv("PATH", "elsewhere")
     assert command("up") == "reelabel up"
+
+
+def test_a_command_names_what_was_chosen_and_nothing_else(start):
+    start("reelabel")
+    chosen = QuestionOptions(sampling=SamplingOptions(num_frames=4, frame_recovery=False))
+
+    assert command("classify", "m", overrides=chosen, force=False) == (
+        "reelabel classify m --no-frame-recovery --num-frames 4"
+    )
 
 
 @pytest.mark.system

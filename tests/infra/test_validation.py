@@ -3,12 +3,11 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from flows.cli.operations.schedule import with_nightly
 from flows.cli.options import choose
 from flows.compare.candidates import parse_sampler
 from flows.run.request import QuestionOptions
 from flows.runs import classify
-from infra.settings import Settings, load_settings
+from infra.settings import NightlySettings, Settings, load_settings
 from infra.settings.types import fields_of
 from infra.validation import describe_fault
 from reelabel.errors import ConfigurationError
@@ -63,7 +62,7 @@ def test_a_refused_setting_says_what_it_must_be(monkeypatch, variable, value, to
         (lambda: choose(Selection, {"margin_below": 3.0}), "--margin-below 3.0: must be at most 1"),
         (lambda: choose(Selection, {"since": "soon"}), "--since soon: not a time; write 2026-11-01"),
         (lambda: PrepareVideo(retries=99), "retries: must be at most 19"),
-        (lambda: with_nightly(Settings(), {"when_running": "stop"}), "--when-running stop: must be 'queue' or 'skip'"),
+        (lambda: choose(NightlySettings, {"when_running": "stop"}), "--when-running stop: must be 'queue' or 'skip'"),
     ],
 )
 def test_a_refused_option_says_what_it_must_be(refuse, told):

@@ -31,7 +31,7 @@ def extracted_video(view):
     identity = FrameIdentity(
         source_uri=view.video_uri, fingerprint=seen.fingerprint, sampling=sampling, segment=view.segment
     )
-    facts = {"was_cached": False, "frame_bytes": 99, "lookup_ms": 0.5, "remade": "frame file made again: why"}
+    facts = {"was_cached": False, "frame_bytes": 99, "lookup_ms": 0.5, "rewritten": "frame file rewritten: why"}
     return ExtractedVideo(identity=identity, provenance=seen, **facts)
 
 

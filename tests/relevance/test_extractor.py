@@ -151,7 +151,7 @@ def test_a_frame_file_that_is_altered_is_made_again(extractor, clips, tmp_path):
     again = prepare_view(extractor, view)
 
     assert (again.was_cached, again.identity) == (False, first.identity)
-    assert again.remade
+    assert again.rewritten
 
 
 def test_questions_that_name_different_things_have_different_views():

@@ -30,7 +30,7 @@ def run_row(**changed):
         "jobs_failed": 1,
         "videos_extracted": 2,
         "videos_cached": 0,
-        "videos_remade": 0,
+        "videos_rewritten": 0,
         "shards_done": 1,
         "stage_ms": {},
         "wall_ms": {"engine start": 4000.0, "answer": 1500.0, "decode": 500.0},

@@ -116,9 +116,9 @@ def test_cached_files_that_were_made_again_are_a_caveat_in_report_and_summary(en
     run = started(SPEC, [of(manifest, "a")])
     assert page_of(engine, tmp_path)["caveats"] == []
 
-    update_run(engine, run.run_id, videos_remade=2)
+    update_run(engine, run.run_id, videos_rewritten=2)
 
-    said = "the cached files of 2 videos did not match what was asked for, and were made again"
+    said = "the cached files of 2 videos did not match what was asked for, and were rewritten"
     assert page_of(engine, tmp_path)["caveats"] == [f"In this run, {said}."]
 
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 from sqlalchemy import inspect
 
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from reelabel.errors import ConfigurationError
 from tasks.results.choose import choose_jobs
 from tasks.results.runs import open_run
@@ -27,7 +27,7 @@ JOBS = [
 
 @pytest.fixture
 def reader(database):
-    with connected(database, Login.READER) as reader:
+    with connected(database, Role.READER) as reader:
         yield reader
 
 
@@ -147,7 +147,7 @@ def test_slow_sql_times_out(choose):
         choose(where="pg_sleep(60) IS NOT NULL", timeout_s=0.2)
 
 
-@pytest.mark.parametrize("login", [Login.WRITER, Login.OWNER])
+@pytest.mark.parametrize("login", [Role.WRITER, Role.OWNER])
 def test_sql_is_refused_for_a_login_that_can_write(database, login):
     refused = pytest.raises(ConfigurationError, match="requires a read-only login, but this one can write")
     with connected(database, login) as db, refused:

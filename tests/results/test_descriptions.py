@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from sqlalchemy import func, select, update
 
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from reelabel.errors import ConfigurationError
 from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK, FAILURE, PLAN, SHARD
@@ -218,7 +218,7 @@ def test_task_names_are_corrected_without_describing_again(db, run):
 )
 def test_a_backfill_selects_by_what_is_known(db, database, run, words, expected):
     write(db, run, described(film("a")), failures=[failure(film("b"))])
-    with connected(database, Login.READER) as reader:
+    with connected(database, Role.READER) as reader:
         jobs = job_table([film("a"), film("b"), film("c")])
         found = choose_jobs(reader, SCOPE, Selection(**words), jobs=jobs)
     assert ids_of(found.jobs) == expected

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 
 import sql.migrate
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.record import Merge, column, columns_of
 from sql.roles import OWNER
@@ -78,7 +78,7 @@ def test_a_new_column_can_be_selected_by(db, database, run):
     ]
     ShardWriter(db, run).write(labels, [])
 
-    with connected(database, Login.READER) as reader:
+    with connected(database, Role.READER) as reader:
         chosen = choose_jobs(reader, SCOPE, Selection(where="seeks > 3"), jobs=job_table(jobs))
 
     assert ids_of(chosen.jobs) == ["many"]

@@ -6,7 +6,7 @@ import pytest
 from psycopg.errors import InsufficientPrivilege
 from sqlalchemy.engine import make_url
 
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from infra.settings import DatabaseSettings
 from reelabel.errors import ConfigurationError
 from sql.migrate import downgrade, upgrade
@@ -54,7 +54,7 @@ FOREIGN = ["SELECT * FROM payroll.salary", "SELECT * FROM pg_authid", "SELECT pg
 @pytest.mark.parametrize("statement", [*WRITES, *CHANGES, *FOREIGN, "SET ROLE reelabel_writer"])
 @pytest.mark.usefixtures("administrator")
 def test_the_reader_can_only_read_rows(database, statement):
-    with logged_in(database, Login.READER) as reader:
+    with logged_in(database, Role.READER) as reader:
         assert reader.execute("SELECT count(*) FROM reelabel.job_state").fetchone() == (0,)
         with pytest.raises(InsufficientPrivilege):
             reader.execute(statement)
@@ -63,7 +63,7 @@ def test_the_reader_can_only_read_rows(database, statement):
 @pytest.mark.parametrize("statement", [*CHANGES, *FOREIGN])
 @pytest.mark.usefixtures("administrator")
 def test_the_writer_cannot_create_alter_or_drop(database, statement):
-    with logged_in(database, Login.WRITER) as writer:
+    with logged_in(database, Role.WRITER) as writer:
         for write in WRITES:
             writer.execute(write)
         with pytest.raises(InsufficientPrivilege):
@@ -73,18 +73,18 @@ def test_the_writer_cannot_create_alter_or_drop(database, statement):
 @pytest.mark.parametrize("statement", [*FOREIGN, "CREATE ROLE mine", "DROP SCHEMA payroll CASCADE"])
 @pytest.mark.usefixtures("administrator")
 def test_the_owner_s_rights_end_with_its_own_tables(database, statement):
-    with logged_in(database, Login.OWNER) as owner, pytest.raises(InsufficientPrivilege):
+    with logged_in(database, Role.OWNER) as owner, pytest.raises(InsufficientPrivilege):
         owner.execute(statement)
 
 
 def test_tables_of_later_migrations_get_the_same_rights(database):
-    with logged_in(database, Login.OWNER) as owner:
+    with logged_in(database, Role.OWNER) as owner:
         owner.execute("CREATE TABLE reelabel.later (id bigint GENERATED ALWAYS AS IDENTITY, word text)")
         owner.execute("CREATE SEQUENCE reelabel.counter")
-    with logged_in(database, Login.WRITER) as writer:
+    with logged_in(database, Role.WRITER) as writer:
         writer.execute("INSERT INTO reelabel.later (word) VALUES ('x')")
         writer.execute("SELECT nextval('reelabel.counter')")
-    with logged_in(database, Login.READER) as reader:
+    with logged_in(database, Role.READER) as reader:
         assert reader.execute("SELECT word FROM reelabel.later").fetchone() == ("x",)
         with pytest.raises(InsufficientPrivilege):
             reader.execute("SELECT nextval('reelabel.counter')")
@@ -96,9 +96,9 @@ def test_the_owner_migrates_down_and_up_and_the_others_keep_their_rights(databas
     downgrade(url)
     prepare_database(database)
 
-    with logged_in(database, Login.WRITER) as writer:
+    with logged_in(database, Role.WRITER) as writer:
         writer.execute(WRITES[0])
-    with logged_in(database, Login.READER) as reader:
+    with logged_in(database, Role.READER) as reader:
         assert reader.execute("SELECT count(*) FROM reelabel.spec").fetchone() == (1,)
 
 

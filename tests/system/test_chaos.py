@@ -33,7 +33,7 @@ def test_no_answer_of_a_live_session_is_lost_whatever_breaks(tmp_path, engine, t
 def test_no_label_comes_from_a_forged_frame_or_index_file(tmp_path):
     outcomes = _outcomes_of_altering(tmp_path, trials=2, faults={each.name for each in FAULTS if each.needs == "cache"})
 
-    assert all(outcome.remade == outcome.altered > 0 for outcome in outcomes)
+    assert all(outcome.rewritten == outcome.altered > 0 for outcome in outcomes)
 
 
 @pytest.mark.timeout(1200)

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 from sqlalchemy import text
 
-from infra.checks import probe_store
 from infra.database.connect import check_database, connect, connected, database_errors
+from infra.doctor import probe_store
 from infra.embedded import ServiceName, full_disk_named, running, status, stop
 from infra.errors import DatabaseUnavailableError
 from infra.settings import Settings, StoreSettings

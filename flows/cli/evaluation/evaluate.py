@@ -18,7 +18,7 @@ from flows.cli.options import example, with_evaluate
 from flows.cli.runs.follow import show_progress_of_manifest
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
 from flows.run.names import TAG
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from infra.embedded import ServiceName
 from infra.program import command
 from reelabel.sources.object_info import absolute_uri
@@ -42,13 +42,11 @@ if TYPE_CHECKING:
 
 _PRINTED = "-"
 
-app = typer.Typer()
 LabelledManifest = Annotated[
     str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
 ]
 
 
-@app.command()
 @example("reelabel evaluate known.parquet --sampler keyframes --sampler keyframes:32")
 @with_evaluate
 def evaluate(
@@ -69,7 +67,7 @@ def evaluate(
         require_parent_folder(str(json))
     uri = absolute_uri(manifest)
     parameters = {"manifest": uri, "samplers": sampler or ["keyframes"], "models": model or [], **given.model_dump()}
-    with ready_to_run() as settings, connected(settings.database, Login.READER) as engine:
+    with ready_to_run() as settings, connected(settings.database, Role.READER) as engine:
         with nullcontext() if json == _PRINTED else show_progress_of_manifest(engine, uri):
             _run_flow(parameters)
         evaluation = last_evaluation(engine, dataset=given.dataset or dataset_name(manifest))
@@ -83,7 +81,6 @@ def evaluate(
     raise typer.Exit(1 if any(spec.failures for spec in evaluation.specs) else 0)
 
 
-@app.command()
 @example("reelabel calibrate known.parquet")
 def calibrate(
     manifest: LabelledManifest,
@@ -96,7 +93,7 @@ def calibrate(
 ) -> None:
     """Fit a temperature on known answers so that confidence matches accuracy."""
     uri = absolute_uri(manifest)
-    with open_database(ServiceName.POSTGRES, ServiceName.S3, login=Login.WRITER) as (settings, engine):
+    with open_database(ServiceName.POSTGRES, ServiceName.S3, login=Role.WRITER) as (settings, engine):
         row = find_run(engine, run) if run else require_only_spec(engine, uri)
         scope = Scope.of(row)
         jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))

@@ -31,16 +31,10 @@ if TYPE_CHECKING:
     from tasks.domain import RunSpec
     from tasks.evaluation.route import RouteFit, RouteProof
 
-app = typer.Typer()
-group = typer.Typer(
-    help="Choose which jobs to escalate to a dense sampler.",
-    epilog="Example: reelabel route fit known.parquet --sampler auto",
-    no_args_is_help=True,
-)
-app.add_typer(group, name="route")
+commands = typer.Typer(epilog="Example: reelabel route fit known.parquet --sampler auto")
 
 
-@group.command("fit")
+@commands.command("fit")
 @example("reelabel route fit known.parquet --sampler auto --max-loss 1")
 @with_overrides
 def route_fit(

@@ -28,12 +28,10 @@ _UNITS_S = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _UNITS_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
-app = typer.Typer()
-group = typer.Typer(help="List cached frame files, and evict old ones.", no_args_is_help=True)
-app.add_typer(group, name="cache")
+commands = typer.Typer()
 
 
-@group.command("ls")
+@commands.command("ls")
 @example("reelabel cache ls")
 def list_cache(
     *,
@@ -53,7 +51,7 @@ def list_cache(
             print(f"{kind}: {count:,}, {sizes[kind]:,} bytes", file=sys.stderr)  # noqa: T201
 
 
-@group.command("gc")
+@commands.command("gc")
 @example("reelabel cache gc --older-than 30d --max-bytes 100G --dry-run")
 def collect_cache(
     *,

@@ -12,7 +12,7 @@ import typer
 from flows.cli.console import ERRORS, cell, print_line, require_parent_folder
 from flows.cli.context import require_home, running_services, startup_errors
 from flows.cli.options import example
-from infra.database.connect import Login, check_login, connected, database_errors, place_of
+from infra.database.connect import Role, check_login, connected, database_errors, place_of
 from infra.embedded import ServiceName, missing_services
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError
@@ -33,14 +33,10 @@ _POSTGRES = frozenset({ServiceName.POSTGRES})
 _MIB = 1024**2
 
 
-app = typer.Typer()
-group = typer.Typer(
-    help="Create the database's roles, upgrade its schema, back it up and restore it.", no_args_is_help=True
-)
-app.add_typer(group, name="database")
+commands = typer.Typer()
 
 
-@group.command("roles")
+@commands.command("roles")
 @example("reelabel database roles")
 def make_roles() -> None:
     """Create the owner, writer and reader roles, using database.owner_url; safe to repeat."""
@@ -50,7 +46,7 @@ def make_roles() -> None:
         return
     try:
         with (
-            connected(settings.database, Login.OWNER) as administrator,
+            connected(settings.database, Role.OWNER) as administrator,
             startup_errors(),
             database_errors(),
             administrator.connect() as connection,
@@ -68,7 +64,7 @@ def make_roles() -> None:
     print_line(f"  CREATE ROLE nightly LOGIN PASSWORD '...' IN ROLE {ROLES[1]};")
 
 
-@group.command("upgrade")
+@commands.command("upgrade")
 @example("reelabel database upgrade")
 def upgrade_database() -> None:
     """Upgrade the database to this version's schema, using database.owner_url."""
@@ -78,7 +74,7 @@ def upgrade_database() -> None:
         print_line(f"{place_of(owner.url)} is at schema {head()}.")
 
 
-@group.command("backup")
+@commands.command("backup")
 @example("reelabel database backup reelabel.zip")
 def back_up(
     target: Annotated[str, typer.Argument(metavar="FILE", help="File to write; an existing one is replaced.")],
@@ -93,7 +89,7 @@ def back_up(
     print_line(f"{place} is backed up to {file}: {pluralize(rows, 'row')}, {file.stat().st_size / _MIB:,.1f} MiB.")
 
 
-@group.command("restore")
+@commands.command("restore")
 @example("reelabel database restore reelabel.zip")
 def restore(
     source: Annotated[str, typer.Argument(metavar="FILE", help="File that `reelabel database backup` wrote.")],
@@ -103,7 +99,7 @@ def restore(
     if not file.is_file():
         raise ConfigurationError(f"There is no backup at {file}; check the path.")
     with _opened_by_owner() as (settings, owner), ERRORS.status(cell(f"Restoring {file}")) as status:
-        check_login(settings.database, Login.OWNER)
+        check_login(settings.database, Role.OWNER)
         rows = restore_backup(owner, file, tell=lambda done: status.update(cell(f"Restoring {file}: {done}")))
         _check_writer(settings)
         print_line(f"{place_of(owner.url)} has the {pluralize(rows, 'row')} of {file}, at schema {head()}.")
@@ -114,7 +110,7 @@ def _opened_by_owner() -> Iterator[tuple[Settings, Engine]]:
     with (
         running_services(ServiceName.POSTGRES) as settings,
         startup_errors(),
-        connected(settings.database, Login.OWNER) as owner,
+        connected(settings.database, Role.OWNER) as owner,
     ):
         yield settings, owner
 

@@ -10,7 +10,7 @@ import typer
 from flows.cli.console import ERRORS, cell, print_line
 from flows.cli.context import running_services, startup_errors
 from flows.cli.options import example
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from infra.embedded import ServiceName
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-app = typer.Typer()
-group = typer.Typer(help="Move the rows of a closed dataset to Parquet files, and back.", no_args_is_help=True)
-app.add_typer(group, name="dataset")
+commands = typer.Typer()
 
 
-@group.command("archive")
+@commands.command("archive")
 @example("reelabel dataset archive animals-2026-11-01 s3://archive/animals-2026-11-01")
 def archive(
     name: Annotated[str, typer.Argument(help="Dataset without a run in progress.")],
@@ -38,7 +36,7 @@ def archive(
     print_line(f"{pluralize(rows, 'row')} of dataset {name} are in {target}, and no longer in the database.")
 
 
-@group.command("restore")
+@commands.command("restore")
 @example("reelabel dataset restore s3://archive/animals-2026-11-01")
 def restore(
     source: Annotated[str, typer.Argument(help="Folder that `reelabel dataset archive` wrote.")],
@@ -55,7 +53,7 @@ def _opened(folder: str, doing: str) -> Iterator[tuple[Engine, ObjectStore, Call
     with (
         running_services(*wanted) as settings,
         startup_errors(),
-        connected(settings.database, Login.OWNER) as owner,
+        connected(settings.database, Role.OWNER) as owner,
         ERRORS.status(cell(doing)) as status,
     ):
         yield owner, ObjectStore(settings.store), lambda done: status.update(cell(f"{doing}: {done}"))

@@ -9,16 +9,14 @@ from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
 from flows.cli.console import OUT, cell, make_table, print_line
 from flows.cli.context import prefect_ready, running_services
-from flows.cli.options import example
-from infra.database.connect import Login, connected
+from flows.cli.options import example, with_options
+from infra.database.connect import Role, connected
 from infra.embedded import ServiceName, missing_services
 from infra.program import command
 from infra.settings import CONFIG_VARIABLE, NightlySettings, load_settings, secret_variables
-from infra.validation import first_fault
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import on_one_line
@@ -29,7 +27,7 @@ from tasks.manifest.table import open_jobs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flows.schedule.catch_up import Night
+    from flows.schedule.catch_up import ScheduledRun
     from infra.settings import Settings
 
 _FIRST_YEAR = 1970
@@ -37,43 +35,11 @@ _FIRST_YEAR = 1970
 _READ = ("nightly", "watch", "describe", "notify", "prefect", "retention", "run")
 
 
-app = typer.Typer()
-
-
-@app.command()
 @example("reelabel deploy --manifest 's3://bucket/jobs/dt={scheduled_date}/*.parquet' --timezone Europe/Berlin")
+@with_options("nightly", NightlySettings)
 def deploy(
     *,
-    manifest: Annotated[
-        str | None, typer.Option(help="Manifest of classify/nightly. Default: nightly.manifest, or as deployed.")
-    ] = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option(
-            help="Dataset of classify/nightly. Default: nightly.dataset, or as deployed, or for a manifest with dates "
-            "one for each: jobs-{scheduled_date} for s3://bucket/jobs/dt={scheduled_date}/*.parquet."
-        ),
-    ] = None,
-    cron: Annotated[
-        str | None, typer.Option(help="Schedule of classify/nightly. Default: nightly.cron, or as deployed.")
-    ] = None,
-    timezone: Annotated[
-        str | None, typer.Option(help="Time zone of the schedule. Default: nightly.timezone, or as deployed.")
-    ] = None,
-    when_running: Annotated[
-        str | None,
-        typer.Option(
-            help="If the previous run is still running: queue or skip. Default: nightly.when_running, or as deployed."
-        ),
-    ] = None,
-    may_be_empty: Annotated[
-        bool | None,
-        typer.Option(
-            "--may-be-empty/--no-may-be-empty",
-            help="Complete runs without a manifest, and deploy even if it does not exist yet. "
-            "Default: nightly.may_be_empty, or as deployed.",
-        ),
-    ] = None,
+    nightly: NightlySettings,
     unpause: Annotated[
         bool,
         typer.Option(
@@ -87,27 +53,15 @@ def deploy(
     For each, print what changes and when it runs next. What neither an option nor a setting names stays as deployed,
     as do pauses and schedules set in Prefect.
     """
-    asked = {
-        "manifest": manifest,
-        "dataset": dataset,
-        "cron": cron,
-        "timezone": timezone,
-        "when_running": when_running,
-        "may_be_empty": may_be_empty,
-    }
-    named = {name: value for name, value in asked.items() if value is not None}
-    _deploy(named, unpause=unpause, dry_run=dry_run)
-
-
-def _deploy(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None:
-    """Deploy, with fields that override those of the section `nightly`; `unpause` replaces what was set in Prefect."""
-    inline = _settings_inline()
-    given = load_settings()
+    inline, given = _settings_inline(), load_settings()
     own_worker = ServiceName.PREFECT in missing_services(given, frozenset({ServiceName.PREFECT}))
     manifest = with_nightly(given, nightly).nightly.manifest
     looked_up = (ServiceName.S3,) if manifest and is_one_file(manifest) and manifest.startswith("s3:") else ()
     with running_services(ServiceName.PREFECT, *looked_up) as started, prefect_ready(started):
-        from flows.schedule.deploy import deploy_flows, unnamed_models  # noqa: PLC0415 - see prefect_ready
+        from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
+
+        from flows.schedule.automations import planned_changes  # noqa: PLC0415
+        from flows.schedule.deploy import deploy_flows, unnamed_models  # noqa: PLC0415
 
         settings = with_nightly(started, nightly)
         plans = deploy_flows(settings, unpause=unpause, dry_run=dry_run, own_worker=own_worker)
@@ -115,15 +69,23 @@ def _deploy(nightly: dict[str, Any], *, unpause: bool, dry_run: bool) -> None:
             print_line(line)
         for name, error in unnamed_models(plans, settings).items():
             print_line(f"{name} will fail each time unless its worker names a model: {error.message}")
-        automations = _planned_automations(settings) if dry_run else []
+        if not dry_run:
+            return
+        with get_client(sync_client=True) as client:
+            automations = planned_changes(client, settings)
         for line in automations:
             print_line(line)
-    if dry_run and not automations and all(plan.state == "unchanged" for plan in plans):
+    if not automations and all(plan.state == "unchanged" for plan in plans):
         print_line("A deploy would change nothing.")
-    elif dry_run:
-        print_line(
-            f"Nothing was changed. To apply this: {' '.join([*inline, _deploy_command(nightly, unpause=unpause)])}"
-        )
+    else:
+        again = command("deploy", nightly=nightly, unpause=unpause)
+        print_line(f"Nothing was changed. To apply this: {' '.join([*inline, again])}")
+
+
+def with_nightly(settings: Settings, nightly: NightlySettings) -> Settings:
+    """Override fields of the section `nightly` with those that are set here."""
+    fields = settings.nightly.model_dump(exclude_unset=True) | nightly.model_dump(exclude_unset=True)
+    return settings.model_copy(update={"nightly": NightlySettings(**fields)})
 
 
 def _settings_inline() -> list[str]:
@@ -136,34 +98,6 @@ def _settings_inline() -> list[str]:
     return [f"{name}={shlex.quote(value)}" for name, value in sorted(own.items()) if name not in secret_variables()]
 
 
-def _planned_automations(settings: Settings) -> list[str]:
-    from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
-
-    from flows.schedule.automations import planned_changes  # noqa: PLC0415
-
-    with get_client(sync_client=True) as client:
-        return planned_changes(client, settings)
-
-
-def _deploy_command(nightly: dict[str, Any], *, unpause: bool) -> str:
-    words: list[str] = []
-    for name, value in nightly.items():
-        option = name.replace("_", "-")
-        words += [f"--{option if value else f'no-{option}'}"] if isinstance(value, bool) else [f"--{option}", value]
-    return command("deploy", *words, unpause=unpause)
-
-
-def with_nightly(settings: Settings, nightly: dict[str, Any]) -> Settings:
-    """Override fields of the section `nightly`."""
-    try:
-        section = NightlySettings.model_validate(settings.nightly.model_dump(exclude_unset=True) | nightly)
-    except ValidationError as error:
-        where, value, clause = first_fault(error)
-        raise ConfigurationError(f"--{where.replace('_', '-')} {value}: {clause}.") from None
-    return settings.model_copy(update={"nightly": section})
-
-
-@app.command("catch-up")
 @example("reelabel catch-up --since 2026-11-01 --dry-run")
 def catch_up(
     *,
@@ -177,58 +111,54 @@ def catch_up(
 
     Exits with 1 if one fails.
     """
-    raise typer.Exit(_catch_up(since=since, until=until, dry_run=dry_run))
-
-
-def _catch_up(*, since: str, until: str | None, dry_run: bool) -> int:
     first, last = _day("--since", since), _day("--until", until) if until else None
     with running_services(*ServiceName) as settings, prefect_ready(settings):
         from prefect.client.orchestration import get_client  # noqa: PLC0415 - see prefect_ready
 
-        from flows.schedule.catch_up import find_nights  # noqa: PLC0415
+        from flows.schedule.catch_up import find_scheduled_runs  # noqa: PLC0415
 
         prepare_database(settings.database)
-        with get_client(sync_client=True) as client, connected(settings.database, Login.READER) as engine:
+        with get_client(sync_client=True) as client, connected(settings.database, Role.READER) as engine:
             objects = ObjectStore(settings.store, settings.web)
-            nights = find_nights(client, engine, objects, since=first, until=last)
-            _print_scheduled(nights)
-            missed = [night for night in nights if night.state == "missed"]
+            scheduled = find_scheduled_runs(client, engine, objects, since=first, until=last)
+            _print_scheduled(scheduled)
+            missed = [run for run in scheduled if run.state == "missed"]
             if dry_run:
-                failing = [_is_bound_to_fail(night, objects) for night in missed]
+                failing = [_is_bound_to_fail(run, objects) for run in missed]
                 if missed:
                     print_line(f"To start the missed ones: {command('catch-up', since=since, until=until)}")
-                return 1 if any(failing) else 0
-            outcomes = [_run(client, night) for night in missed]
-            return 0 if all(outcomes) else 1
+                raise typer.Exit(1 if any(failing) else 0)
+            outcomes = [_run(client, run) for run in missed]
+    raise typer.Exit(0 if all(outcomes) else 1)
 
 
-def _is_bound_to_fail(night: Night, objects: ObjectStore) -> bool:
+def _is_bound_to_fail(run: ScheduledRun, objects: ObjectStore) -> bool:
     """Print why a scheduled run is certain to fail, by its manifest, and return whether it is; failed jobs are none."""
     try:
-        with open_jobs(night.manifest, objects, keep_going=night.keep_going):
+        with open_jobs(run.manifest, objects, keep_going=run.keep_going):
             return False
     except ReelabelError as error:
         print_line(
-            f"{night.at:%Y-%m-%d %H:%M} will fail, so the command ends with exit code 1: {on_one_line(error.message)}"
+            f"{run.at:%Y-%m-%d %H:%M} will fail, so the command ends with exit code 1: {on_one_line(error.message)}"
         )
         return True
 
 
-def _run(client: Any, night: Night) -> bool:  # noqa: ANN401 - Prefect's, imported late
+def _run(client: Any, run: ScheduledRun) -> bool:  # noqa: ANN401 - Prefect's, imported late
     """Have a worker do one scheduled run, and wait for it; return whether it succeeded."""
     from prefect.flow_runs import wait_for_flow_run  # noqa: PLC0415
 
-    from flows.schedule.catch_up import start_night  # noqa: PLC0415
+    from flows.schedule.catch_up import start_scheduled_run  # noqa: PLC0415
 
-    flow_run = start_night(client, night)
-    with OUT.status(cell(f"{night.at:%Y-%m-%d %H:%M}: {night.manifest}")):
+    flow_run = start_scheduled_run(client, run)
+    with OUT.status(cell(f"{run.at:%Y-%m-%d %H:%M}: {run.manifest}")):
         ended: Any = asyncio.run(wait_for_flow_run(flow_run.id, timeout=None))
-    print_line(f"{night.at:%Y-%m-%d %H:%M} {ended.state.name}: {on_one_line(ended.state.message or '')}")
+    print_line(f"{run.at:%Y-%m-%d %H:%M} {ended.state.name}: {on_one_line(ended.state.message or '')}")
     return bool(ended.state.is_completed())
 
 
-def _print_scheduled(nights: Sequence[Night]) -> None:
-    rows = ((f"{night.at:%Y-%m-%d %H:%M %Z}", night.state, night.manifest) for night in nights)
+def _print_scheduled(scheduled: Sequence[ScheduledRun]) -> None:
+    rows = ((f"{run.at:%Y-%m-%d %H:%M %Z}", run.state, run.manifest) for run in scheduled)
     OUT.print(make_table(("scheduled", "state", "manifest"), rows))
 
 
@@ -242,7 +172,6 @@ def _day(option: str, text: str) -> date:
     return day
 
 
-@app.command()
 @example("reelabel maintain --dry-run")
 def maintain(
     *,

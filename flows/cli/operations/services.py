@@ -14,7 +14,7 @@ from pydantic_core import to_jsonable_python
 from flows.cli.console import print_line, print_notice, require_format
 from flows.cli.context import running_services, startup_errors
 from flows.cli.options import example
-from infra.checks import probe_store, run_checks
+from infra.doctor import probe_store, run_checks
 from infra.embedded import ServiceName, in_use, login_path, status, stop, with_running_services
 from infra.embedded.home import Home
 from infra.program import command
@@ -46,10 +46,6 @@ _LISTED_CHOICES = 8  # of a setting, in the reference; its meaning says where mo
 _PASSWORD = re.compile(r"(://[^/@:]*:)(?:[^@/]*|(?!\d+/).*)@")
 
 
-app = typer.Typer()
-
-
-@app.command()
 @example("reelabel up")
 def up() -> None:
     """Start the embedded services and leave them running.
@@ -72,7 +68,6 @@ def up() -> None:
         print_notice(needed)
 
 
-@app.command()
 @example("reelabel prepare")
 def prepare() -> None:
     """Upgrade the database's schema and create the store's bucket."""
@@ -84,7 +79,6 @@ def prepare() -> None:
         print_line(f"{probe_store(settings.store)}.")
 
 
-@app.command()
 @example("reelabel down")
 def down(
     *,
@@ -104,7 +98,6 @@ def down(
     print_line(f"{done} Their data is kept in {settings.home}.")
 
 
-@app.command()
 @example("reelabel doctor")
 def doctor() -> None:
     """Check the installation and its services, and suggest fixes.
@@ -120,7 +113,6 @@ def doctor() -> None:
     raise typer.Exit(2 if faults else 0)
 
 
-@app.command()
 @example("reelabel config")
 def config(
     *,

@@ -11,13 +11,7 @@ from flows.cli.context import prefect_ready, running_services
 from flows.cli.options import example
 from infra.embedded import ServiceName
 
-app = typer.Typer()
-group = typer.Typer(
-    help="Extract or infer for runs with run.executor = remote.",
-    epilog="Example: reelabel worker infer",
-    no_args_is_help=True,
-)
-app.add_typer(group, name="worker")
+commands = typer.Typer(epilog="Example: reelabel worker infer")
 Plan = Annotated[str | None, typer.Option(help="Id of the plan to work on. Default: every open plan.")]
 IdleTimeout = Annotated[
     float | None,
@@ -27,14 +21,14 @@ IdleTimeout = Annotated[
 ]
 
 
-@group.command("extract")
+@commands.command("extract")
 @example("reelabel worker extract")
 def extract_shards(plan: Plan = None, idle_timeout_s: IdleTimeout = None) -> None:
     """Extract planned shards until none is left or the idle timeout passes."""
     _run_stage("extract", plan=plan, idle_timeout_s=idle_timeout_s)
 
 
-@group.command("infer")
+@commands.command("infer")
 @example("reelabel worker infer --model Qwen/Qwen2.5-VL-7B-Instruct")
 def infer_shards(
     plan: Plan = None,

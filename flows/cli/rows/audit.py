@@ -26,10 +26,7 @@ from tasks.results.runs import describes, is_partial_run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-app = typer.Typer()
 
-
-@app.command()
 @example("reelabel audit last --json")
 def audit(
     run: Run = "last",

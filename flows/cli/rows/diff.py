@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 _SHOWN_ROWS = 20
 
-app = typer.Typer()
 
-
-@app.command()
 @example("reelabel diff last")
 def diff(
     run: Run = "last",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import polars as pl
-from rich.table import Table
+import typer
 
-from flows.cli.console import ERRORS, OUT, cell, print_line, print_notice
+from flows.cli.console import ERRORS, OUT, make_table, print_line, print_notice
 from flows.cli.context import open_database
+from flows.cli.options import Raw, example
 from flows.cli.rows.formats import check_format, print_rows
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
@@ -24,18 +25,33 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 
-def list_duplicates(
-    least: float, *, dataset: str | None, task: str | None, model: str | None, form: str, raw: bool
-) -> bool:
-    """Print the groups of described videos whose similarity is at least `least`; return whether there are any."""
+@example("reelabel duplicates --dataset films --similarity 0.95")
+def duplicates(
+    *,
+    similarity: Annotated[
+        float,
+        typer.Option(min=0.5, max=1, help="Least mean cosine of each frame with the most similar one of the other."),
+    ] = 0.95,
+    dataset: Annotated[str | None, typer.Option(help="Compare only the videos of this dataset.")] = None,
+    task: Annotated[str | None, typer.Option(help="Compare only the videos of jobs of this task.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Folder or hub name of the embedding model. Default: describe.model.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
+    raw: Raw = False,
+) -> None:
+    """List groups of described videos that show the same, however they are encoded.
+
+    Exits with 1 if there are none.
+    """
     check_format(form, raw=raw)
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        rows, compared = _find(settings, DatabaseCatalogue(engine), least, dataset, task, model)
+        rows, compared = _find(settings, DatabaseCatalogue(engine), similarity, dataset, task, model)
     if form == "table":
         _print_table(rows, compared)
     else:
         print_rows([rows], form=form, raw=raw)
-    return not rows.is_empty()
+    raise typer.Exit(1 if rows.is_empty() else 0)
 
 
 def _find(
@@ -84,8 +100,6 @@ def _print_table(rows: pl.DataFrame, compared: int) -> None:
     if rows.is_empty():
         print_line(f"No duplicates among {pluralize(compared, 'video')}.")
         return
-    table = Table("group", "similarity", "job", "video")
-    for row in rows.iter_rows(named=True):
-        table.add_row(*map(cell, (str(row["group"]), f"{row['similarity']:.3f}", row["job_id"], row["video_uri"])))
-    OUT.print(table)
+    columns = ("group", "similarity", "job_id", "video_uri")
+    OUT.print(make_table(("group", "similarity", "job", "video"), rows.select(columns).iter_rows()))
     print_line(f"{pluralize(rows['group'].n_unique(), 'group')} among {pluralize(compared, 'video')}.")

@@ -71,10 +71,6 @@ class _Known:
     names: Mapping[UUID, str]
 
 
-app = typer.Typer()
-
-
-@app.command()
 @example("reelabel job clip-7-colour --sheet frames.png")
 def job(
     job_id: Annotated[str, typer.Argument(help="Id of a job that has an outcome.")],

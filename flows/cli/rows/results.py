@@ -1,15 +1,14 @@
-"""`reelabel results`, and the report of a run."""
+"""`reelabel results`."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
 import typer
 
-from flows.cli.console import OUT, cell, make_table, print_line, require_parent_folder
+from flows.cli.console import OUT, cell, make_table, print_line
 from flows.cli.context import find_run, open_database
 from flows.cli.options import Raw, Run, example
 from flows.cli.rows.formats import check_format, print_rows
@@ -17,12 +16,9 @@ from flows.cli.rows.review import print_tasks
 from flows.run.result import cost_lines
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
-from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.evaluation.calibration import calibrate_probabilities
-from tasks.frame_cache.pool import frame_cache
-from tasks.report.pages import page_of_run
 from tasks.results.evaluation.calibrations import read_calibration
 from tasks.results.read import (
     count_outcomes,
@@ -33,7 +29,7 @@ from tasks.results.read import (
     read_outcomes,
     read_results,
 )
-from tasks.results.runs import describes, short_ids
+from tasks.results.runs import describes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,10 +44,7 @@ _SHOWN_TAGS = 3
 _IN_FULL = "more; use --format csv for all rows and columns."
 _COLUMNS = ("job_id", "label", "margin", "confidence", "answer")
 
-app = typer.Typer()
 
-
-@app.command()
 @example("reelabel results last --format csv > labels.csv")
 def results(
     run: Run = "last",
@@ -194,20 +187,3 @@ def _calibrator(temperature: float) -> Callable[[pl.DataFrame], pl.DataFrame]:
         return part.with_columns(column, confidence=column.list.get(part["choice_index"]))
 
     return add
-
-
-def write_report(run: str, *, out: str | None, job_ids: list[str]) -> None:
-    """Write a run's report page, from its current rows."""
-    if out:
-        require_parent_folder(out)
-    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        row = find_run(engine, run)
-        if settings.store.uri is None:
-            raise ConfigurationError("A report needs the store of the run's frames; set REELABEL_STORE_URI.")
-        objects = ObjectStore(settings.store, settings.web)
-        with OUT.status("Rendering the report"):
-            page = page_of_run(engine, objects, row, cache=frame_cache(settings), job_ids=job_ids)
-        name = short_ids(engine, [row["run_id"]])[row["run_id"]]
-    target = Path(out or f"reelabel-{name}.html")
-    target.write_text(page, encoding="utf-8")
-    print_line(f"Wrote {target.absolute()}; open it in a browser.")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import polars as pl
-from rich.table import Table
+import typer
+from pydantic import BaseModel, ConfigDict, Field
 
-from flows.cli.console import ERRORS, OUT, cell, print_line, print_notice, require_sheet
+from flows.cli.console import ERRORS, OUT, make_table, print_line, print_notice, require_sheet
 from flows.cli.context import open_database
+from flows.cli.options import Raw, example, with_options
 from flows.cli.rows.formats import check_format, print_rows
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError, ReelabelError, VideoMissingError, VideoRefusedError
@@ -54,30 +55,39 @@ _MAX_CONCURRENT_LOOKS = 16
 _GONE = "gone"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchOptions:
-    """Options of the command; see its help."""
+class SearchOptions(BaseModel):
+    """What is searched for, among which videos, and how it is shown."""
 
-    text: str | None
-    bank: str | None
-    image: str | None
-    like: str | None
-    top: int
-    dataset: str | None
-    task: str | None
-    min_score: float | None
-    model: str | None
-    sheet: str | None
-    form: str
-    raw: bool
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
-    def check(self) -> None:
+    text: str | None = None
+    """What to look for, in a few words."""
+    bank: str | None = None
+    """Search for each text of a file: one per line, CSV or Parquet, as for tags."""
+    image: str | None = None
+    """Search for what looks like this picture instead."""
+    like: str | None = None
+    """Search for what looks like this moment, JOB_ID@SECONDS, such as film-7@12.5."""
+    top: int = Field(10, ge=1, le=1000)
+    """Maximum number of moments to show per search, up to 1000; defaults to 10."""
+    dataset: str | None = None
+    """Search only the videos of this dataset."""
+    task: str | None = None
+    """Search only the videos of jobs of this task."""
+    min_score: float | None = Field(None, ge=-1, le=1)
+    """Leave out moments with a lower cosine, from -1 to 1."""
+    model: str | None = None
+    """Folder or hub name of the embedding model; defaults to describe.model."""
+    sheet: str | None = None
+    """Save the frames to this image file, such as x.png."""
+    format: str = "table"
+    """table (default), json, csv or parquet."""
+
+    def check(self, *, raw: bool) -> None:
         """Check all that can be checked before anything is started."""
         if sum(each is not None for each in (self.text, self.bank, self.image, self.like)) != 1:
             raise ConfigurationError("Give one of TEXT, --bank FILE, --image FILE and --like JOB_ID@SECONDS.")
-        check_format(self.form, raw=self.raw)
-        if self.min_score is not None and not math.isfinite(self.min_score):
-            raise ConfigurationError("--min-score must be a number from -1 to 1.")
+        check_format(self.format, raw=raw)
         if self.sheet:
             if self.bank is not None:
                 raise ConfigurationError("--sheet shows what one search has found, and --bank is many; leave one out.")
@@ -107,25 +117,36 @@ class SearchOptions:
         return self.texts or (f"like {self.like or self.image}",)
 
 
-def run_search(options: SearchOptions) -> int:
-    """Search all cached embeddings, print the best moments, and draw them if asked to.
+@example('reelabel search "people at a whiteboard" --top 20 --sheet found.png')
+@with_options("options", SearchOptions)
+def search(
+    text: Annotated[str | None, typer.Argument(help="What to look for, in a few words.")] = None,
+    *,
+    options: SearchOptions,
+    raw: Raw = False,
+) -> None:
+    """Search described videos by text, image or example.
 
-    Returns:
-        The exit code: 1 if nothing was found.
+    Exits with 1 if nothing is found.
     """
-    options.check()
+    options = options.model_copy(update={"text": text})
+    options.check(raw=raw)
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
         found = _Search(options, settings, DatabaseCatalogue(engine)).find()
         for note in dict.fromkeys(note for each in found for note in each.result.notes):
             print_notice(note)
-        _print_rows(found, options)
+        if options.format != "table":
+            print_rows([each.rows for each in found], form=options.format, raw=raw)
+        else:
+            for each in found:
+                _print_table(each, title=each.name if len(found) > 1 else "")
         if options.sheet:
             [first] = found
             with ERRORS.status("Fetching the frames"):
                 pictures = fetch_pictures(first.rows, settings)
             section = Section(title=pluralize(len(pictures), "moment"), pictures=pictures)
             draw_sheet(first.name, "", [section], cell_px=_BOX_PX[0]).save(options.sheet)
-    return 0 if any(len(each.rows) for each in found) else 1
+    raise typer.Exit(0 if any(len(each.rows) for each in found) else 1)
 
 
 class _Found(NamedTuple):
@@ -271,25 +292,17 @@ def _with_states(jobs: pl.DataFrame, settings: Settings) -> pl.DataFrame:
     return jobs.with_columns(video_state=pl.Series(shown, dtype=pl.String))
 
 
-def _print_rows(found: list[_Found], options: SearchOptions) -> None:
-    if options.form != "table":
-        print_rows([each.rows for each in found], form=options.form, raw=options.raw)
-        return
-    for each in found:
-        _print_table(each, title=each.name if len(found) > 1 else None)
-
-
-def _print_table(found: _Found, *, title: str | None) -> None:
+def _print_table(found: _Found, *, title: str) -> None:
     if found.rows.is_empty():
         of = f" for {title}" if title else ""
         print_line(f"Nothing found{of} among {pluralize(found.result.rows, 'frame')}.")
         return
-    table = Table("score", "time", "job", "video", title=cell(title) if title else None)
+    cells = []
     for row in found.rows.iter_rows(named=True):
         job = row["job_id"] if row["jobs"] == 1 else f"{row['job_id']} and {row['jobs'] - 1:,} more"
         state = f" ({row['video_state']})" if row["video_state"] in {_GONE, "replaced"} else ""
-        table.add_row(*map(cell, (f"{row['score']:.3f}", f"{row['time_s']:.3f} s", job, row["video_uri"] + state)))
-    OUT.print(table)
+        cells.append((row["score"], f"{row['time_s']:.3f} s", job, row["video_uri"] + state))
+    OUT.print(make_table(("score", "time", "job", "video"), cells, title=title))
     print_line(f"{pluralize(len(found.rows), 'moment')} of {pluralize(found.result.rows, 'frame')}.")
 
 

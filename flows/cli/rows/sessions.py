@@ -1,25 +1,21 @@
-"""`reelabel classify --session` and `reelabel report --session`."""
+"""`reelabel classify --session`."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.cli.console import OUT, print_line, require_parent_folder
-from flows.cli.context import open_database, ready_to_run
+from flows.cli.console import print_line
+from flows.cli.context import ready_to_run
 from flows.cli.runs.run import run_flow_locally
 from flows.cli.runs.summary import print_summary
 from flows.run.request import ClassifyRequest
 from flows.run.spec import make_spec
-from infra.database.connect import Login, connected
-from infra.embedded import ServiceName
-from reelabel.errors import ConfigurationError
+from infra.database.connect import Role, connected
 from reelabel.sampling.spec import EVERY
 from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.live.record.replay import write_jobs
 from tasks.live.record.stored import find_session
 from tasks.model.backend import backend_of
-from tasks.report.live import load_session, render_session
 
 if TYPE_CHECKING:
     from flows.run.request import QuestionOptions
@@ -30,7 +26,7 @@ def classify_session(session: str, given: Any) -> int:  # noqa: ANN401 - the fie
     """Ask a session's questions again in this process and print the summary; return the exit code."""
     overrides: QuestionOptions = given.overrides
     with ready_to_run() as settings:
-        with connected(settings.database, Login.READER) as engine:
+        with connected(settings.database, Role.READER) as engine:
             found = find_session(engine, session)
         shows_all = overrides.sampling.sampler is None and overrides.sampling.num_frames is None
         overrides = asked_as(found, overrides)
@@ -54,18 +50,3 @@ def asked_as(session: StoredSession, overrides: QuestionOptions) -> QuestionOpti
     if sampling.sampler is None and sampling.num_frames is None:  # every frame of a question's video is a keyframe
         sampling = sampling.model_copy(update={"sampler": "keyframes", "num_frames": EVERY})
     return overrides.model_copy(update={"prompts": prompts, "sampling": sampling})
-
-
-def write_session_report(session: str, *, out: str | None) -> None:
-    """Write a session's report page."""
-    if out:
-        require_parent_folder(out)
-    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        found = find_session(engine, session)
-        if settings.store.uri is None:
-            raise ConfigurationError("A report needs the store of the session's frames; set REELABEL_STORE_URI.")
-        with OUT.status("Rendering the report"):
-            page = render_session(load_session(engine, found, SealedFiles.of(settings.store)))
-    target = Path(out or f"reelabel-live-{str(found.row['session_id'])[:8]}.html")
-    target.write_text(page, encoding="utf-8")
-    print_line(f"Wrote {target.absolute()}; open it in a browser.")

@@ -14,7 +14,7 @@ from flows.cli.runs.run import require_deployment, run_locally, submit, submit_a
 from flows.cli.runs.summary import print_summary
 from flows.run.request import BackfillRequest
 from flows.run.selection import find_base_run, split_ids, store_ids
-from infra.database.connect import Login
+from infra.database.connect import Role
 from infra.embedded import ServiceName, is_kept, missing_services
 from infra.program import command
 from reelabel.errors import ConfigurationError
@@ -101,7 +101,7 @@ def mark(run: str, *, is_reference: bool) -> None:
     Raises:
         ConfigurationError: No such run.
     """
-    with open_database(ServiceName.POSTGRES, login=Login.WRITER) as (_, writer):
+    with open_database(ServiceName.POSTGRES, login=Role.WRITER) as (_, writer):
         row = find_run(writer, run)
         mark_reference(writer, row["run_id"], is_reference=is_reference)
     verb = "take" if is_reference else "no longer take"

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from flows.cli.console import OUT, cell, print_line
 from flows.run.result import cost_lines
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from infra.embedded import ServiceName, is_kept, status
 from infra.program import command
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
@@ -71,7 +71,7 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
 
     It is 1 if any job of the manifest failed, or, for a backfill, any of the selected jobs.
     """
-    with connected(settings.database, Login.READER) as engine:
+    with connected(settings.database, Role.READER) as engine:
         row, shown_id = read_run(engine, run_id), short_ids(engine, [run_id])[run_id]
         assert row is not None
         scope = Scope.of(row)

@@ -5,21 +5,16 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
-from flows.cli.console import OUT, cell
+from flows.cli.console import OUT, cell, make_table
 from flows.cli.context import prefect_ready
 from flows.cli.options import example
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from infra.embedded import ServiceName, missing_services, with_running_services
 from infra.embedded import status as service_status
 from infra.program import command
@@ -30,18 +25,19 @@ from tasks.database.schema import check_schema
 from tasks.live.record.stored import list_unended
 from tasks.model.engine.keeper import WarmEngines
 from tasks.plans.plan import no_worker_message, open_plans, plan_state
-from tasks.results.overview import list_runs, list_unrepaired_runs, runs_with_rows
+from tasks.results.overview import list_runs, list_unrepaired_runs
 from tasks.results.runs import read_spec, short_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
     from prefect import State
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-    from rich.table import Column
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
     from sqlalchemy import Engine
 
     from infra.embedded import ServiceStatus
@@ -52,25 +48,9 @@ if TYPE_CHECKING:
 
 _EVERY_S = 2.0
 _RUNS = _SESSIONS = 10
-# Columns that are wrapped where the table is too wide, and their least widths: those of their longest usual words.
-_WRAPPED = {
-    "dataset": 8,
-    "flow run": 8,
-    "jobs": 7,
-    "leased": 10,
-    "per s, so far": 6,
-    "shards": 6,
-    "status": 8,
-    "waits for": 8,
-    "worker": 8,
-}
 _OF_LATE = timedelta(days=7)
 
 
-app = typer.Typer()
-
-
-@app.command()
 @example("reelabel status --watch")
 def status(
     *,
@@ -98,18 +78,15 @@ def _overview(settings: Settings) -> Group:
     bad: list[RunStatus] | None = None
     names: Mapping[UUID, str] = {}
     commands: Mapping[UUID, str] = {}
-    early: list[str] = []
-    with_rows: Callable[[Sequence[UUID]], set[UUID]] = set
     with ExitStack() as stack:
         if not found.database.is_set:
             runs.append(cell("No runs are shown, since Postgres is stopped."))
         else:
             with _errors_shown(runs):
-                engine = stack.enter_context(connected(found.database, Login.READER))
+                engine = stack.enter_context(connected(found.database, Role.READER))
                 check_schema(engine)
                 bad = list_unrepaired_runs(engine, within=_OF_LATE)
                 names = short_ids(engine, [run.run_id for run in bad])
-                with_rows = partial(runs_with_rows, engine)
                 runs += _runs_and_plans(engine, is_remote=found.run.executor == "remote")
         if found.prefect.api_url is None:
             schedules.append(cell("No schedules are shown, since Prefect is stopped."))
@@ -120,12 +97,10 @@ def _overview(settings: Settings) -> Group:
 
                 schedules += map(_line, prefect.schedule_lines(client))
                 commands = prefect.repair_commands(client, bad or ())
-                if bad is not None:
-                    early = prefect.early_failures(client, within=_OF_LATE, with_rows=with_rows)
                 schedules.append(_queue(prefect.waiting_runs(client)))
                 if workers := prefect.running_workers(client):
                     schedules.append(_workers(workers))
-    attention = () if bad is None else _attention(bad, names, commands, early)
+    attention = () if bad is None else _attention(bad, names, commands)
     about = _line(f"Logs: {settings.home / 'logs'}"), _line(f"Model: {_model(settings)}")
     return Group(*_services(settings), *about, *attention, *schedules, *runs)
 
@@ -165,10 +140,10 @@ def _line(text: str) -> Text:
 
 
 def _attention(
-    bad: Sequence[RunStatus], names: Mapping[UUID, str], commands: Mapping[UUID, str], early: Sequence[str]
+    bad: Sequence[RunStatus], names: Mapping[UUID, str], commands: Mapping[UUID, str]
 ) -> Iterator[RenderableType]:
-    """List each run that failed or was lost, its message, and the command that repairs it; then what never began."""
-    if not (bad or early):
+    """List each run that failed or was lost, its message, and the command that repairs it."""
+    if not bad:
         yield cell("No run of the last 7 days is left failed or lost.")
         return
     yield cell("Needs attention:")
@@ -176,7 +151,6 @@ def _attention(
         about = f"{run.started_at.astimezone():%Y-%m-%d %H:%M} {run.kind} {run.dataset} ({names[run.run_id]})"
         yield cell(f"  {about} {run.state}: {on_one_line(run.message or '')}")
         yield _line(f"    {commands.get(run.run_id) or _repair(run)}")
-    yield from (cell(f"  {each}") for each in early)
 
 
 def _repair(run: RunStatus) -> str:
@@ -184,36 +158,6 @@ def _repair(run: RunStatus) -> str:
     if run.kind != "classify":
         return f"Start {command(run.kind)} again with the options that it had, which only Prefect knows."
     return command("classify", run.manifest_uri, dataset=run.dataset, keep_going=bool(run.rejected))
-
-
-class _Fitting(Table):
-    """A table that is shown as a list, one line a cell, where the terminal is too narrow for its columns."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render the table, or the list."""
-        if sum(map(_least_width, self.columns)) <= options.max_width:
-            yield from super().__rich_console__(console, options)
-            return
-        for row in zip(*(column.cells for column in self.columns), strict=True):
-            yield Text()
-            for column, value in zip(self.columns, row, strict=True):
-                yield cell(f"{column.header}: {value}")
-
-
-def _least_width(column: Column) -> int:
-    """Return how wide a column must be, with the space after it."""
-    return 1 + (column.min_width or max(cell_len(str(each)) for each in (column.header, *column.cells)))
-
-
-def _table(names: Sequence[str], rows: Iterable[Iterable[object]]) -> Table:
-    """Return a table that fits into 80 columns by wrapping the columns of free text."""
-    table = _Fitting(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in names:
-        least = _WRAPPED.get(name)
-        table.add_column(name, no_wrap=not least, overflow="fold" if least else "ellipsis", min_width=least)
-    for row in rows:
-        table.add_row(*map(cell, row))
-    return table
 
 
 def _services(settings: Settings) -> Iterator[RenderableType]:
@@ -226,7 +170,7 @@ def _services(settings: Settings) -> Iterator[RenderableType]:
         return f"running ({service.pid})" if service.is_running else idle
 
     rows = ((service.name.value, state(service), service.address) for service in services)
-    yield _table(("service", "state", "address"), rows)
+    yield make_table(("service", "state", "address"), rows, plain=True)
     if any(service.name in embedded and not service.is_running for service in services):
         yield _line(f"To start what is stopped: {command('up')}")
 
@@ -258,7 +202,7 @@ def _sessions(sessions: Sequence[UnendedSession]) -> Iterator[RenderableType]:
         )
         for each in sessions
     )
-    yield _table(("live session", "host", "state", "frames", "queries", "age", "heartbeat"), rows)
+    yield make_table(("live session", "host", "state", "frames", "queries", "age", "heartbeat"), rows, plain=True)
     if lost := [str(each.session_id)[:8] for each in sessions if each.is_lost]:
         yield cell(
             "Lost with their server: every answer given has its row, and frames of the last seconds are missing."
@@ -269,7 +213,7 @@ def _sessions(sessions: Sequence[UnendedSession]) -> Iterator[RenderableType]:
 def _workers(runs: Sequence[FlowRun]) -> Table:
     now = datetime.now(UTC)
     rows = ((run.name, _duration((now - run.start_time).total_seconds())) for run in runs if run.start_time)
-    return _table(("worker", "since"), rows)
+    return make_table(("worker", "since"), rows, plain=True)
 
 
 def _absences(engine: Engine, plan: Plan, state: PlanState) -> Iterator[str]:
@@ -297,7 +241,9 @@ def _runs(runs: Sequence[RunStatus], names: Mapping[UUID, str]) -> Table:
         )
         for run in runs
     )
-    return _table(("run", "dataset", "state", "jobs", "failed", "shards", "per s, so far", "elapsed", "left"), rows)
+    return make_table(
+        ("run", "dataset", "state", "jobs", "failed", "shards", "per s, so far", "elapsed", "left"), rows, plain=True
+    )
 
 
 def _plans(plans: Sequence[tuple[Plan, PlanState]]) -> Table:
@@ -314,7 +260,9 @@ def _plans(plans: Sequence[tuple[Plan, PlanState]]) -> Table:
         )
         for plan, state in plans
     )
-    return _table(("plan", "dataset", "planned", "extracted", "done", "failed", "leased", "status"), rows)
+    return make_table(
+        ("plan", "dataset", "planned", "extracted", "done", "failed", "leased", "status"), rows, plain=True
+    )
 
 
 def _queue(waiting: Sequence[FlowRun]) -> RenderableType:
@@ -327,7 +275,7 @@ def _queue(waiting: Sequence[FlowRun]) -> RenderableType:
         for run in waiting
         if run.state is not None and run.expected_start_time is not None
     )
-    return _table(("flow run", "state", "since", "waits for"), rows)
+    return make_table(("flow run", "state", "since", "waits for"), rows, plain=True)
 
 
 def _reason(run: FlowRun, state: State) -> str:

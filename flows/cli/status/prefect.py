@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -22,18 +21,15 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.client.schemas.sorting import FlowRunSort
-from prefect.server.schemas.schedules import CronSchedule as Calendar
 
 from flows.run.names import NIGHTLY, TAG, WATCH, on_demand
-from flows.schedule.lookup import find_deployment, list_flow_runs
+from flows.schedule.lookup import find_deployment, next_date
 from infra.program import command
-from reelabel.digest import json_digest
 from reelabel.text import on_one_line
 from tasks.manifest.location import has_date_placeholders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import timedelta
+    from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
     from prefect.client.orchestration import SyncPrefectClient
@@ -102,15 +98,11 @@ def _zone(deployment: DeploymentResponse) -> ZoneInfo:
 
 
 def _next_run(nightly: DeploymentResponse) -> str:
-    calendars = [
-        Calendar(cron=each.schedule.cron, timezone=each.schedule.timezone, day_or=each.schedule.day_or)
-        for each in nightly.schedules
-        if each.active and isinstance(each.schedule, CronSchedule)
-    ]
-    if nightly.paused or not calendars:
+    schedules = [each.schedule for each in nightly.schedules if each.active]
+    dates = [] if nightly.paused else [date for each in schedules if (date := next_date(each))]
+    if not dates:
         return "Next scheduled run: none, since classify/nightly is paused."
-    dates = [asyncio.run(each.get_dates(n=1, start=datetime.now(UTC))) for each in calendars]
-    at = min(date for some in dates for date in some).astimezone(_zone(nightly))
+    at = min(dates).astimezone(_zone(nightly))
     return f"Next scheduled run, {at:{_MINUTE}}: {nightly.parameters.get('manifest', 'no manifest')}"
 
 
@@ -154,42 +146,6 @@ def _rendered(row: RunStatus, parameters: Mapping[str, Any]) -> dict[str, str]:
     """Return the manifest and the dataset of the date that a run was for; nothing if it was for none."""
     is_dated = has_date_placeholders(parameters["manifest"])
     return {"manifest": row.manifest_uri, "dataset": row.dataset} if is_dated else {}
-
-
-def early_failures(
-    client: SyncPrefectClient, *, within: timedelta, with_rows: Callable[[Sequence[UUID]], set[UUID]]
-) -> list[str]:
-    """Describe the flow runs of late that failed before they had a row, newest first, until one like them completes.
-
-    Args:
-        client: The client.
-        within: How long ago they were to start, at most.
-        with_rows: Returns which of some runs have a row.
-    """
-    states = _in([*_FAILURES, StateType.COMPLETED])
-    after = FlowRunFilterExpectedStartTime(after_=datetime.now(UTC) - within)
-    latest: dict[str, FlowRun] = {}
-    for run in list_flow_runs(
-        client,
-        flow_run_filter=FlowRunFilter(tags=_OURS, state=states, expected_start_time=after),
-        sort=FlowRunSort.EXPECTED_START_TIME_DESC,
-    ):
-        if run.parent_task_run_id is None:
-            is_dated = has_date_placeholders(str(run.parameters.get("manifest")))
-            date = str(run.expected_start_time) if is_dated else None
-            latest.setdefault(json_digest([str(run.flow_id), run.parameters, date]), run)
-    failed = [run for run in latest.values() if run.state and run.state.type in _FAILURES]
-    known = with_rows([run.id for run in failed])
-    names = {flow.id: flow.name for flow in client.read_flows()} if failed else {}
-    return [_early(run, run.state, names[run.flow_id]) for run in failed if run.state and run.id not in known]
-
-
-def _early(run: FlowRun, state: State[Any], flow: str) -> str:
-    about = next(filter(None, map(run.parameters.get, ("dataset", "manifest", "manifests"))), "")
-    at = (run.expected_start_time or state.timestamp).astimezone()
-    words = " ".join(filter(None, [flow, str(about)]))
-    outcome = f"{str(state.name).lower()}: {on_one_line(state.message or '')}"
-    return f"{at:%Y-%m-%d %H:%M} {words} ({str(run.id)[:8]}) {outcome}"
 
 
 def repeat_command(kind: str, parameters: Mapping[str, Any]) -> str:

@@ -44,10 +44,7 @@ if TYPE_CHECKING:
 
 _MAX_SAMPLERS = 10
 
-app = typer.Typer()
 
-
-@app.command()
 @example("reelabel frames clip.mp4 --sampler uniform --json")
 @with_sampling
 def frames(  # noqa: PLR0913 - a command's options

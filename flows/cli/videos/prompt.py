@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from reelabel_engine.protocol import RenderedPrompt
     from tasks.domain import Job, View
 
-app = typer.Typer()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptPreview:
@@ -63,7 +61,6 @@ class PromptPreview:
     times_s: list[list[float]]
 
 
-@app.command()
 @example("reelabel prompt clip-7-colour --manifest jobs.parquet")
 @with_overrides
 def prompt(

@@ -16,10 +16,7 @@ from reelabel.sources.object_info import redact_uri
 from tasks.frame_cache.pool import decode_pool, video_limits, video_store
 from tasks.report.replay import render_replay
 
-app = typer.Typer()
 
-
-@app.command()
 @example("reelabel replay clip.mp4 --out clip.html")
 def replay(
     video: Annotated[str, typer.Argument(help="Path or URI of a video.")],

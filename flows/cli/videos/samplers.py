@@ -11,10 +11,7 @@ from flows.cli.console import OUT, make_table
 from flows.cli.options import example
 from reelabel.sampling.registry import samplers as registered
 
-app = typer.Typer()
 
-
-@app.command()
 @example("reelabel samplers")
 def samplers(
     *,

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from infra.checks import Check
+from infra.doctor import Check
 from reelabel.cores import usable_cores
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.optional import install_command

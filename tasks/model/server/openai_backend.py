@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from infra.checks import Check
+from infra.doctor import Check
 from reelabel.errors import ConfigurationError, ReelabelError
 from tasks.domain import ONE_VIDEO
 from tasks.model.backend import Backend

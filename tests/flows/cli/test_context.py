@@ -6,7 +6,7 @@ from prefect.exceptions import PrefectHTTPStatusError
 
 from flows.cli import context
 from flows.cli.context import prefect_ready, startup_errors
-from infra.checks import Check
+from infra.doctor import Check
 from infra.settings import Settings
 from reelabel.errors import ConfigurationError, DiskFullError, StoreUnavailableError
 

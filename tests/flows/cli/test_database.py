@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from infra.database.connect import Login, connected
+from infra.database.connect import Role, connected
 from infra.embedded import ServiceName, export, running
 from infra.embedded.home import Home
 from infra.embedded.postgres import Postgres
@@ -45,7 +45,7 @@ def test_the_owner_s_login_alone_upgrades_its_own_database(environment, database
     owner = database.owner_url.get_secret_value()
     downgrade(owner)
 
-    upgraded = reelabel(with_login(environment, Login.OWNER, owner), "database", "upgrade")
+    upgraded = reelabel(with_login(environment, Role.OWNER, owner), "database", "upgrade")
 
     assert upgraded.returncode == 0, upgraded.stderr
     assert f"The database {make_url(owner).database} on 127.0.0.1:" in upgraded.stdout
@@ -65,7 +65,7 @@ def bare_database(database_url):
 
 
 def test_the_owner_s_login_alone_creates_the_roles_in_its_own_database(environment, bare_database, tmp_path):
-    made = reelabel(with_login(environment, Login.OWNER, bare_database), "database", "roles")
+    made = reelabel(with_login(environment, Role.OWNER, bare_database), "database", "roles")
 
     assert made.returncode == 0, made.stderr
     assert f"The database {make_url(bare_database).database} on 127.0.0.1:" in made.stdout
@@ -76,14 +76,14 @@ def test_the_owner_s_login_alone_creates_the_roles_in_its_own_database(environme
 
 
 def test_a_reader_s_login_alone_reads_its_own_database(environment, database, tmp_path):
-    read = reelabel(with_login(environment, Login.READER, database.reader_url.get_secret_value()), "results")
+    read = reelabel(with_login(environment, Role.READER, database.reader_url.get_secret_value()), "results")
 
     assert "No run" in read.stderr
     assert str(tmp_path) not in read.stderr
     assert not (tmp_path / "home" / "postgres").exists()
 
 
-@pytest.mark.parametrize("login", [Login.OWNER, Login.READER])
+@pytest.mark.parametrize("login", [Role.OWNER, Role.READER])
 def test_what_writes_refuses_to_go_without_the_writer_s_login(environment, database, login, tmp_path):
     url = getattr(database, login).get_secret_value()
     downgrade(database.owner_url.get_secret_value())
@@ -112,15 +112,15 @@ def test_after_a_restore_on_a_new_server_a_repeated_run_answers_nothing_again(se
         superuser = make_url(Postgres(Home(started.home)).administrator_url(new.port)).set(database="labels")
         with psycopg.connect(url_of(superuser.set(database="reelabel")), autocommit=True) as connection:
             connection.execute("CREATE DATABASE labels")
-            assert reelabel(with_login(served, Login.OWNER, url_of(superuser)), "database", "roles").returncode == 0
+            assert reelabel(with_login(served, Role.OWNER, url_of(superuser)), "database", "roles").returncode == 0
             for user, role in zip(("keeper", "nightly", "curious"), ROLES, strict=True):
                 connection.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'secret' IN ROLE {role}")
         new = new.set(password="secret")
-        owner = with_login(clean(served), Login.OWNER, url_of(new.set(username="keeper")))
+        owner = with_login(clean(served), Role.OWNER, url_of(new.set(username="keeper")))
 
         restored = reelabel(owner, "database", "restore", file)
         twice = reelabel(owner, "database", "restore", file)
-        logins = {Login.WRITER: "nightly", Login.READER: "curious"}
+        logins = {Role.WRITER: "nightly", Role.READER: "curious"}
         for login, user in logins.items():
             served = with_login(served, login, url_of(new.set(username=user)))
         again = reelabel(served, "classify", manifest)

@@ -17,7 +17,7 @@ from flows.cli.operations.schedule import _print_scheduled
 from flows.cli.rows.formats import write_rows
 from flows.cli.runs.summary import print_summary
 from flows.cli.videos.prompt import PromptPreview, _print_prompt
-from flows.schedule.catch_up import Night
+from flows.schedule.catch_up import ScheduledRun
 from infra.embedded import export
 from infra.settings import StoreSettings
 from reelabel.sources.object_info import ObjectInfo
@@ -169,7 +169,7 @@ def test_the_tables_of_an_evaluation_show_hostile_text_escaped(capsys):
 
 
 def test_the_nights_of_a_schedule_show_hostile_text_escaped(capsys):
-    _print_scheduled([Night(at=datetime(2026, 11, 1, tzinfo=UTC), state="missed", manifest=HOSTILE, attempts=0)])
+    _print_scheduled([ScheduledRun(at=datetime(2026, 11, 1, tzinfo=UTC), state="missed", manifest=HOSTILE, attempts=0)])
 
     require_tame(capsys.readouterr().out)
 

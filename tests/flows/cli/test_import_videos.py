@@ -62,7 +62,7 @@ def test_jobs_show_the_videos_that_the_writer_packed(layout, place, pool, reques
         for file in (LAYOUTS / source).rglob("*") if (LAYOUTS / source).is_dir() else [LAYOUTS / source]:
             objects.replace(f"{root}/{file.relative_to(LAYOUTS)}", file.read_bytes())
 
-    jobs = rows(f"{root}/{source}", layout, objects, columns=columns)
+    jobs = rows(f"{root}/{source}", layout, objects, column=columns)
 
     assert (jobs[0]["job_id"], jobs[-1]["job_id"]) == (first, last)
     assert [job["answer"] for job in jobs] == ["red", "green", "blue"]
@@ -71,31 +71,31 @@ def test_jobs_show_the_videos_that_the_writer_packed(layout, place, pool, reques
 
 
 def test_structs_of_bytes_and_path_are_read_and_other_columns_mapped(pool):
-    jobs = rows(LAYOUTS / "hugging_face" / "struct.parquet", "parquet", columns=["subtask=caption", "task=label"])
+    jobs = rows(LAYOUTS / "hugging_face" / "struct.parquet", "parquet", column=["subtask=caption", "task=label"])
 
     assert [(job["job_id"], job["task"], job["subtask"]) for job in jobs][1] == ("struct/1", "1", "a green clip")
     assert [colours(job, ObjectStore(), pool) for job in jobs] == [{"red"}, {"green"}, {"blue"}]
 
 
 def test_questions_of_their_own_are_mapped():
-    jobs = rows(LAYOUTS / "hugging_face" / "binary.parquet", "parquet", prompt=None, columns=["prompt=question"])
+    jobs = rows(LAYOUTS / "hugging_face" / "binary.parquet", "parquet", prompt=None, column=["prompt=question"])
 
     assert {job["prompt"] for job in jobs} == {"Which colour?"}
 
 
 def test_a_member_is_a_field_as_well():
     with pytest.raises(ManifestError) as raised:
-        rows(LAYOUTS / "webdataset", "webdataset", columns=["subtask=txt"])
+        rows(LAYOUTS / "webdataset", "webdataset", column=["subtask=txt"])
 
     assert "it has no field txt; its fields: colour, number. 2 rows" in str(raised.value)
     found = read_source(
-        str(LAYOUTS / "webdataset"), ImportOptions(layout="webdataset", columns=["subtask=txt"], **QUESTION)
+        str(LAYOUTS / "webdataset"), ImportOptions(layout="webdataset", column=["subtask=txt"], **QUESTION)
     )
     assert [row["subtask"] for row in found.rows] == ["the last one"]
 
 
 def test_episodes_are_segments_that_show_nothing_of_their_neighbours(pool):
-    jobs = rows(LAYOUTS / "lerobot", "lerobot", columns=["video_uri=observation.images.top"])
+    jobs = rows(LAYOUTS / "lerobot", "lerobot", column=["video_uri=observation.images.top"])
 
     assert [job["job_id"] for job in jobs] == [f"episode-{number:06}/observation.images.top" for number in range(3)]
     assert [job["task"] for job in jobs] == [f"Pick up the {colour} cube" for colour in ("red", "green", "blue")]
@@ -136,7 +136,7 @@ def test_a_file_beside_its_table_is_named_by_its_path(tmp_path):
     external = pa.table({"video": [{"bytes": None, "path": "e.mp4"}]}, pa.schema([("video", STRUCT)]))
     parquet.write_table(external, tmp_path / "u.parquet")
 
-    found = read_source(str(tmp_path), ImportOptions(layout="parquet", columns=["video_uri=video"], **QUESTION))
+    found = read_source(str(tmp_path), ImportOptions(layout="parquet", column=["video_uri=video"], **QUESTION))
 
     assert [row["video_uri"] for row in found.rows] == [f"{tmp_path}/clips/a.mp4", f"{tmp_path}/e.mp4"]
     assert len(found._unread) == 4
@@ -199,26 +199,26 @@ def test_faults_are_named_by_shard_and_sample_and_good_samples_kept(tmp_path):
     [
         ("webdataset", {"layout": "webdataset", "prompt": None}, "has no prompt of its own; add --prompt"),
         ("webdataset", {"layout": "webdataset", "choices": None}, "has no choices of its own; add --choices"),
-        ("webdataset", {"layout": "webdataset", "columns": ["prompt=x"]}, "--prompt and --column prompt=... exclude"),
-        ("webdataset", {"layout": "webdataset", "columns": ["nix=x"]}, "Unknown manifest columns: nix"),
+        ("webdataset", {"layout": "webdataset", "column": ["prompt=x"]}, "--prompt and --column prompt=... exclude"),
+        ("webdataset", {"layout": "webdataset", "column": ["nix=x"]}, "Unknown manifest columns: nix"),
         ("webdataset", {"layout": "webdataset", "videos": "x"}, "finds its videos itself"),
         ("lerobot", {"layout": "webdataset"}, "There are no files below .* that end in .tar"),
         ("nowhere", {"layout": "parquet"}, "There are no files below .* that end in .parquet"),
         ("webdataset", {"layout": "folder"}, "There is no video below"),
-        ("lerobot", {"layout": "folder", "columns": ["task=x"]}, "the videos of a folder have none"),
+        ("lerobot", {"layout": "folder", "column": ["task=x"]}, "the videos of a folder have none"),
         ("webdataset", {"layout": "lerobot"}, "There is no meta/info.json below"),
         (
             "lerobot",
-            {"layout": "lerobot", "columns": ["video_uri=nix"]},
+            {"layout": "lerobot", "column": ["video_uri=nix"]},
             "There is no camera nix; the data set has: obs",
         ),
-        ("lerobot", {"layout": "lerobot", "columns": ["start_s=x"]}, "Episodes have a segment of their own"),
-        ("lerobot", {"layout": "lerobot", "columns": ["task=nix"]}, "lacks the column nix required for LeRobot 3"),
-        ("hugging_face", {"layout": "parquet", "columns": ["task=nix"]}, "lacks the column nix"),
-        ("hugging_face", {"layout": "parquet", "columns": ["video_uri=nix"]}, "lacks the column nix"),
+        ("lerobot", {"layout": "lerobot", "column": ["start_s=x"]}, "Episodes have a segment of their own"),
+        ("lerobot", {"layout": "lerobot", "column": ["task=nix"]}, "lacks the column nix required for LeRobot 3"),
+        ("hugging_face", {"layout": "parquet", "column": ["task=nix"]}, "lacks the column nix"),
+        ("hugging_face", {"layout": "parquet", "column": ["video_uri=nix"]}, "lacks the column nix"),
         (
             "hugging_face/struct.parquet",
-            {"layout": "parquet", "columns": ["video_uri=label"]},
+            {"layout": "parquet", "column": ["video_uri=label"]},
             "neither bytes nor paths",
         ),
         ("lerobot/data", {"layout": "parquet"}, "has no column of bytes; name that of the videos"),

@@ -12,8 +12,8 @@ def test_videos_are_looked_up_beside_their_questions_by_default(tmp_path):
     (tmp_path / "quiz.csv").write_text(CSV)
     source = str(tmp_path / "quiz.csv")
 
-    beside = read_source(source, ImportOptions(layout="csv", columns=COLUMNS))
-    away = read_source(source, ImportOptions(layout="csv", videos="s3://b/clips", columns=COLUMNS))
+    beside = read_source(source, ImportOptions(layout="csv", column=COLUMNS))
+    away = read_source(source, ImportOptions(layout="csv", videos="s3://b/clips", column=COLUMNS))
 
     assert beside.frame["video_uri"].to_list() == [f"{tmp_path}/clip.mp4"]
     assert away.frame["video_uri"].to_list() == ["s3://b/clips/clip.mp4"]
@@ -23,7 +23,7 @@ def test_a_benchmark_becomes_a_manifest(tmp_path, capsys):
     (tmp_path / "quiz.csv").write_text(CSV)
     target = tmp_path / "jobs.parquet"
 
-    import_manifest(str(tmp_path / "quiz.csv"), str(target), ImportOptions(layout="csv", columns=COLUMNS))
+    import_manifest(str(tmp_path / "quiz.csv"), str(target), ImportOptions(layout="csv", column=COLUMNS))
 
     assert "Wrote 1 job to" in capsys.readouterr().out
     assert pl.read_parquet(target)["answer"].to_list() == ["night"]
@@ -43,5 +43,5 @@ def test_a_wrong_option_is_explained(tmp_path, layout, columns, message):
         import_manifest(
             str(tmp_path / "quiz.csv"),
             str(tmp_path / "jobs.parquet"),
-            ImportOptions(layout=layout, columns=columns),
+            ImportOptions(layout=layout, column=columns),
         )

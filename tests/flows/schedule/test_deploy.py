@@ -11,7 +11,7 @@ from prefect.client.schemas.schedules import CronSchedule
 from flows.cli.operations.schedule import with_nightly
 from flows.schedule.deploy import deploy_flows
 from infra.embedded import export
-from infra.settings import ModelSettings
+from infra.settings import ModelSettings, NightlySettings
 from reelabel.errors import ConfigurationError
 from tasks.demo.clips import make_demo
 from tests.command_line import reelabel, reelabel_process
@@ -169,7 +169,7 @@ UNNAMED = "No model is named; set REELABEL_MODEL_NAME"
 
 def test_a_schedule_without_a_model_is_refused_before_anything_is_deployed(prefect_services, client):
     settings = prefect_services.model_copy(update={"model": ModelSettings()})
-    scheduled = with_nightly(settings, {"manifest": "/data/*.parquet"})
+    scheduled = with_nightly(settings, NightlySettings(manifest="/data/*.parquet"))
 
     with pytest.raises(ConfigurationError, match=f"classify/nightly would fail each time: {UNNAMED}"):
         deploy_flows(scheduled, own_worker=True)

@@ -16,10 +16,11 @@ from prefect.states import Completed
 
 from flows.cli.operations.schedule import with_nightly
 from flows.runs import classify
-from flows.schedule.catch_up import Night, find_nights, start_night
+from flows.schedule.catch_up import ScheduledRun, find_scheduled_runs, start_scheduled_run
 from flows.schedule.deploy import deploy_flows
 from infra.database.connect import connected
 from infra.embedded import export
+from infra.settings import NightlySettings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tasks.results.runs import close_run, open_run
@@ -43,7 +44,7 @@ def deploy(prefect_services, prefect_api):  # noqa: ARG001 - where it deploys
     remove_nightly()
 
     def run(**nightly):
-        deploy_flows(with_nightly(prefect_services, nightly))
+        deploy_flows(with_nightly(prefect_services, NightlySettings(**nightly)))
 
     yield run
     remove_nightly()
@@ -57,7 +58,7 @@ def remove_nightly():
 @pytest.fixture
 def folder(prefect_services):
     """A prefix on S3 that no other test knows."""
-    return f"{prefect_services.store.uri}/nights/{secrets.token_hex(6)}"
+    return f"{prefect_services.store.uri}/scheduled/{secrets.token_hex(6)}"
 
 
 def completed(client):
@@ -110,8 +111,8 @@ def test_a_missing_manifest_can_be_deployed_on_request(deploy, folder, prefect_s
 
 
 @pytest.fixture
-def night(client, deploy, folder, prefect_services, monkeypatch):
-    """Run a night of the schedule here, so many days ago, with or without its manifest; return its last state."""
+def run(client, deploy, folder, prefect_services, monkeypatch):
+    """Run a run of the schedule here, so many days ago, with or without its manifest; return its last state."""
     for name, value in export(prefect_services).items():
         monkeypatch.setenv(name, value)
     deploy(manifest=folder + "/{scheduled_date}.parquet")
@@ -124,7 +125,7 @@ def night(client, deploy, folder, prefect_services, monkeypatch):
         at = at_two(datetime.now(UTC).date() - timedelta(days=days_ago))
         if there:
             ObjectStore(prefect_services.store).replace(f"{folder}/{at.date()}.parquet", b"no Parquet file")
-        flow_run = start_night(client, Night(at=at, manifest="", state="missed", attempts=0))
+        flow_run = start_scheduled_run(client, ScheduledRun(at=at, manifest="", state="missed", attempts=0))
         run_flow(classify, flow_run=flow_run, parameters=flow_run.parameters, return_type="state")
         return client.read_flow_run(flow_run.id)
 
@@ -133,14 +134,14 @@ def night(client, deploy, folder, prefect_services, monkeypatch):
 
 
 @pytest.mark.system
-def test_nights_without_a_manifest_end_well_and_are_named_by_their_dates(night):
-    other = night(7, there=True)
-    empty = [night(days_ago) for days_ago in (6, 5, 4)]
+def test_nights_without_a_manifest_end_well_and_are_named_by_their_dates(run):
+    other = run(7, there=True)
+    empty = [run(days_ago) for days_ago in (6, 5, 4)]
 
     assert "is not a Parquet file" in other.state.message
-    for run in empty:
-        assert run.state.is_completed()
-        assert run.state.message.startswith("Nothing to do: There is no manifest file at")
+    for each in empty:
+        assert each.state.is_completed()
+        assert each.state.message.startswith("Nothing to do: There is no manifest file at")
     date = datetime.now(UTC).date() - timedelta(days=4)
     assert empty[-1].name == f"classify {empty[-1].name.split()[1]} {date} 02:00"
     assert empty[-1].name.split()[1].endswith(f"-{date}")  # the dataset of that date
@@ -173,12 +174,12 @@ def test_missed_nights_are_found_by_their_rows_and_caught_up_once(client, deploy
     finish(engine, of_day[running], "running")
     finish(engine, of_day[failed], "failed")
     deploy(manifest=folder + "/{scheduled_date:%Y/%m/%d}.parquet")
-    nobody_yet = start_night(client, Night(at=at_two(waiting), manifest="", state="missed", attempts=0))
+    nobody_yet = start_scheduled_run(client, ScheduledRun(at=at_two(waiting), manifest="", state="missed", attempts=0))
 
-    nights = find_nights(client, engine, objects, since=days[0], until=days[-1])
+    scheduled = find_scheduled_runs(client, engine, objects, since=days[0], until=days[-1])
 
     client.delete_flow_run(nobody_yet.id)
-    assert {night.at.date(): night.state for night in nights} == {
+    assert {run.at.date(): run.state for run in scheduled} == {
         done: "finished",
         running: "running",
         failed: "missed",
@@ -196,12 +197,12 @@ def test_a_range_of_days_excludes_the_moment_after_its_last_day(client, deploy, 
     day = datetime.now(UTC).date() - timedelta(days=2)
     deploy(manifest=folder + "/{scheduled_time}.parquet", cron="0 0,12 * * *")
 
-    nights = find_nights(client, engine, ObjectStore(prefect_services.store), since=day, until=day)
-    to_the_end_of_time = find_nights(
+    scheduled = find_scheduled_runs(client, engine, ObjectStore(prefect_services.store), since=day, until=day)
+    to_the_end_of_time = find_scheduled_runs(
         client, engine, ObjectStore(prefect_services.store), since=day, until=date(9999, 12, 31)
     )
 
-    assert [(night.at.date(), night.at.hour) for night in nights] == [(day, 0), (day, 12)]
+    assert [(run.at.date(), run.at.hour) for run in scheduled] == [(day, 0), (day, 12)]
     assert len(to_the_end_of_time) >= 4
 
 
@@ -211,15 +212,15 @@ def test_a_missed_night_is_not_started_again_before_its_run_has_ended(client, de
     day = datetime.now(UTC).date() - timedelta(days=1)
     objects.replace(f"{folder}/{day}.parquet", b"a manifest")
     deploy(manifest=folder + "/{scheduled_date}.parquet")
-    [night] = find_nights(client, engine, objects, since=day, until=day)
+    [run] = find_scheduled_runs(client, engine, objects, since=day, until=day)
 
-    first, again = start_night(client, night), start_night(client, night)
+    first, again = start_scheduled_run(client, run), start_scheduled_run(client, run)
     client.set_flow_run_state(first.id, Completed(), force=True)
-    [after] = find_nights(client, engine, objects, since=day, until=day)
-    other = start_night(client, after)
+    [after] = find_scheduled_runs(client, engine, objects, since=day, until=day)
+    other = start_scheduled_run(client, after)
 
     assert first.id == again.id != other.id
-    assert (night.attempts, after.attempts, after.state) == (0, 1, "missed")
+    assert (run.attempts, after.attempts, after.state) == (0, 1, "missed")
     client.delete_flow_run(other.id)
 
 
@@ -229,13 +230,13 @@ def test_a_night_in_an_hour_that_comes_twice_is_not_started_again(client, deploy
     day = date(2025, 10, 26)  # when clocks were set back from three to two
     objects.replace(f"{folder}/{day}.parquet", b"a manifest")
     deploy(manifest=folder + "/{scheduled_date}.parquet", timezone="Europe/Berlin")
-    [night] = find_nights(client, engine, objects, since=day, until=day)
+    [run] = find_scheduled_runs(client, engine, objects, since=day, until=day)
 
-    first = start_night(client, night)
-    [again] = find_nights(client, engine, objects, since=day, until=day)
+    first = start_scheduled_run(client, run)
+    [again] = find_scheduled_runs(client, engine, objects, since=day, until=day)
 
     client.delete_flow_run(first.id)
-    assert (night.state, again.state) == ("missed", "waiting")
+    assert (run.state, again.state) == ("missed", "waiting")
 
 
 @pytest.mark.system
@@ -257,4 +258,4 @@ def test_without_a_schedule_nothing_can_be_caught_up(client, deploy, engine, pre
     deploy()
 
     with pytest.raises(ConfigurationError, match="classify/nightly has no schedule with a manifest"):
-        find_nights(client, engine, ObjectStore(prefect_services.store), since=date(2026, 11, 1), until=None)
+        find_scheduled_runs(client, engine, ObjectStore(prefect_services.store), since=date(2026, 11, 1), until=None)

@@ -98,8 +98,8 @@ def test_a_video_whose_cached_file_was_altered_is_logged(context, tmp_path, capl
 
     report = describe_shard.fn(0, shard, None, context)
 
-    assert report.videos_remade == 1
-    assert "embedding file made again" in caplog.text
+    assert report.videos_rewritten == 1
+    assert "embedding file rewritten" in caplog.text
     assert DescribedVideo.__name__ not in caplog.text
 
 
@@ -125,6 +125,6 @@ def test_steps_that_a_description_did_not_take_are_no_measurements(context, tmp_
     assert {source: point.value for source, point in videos.items()} == {
         "cache": 2,
         "video": 2,
-        "remade": 0,
+        "rewritten": 0,
         "failed": 2,
     }

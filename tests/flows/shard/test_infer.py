@@ -245,9 +245,9 @@ def test_a_frame_file_that_changes_between_extraction_and_inference_is_made_agai
         name: images.tobytes() for name, images in expected.items()
     }
     is_told = damage is swapped
-    assert [bool(video.remade) for video in outcome.videos] == [False, False, is_told]
+    assert [bool(video.rewritten) for video in outcome.videos] == [False, False, is_told]
     notes = {result.job.job_id: result.provenance.decode_note for result in outcome.results}
-    assert ("made again" in notes["0"], "made again" in notes["1"]) == (is_told, False)
+    assert ("rewritten" in notes["0"], "rewritten" in notes["1"]) == (is_told, False)
 
 
 def test_a_frame_file_that_is_gone_with_its_video_fails_its_jobs_only(extractor, make_clip):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from infra.embedded.home import Home, Launch, ServiceName
+from infra.embedded.home import Command, Home, ServiceName
 from infra.embedded.supervisor import Supervisor
 from reelabel.errors import DiskFullError
 
@@ -23,12 +23,12 @@ class Unready:
         self._script = script
 
     def launch(self, _port):
-        return Launch(command=["/bin/sh", "-c", self._script], environment=dict(os.environ))
+        return Command(command=["/bin/sh", "-c", self._script], environment=dict(os.environ))
 
     def is_ready(self, _port):
         return False
 
-    def label(self):
+    def config_hash(self):
         return ""
 
 

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import delete, select
 
-from infra.database.connect import Login, connect
+from infra.database.connect import Role, connect
 from infra.errors import DatabaseUnavailableError
 from infra.settings import DatabaseSettings
 from reelabel.errors import FrameFileError, ReelabelError
@@ -175,7 +175,7 @@ def test_a_query_is_a_row_when_answer_returns(recorder, db):
 
 
 def test_the_writer_records_and_the_reader_reads(database, objects, store_settings):
-    writer, reader = connect(database, Login.WRITER), connect(database, Login.READER)
+    writer, reader = connect(database, Role.WRITER), connect(database, Role.READER)
     recorder = start(writer, objects, store_settings.uri)
     record = recorder.open(uuid4(), **OPENED)
     record.keep(number=0, time_s=0.0, image=image(1))

@@ -73,11 +73,11 @@ def test_the_frame_file_of_another_clip_is_not_used(open_extractor, store, make_
     again = extractor.prepare(red)
 
     assert not again.was_cached
-    assert again.remade.startswith("frame file made again: Seal mismatch")
-    assert again.provenance.decode_note == again.remade
+    assert again.rewritten.startswith("frame file rewritten: Seal mismatch")
+    assert again.provenance.decode_note == again.rewritten
     assert read_frames(stored(extractor, first.identity)).unique.tobytes() == read_frames(whole).unique.tobytes()
     assert extractor.prepare(red).was_cached
-    assert extractor.prepare(red).remade == ""
+    assert extractor.prepare(red).rewritten == ""
     assert extractor.prepare(blue).was_cached
 
 
@@ -105,7 +105,7 @@ def test_a_sealed_file_that_belongs_to_something_else_is_made_again(open_extract
     again = extractor.prepare(uri)
 
     assert not again.was_cached
-    assert name in again.remade
+    assert name in again.rewritten
     assert extractor.prepare(uri).was_cached
 
 
@@ -130,7 +130,7 @@ def test_a_forged_file_is_made_again_if_there_is_a_key(open_extractor, store, ma
 
     again = extractor.prepare(uri)
 
-    assert "frame file made again" in again.remade
+    assert "frame file rewritten" in again.rewritten
     assert read_frames(stored(extractor, asked)).unique.tobytes() == read_frames(whole).unique.tobytes()
 
 
@@ -149,7 +149,7 @@ def test_a_truncated_file_is_made_again(open_extractor, store, make_clip, seal, 
     asked = extractor.prepare(uri).identity
     put(extractor, asked, stored(extractor, asked)[:length])
 
-    assert re.search("damaged|corrupted", extractor.prepare(uri).remade)
+    assert re.search("damaged|corrupted", extractor.prepare(uri).rewritten)
     assert extractor.prepare(uri).was_cached
 
 
@@ -160,7 +160,7 @@ def test_after_a_change_of_key_every_file_is_made_again_once(open_extractor, sto
 
     made = open_extractor(after).prepare(uri)
 
-    assert "sealed with another store.mac_key" in made.remade
+    assert "sealed with another store.mac_key" in made.rewritten
     assert open_extractor(after).prepare(uri).was_cached
 
 
@@ -182,7 +182,7 @@ def test_an_index_file_of_another_video_is_made_again(open_extractor, store, mak
     assert extractor.cache.find_index(keys[0]) == ()
     again = replace(extractor, sampling=Sampling(num_frames=2)).prepare(first)
 
-    assert again.remade.startswith("index file made again: Seal mismatch")
+    assert again.rewritten.startswith("index file rewritten: Seal mismatch")
     assert extractor.cache.find_index(keys[0]) == index
 
 

@@ -17,11 +17,11 @@ from prefect.states import Cancelled, Completed, Failed
 from flows.cli.operations.schedule import with_nightly
 from flows.cli.status.prefect import repeat_command
 from flows.run.names import TAG, WATCH
-from flows.schedule.catch_up import Night, start_night
+from flows.schedule.catch_up import ScheduledRun, start_scheduled_run
 from flows.schedule.deploy import deploy_flows
 from infra.database.connect import connect
 from infra.embedded import export
-from infra.settings import DatabaseSettings
+from infra.settings import DatabaseSettings, NightlySettings
 from tasks.results.runs import close_run, open_run
 from tests.command_line import reelabel
 from tests.results.rows import FACTS, SPEC
@@ -50,7 +50,8 @@ def engine(settings):
 def manifest(settings):
     """A nightly manifest that no other test knows; the schedule is taken away at the end."""
     manifest = f"s3://nobody/{secrets.token_hex(6)}/" + "{scheduled_date}.parquet"
-    deploy_flows(with_nightly(settings, {"manifest": manifest, "cron": "0 2 * * *", "timezone": "Europe/Berlin"}))
+    nightly = NightlySettings(manifest=manifest, cron="0 2 * * *", timezone="Europe/Berlin")
+    deploy_flows(with_nightly(settings, nightly))
     yield manifest
     deploy_flows(settings)
 
@@ -67,19 +68,6 @@ def test_a_watch_is_shown_with_what_it_starts(client, page, settings):
     assert "Watch: paused." in page()
 
 
-def test_a_watch_that_failed_says_so_until_it_looks_again(client, page, settings):
-    deploy_flows(settings)
-    watch = client.read_deployment_by_name(WATCH)
-    failed = client.create_flow_run_from_deployment(
-        watch.id, parameters={"manifests": "s3://nobody/*.parquet"}, state=Failed(message="The bucket was away.")
-    )
-
-    assert f"watch s3://nobody/*.parquet ({str(failed.id)[:8]}) failed: The bucket was away." in page()
-
-    client.set_flow_run_state(failed.id, Completed(), force=True)
-    assert "The bucket was away" not in page()
-
-
 @pytest.mark.usefixtures("idle_worker")
 def test_the_next_and_last_scheduled_run_are_shown_with_the_command_that_repairs_it(client, manifest, page):
     before = page()
@@ -87,17 +75,19 @@ def test_the_next_and_last_scheduled_run_are_shown_with_the_command_that_repairs
     assert f"CET: {manifest}" in before or f"CEST: {manifest}" in before
     assert "Watch: paused." in before
 
-    night = Night(at=datetime.now(UTC).replace(microsecond=0), manifest=manifest, state="missed", attempts=7)
-    failed = start_night(client, night)
+    run = ScheduledRun(at=datetime.now(UTC).replace(microsecond=0), manifest=manifest, state="missed", attempts=7)
+    failed = start_scheduled_run(client, run)
     client.set_flow_run_state(failed.id, Failed(message="The store was away."), force=True)
 
     after = page().splitlines()
     [last] = [number for number, line in enumerate(after) if line.endswith("Failed: The store was away.")]
     assert after[last].startswith("Last scheduled run, ")
-    day = night.at.astimezone(ZoneInfo("Europe/Berlin")).date()
+    day = run.at.astimezone(ZoneInfo("Europe/Berlin")).date()
     assert after[last + 1] == f"    reelabel catch-up --since {day} --until {day}"
 
-    again = start_night(client, Night(at=night.at, manifest=manifest, state="missed", attempts=night.attempts + 1))
+    again = start_scheduled_run(
+        client, ScheduledRun(at=run.at, manifest=manifest, state="missed", attempts=run.attempts + 1)
+    )
     client.set_flow_run_state(again.id, Completed(message="Reconciled: 3 jobs."), force=True)
 
     repaired = page()
@@ -108,7 +98,7 @@ def test_the_next_and_last_scheduled_run_are_shown_with_the_command_that_repairs
 @pytest.mark.usefixtures("idle_worker")
 def test_a_scheduled_run_that_failed_after_it_began_is_caught_up(client, manifest, page, engine):
     at = datetime.now(UTC).replace(microsecond=0)
-    flow_run = start_night(client, Night(at=at, manifest=manifest, state="missed", attempts=9))
+    flow_run = start_scheduled_run(client, ScheduledRun(at=at, manifest=manifest, state="missed", attempts=9))
     open_run(engine, run_id=flow_run.id, spec=SPEC, facts=FACTS | {"manifest_uri": manifest})
     close_run(engine, flow_run.id, state="failed", message="Postgres was away.")
     client.set_flow_run_state(flow_run.id, Cancelled(), force=True)

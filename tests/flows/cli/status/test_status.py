@@ -65,14 +65,6 @@ def test_status_shows_runs_with_their_rate_and_remaining_time(database_url, pref
         "2 of 10",
     ):
         assert cell in shown
-    narrow = reelabel(os.environ | export(settings) | {"COLUMNS": "40"}, "status").stdout
-    for line in (
-        "run: 01990000-0001",
-        f"dataset: classify animals by {SPEC.model.name}",
-        "jobs: 250 of 1,000",
-        "shards: 2 of 10",
-    ):
-        assert line in narrow.splitlines()
 
 
 def test_status_shows_the_live_sessions_that_a_service_has_left_behind(database_url, tmp_path):

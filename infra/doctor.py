@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from infra import embedded
 from infra.basic_auth import basic_auth_headers
-from infra.database.connect import Login, check_login, is_unverified
+from infra.database.connect import Role, check_login, is_unverified
 from reelabel.errors import ConfigurationError, DiskFullError, ReelabelError
 from reelabel.sandbox import probe
 from reelabel.sources.object_info import redact_uri
@@ -30,9 +30,9 @@ _NEEDED_FREE_BYTES = 2 * 1024**3
 _TIMEOUT_S = 10
 _OF_OWN_S3 = ("endpoint_url", "access_key_id", "secret_access_key", "ca_file")
 _DATABASE_LOGINS = {
-    Login.WRITER: "database",
-    Login.READER: "database reader",
-    Login.OWNER: "database owner",
+    Role.WRITER: "database",
+    Role.READER: "database reader",
+    Role.OWNER: "database owner",
 }
 _LOGINS = {http.client.UNAUTHORIZED, http.client.FORBIDDEN}
 
@@ -112,7 +112,7 @@ def check_database(settings: Settings) -> Iterator[Check]:
         yield _embedded_default("database", "database.url")
         return
     for login, who in _DATABASE_LOGINS.items():
-        if getattr(settings.database, login) is None and login != Login.WRITER:
+        if getattr(settings.database, login) is None and login != Role.WRITER:
             yield Check(name=who, ok=True, detail=f"database.{login} is not set; database.url is used")
         else:
             check = _attempt(who, partial(check_login, settings.database, login))

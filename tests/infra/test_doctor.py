@@ -5,7 +5,7 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
-from infra.checks import (
+from infra.doctor import (
     check_database,
     check_embedded,
     check_prefect,
