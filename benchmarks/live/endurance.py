@@ -172,7 +172,7 @@ def measure_endurance(
     collections: Path | None = None,
     on_minute: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Replay a stream of two frames a second; after each pair of the current prefix, the following one is read.
+    """Replay a stream of two frames a second; after each pair of the current prefix, the next one is read.
 
     Returns:
         Seconds of the stream and of its replay; how often the window was halved, and the most frames of a prompt; P50,
@@ -192,8 +192,8 @@ def measure_endurance(
         clocks.start()
         read = live.read(session, window.current)
         arrivals.append(clocks.stop(read, at_s=item.times_s[1], is_evicting=is_evicting))
-        if window.following:
-            live.read(session, window.current, window.following)
+        if window.next:
+            live.read(session, window.current, window.next)
         if number % _QUESTION_EVERY == 0:
             questions.append(live.ask(session, window.current).first_token_ms)
             on_minute(f"{item.times_s[1] / 60:.0f} of {minutes:g} minutes")
