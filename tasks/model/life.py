@@ -86,7 +86,7 @@ class PendingRequest:
 
 
 class Life:
-    """One run of the process, from its start until it is lost.
+    """A running process and the requests sent to it, until it is lost.
 
     Attributes:
         info: `EngineInfo` or `EncoderInfo`, once the model is loaded.
