@@ -65,7 +65,7 @@ class Live:
         first = last = self.model.prefill(goal)
         while step := self.model.prefill(goal):
             last = step
-        return first and replace(last, cached_tokens=first.cached_tokens)
+        return first and structs.replace(last, cached_tokens=first.cached_tokens)
 
     def ask(self, session, items, task="colour", text=None, **how):
         prompt, choices = QUESTIONS[task]
