@@ -32,7 +32,7 @@ def measure_endurance(
     rule: WindowRule,
     on_minute: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Replay a stream of two frames a second; after each pair of the current prefix, the following one is read.
+    """Replay a stream of two frames a second; after each pair of the current prefix, the next one is read.
 
     Returns:
         Seconds of the stream and of its replay; how often the window was halved, and the most frames of a prompt; P50,
@@ -49,8 +49,8 @@ def measure_endurance(
         evictions += bool(window.add(item))
         most = max(most, 2 * len(window.current))
         arrivals.append(live.read(session, window.current).total_ms)
-        if window.following:
-            live.read(session, window.current, window.following)
+        if window.next:
+            live.read(session, window.current, window.next)
         if number % _QUESTION_EVERY == 0:
             questions.append(live.ask(session, window.current).first_token_ms)
             on_minute(f"{item.times_s[1] / 60:.0f} of {minutes:g} minutes")

@@ -97,7 +97,7 @@ class OpenLive:
         return name
 
     def read(self, session: str, *prefixes: Sequence[Item], system_prompt: str | None = None) -> Read:
-        """Have the current prefix read, and the following one if there is one."""
+        """Have the current prefix read, and the next one if there is one."""
         began_s = time.perf_counter()
         goal = [Prefix(session=session, items=tuple(items), system_prompt=system_prompt) for items in prefixes]
         steps = [*iter(lambda: self.model.prefill(goal), None)]

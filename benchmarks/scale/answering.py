@@ -104,6 +104,9 @@ class _Instant:
     def wait_ready(self) -> None:
         """Do nothing."""
 
+    def confirm_model(self) -> None:
+        """Do nothing."""
+
     def answer(self, batch: Batch) -> list[Reply]:
         return [_answer(len(question.choices)) for question in batch.questions]
 

@@ -24,18 +24,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.disk import full_disk
 from reelabel.errors import ReelabelError
-from reelabel_engine.loop import serve, serve_encoder
+from reelabel_engine.cache_folders import cache_folders
+from reelabel_engine.loop import VideoQuestions, serve, serve_encoder
 from reelabel_engine.model_errors import describe_error
-from reelabel_engine.protocol import EngineFailure, LoadEncoder, LoadEngine, receive, send
-from reelabel_engine.written_folders import written_folders
+from reelabel_engine.protocol import (
+    EncoderConfig,
+    EngineConfig,
+    EngineFailure,
+    LiveRequest,
+    LoadEncoder,
+    LoadEngine,
+    receive,
+    send,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reelabel_engine.encoder import Encoder
     from reelabel_engine.engine import Engine
-    from reelabel_engine.loop import VideoQuestions
-    from reelabel_engine.protocol import EncoderConfig, EngineConfig, LiveRequest
 
 
 class Implementation(NamedTuple):
@@ -130,7 +137,7 @@ def _explain_failure(error: BaseException) -> EngineFailure:
     # Measured here and now: files of this process disappear with it.
     log = Path("/proc/self/fd/2").resolve()
     log_folders = [log.parent] if log.is_file() else []  # the process that filters it has it otherwise
-    if full := full_disk([*log_folders, *written_folders(os.environ)], error):
+    if full := full_disk([*log_folders, *cache_folders(os.environ)], error):
         return EngineFailure(message=full.message, is_disk_full=True)
     return EngineFailure(message=str(error) if isinstance(error, ReelabelError) else describe_error(error, log))
 

@@ -14,14 +14,13 @@ import torch.nn.functional as nn
 import transformers
 
 from reelabel_engine.errors import ModelError
-from reelabel_engine.protocol import EncoderInfo
+from reelabel_engine.protocol import EncoderConfig, EncoderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
-    from reelabel_engine.protocol import EncoderConfig
 
 _Inputs: TypeAlias = "dict[str, torch.Tensor]"  # arguments of the image encoder, of some frames
 _BATCH_TEXTS = 256
@@ -30,12 +29,7 @@ _RESIZE_BYTES = 64 * 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """What distinguishes one kind of model from another.
-
-    Attributes:
-        model_class: transformers' class.
-        side_px: Side of the square that the image encoder takes, or of one of as many pixels, by its configuration.
-    """
+    """What distinguishes one kind of model from another."""
 
     model_class: str
     side_px: Callable[[Any], int]

@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import AutoConfig
@@ -17,8 +17,15 @@ from reelabel_engine.errors import InferenceError, ModelError
 from reelabel_engine.live.positions import continue_positions
 from reelabel_engine.live.scheduler import BATCH, LiveScheduler
 from reelabel_engine.prompts import score_choices
-from reelabel_engine.protocol import EngineInfo, QuestionAnswer, QuestionFailure
-from reelabel_engine.renderer import table_length, translate_vllm_error
+from reelabel_engine.protocol import (
+    EngineConfig,
+    EngineInfo,
+    QuestionAnswer,
+    QuestionFailure,
+    QuestionReply,
+    RequestRef,
+)
+from reelabel_engine.renderer import EngineRequest, table_length, translate_vllm_error
 from reelabel_engine.scoring import scoring_parameters
 from reelabel_engine.vllm_api import (
     LLM,
@@ -29,10 +36,6 @@ from reelabel_engine.vllm_api import (
     current_platform,
     get_model_cls,
 )
-
-if TYPE_CHECKING:
-    from reelabel_engine.protocol import EngineConfig, QuestionReply, RequestRef
-    from reelabel_engine.renderer import EngineRequest
 
 
 def import_model(config: EngineConfig) -> None:
@@ -103,11 +106,7 @@ class Engine:
         )
 
     def feed(self, ref: RequestRef, ready: EngineRequest) -> None:
-        """Queue a question; `step` answers it.
-
-        Raises:
-            JobError: The engine rejects it.
-        """
+        """Queue a question; `step` answers it."""
         if ref.number in self._cancelled:
             return
         parameters = scoring_parameters(ready.tokens)
@@ -150,11 +149,7 @@ _HEARING_MODELS = ("qwen2_5_omni",)
 
 
 def _require_pairs(config: EngineConfig) -> str:
-    """Make sure that the model takes pairs of frames side by side as one video; return its type.
-
-    Raises:
-        ModelError: It does not, or nobody has tried.
-    """
+    """Make sure that the model takes pairs of frames side by side as one video; return its type."""
     found = AutoConfig.from_pretrained(config.model, revision=config.revision).model_type
     if found not in _LIVE_MODELS:
         raise ModelError(

@@ -33,12 +33,7 @@ _TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginePython:
-    """A Python that can run the engine's process.
-
-    Attributes:
-        path: Its executable.
-        versions: Versions by distribution, of those that engines use.
-    """
+    """A Python that can run the engine's process."""
 
     path: str
     versions: Mapping[str, str]

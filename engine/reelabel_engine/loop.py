@@ -22,7 +22,9 @@ from reelabel_engine.protocol import (
     EngineTimes,
     LiveDrop,
     LiveRequest,
+    Question,
     QuestionFailure,
+    QuestionReply,
     RequestRef,
     StepReplies,
     Vectors,
@@ -39,14 +41,13 @@ if TYPE_CHECKING:
     from reelabel_engine.engine import Engine
     from reelabel_engine.live.renderer import RenderedRequest
     from reelabel_engine.live.scheduler import LiveScheduler
-    from reelabel_engine.protocol import Question, QuestionReply
     from reelabel_engine.renderer import EngineRequest
 
-    VideoQuestions = tuple[tuple[bytes, ...], list[Question]]  # frame files, and what is asked about them together
-    _Render = Callable[[list[VideoQuestions]], Future[list[bytes]]]
+    _Render = Callable[[list["VideoQuestions"]], Future[list[bytes]]]
     _RenderLive = Callable[[LiveRequest], Future[bytes]]
     _Rendered = tuple[list[RequestRef], list[EngineRequest | QuestionFailure]]
 
+VideoQuestions = tuple[tuple[bytes, ...], list[Question]]  # frame files, and what is asked about them together
 # A round trip to a worker takes about as long as rendering a small video, so small videos share one.
 _GROUP_BYTES = 512 * 1024
 
@@ -76,9 +77,9 @@ def serve(connection: Connection, engine: Engine, render: _Render, render_live: 
     receiver.start()  # before reporting readiness: if the thread cannot start, the parent must not wait for it
     send(connection, EngineLoaded(info=engine.describe()))
     while True:
-        starved_ms = 0.0
+        waiting_for_input_ms = 0.0
         if engine.is_idle:
-            starved_ms = receiver.wait()
+            waiting_for_input_ms = receiver.wait()
         started = time.perf_counter()
         try:
             replies = [reply for arrived in receiver.take() for reply in _take_in(engine, arrived)]
@@ -87,7 +88,7 @@ def serve(connection: Connection, engine: Engine, render: _Render, render_live: 
         if not engine.is_idle:
             replies += engine.step()
         busy_ms = (time.perf_counter() - started) * 1e3
-        times = EngineTimes(busy_ms=busy_ms, starved_ms=starved_ms)
+        times = EngineTimes(busy_ms=busy_ms, waiting_for_input_ms=waiting_for_input_ms)
         live = engine.live.replies() if engine.live else ()
         send(connection, StepReplies(replies=(*replies, *live), times=times))
 

@@ -56,7 +56,7 @@ def _is_special(token: Any, template: str) -> bool:  # noqa: ANN401 - tokenizers
     return bool(is_marked and text.strip()) and not _CHARACTER.fullmatch(text)
 
 
-class PlainEncoder:
+class TextTokenizer:
     """A tokenizer that encodes the special tokens in a text as ordinary characters."""
 
     def __init__(self, encode: Callable[[str], list[int]], special: Mapping[str, int]) -> None:
@@ -111,9 +111,9 @@ class PlainEncoder:
         yield text[start:]
 
 
-def plain_encoder(tokenizer: Any) -> PlainEncoder:  # noqa: ANN401 - transformers' tokenizer
+def text_tokenizer(tokenizer: Any) -> TextTokenizer:  # noqa: ANN401 - transformers' tokenizer
     template = tokenizer.chat_template
-    return PlainEncoder(
+    return TextTokenizer(
         partial(tokenizer.encode, add_special_tokens=False),
         special_tokens(tokenizer.added_tokens_decoder, template=template if isinstance(template, str) else ""),
     )

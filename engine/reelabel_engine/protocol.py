@@ -100,18 +100,18 @@ class EngineTimes:
 
     Attributes:
         busy_ms: Computing answers.
-        starved_ms: Idle while inputs were being rendered.
+        waiting_for_input_ms: Idle while inputs were being rendered.
         restart_ms: Restarting.
     """
 
     busy_ms: float = 0.0
-    starved_ms: float = 0.0
+    waiting_for_input_ms: float = 0.0
     restart_ms: float = 0.0
 
     def __add__(self, other: EngineTimes) -> EngineTimes:
         return EngineTimes(
             busy_ms=self.busy_ms + other.busy_ms,
-            starved_ms=self.starved_ms + other.starved_ms,
+            waiting_for_input_ms=self.waiting_for_input_ms + other.waiting_for_input_ms,
             restart_ms=self.restart_ms + other.restart_ms,
         )
 
@@ -203,10 +203,7 @@ class EncoderInfo:
         dimensions: Size of a vector, D.
         size_px: Side of the square that frames are resized to, or of one of as many pixels.
         max_tokens: Tokens that the text encoder takes, special ones included.
-        scale: Factor that turns a cosine into a logit; None if the model has none.
-        bias: Added to it; None if the model has none.
-        start_ms: Milliseconds from process start to the loaded model.
-        versions: Versions by package.
+        scale: Factor that turns a cosine into a logit, to which `bias` is added; None if the model has none.
     """
 
     device: str
@@ -228,14 +225,9 @@ class LiveQuery:
     Attributes:
         text: The question with its choices, if it has any.
         turns: Earlier questions and their answers, which follow the prefix before the question.
-        choices: The answers, in order; empty for an answer in free text.
-        scoring: With choices, score the choice's letter, or the first token of its text.
-        max_tokens: Maximum tokens of an answer in free text.
-        temperature: Of an answer in free text; 0 takes the most probable token each time.
-        top_p: Of an answer in free text.
-        seed: Of an answer in free text; None draws one.
-        speaks: Answer in speech too, if in free text; only servers do.
-        voice: Of an answer in speech; None leaves it to what answers.
+        choices: The answers, in order; empty for an answer in free text, to which all that follows applies.
+        temperature: 0 takes the most probable token each time.
+        speaks: Answer in speech too; only servers do.
     """
 
     text: str
@@ -512,12 +504,7 @@ _replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply, dec_ho
 
 
 def encode(message: Request | Reply) -> bytes:
-    """Encode a message.
-
-    Raises:
-        TypeError: A field has a value of another type than is declared.
-        ValueError: So it does; a text has no encoding.
-    """
+    """Encode a message; a `TypeError` or `ValueError` says what of it cannot be."""
     return _encoder.encode(message)
 
 

@@ -26,13 +26,14 @@ from reelabel_engine.arguments import vllm_arguments
 from reelabel_engine.errors import InferenceError, PromptTooLongError, SpecialTokensError
 from reelabel_engine.live.items import FOOTAGE, FRAMES_PER_ITEM
 from reelabel_engine.live.positions import last_time, with_starts
-from reelabel_engine.plain_text import PlainEncoder, plain_encoder
+from reelabel_engine.plain_text import TextTokenizer, text_tokenizer
 from reelabel_engine.prompts import ChoiceTokens, chat_messages, choice_tokens
-from reelabel_engine.protocol import QuestionFailure
+from reelabel_engine.protocol import EngineConfig, LiveRequest, MediumKind, Question, QuestionFailure
 from reelabel_engine.qwen_fast_path import QwenFastPath
 from reelabel_engine.vllm_api import (
     ChatTemplateResolutionError,
     EngineArgs,
+    ModelConfig,
     VLLMValidationError,
     get_model_cls,
     renderer_from_config,
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 
     from reelabel.integrations.vllm.video_input import Video
     from reelabel_engine.live.renderer import LiveRenderer
-    from reelabel_engine.protocol import EngineConfig, LiveRequest, MediumKind, Question
-    from reelabel_engine.vllm_api import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,7 @@ _CUT = secrets.token_hex(16)
 
 def apply_chat_template(
     renderer: Any,  # noqa: ANN401
-    plain: PlainEncoder,
+    plain: TextTokenizer,
     text: str,
     system_prompt: str | None,
     shown: tuple[MediumKind, ...] = ("video",),
@@ -72,19 +71,10 @@ def apply_chat_template(
     *,
     arguments: Mapping[str, Any] = MappingProxyType({}),
 ) -> RenderedChat:
-    """Apply the model's chat template as `LLM.chat` does.
+    """Apply the model's chat template as `LLM.chat` does, to what is shown, earlier turns and a question.
 
-    The template writes special tokens itself, so the tokenizer adds none. Those that the text or the system prompt
-    spells are cut in two before the template sees them, and encoded as the text that they are.
-
-    Args:
-        renderer: vLLM's renderer for the model.
-        plain: Its tokenizer.
-        text: The question with its choices.
-        system_prompt: None leaves it to the chat template.
-        shown: What is shown, in order, before the first question.
-        turns: Earlier questions and their answers.
-        arguments: Further arguments of the template.
+    The template writes special tokens itself, so the tokenizer adds none. Those that a text spells are cut in two
+    before the template sees them, and encoded as the text that they are.
 
     Raises:
         InferenceError: The model has no chat template, or the template rejects the question.
@@ -139,13 +129,7 @@ _live_renderers: list[LiveRenderer] = []
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
-    """A question as the engine takes it.
-
-    Attributes:
-        prompt: vLLM's `EngineInput`.
-        tokens: Token ids per choice.
-        preprocess_ms: Preprocessing time in milliseconds; a video's first question includes its pixels.
-    """
+    """A question as the engine takes it: vLLM's `EngineInput`, token ids per choice, and what preparing it took."""
 
     prompt: Any = field(repr=False)
     tokens: ChoiceTokens
@@ -203,7 +187,7 @@ class InputRenderer:
         self._renderer = renderer_from_config(vllm_config)
         self.tokenizer = self._renderer.get_tokenizer()
         self.hf_config = self._renderer.model_config.hf_config
-        self._plain = plain_encoder(self.tokenizer)
+        self._plain = text_tokenizer(self.tokenizer)
         self._tokens = lru_cache(_CACHED_TEXTS)(choice_tokens)
         self.lay_out = lru_cache(_CACHED_TEXTS)(
             partial(apply_chat_template, self._renderer, self._plain, arguments=config.chat_template_args)
@@ -217,11 +201,7 @@ class InputRenderer:
         return self._tokens(question.choices, scoring=question.scoring, encode=self._plain)
 
     def prompt(self, question: Question, media: Sequence[HashedMedium]) -> dict[str, Any]:
-        """Render a question and what it shows, in order, as `LLM.chat` would: a prompt for vLLM.
-
-        Raises:
-            InferenceError: The model has no chat template, or the template rejects the question.
-        """
+        """Render a question and what it shows, in order, as `LLM.chat` would: a prompt for vLLM."""
         if self._shows_images:
             media = [image for each in media for image in each.as_images()]
         chat = self.lay_out(question.text, question.system_prompt, tuple(each.kind for each in media))

@@ -41,7 +41,7 @@ from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EngineTimes
 from tasks.embedding.encoder import open_encoder, read_encoder_card
 from tasks.frame_cache.pool import decode_pool
-from tasks.model.backend import backend_of
+from tasks.model.backend import InferenceBackend, backend_of
 from tasks.model.lifetime import Lifetime
 
 if TYPE_CHECKING:
@@ -373,7 +373,7 @@ class _RemoteModel(Lifetime):
         """Do nothing."""
 
 
-class RemoteEngine(_RemoteModel):
+class RemoteEngine(_RemoteModel, InferenceBackend):
     """`Engine` as an `InferenceBackend`; its methods raise what `call` raises."""
 
     engines = 1

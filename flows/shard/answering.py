@@ -14,7 +14,6 @@ from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
 from reelabel_engine.protocol import QuestionFailure
 from tasks.domain import RunPhase, View, WallClockProfile
-from tasks.model.backend import ConfirmsModel
 from tasks.results.chunks import read_answered_chunks
 
 if TYPE_CHECKING:
@@ -105,15 +104,14 @@ class InferenceContext(AnswerContext):
         Raises:
             ConfigurationError: Another one answers; nothing that was answered since the last check may be written.
         """
-        if isinstance(self.backend, ConfirmsModel):
-            retry_outage(self.backend.confirm_model)
+        retry_outage(self.backend.confirm_model)
 
     def lap(self) -> dict[str, float]:
         """Return milliseconds by part since the last lap, with the engine's share split as it reports."""
         times = self.backend.times
         split_ms = {
             RunPhase.ANSWER: times.busy_ms,
-            RunPhase.PREPROCESS: times.starved_ms,
+            RunPhase.PREPROCESS: times.waiting_for_input_ms,
             RunPhase.RESTART: times.restart_ms,
         }
         self.profile.split(RunPhase.ANSWER, split_ms)

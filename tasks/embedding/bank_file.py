@@ -35,11 +35,7 @@ def bank_digest(texts: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankFiles(SealedFiles):
-    """Banks in the folder `banks` of the store's root: sealed vectors, and texts that are named by their digest.
-
-    Attributes:
-        python: The setting `model.python`, whose packages make the vectors.
-    """
+    """Banks in the folder `banks` of the store's root: sealed vectors, and texts that are named by their digest."""
 
     python: Path | None = None
 
@@ -119,11 +115,7 @@ def _vectors_key(texts: Sequence[str], model: ModelIdentity, python: Path | None
 
 
 def encoder_versions(python: Path | None) -> dict[str, str]:
-    """Return the versions of the packages that embed, without importing them; empty if these are not installed.
-
-    Args:
-        python: The setting `model.python`.
-    """
+    """Return the versions of the packages that embed, without importing them; empty if these are not installed."""
     try:
         versions = find_python(python, needs="transformers").versions
     except ConfigurationError:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +20,6 @@ from reelabel_engine.errors import InferenceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
     import numpy.typing as npt
 
@@ -49,10 +48,8 @@ class FrameBatcher:
     """Batches the frames of concurrent callers; never waits for a batch to fill. Thread-safe.
 
     Attributes:
-        encoder: The encoder.
         batch_frames: Frames after which a request takes no more videos.
         charge: Measures the time in which the encoder works.
-        clock_s: Monotonic clock in seconds.
     """
 
     encoder: Encoder

@@ -13,11 +13,11 @@ from reelabel.errors import ConfigurationError
 from reelabel_engine.devices import assign_gpus, visible_gpus
 from reelabel_engine.environment import encoder_environment, find_python
 from reelabel_engine.errors import ModelError
-from reelabel_engine.protocol import EmbedImages, EmbedTexts, EncoderConfig, LoadEncoder
+from reelabel_engine.protocol import EmbedImages, EmbedTexts, EncoderConfig, EncoderInfo, LoadEncoder, Request, Vectors
 from tasks.model.engine.keeper import WarmEngines
-from tasks.model.fleet import Fleet
-from tasks.model.identity import read_model_card
+from tasks.model.identity import ModelCard, read_model_card
 from tasks.model.model_process import ModelProcess
+from tasks.model.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
-    from reelabel_engine.protocol import EncoderInfo, Request, Vectors
-    from tasks.model.identity import ModelCard
-    from tasks.model.model_process import Life
+    from tasks.model.life import Life
 
 # The demo's image-text model.
 TINY_ENCODER = Path(__file__).parents[1] / "demo" / "reelabel-tiny-siglip"
@@ -93,10 +91,6 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
 
     Requests of several threads are queued in the process, so that it need not wait for the next one. If it dies, it is
     started again and asked again, once per request.
-
-    Attributes:
-        starts: Number of times it was started.
-        images_embedded: Frames embedded.
     """
 
     called = "The encoder"
@@ -152,8 +146,8 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
         return reply
 
 
-class EncoderPool(Fleet[Encoder]):
-    """Encoders of one model on several GPUs, behind the interface of one; each request goes to the least busy."""
+class EncoderPool(Pool[Encoder]):
+    """A pool of encoders of one model, each on a GPU; each request goes to the least busy one."""
 
     loaded: EncoderInfo | None = None
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from tasks.domain import EmbeddingSpec
 
-    # A part of a video, and how many chunks of frames to take of it.
-    Piece = tuple[Segment, int]
 
+# A part of a video, and how many chunks of frames to take of it.
+Piece = tuple[Segment, int]
 # What of a video is decoded at once, whatever its length.
 PIECE_BYTES = 128 * 1024**2
 _MAX_FRAMES = 512  # of one sampling, which takes no more
@@ -34,14 +34,8 @@ def cut_pieces(
 ) -> Iterator[Piece]:
     """Yield the pieces of a video, or of a segment of it, and how many chunks of frames to take of each.
 
-    Pieces are of whole chunks; a last chunk that is shorter is a piece of its own, to get as many frames.
-
-    Args:
-        segment: The segment.
-        length_s: Its length in seconds.
-        spec: How frames are chosen.
-        frame_pixels: Maximum pixels of a frame.
-        first: Number of the first chunk.
+    Pieces are of whole chunks; a last chunk that is shorter is a piece of its own, to get as many frames. `first` is
+    the number of the first chunk that is wanted.
     """
     most = most_chunks(spec, frame_pixels=frame_pixels)
     start_s, chunk_s = segment.start_s or 0.0, spec.seconds_per_chunk

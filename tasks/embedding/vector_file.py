@@ -24,8 +24,8 @@ from reelabel.digest import json_digest
 from reelabel.errors import FrameFileError, ObjectMissingError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.sampling.options import Sampling
-from reelabel.seal import BLANK, METADATA_KEY, NO_KEY, embed_checksum, embed_seal, verify_seal
-from reelabel.segment import WHOLE
+from reelabel.seal import BLANK, METADATA_KEY, NO_KEY, Seal, embed_checksum, embed_seal, verify_seal
+from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import redact_uri, unsigned_uri
 from tasks.description.embeddings import CutCandidate, Cuts, Embeddings, normalize
 from tasks.description.scenes.cuts import FINDER_VERSION
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.seal import Seal
-    from reelabel.segment import Segment
 
 # Of fewer videos, a shard has no file: they are read one by one.
 LEAST_VIDEOS = 8
@@ -62,12 +60,7 @@ class VectorKey:
     """Everything that determines the vectors of one video.
 
     Attributes:
-        source_uri: URI of the video.
-        fingerprint: Version of the video.
         sampling: Which frames, and at what size; for describe, also how many a chunk.
-        segment: The part of the video that is sampled.
-        model: The model, its revision or the fingerprint of its folder.
-        dimensions: Size of a vector.
         size_px: Side of the square that frames are resized to, or of one of as many pixels.
         versions: Versions of the packages that embed.
         chunk_s: Length of the chunks that frames were chosen by; None if they do not depend on chunks.
@@ -204,12 +197,7 @@ def as_read_back(embeddings: Embeddings) -> Embeddings:
 
 @dataclass(slots=True)
 class ShardVectors:
-    """The videos of a shard's file by key, and those that it should have instead. Thread-safe.
-
-    Attributes:
-        key: Key of the file.
-        found: What the file has.
-    """
+    """The videos of a shard's file by key, and those that it should have instead. Thread-safe."""
 
     key: str
     found: Mapping[str, Embeddings] = field(default_factory=dict, repr=False)

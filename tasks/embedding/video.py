@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from reelabel.errors import (
     VideoUnreadableError,
 )
 from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.extractor import KeyedLocks
+from reelabel.frames.extractor import ExtractedVideo, FrameExtractor, KeyedLocks
 from reelabel.frames.fetch import VideoReader, stat_video
 from reelabel.frames.frame_file import is_sparse, load_frames, with_pixels
 from reelabel.segment import WHOLE, Segment
@@ -29,27 +29,22 @@ from reelabel.sources.object_info import ObjectInfo
 from reelabel.waiting import go_on
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
-from tasks.embedding.batches import FrameBatcher
-from tasks.embedding.pieces import cut_pieces, first_chunk, most_chunks
+from tasks.embedding.batches import EmbeddedFrames, FrameBatcher
+from tasks.embedding.pieces import Piece, cut_pieces, first_chunk, most_chunks
 from tasks.embedding.vector_file import LEAST_VIDEOS, VectorCache, VectorKey, as_read_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
     import numpy.typing as npt
 
     from infra.settings import Settings
-    from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
-    from reelabel.frames.fetch import VideoReader
     from reelabel.result import Frames
     from reelabel.sampled_frames import Selection
     from reelabel.sources.object_store import ObjectStore
     from reelabel_engine.protocol import EncoderInfo
     from tasks.domain import EmbeddingSpec, Job
-    from tasks.embedding.batches import EmbeddedFrames
     from tasks.embedding.encoder import Encoder
-    from tasks.embedding.pieces import Piece
 
 _MS = 1000
 _ENDED = (NoFramesError, SamplingRefusedError, VideoUnreadableError)
@@ -101,17 +96,7 @@ class EmbeddedVideo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoEmbedder:
-    """Embeds videos. Thread-safe.
-
-    Attributes:
-        extractor: Prepares their frames.
-        reader: Reads how long they are.
-        cache: Keeps their embeddings.
-        frames: Embeds frames.
-        spec: How frames are chosen, and the model.
-        info: What the encoder reports.
-        locks: Let one thread embed if several want one video.
-    """
+    """Embeds videos. Thread-safe."""
 
     extractor: FrameExtractor
     reader: VideoReader

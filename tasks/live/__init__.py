@@ -1,1 +1,1 @@
-"""A live session, its frames, what answers its questions, and what it leaves behind; knows neither HTTP nor vLLM."""
+"""A live session, its frames, its model and its record; knows neither HTTP nor vLLM."""

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from tasks.live.events import Notice
-
-if TYPE_CHECKING:
-    from tasks.live.events import Event
+from tasks.live.events import Event, Notice
 
 _MAX_EVENTS = 4096
 _MAX_BYTES = 8 * 1024**2
 
 
 class SentEvent(NamedTuple):
-    """An event as it is sent.
-
-    Attributes:
-        seq: Its number.
-        text: The event as JSON.
-        data: The binary message that follows, if the event announces one.
-    """
+    """An event as it is sent."""
 
     seq: int
     text: str
@@ -30,12 +21,7 @@ class SentEvent(NamedTuple):
 
 
 class EventLog:
-    """Events of one session.
-
-    Attributes:
-        last_seq: Number of the last event; 0 if there is none.
-        is_closed: Whether no event follows.
-    """
+    """Events of one session."""
 
     def __init__(self) -> None:
         self.last_seq = 0
@@ -75,11 +61,7 @@ class EventLog:
 
 
 class EngineStatus:
-    """Tells the client of one session when the engine is lost, and when it answers again.
-
-    Attributes:
-        losses: How often it was lost.
-    """
+    """Tells the client of one session when the engine is lost, and when it answers again."""
 
     def __init__(self, events: EventLog) -> None:
         self.losses = 0

@@ -6,10 +6,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reelabel_engine.live.items import FRAMES_PER_ITEM, SPAN_S, AudioItem, LiveItem
+from reelabel_engine.live.items import AUDIO_HZ, FRAMES_PER_ITEM, SPAN_S, AudioItem, Item, LiveItem
+from tasks.live.media import AUDIO_FORMAT, audio_refused
 from tasks.live.model import Prefix
 from tasks.live.setup import window_rule
-from tasks.live.window import Pairs, Spans, Window, pair_up, spread
+from tasks.live.window import TOLERANCE_S, Pairs, Spans, Window, WindowRule, pair_up, spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from reelabel_engine.live.items import Item
     from tasks.live.inbox import Audio, Frame, PendingQuery
     from tasks.live.messages import SessionConfig
-    from tasks.live.window import WindowRule
 
 _MS = 1000
+_MAX_AHEAD_S = 60.0  # of the samples, before the time at which they arrive
+_LATE_S = 10.0  # after frames that the model has seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +69,14 @@ class FrameWindow:
         self.last_s: float | None = None
         self.count = 0
         self.clock: tuple[float, float] | None = None
-        self._numbers: dict[float, int] = {}  # of the frames that questions may still see, by their times
+        # Frames that questions may still see, by their times: the number among the kept, the client's number and id.
+        self._kept: dict[float, tuple[int, int, str | None]] = {}
         self._session_id, self._system_prompt = session_id, config.system_prompt
         self._most = config.num_frames  # of the window, in a question
         self._window, self._pairs, self._spans = Window(window_rule(config)), Pairs(), Spans()
         self._has_audio = False
-        self._last: tuple[int, str | None] = (0, None)  # its number, and its client's id of it
-        self._last_of_sink: tuple[int, str | None] = self._last
-        self._last_own_s: float | None = None  # its time by the client's clock, which may be that of others as well
+        self._audio_end_s: float | None = None  # None before the first audio
+        self._last_own_s: float | None = None  # by the client's clock, which may be that of others as well
         self._origin: tuple[float, float] | None = None  # by the client's clock, and by that of arrivals
 
     @property
@@ -107,7 +108,7 @@ class FrameWindow:
 
         Not what a question sees only some frames of: which these are changes with each frame.
         """
-        return [prefix for prefix in map(self._readable, (self._window.current, self._window.following)) if prefix]
+        return [prefix for prefix in map(self._readable, (self._window.current, self._window.next)) if prefix]
 
     def time_of(self, frame: Frame) -> float:
         """Return the time of a frame that has arrived, in whole milliseconds.
@@ -125,13 +126,6 @@ class FrameWindow:
     def _own_time_of(self, frame: Frame) -> float:
         return self._time_of(frame.announced.own_time_s, frame.arrived_s)
 
-    def start_of(self, audio: Audio) -> float:
-        """Return when audio that has arrived begins: a chunk without a time ends when it arrives."""
-        return self._time_of(audio.time_s, audio.arrived_s - audio.seconds)
-
-    def clock_s(self, audio: Audio) -> float:
-        return audio.seconds if self._origin is None else audio.arrived_s - self._origin[1]
-
     def _time_of(self, own_s: float | None, arrived_s: float) -> float:
         if self._origin is None:
             return 0.0
@@ -141,58 +135,73 @@ class FrameWindow:
         self._origin = self._origin or (arrived_s if own_s is None else own_s, arrived_s)
 
     def add(self, frame: Frame, image: npt.NDArray[np.uint8], *, time_s: float) -> tuple[bool, int]:
-        """Keep a frame.
-
-        Args:
-            frame: As it arrived.
-            image: RGB pixels as the model sees them; shape (H, W, 3), uint8; kept, so it must not change.
-            time_s: Its time, as of `time_of`; not before the last one's.
+        """Keep a frame and its pixels, of shape (H, W, 3), which must not change; `time_s` is that of `time_of`.
 
         Returns:
             Whether there is more for the model to read, and how many frames leave the window.
         """
         self._begin(frame.announced.own_time_s, frame.arrived_s)
-        before, self._last = self._last, (frame.number, frame.announced.frame_id)
         self.last_s, self._last_own_s = time_s, self._own_time_of(frame)
-        self._numbers[time_s] = self.count
+        self._kept[time_s] = (self.count, frame.number, frame.announced.frame_id)
         self.count += 1
         alone = self._pairs.alone
         complete: tuple[LiveItem, ...] = ()
         try:
             complete = self._pairs.add(image, time_s)
-            evicted = sum(self._show(pair, before) for pair in complete)
+            evicted = sum(map(self._show, complete))
         except Exception:
             if not any(pair in self._window.current for pair in complete):
                 self._pairs.alone = alone  # the frame before is shown all the same
             raise
         return bool(complete), evicted
 
-    def _show(self, pair: LiveItem, before: tuple[int, str | None]) -> int:
+    def _show(self, pair: LiveItem) -> int:
         items: tuple[Item, ...] = (*self._spans.cut(pair.times_s[0]), pair)
         gone = [each for item in items for each in self._window.add(item)]
         for gone_s in {time_s for each in gone if each.frames for time_s in each.times_s}:
-            del self._numbers[gone_s]
-        if self._window.sink[-1:] == (pair,):
-            self._last_of_sink = self._last if pair.frames == FRAMES_PER_ITEM else before
+            del self._kept[gone_s]
         return sum(each.frames for each in gone)
 
-    def add_audio(self, audio: Audio, samples: npt.NDArray[np.int16], start_s: float) -> bool:
-        """Keep audio.
+    def add_audio(self, audio: Audio) -> bool:
+        """Keep audio that has arrived; return whether there is more for the model to read.
 
-        Args:
-            audio: As it arrived.
-            samples: Those to keep; shape (N,), int16.
-            start_s: When they begin.
-
-        Returns:
-            Whether there is more for the model to read.
+        Raises:
+            ProtocolError: It overlaps with other audio, or comes too early or too late.
         """
+        start_s = self._start_of(audio)
+        samples = audio.samples[max(0, round(-start_s * AUDIO_HZ)) :]  # what was before the first frame
+        if not len(samples):
+            return False
+        self._audio_end_s = start_s + audio.seconds
         self._begin(audio.time_s, audio.arrived_s - audio.seconds)
         self._has_audio = True
-        complete = self._spans.add(samples, start_s)
+        complete = self._spans.add(samples, max(0.0, start_s))
         for span in complete:
             self._window.add(span)
         return bool(complete)
+
+    def _start_of(self, audio: Audio) -> float:
+        """Return when audio begins: a chunk without a time ends when it arrives."""
+        start_s, end_s = self._time_of(audio.time_s, audio.arrived_s - audio.seconds), self._audio_end_s
+        if audio.time_s is None:
+            start_s = max(0.0, start_s) if end_s is None else max(start_s, end_s)
+            arrived_s = audio.seconds if self._origin is None else audio.arrived_s - self._origin[1]
+            if start_s + audio.seconds - arrived_s > _MAX_AHEAD_S:
+                raise audio_refused(
+                    f"There is more audio than time: it is more than {_MAX_AHEAD_S:g} seconds ahead of its arrival; "
+                    f"send {AUDIO_FORMAT} as it is recorded, or say time_s."
+                )
+        elif end_s is not None and start_s < end_s - TOLERANCE_S:
+            raise audio_refused(
+                f"The audio begins at {start_s:.1f} seconds, before the end of the last at {end_s:.1f}; send it in "
+                f"order, as {AUDIO_FORMAT}."
+            )
+        elif self.last_s is not None and start_s + audio.seconds < self.last_s - _LATE_S:
+            raise audio_refused(
+                f"The audio of {start_s:.1f} seconds is too late, since frames up to {self.last_s:.1f} seconds were "
+                "taken; send audio and frames side by side."
+            )
+        return start_s
 
     def visible(self, asked: PendingQuery) -> Visible:
         sink = self._window.sink
@@ -203,9 +212,9 @@ class FrameWindow:
         shown = [time_s for pair in pairs for time_s in pair.times_s]
         if pairs and pairs[-1].frames < FRAMES_PER_ITEM:
             shown.pop()  # models pad a video in the same way
+        kept = [self._kept[time_s] for time_s in shown]
         after_sink = [item.times_s[0] for item in recent if item.frames]
-        has_last = bool(after_sink) or not self._window.evicted
-        if not after_sink and has_last:
+        if not after_sink and not self._window.evicted:
             after_sink = [item.times_s[0] for item in sink if item.frames][-1:]
         time_s, arrived_s = self.clock or (0.0, asked.arrived_s)
         return Visible(
@@ -214,10 +223,10 @@ class FrameWindow:
             sink_frames=_frames(sink),
             first_frame_s=after_sink[0] if after_sink else None,
             last_frame_s=ends[-1] if ends else 0.0,
-            last_frame=self._last if has_last else self._last_of_sink,
+            last_frame=kept[-1][1:] if kept else (0, None),
             evicted=self._window.evicted,
             last_audio_s=max((item.times_s[1] for item in items if not item.frames), default=None),
-            frames=tuple(self._numbers[time_s] for time_s in shown),
+            frames=tuple(number for number, *_ in kept),
         )
 
     @property

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from reelabel_engine.live.items import AUDIO_HZ
-from tasks.live.messages import VideoDone
+from tasks.live.messages import ErrorCode, VideoDone, VideoFrame, VideoQuery
 from tasks.live.standing import Standing
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tasks.live.messages import ErrorCode, VideoFrame, VideoQuery
 
 # Beyond it, the connection is not read: its client is slowed by TCP, and nothing is dropped.
 _FULL_BYTES = 32 * 1024**2
@@ -23,15 +22,7 @@ _FULL_BYTES = 32 * 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """A frame that has arrived.
-
-    Attributes:
-        number: Its number in the session, from 0.
-        data: The picture, encoded.
-        announced: What its client says of it.
-        arrived_s: When it arrived, by the monotonic clock.
-        received_ms: The same as Unix time.
-    """
+    """A frame that has arrived: its number in the session, its encoded picture, and its time by the monotonic clock."""
 
     number: int
     data: bytes = field(repr=False)
@@ -42,13 +33,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Audio:
-    """Audio that has arrived.
-
-    Attributes:
-        samples: At `AUDIO_HZ`; shape (N,), int16.
-        time_s: When it begins, by its client's clock; None if its client does not say.
-        arrived_s: When it arrived, by the monotonic clock.
-    """
+    """Samples that have arrived, int16 at `AUDIO_HZ`; `time_s` is when they begin by the client's clock."""
 
     samples: npt.NDArray[np.int16] = field(repr=False)
     time_s: float | None

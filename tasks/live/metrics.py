@@ -7,9 +7,9 @@ from opentelemetry import metrics
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 _METER = metrics.get_meter("reelabel")
-_sessions = _METER.create_up_down_counter("reelabel.live.sessions", "{session}", "Live sessions that are open.")
-_frames = _METER.create_counter("reelabel.live.frames", "{frame}", "Frames of live sessions, by status.")
-_prefill = _METER.create_histogram(
+SESSIONS = _METER.create_up_down_counter("reelabel.live.sessions", "{session}", "Live sessions that are open.")
+FRAMES = _METER.create_counter("reelabel.live.frames", "{frame}", "Frames of live sessions, by status.")
+PREFILL = _METER.create_histogram(
     "reelabel.live.prefill.lag",
     "s",
     "Seconds from a kept frame to the end of its prefill.",
@@ -22,22 +22,6 @@ _first_token = _METER.create_histogram(
     explicit_bucket_boundaries_advisory=_SECONDS,
 )
 _answers = _METER.create_counter("reelabel.live.answers", "{answer}", "Questions that ended, by outcome.")
-
-
-def session_begins() -> None:
-    _sessions.add(1)
-
-
-def session_ends() -> None:
-    _sessions.add(-1)
-
-
-def frame_taken(status: str) -> None:
-    _frames.add(1, {"status": status})
-
-
-def frames_prefilled(after_ms: float) -> None:
-    _prefill.record(after_ms / 1e3)
 
 
 def question_ends(outcome: str, first_token_ms: float | None = None) -> None:

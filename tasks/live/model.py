@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from reelabel_engine.live.items import AudioItem
-from reelabel_engine.protocol import LiveText
+from reelabel_engine.live.items import AudioItem, Item
+from reelabel_engine.protocol import LiveDone, LiveQuery, LiveText
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
-
-    from reelabel_engine.live.items import Item
-    from reelabel_engine.protocol import LiveDone, LiveQuery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,20 +54,7 @@ class Speech:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveAnswer:
-    """An answer that is complete.
-
-    Attributes:
-        text: All of it; with choices, the label.
-        finish_reason: Why it ended: `stop`, or `length` at `max_tokens`.
-        choice_index: With choices, the most probable one.
-        probabilities: With choices, one each, summing to 1.
-        prompt_tokens: Tokens of prefix and question.
-        cached_tokens: Those that were not computed for this question.
-        output_tokens: Tokens of the answer.
-        first_token_ms: From `ask` to the first token.
-        first_speech_ms: From `ask` to the first piece of speech; None without speech.
-        total_ms: From `ask` to the last token.
-    """
+    """An answer that is complete; times are from `ask` on, and probabilities one per choice, summing to 1."""
 
     text: str
     finish_reason: Literal["stop", "length"]
@@ -96,18 +80,7 @@ AnswerPiece: TypeAlias = LiveText | Speech | LiveAnswer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveInfo:
-    """The model behind a session.
-
-    Attributes:
-        model: Its name, as in a spec.
-        device: The GPU's name, or `cpu`.
-        max_tokens: Maximum tokens of a prefix, its question and the answer.
-        size_multiple_px: Frames whose width and height are multiples of it are not scaled again.
-        max_frame_px: Maximum pixels of a frame.
-        takes_audio: Whether it accepts audio.
-        speaks: Whether it answers in speech.
-        versions: Versions by package.
-    """
+    """The model behind a session, its limits, and the versions of packages."""
 
     model: str
     device: str
@@ -138,11 +111,7 @@ class LiveModel(Protocol):
         ...
 
     def open(self, session: str) -> None:
-        """Make a session known.
-
-        Args:
-            session: A name that no session had before.
-        """
+        """Make a session known, under a name that no session had before."""
         ...
 
     def prefill(self, goal: Sequence[Prefix]) -> LiveDone | None:
@@ -164,13 +133,7 @@ class LiveModel(Protocol):
         ...
 
     def ask(self, prefix: Prefix, query: LiveQuery) -> Generator[AnswerPiece, None, None]:
-        """Ask a question about a prefix, whether or not the model has read it.
-
-        Closing the iterator gives the question up.
-
-        Args:
-            prefix: What the question is about.
-            query: The question.
+        """Ask a question about a prefix, whether or not the model has read it; closing the iterator gives it up.
 
         Yields:
             With choices, only the answer; else pieces of its text and of its speech, and at last the answer.

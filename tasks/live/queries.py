@@ -18,8 +18,8 @@ from reelabel_engine.protocol import LiveQuery, LiveText
 from tasks.live import events, messages, metrics
 from tasks.live.inbox import PendingQuery
 from tasks.live.messages import ProtocolError
-from tasks.live.model import SPEECH_HZ, Speech
-from tasks.live.setup import speaks
+from tasks.live.model import SPEECH_HZ, LiveAnswer, Speech
+from tasks.live.setup import LiveSetup, speaks
 from tasks.live.standing import Standing
 from tasks.live.threads import in_thread, iterate_in_thread
 from tasks.model.prompts.prompt import render_question, require_short
@@ -27,9 +27,7 @@ from tasks.model.prompts.prompt import render_question, require_short
 if TYPE_CHECKING:
     from tasks.live.event_log import EngineStatus, EventLog
     from tasks.live.frame_window import Visible
-    from tasks.live.model import LiveAnswer
     from tasks.live.record.recorder import SessionRecord
-    from tasks.live.setup import LiveSetup
 
 SpeechEvent: TypeAlias = Literal["response.audio", "response.audio.delta", "response.output_audio.delta"]
 
@@ -46,13 +44,7 @@ _CANCELLED = ProtocolError("The client cancelled the question.", code="cancelled
 
 
 class Queries:
-    """The queries of one session, answered one after the other while frames go on arriving.
-
-    Attributes:
-        asked: How many queries there were.
-        answered: How many of these were answered.
-        ended_s: When the last one ended, by the monotonic clock.
-    """
+    """The queries of one session, answered one after the other while frames go on arriving."""
 
     def __init__(
         self,
@@ -86,11 +78,7 @@ class Queries:
         return [*self._standing.values()]
 
     def admit(self, query: messages.VideoQuery, *, arrived_s: float) -> PendingQuery | Standing | None:
-        """Take a query that has arrived; None if it arrived before, and is sent again.
-
-        Raises:
-            ProtocolError: Too many wait already.
-        """
+        """Take a query that has arrived; None if it arrived before, and is sent again."""
         if query.again and query.query_id in self._ids:
             return None
         if query.interrupt:
@@ -171,7 +159,7 @@ class Queries:
 
     def fail(self, asked: PendingQuery, refused: ProtocolError) -> None:
         self._fail(asked, refused)
-        self._end(self._open.index(asked))
+        self._end(asked)
 
     def _fail(self, asked: PendingQuery, refused: ProtocolError) -> None:
         if asked.number is None:
@@ -191,10 +179,10 @@ class Queries:
                 _LOG.exception("A query of a live session failed")
                 text = "The query failed; the server's log says why."
                 self._fail(asked, ProtocolError(text, code="internal"))
-            self._end(self._open.index(asked))
+            self._end(asked)
 
-    def _end(self, position: int) -> None:
-        asked = self._open.pop(position)
+    def _end(self, asked: PendingQuery) -> None:
+        self._open.remove(asked)
         if self._running is asked:
             self._running = None
         if asked.standing:

@@ -20,14 +20,13 @@ from reelabel.text import pluralize
 from reelabel_engine.errors import PromptTooLongError
 from reelabel_engine.live.items import AUDIO_HZ
 from tasks.live import events, messages, metrics
-from tasks.live.audio import AudioTrack, read_samples
 from tasks.live.event_log import EngineStatus, EventLog
 from tasks.live.frame_window import FrameWindow
-from tasks.live.frames import MAX_FRAME_BYTES, MAX_FRAME_PX
 from tasks.live.inbox import Audio, Frame, Inbox, PendingQuery
+from tasks.live.media import MAX_FRAME_BYTES, MAX_FRAME_PX, Picture, read_samples
 from tasks.live.messages import ProtocolError
 from tasks.live.queries import Queries
-from tasks.live.setup import differences, speaks, window_full
+from tasks.live.setup import LiveSetup, differences, speaks, window_full
 from tasks.live.threads import in_thread
 
 if TYPE_CHECKING:
@@ -37,10 +36,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.live.events import EndReason, FrameStatus
-    from tasks.live.frames import Picture
     from tasks.live.model import Prefix
     from tasks.live.record.recorder import SessionRecord
-    from tasks.live.setup import LiveSetup
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_S = 0.5  # before frames are prefilled again by an engine that was lost
@@ -54,14 +51,7 @@ class _SessionEnded(Exception):  # noqa: N818 - no error
 
 
 class Session:
-    """A live session. All of it runs on one event loop.
-
-    Attributes:
-        session_id: Its id.
-        token: Lets its client resume it.
-        events: What its client is sent.
-        ending: Why it ends, or has ended; None before.
-    """
+    """A live session. All of it runs on one event loop."""
 
     def __init__(
         self,
@@ -90,10 +80,10 @@ class Session:
         self._counts: Counter[str] = Counter()  # of frames, by status
         self._frames = self._bytes = self._pixels = self._samples = 0
         self._inbox, self._window = Inbox(), FrameWindow(session_id, config)
-        self._audio, self._engine = AudioTrack(self._window), EngineStatus(self.events)
+        self._engine = EngineStatus(self.events)
         self._queries = Queries(session_id, config, setup, events=self.events, engine=self._engine, record=record)
         setup.model.open(session_id)
-        metrics.session_begins()
+        metrics.SESSIONS.add(1)
         self.greet()
         for notice in differences(config, setup):
             self.events.send(notice)
@@ -309,7 +299,7 @@ class Session:
             self.end("error")
         await in_thread(self._setup.model.forget, self.session_id)
         await self._record_end()
-        metrics.session_ends()
+        metrics.SESSIONS.add(-1)
         on_end()
         self.events.send(events.SessionClosed(reason=self.ending or "error"))
         self.events.close()
@@ -460,7 +450,7 @@ class Session:
 
     def _add_audio(self, audio: Audio) -> None:
         try:
-            has_more = self._audio.add(audio)
+            has_more = self._window.add_audio(audio)
         except ProtocolError as refused:
             self.refuse(refused)
         else:
@@ -508,7 +498,7 @@ class Session:
 
     def _count(self, status: FrameStatus | str) -> None:
         self._counts[status] += 1
-        metrics.frame_taken(status)
+        metrics.FRAMES.add(1, {"status": status})
 
     # What the model reads before it is asked
 
@@ -521,7 +511,7 @@ class Session:
             try:
                 while await in_thread(self._read_on, self._window.goal):
                     self._engine.back()
-                    metrics.frames_prefilled((time.monotonic() - began_s) * 1e3)
+                    metrics.PREFILL.record(time.monotonic() - began_s)
                     began_s = time.monotonic()
             except EngineLostError:
                 self._engine.lost()

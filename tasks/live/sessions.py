@@ -9,27 +9,21 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 from uuid import uuid4
 
-from tasks.live.messages import ProtocolError
+from tasks.live.messages import ProtocolError, SessionConfig, SessionResume
 from tasks.live.session import Session
-from tasks.live.setup import check_config
+from tasks.live.setup import LiveSetup, check_config
 from tasks.live.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.live.messages import SessionConfig, SessionResume
     from tasks.live.record.recorder import SessionRecord
-    from tasks.live.setup import LiveSetup
 
 _END_S = 20.0
 
 
 class Sessions:
-    """The sessions of one service, on its event loop.
-
-    Attributes:
-        setup: What they share.
-    """
+    """The sessions of one service, on its event loop."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from infra.settings import LiveSettings
-    from tasks.live.frames import FrameReader
+    from tasks.live.media import FrameReader
     from tasks.live.model import LiveInfo, LiveModel
 
 _MAX_FRAMES = 50  # that are seen by default, as published
@@ -22,15 +22,7 @@ _MAX_FRAMES = 50  # that are seen by default, as published
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSetup:
-    """What the sessions of one service share.
-
-    Attributes:
-        model: What answers.
-        info: Its facts.
-        reader: What decodes frames.
-        settings: What ends a session, and how much a query sees.
-        template: Prompt template of queries with choices.
-    """
+    """What the sessions of one service share."""
 
     model: LiveModel = field(repr=False)
     info: LiveInfo

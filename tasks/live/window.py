@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from reelabel.errors import ConfigurationError
-from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem, LiveItem
+from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem, Item, LiveItem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import numpy.typing as npt
 
-    from reelabel_engine.live.items import Item
 
 _SHORTEST = AUDIO_HZ // 10  # samples; the encoder makes no token of less than 30 ms
 TOLERANCE_S = 0.5  # by which clocks may differ within a span
@@ -76,7 +75,7 @@ class Window:
         self._starts: list[float] = []  # of each recent item, in the rule's unit
         self._ends: list[float] = []
         self._frames_end = 0.0  # of the last item that has frames
-        self._following: int | None = None  # the first recent item of the following prefix
+        self._next: int | None = None  # the first recent item of the next prefix
 
     @property
     def sink(self) -> tuple[Item, ...]:
@@ -87,9 +86,9 @@ class Window:
         return (*self._sink, *self._recent)
 
     @property
-    def following(self) -> tuple[Item, ...]:
+    def next(self) -> tuple[Item, ...]:
         """The items of the prefix that takes over at the next eviction; empty while the window is not full."""
-        return () if self._following is None else (*self._sink, *self._recent[self._following :])
+        return () if self._next is None else (*self._sink, *self._recent[self._next :])
 
     @property
     def needs_frame(self) -> bool:
@@ -113,12 +112,12 @@ class Window:
         if self.rule.size is None:
             return ()
         gone: list[Item] = []
-        while self._length() >= 2 * self.rule.size and (first := self._following or self._half(self.rule.size)):
+        while self._length() >= 2 * self.rule.size and (first := self._next or self._half(self.rule.size)):
             gone += self._recent[:first]
             del self._recent[:first], self._starts[:first], self._ends[:first]
-            self._following = None
-        if self._following is None and self._length() > self.rule.size:
-            self._following = self._half(self.rule.size) or None
+            self._next = None
+        if self._next is None and self._length() > self.rule.size:
+            self._next = self._half(self.rule.size) or None
         self.evicted += sum(each.frames for each in gone)
         return tuple(gone)
 
@@ -137,12 +136,7 @@ class Window:
 
 
 def spread(count: int, most: int) -> list[int]:
-    """Return the positions of at most so many of `count` frames, evenly spread: the last one, and of several the first.
-
-    Args:
-        count: At least 1.
-        most: At least 1.
-    """
+    """Return the positions of at most `most` of `count` frames, evenly spread: the last, and of several the first."""
     if count <= most:
         return list(range(count))
     if most == 1:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from infra.doctor import Check
 from reelabel.errors import ConfigurationError, ReelabelError
-from reelabel_engine.protocol import QuestionFailure
-from tasks.domain import ONE_VIDEO, Answer
+from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, QuestionFailure
+from tasks.domain import ONE_VIDEO, Answer, MediaCounts, RunSpec
+from tasks.model.lifetime import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from infra.settings import Settings
-    from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes
-    from tasks.domain import MediaCounts, RunSpec
     from tasks.live.model import LiveModel
     from tasks.model.identity import ModelCard
 
@@ -29,29 +28,23 @@ _OURS = {
 Reply = Answer | QuestionFailure
 
 
-class InferenceBackend(Protocol):
-    """Answers batches of questions: an engine process, several of them, or a server; a context manager."""
+class InferenceBackend(Lifetime):
+    """Answers batches of questions: an engine process, several of them, or a server; a context manager.
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_raised: object) -> None: ...
-
-    @property
-    def engines(self) -> int: ...
+    `start` begins to load, or loads again after a loss, and returns at once.
+    """
 
     @property
+    def engines(self) -> int:
+        """Number of engines that answer in parallel."""
+        return 1
+
+    @property
+    @abstractmethod
     def times(self) -> EngineTimes:
         """How the time since the first load was spent."""
-        ...
 
-    def start(self) -> None:
-        """Start loading, or reload after a loss; return at once.
-
-        Raises:
-            ConfigurationError: The engine is not installed.
-        """
-        ...
-
+    @abstractmethod
     def wait_ready(self) -> EngineInfo:
         """Wait until questions can be answered.
 
@@ -59,8 +52,8 @@ class InferenceBackend(Protocol):
             ModelError: The model cannot be loaded.
             ConfigurationError: The server cannot be reached, or rejects requests.
         """
-        ...
 
+    @abstractmethod
     def answer(self, batch: Batch) -> list[Reply]:
         """Answer a batch; replies are in the order of its questions. Thread-safe.
 
@@ -69,14 +62,6 @@ class InferenceBackend(Protocol):
             EngineClosedError: The engine was closed meanwhile.
             ServerUnavailableError: The server does not respond; the error has the replies received before.
         """
-        ...
-
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class ConfirmsModel(Protocol):
-    """An inference backend whose model may be replaced without its knowing, such as a server's."""
 
     def confirm_model(self) -> None:
         """Check that everything since the last check was answered by one model, before it is written.
@@ -85,7 +70,6 @@ class ConfirmsModel(Protocol):
             ConfigurationError: Another one answers.
             ServerUnavailableError: The server does not respond.
         """
-        ...
 
 
 class Backend(ABC):
@@ -107,11 +91,7 @@ class Backend(ABC):
 
     @abstractmethod
     def card(self, name: str | None, settings: Settings) -> ModelCard:
-        """Read the card of the model that is to answer, without loading the model.
-
-        Args:
-            name: Folder or hub name; None takes the one in the settings.
-            settings: If they name no model either, the backend chooses, or refuses.
+        """Read the card of the named model, or the one in the settings, without loading it; some backends choose.
 
         Raises:
             ModelError: The model cannot be used.
@@ -126,12 +106,7 @@ class Backend(ABC):
         *,
         media: MediaCounts = ONE_VIDEO,
     ) -> InferenceBackend:
-        """Create what answers, without starting it.
-
-        Args:
-            card: The model.
-            settings: How to load it.
-            media: How many videos and images a question shows at most.
+        """Create what answers questions that show at most so many videos and images, without starting it.
 
         Raises:
             ConfigurationError: The settings cannot be used on this machine.

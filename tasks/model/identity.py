@@ -1,10 +1,13 @@
-"""Identify a model by its name or folder, without loading it."""
+"""Identify a model by its name or folder, without loading it; large files are read once, and their digests kept."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +16,13 @@ from reelabel.disk import disk_errors, is_full
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
 from reelabel.text import printable, read_error
+from reelabel_engine.cache_folders import cache_folders
 from reelabel_engine.errors import ModelError
-from reelabel_engine.written_folders import written_folders
 from tasks.domain import ModelIdentity
-from tasks.model.file_digest import digest_files
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from infra.settings import Settings
 
 TINY_MODEL = Path(__file__).parents[1] / "demo" / "reelabel-tiny"
@@ -47,6 +51,8 @@ _IMAGES_ONLY = frozenset(
 )
 _TOKENIZER_PATTERNS = ("tokenizer.*", "tekken.json", "vocab.*", "*.tiktoken", "*.model")
 _WHOLE_FILE_BYTES = 64 * 1024**2  # above that, a file is worth a digest that is kept
+_READERS = 8  # of large files, at once
+_HEX_DIGITS = 64  # of a digest
 _MAX_NAME = 100  # of what a model's files name
 # Default limit of one frame: the target of Qwen's video processing, 768 x 28 x 28.
 _MAX_PIXELS = 602_112
@@ -111,8 +117,21 @@ def read_model_card(name: str, *, revision: str | None = None) -> ModelCard:
         raise ModelError(
             f"There is no model folder {folder}; give a folder, or a hub name such as 'Qwen/Qwen2.5-VL-7B-Instruct'."
         )
-    with disk_errors(*written_folders(os.environ)):
+    with disk_errors(*cache_folders(os.environ)):
         return _hub_card(name, revision)
+
+
+def model_file(card: ModelCard, name: str) -> Path:
+    """Return the path of a file of a model, which is fetched from the hub if the model is there.
+
+    Raises:
+        Exception: The hub's client cannot fetch it.
+    """
+    if Path(card.location).is_dir():
+        return Path(card.location) / name
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only models on the hub need it
+
+    return Path(hf_hub_download(card.location, name, revision=card.revision))
 
 
 def require_tokenizer(card: ModelCard) -> None:
@@ -133,16 +152,8 @@ def _folder_card(folder: Path) -> ModelCard:
     if not any(next(folder.glob(pattern), None) for pattern in _WEIGHT_PATTERNS):
         raise ModelError(f"Model folder {folder} contains no weights (*.safetensors); copy them there.")
     processors = [_read_json(folder / file) for file in _PROCESSOR_FILES if (folder / file).is_file()]
-    max_pixels, max_video_pixels = _pixel_limits(processors)
-    return ModelCard(
-        identity=ModelIdentity(name=folder.name, fingerprint=fingerprint_folder(folder)),
-        location=str(folder),
-        size_multiple_px=_size_multiple_px(config),
-        max_pixels=max_pixels,
-        max_video_pixels=max_video_pixels,
-        takes_videos=config.get("model_type") not in _IMAGES_ONLY,
-        **_native(config, processors),
-    )
+    identity = ModelIdentity(name=folder.name, fingerprint=fingerprint_folder(folder))
+    return _card(identity, str(folder), config, processors)
 
 
 def _hub_card(name: str, revision: str | None) -> ModelCard:
@@ -167,12 +178,17 @@ def _hub_card(name: str, revision: str | None) -> ModelCard:
         except (OSError, ValueError) as error:
             if is_full(error):
                 raise
-    config = _read_json(path)
+    return _card(ModelIdentity(name=name, revision=commit), name, _read_json(path), processors)
+
+
+def _card(
+    identity: ModelIdentity, location: str, config: dict[str, Any], processors: list[dict[str, Any]]
+) -> ModelCard:
     max_pixels, max_video_pixels = _pixel_limits(processors)
     return ModelCard(
-        identity=ModelIdentity(name=name, revision=commit),
-        location=name,
-        revision=commit,
+        identity=identity,
+        location=location,
+        revision=identity.revision,
         size_multiple_px=_size_multiple_px(config),
         max_pixels=max_pixels,
         max_video_pixels=max_video_pixels,
@@ -255,3 +271,49 @@ def _native(config: dict[str, Any], processors: list[dict[str, Any]]) -> dict[st
         "native_frames": frames if found.uses_num_frames else None,
         "native_doubt": "",
     }
+
+
+def digest_files(paths: Sequence[Path]) -> list[str]:
+    """Return the SHA-256 of each file's content, in hex.
+
+    A digest is kept by the file's path, device, inode, size and times of change, and read again once one of them
+    differs. Where nothing can be kept, every call reads all files.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    with ThreadPoolExecutor(_READERS) as threads:
+        return list(threads.map(_digest, paths))
+
+
+def _digest(path: Path) -> str:
+    kept = _place(path)
+    with suppress(OSError):
+        digest = kept.read_text(encoding="ascii", errors="replace")
+        if len(digest) == _HEX_DIGITS and digest.isalnum():
+            return digest
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if _place(path) == kept:  # else it was written meanwhile
+        with suppress(OSError):  # a disk that is full, or no home
+            _write(kept, digest)
+    return digest
+
+
+def _place(path: Path) -> Path:
+    status = path.stat()
+    seen = (path.resolve(), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111 - may have no home
+    return caches / "reelabel" / "digests" / hashlib.sha256(repr(seen).encode()).hexdigest()
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(text)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

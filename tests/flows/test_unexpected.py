@@ -51,7 +51,7 @@ TRIALS = [pytest.param(2, id="a few"), pytest.param(30, id="many", marks=pytest.
 class Sure:
     """Answers every question at once."""
 
-    times = SimpleNamespace(busy_ms=1.0, starved_ms=0.0, restart_ms=0.0)
+    times = SimpleNamespace(busy_ms=1.0, waiting_for_input_ms=0.0, restart_ms=0.0)
 
     def __enter__(self):
         return self
@@ -60,6 +60,9 @@ class Sure:
         pass
 
     def wait_ready(self):
+        pass
+
+    def confirm_model(self):
         pass
 
     def answer(self, batch):

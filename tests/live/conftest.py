@@ -5,7 +5,7 @@ import pytest
 from infra.errors import DatabaseUnavailableError
 from infra.settings import LiveSettings
 from reelabel.pool.decode_pool import DecodePool
-from tasks.live.frames import FrameReader
+from tasks.live.media import FrameReader
 from tasks.live.sessions import Sessions
 from tasks.live.setup import LiveSetup
 from tests.live.event_loop import EventLoop

@@ -8,7 +8,7 @@ import pytest
 
 from infra.settings import LiveSettings
 from reelabel_engine.errors import InferenceError
-from tasks.live.frames import FrameReader
+from tasks.live.media import FrameReader
 from tasks.live.messages import ProtocolError, SessionResume
 from tests.live.client import Told, ask, config, frame, send_frames, start
 from tests.live.scripted_model import ScriptedModel

@@ -10,8 +10,8 @@ from PIL import Image
 
 from reelabel.errors import DecodersLostError
 from reelabel_engine.errors import InferenceError, PromptTooLongError
-from tasks.live.frames import FrameReader
 from tasks.live.inbox import Frame, Inbox
+from tasks.live.media import FrameReader
 from tasks.live.messages import ProtocolError, SessionConfig, VideoFrame
 from tasks.live.setup import window_rule
 from tests.live.client import Told, ask, config, frame, picture, send_frames, start

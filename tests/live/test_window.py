@@ -33,7 +33,7 @@ def test_a_prompt_has_the_sink_and_at_least_the_window_and_only_the_following_pr
     window = Window(WindowRule(sink=sink, size=size, unit=unit))
     added, gone = [], []
     for item in stream(gaps):
-        before, following = window.current, window.following
+        before, following = window.current, window.next
 
         evicted = window.add(item)
 
@@ -60,9 +60,9 @@ def test_a_prompt_has_the_sink_and_at_least_the_window_and_only_the_following_pr
             assert recent[-1:] == () or recent[-1].times_s[1] - recent[0].times_s[1] < 2 * size
             # The last seconds are all there.
             assert all(each in now for each in added if each.times_s[1] > item.times_s[1] - size)
-        if window.following:
-            assert window.following[: len(window.sink)] == window.sink
-            assert set(window.following) < set(now)
+        if window.next:
+            assert window.next[: len(window.sink)] == window.sink
+            assert set(window.next) < set(now)
 
 
 def test_the_following_prefix_grows_by_one_item_an_arrival_from_the_full_window_on():
@@ -70,7 +70,7 @@ def test_the_following_prefix_grows_by_one_item_an_arrival_from_the_full_window_
     grown = []
     for item in of_pairs(13):
         window.add(item)
-        grown.append((len(window.current), len(window.following)))
+        grown.append((len(window.current), len(window.next)))
 
     assert grown == [
         *[(1, 0), (2, 0), (3, 0), (4, 0), (5, 0)],  # the sink, then four pairs: the window is full

@@ -17,12 +17,11 @@ from reelabel_engine.protocol import EngineInfo, EngineTimes
 from tasks.database.tables import RESULT, RUN
 from tasks.demo.clips import Encoding, write_clip, write_manifest
 from tasks.domain import ONE_VIDEO, Answer, MediaCounts, ModelIdentity, RunSpec
-from tasks.model.backend import Backend, backend_of, require_media
-from tasks.model.engine.fleet import EngineFleet
+from tasks.model.backend import Backend, InferenceBackend, backend_of, require_media
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.engine.vllm_backend import VLLM, engine_config
 from tasks.model.identity import TINY_MODEL, ModelCard, read_model_card
-from tasks.model.lifetime import Lifetime
+from tasks.model.pool import EnginePool
 from tasks.model.server.backend import ServerBackend
 from tasks.model.server.openai_backend import OPENAI
 from tests.command_line import reelabel
@@ -31,10 +30,9 @@ SERVER = {"model": {"backend": "openai", "name": str(TINY_MODEL)}, "server": {"u
 COLOURS = {"red": (220, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 220)}
 
 
-class ColourMatcher(Lifetime):
+class ColourMatcher(InferenceBackend):
     """Answers with the choice nearest to the frames' mean colour."""
 
-    engines = 1
     times = EngineTimes()
 
     def start(self):
@@ -188,7 +186,7 @@ def test_an_engine_makes_room_for_all_that_a_question_shows(tmp_path):
     ("settings", "kind", "engines"),
     [
         pytest.param({}, RecoveringEngine, 1, id="one engine"),
-        pytest.param({"model": {"engines": 2}}, EngineFleet, 2, id="several"),
+        pytest.param({"model": {"engines": 2}}, EnginePool, 2, id="several"),
         pytest.param(SERVER, ServerBackend, 1, id="a server"),
     ],
 )

@@ -17,6 +17,7 @@ import torch
 
 from reelabel_engine.live.items import SPAN_S
 from reelabel_engine.vllm_api import (
+    MultiModalFeatureSpec,
     MultiModalFieldElem,
     MultiModalKwargsItem,
     MultiModalKwargsItems,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel_engine.vllm_api import MultiModalFeatureSpec
 
 SECONDS = "second_per_grid_ts"
 # When each pair of a video begins; of a video whose pairs have no common rate.
@@ -62,7 +62,7 @@ def continue_positions(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker
     """Have a worker's model number adjacent videos as one, if it begins anew after each video."""
     model = worker.model_runner.get_model()
     if hasattr(model, "iter_mm_grid_thw") or hasattr(model, "iter_mm_features"):
-        model.get_mrope_input_positions = partial(merged_positions, model, model.get_mrope_input_positions, known={})
+        model.get_mrope_input_positions = partial(mrope_positions, model, model.get_mrope_input_positions, known={})
 
 
 def time_indexes(times_s: Sequence[float], per_s: float, *, has_audio: bool = False) -> npt.NDArray[np.int64]:
@@ -101,7 +101,7 @@ def last_time(video: MultiModalKwargsItem, config: Any) -> float:  # noqa: ANN40
     return float((video[_GRID].data[0] - 1) * video[SECONDS].data.item() * positions_per_s(config))
 
 
-def merged_positions(
+def mrope_positions(
     model: Any,  # noqa: ANN401 - vLLM's model
     usual: Callable[[list[int], list[MultiModalFeatureSpec]], tuple[torch.Tensor, int]],
     input_tokens: list[int],

@@ -14,14 +14,12 @@ from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.live.items import AUDIO_HZ, FRAMES_PER_ITEM, AudioItem, LiveItem
 from reelabel_engine.live.positions import SECONDS
-from reelabel_engine.protocol import Question, QuestionFailure
-from reelabel_engine.renderer import HashedMedium
+from reelabel_engine.protocol import LiveRequest, Question, QuestionFailure
+from reelabel_engine.renderer import HashedMedium, InputRenderer
 from reelabel_engine.vllm_api import MultiModalFieldElem, MultiModalKwargsItem, PlaceholderRange
 
 if TYPE_CHECKING:
     from reelabel_engine.prompts import ChoiceTokens
-    from reelabel_engine.protocol import LiveRequest
-    from reelabel_engine.renderer import InputRenderer
 
 _MILLISECONDS = 1000
 _CACHED_ENDS = 256

@@ -11,13 +11,14 @@ from reelabel.errors import JobError
 from reelabel_engine.errors import InferenceError, PromptTooLongError
 from reelabel_engine.live.item_cache import ItemCache
 from reelabel_engine.live.positions import positions_per_s, time_indexes
-from reelabel_engine.live.renderer import RenderedItem
+from reelabel_engine.live.renderer import RenderedEnds, RenderedItem, RenderedRequest
 from reelabel_engine.prompts import ChoiceTokens, score_choices
-from reelabel_engine.protocol import LiveDone, LiveText, QuestionFailure, RequestRef
+from reelabel_engine.protocol import LiveDone, LiveReply, LiveRequest, LiveText, QuestionFailure, RequestRef
 from reelabel_engine.renderer import translate_vllm_error
 from reelabel_engine.scoring import scoring_parameters
 from reelabel_engine.vllm_api import (
     MultiModalKwargsItems,
+    PlaceholderRange,
     RequestOutputKind,
     SamplingParams,
     VLLMValidationError,
@@ -27,9 +28,6 @@ from reelabel_engine.vllm_api import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reelabel_engine.live.renderer import RenderedEnds, RenderedRequest
-    from reelabel_engine.protocol import LiveReply, LiveRequest
-    from reelabel_engine.vllm_api import PlaceholderRange
 
 ASKED, READ, BATCH = 0, 1, 2  # vLLM's priorities: the lowest goes first
 

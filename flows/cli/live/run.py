@@ -8,22 +8,16 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING
 
 from flows.cli.console import print_line, print_notice
-from flows.cli.live.source import Source, SourceAudio
-from infra.settings import load_settings
+from flows.cli.live.source import Source, SourceAudio, SourceFrame
+from infra.settings import Settings, load_settings
 from infra.signals import EXIT_CODE
 from reelabel.errors import ConfigurationError
 from reelabel.live import LiveClient
 from reelabel.text import pluralize, printable
-from tasks.live.events import EVENTS, ErrorEvent, FrameAck, Notice, ResponseDone, SessionCreated
+from tasks.live.events import EVENTS, ErrorEvent, Event, FrameAck, Notice, ResponseDone, SessionCreated
 from tasks.live.messages import ProtocolError, parse_message
-
-if TYPE_CHECKING:
-    from flows.cli.live.source import SourceFrame
-    from infra.settings import Settings
-    from tasks.live.events import Event
 
 _EVERY_S = 5.0
 # How long answers are waited for when the source has ended.
@@ -36,16 +30,9 @@ class LiveOptions:
     """What to send and to ask.
 
     Attributes:
-        source: Where frames come from.
-        questions: The questions.
-        choices: Their choices; None for answers in words.
         every_s: Seconds between two rounds of questions; None asks at the end of a file, and every 5 s of a stream.
-        fps: Maximum frames a second.
-        limit_s: Seconds after which to end; None goes on to the source's end.
         audio: Whether to send the source's audio; None does so if it has any and the model takes it.
         window_s: Seconds that a question sees, beside the first frames; None takes the server's default.
-        url: Address of the server; None takes that of the settings.
-        as_json: Print events of answers as JSON.
     """
 
     source: str
@@ -100,11 +87,7 @@ def _check(options: LiveOptions) -> None:
 
 
 def _sends_audio(options: LiveOptions, source: Source, session: SessionCreated) -> bool:
-    """Return whether the source's audio is sent.
-
-    Raises:
-        ConfigurationError: It is wanted, and cannot be sent.
-    """
+    """Return whether the source's audio is sent."""
     if options.audio and not source.has_audio:
         raise ConfigurationError("The source has no audio; leave out --audio.")
     if options.audio and not session.takes_audio:

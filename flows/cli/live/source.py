@@ -62,12 +62,7 @@ _GAP_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFrame:
-    """A frame to be sent.
-
-    Attributes:
-        time_s: Seconds since the source's first frame.
-        jpeg: The picture.
-    """
+    """A frame to be sent."""
 
     time_s: float
     jpeg: bytes
@@ -275,11 +270,7 @@ class Source:
 
 
 def _open_device(path: str) -> InputContainer:
-    """Open a webcam.
-
-    Raises:
-        TimeoutError: It sends nothing; FFmpeg goes on waiting, in a thread of its own.
-    """
+    """Open a webcam."""
     opening: Future[InputContainer] = Future()
 
     def open_it() -> None:

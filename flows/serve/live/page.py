@@ -23,13 +23,7 @@ OPEN_PATHS = frozenset({PATH, *(f"{PATH}/{name}" for name in _SCRIPTS)})
 
 
 def page_router(*, needs_token: bool, takes_audio: bool, speaks: bool) -> APIRouter:
-    """Return the routes of the page.
-
-    Args:
-        needs_token: Whether it asks for a token.
-        takes_audio: Whether it offers the microphone.
-        speaks: Whether it plays answers in speech.
-    """
+    """Return the routes of the page."""
     router = APIRouter(include_in_schema=False)
 
     @router.get(PATH)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from reelabel.errors import ReelabelError
 from tasks.domain.spec import DEFAULT_TEMPLATE
 from tasks.live import events, messages
-from tasks.live.frames import FrameReader
+from tasks.live.media import FrameReader
 from tasks.live.messages import ProtocolError, parse_message
 from tasks.live.sessions import Sessions
 from tasks.live.setup import LiveSetup
@@ -175,11 +175,7 @@ def _has_left(receiving: asyncio.Task[None]) -> bool:
 
 
 async def _receive(websocket: WebSocket) -> str | bytes:
-    """Return the next message.
-
-    Raises:
-        WebSocketDisconnect: The client has left.
-    """
+    """Return the next message."""
     received = await websocket.receive()
     if received["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(received.get("code", _LOST))

@@ -1,1 +1,1 @@
-"""What a live session leaves behind: rows and frame files, read and replayed."""
+"""Saves live sessions, frames to the object store and queries to Postgres, and replays them."""

@@ -15,7 +15,7 @@ from reelabel.frames.frame_file import load_frames, write_frames
 from reelabel.result import Frames
 from reelabel.sampled_frames import NO_PTS, Orientation, SampledFrames
 from reelabel.sampling.options import Sampling
-from reelabel.seal import embed_seal, verify_seal
+from reelabel.seal import Seal, embed_seal, verify_seal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.seal import Seal
     from tasks.frame_cache.sealed_files import SealedFiles
 
 
@@ -46,14 +45,7 @@ def key_of(session_id: UUID, part: int) -> str:
 
 
 def encode_part(frames: Sequence[KeptFrame], *, session_id: UUID, part: int, seal: Seal) -> bytes:
-    """Return the sealed frame file of some kept frames.
-
-    Args:
-        frames: At least one, all of one size, in order of time.
-        session_id: The session.
-        part: Number of the file, from 0.
-        seal: Seals it.
-    """
+    """Return the sealed frame file of some kept frames: at least one, all of one size, in order of time."""
     times_s = np.array([frame.time_s for frame in frames])
     count, (height, width, _) = len(frames), frames[0].image.shape
     sampled = SampledFrames(

@@ -17,24 +17,22 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import numpy as np
-from sqlalchemy import func, insert, update
+from sqlalchemy import Engine, func, insert, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from infra.database.connect import database_errors
 from reelabel.errors import ReelabelError
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.database.temp_table import storable
-from tasks.live.messages import Sampling
+from tasks.live.messages import Sampling, SessionConfig
 from tasks.live.record.frame_part import KeptFrame, encode_part, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy.typing as npt
-    from sqlalchemy import Engine
 
     from tasks.frame_cache.sealed_files import SealedFiles
-    from tasks.live.messages import SessionConfig
     from tasks.live.model import LiveInfo
 
 _LOGGER = logging.getLogger(__name__)

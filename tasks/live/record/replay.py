@@ -19,7 +19,7 @@ from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
 from reelabel_engine.live.items import FOOTAGE
-from tasks.live.record.stored import SessionFrames
+from tasks.live.record.stored import SessionFrames, StoredSession
 from tasks.manifest.schema import REQUIRED
 
 if TYPE_CHECKING:
@@ -28,20 +28,13 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectStore
     from tasks.frame_cache.sealed_files import SealedFiles
     from tasks.live.record.frame_part import KeptFrame
-    from tasks.live.record.stored import StoredSession
 
 _MS = Fraction(1, 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionJobs:
-    """The manifest of a session's queries.
-
-    Attributes:
-        manifest_uri: Where it is.
-        jobs: Number of its jobs; the query numbered 7 is the job `query-7`.
-        left_out: Number of queries left out, by the reason.
-    """
+    """The manifest of a session's queries."""
 
     manifest_uri: str
     jobs: int
@@ -57,11 +50,7 @@ def write_jobs(
 ) -> SessionJobs:
     """Write the videos and the manifest of a session's queries to the store; what is there already stays.
 
-    Args:
-        session: The session.
-        files: The store.
-        max_pixels: Leave out queries that saw frames of more pixels: the model would be shown smaller ones.
-        max_video_pixels: The same of the pixels of all frames of a query.
+    Queries that saw frames of more pixels, each or together, are left out: the model would be shown smaller ones.
 
     Raises:
         ConfigurationError: No query can be replayed, or a frame file is gone or altered.

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import Engine, delete, func, select
 
 from infra.database.connect import database_errors
 from tasks.database.tables import LIVE_SESSION
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
-    from sqlalchemy import Engine
-
     from reelabel.sources.object_store import ObjectStore
 
 # No other files below the root may be removed.
@@ -27,14 +23,8 @@ def remove_old_sessions(
 ) -> tuple[int, int]:
     """Remove sessions last seen longer ago than `age`, with their queries and frames.
 
-    Files of sessions without a row, such as those whose removal was interrupted, are removed at the same age.
-
-    Args:
-        engine: The database.
-        objects: The object store.
-        root_uri: The store's root.
-        age: Minimum age, by the database's clock, and for files by the store's time of modification.
-        dry_run: Count only, and remove nothing.
+    Files of sessions without a row, such as those whose removal was interrupted, are removed at the same age, by the
+    store's time of modification. A dry run only counts.
 
     Returns:
         The numbers of sessions and of files removed.

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Double, String, cast, func, select
+from sqlalchemy import Double, Engine, RowMapping, Select, String, Table, cast, func, select
 
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError, FrameFileError, ObjectMissingError
@@ -18,8 +18,6 @@ from tasks.live.record.frame_part import KeptFrame, read_part
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
-
-    from sqlalchemy import Engine, RowMapping, Select, Table
 
     from reelabel.result import Frames
     from tasks.frame_cache.sealed_files import SealedFiles
@@ -34,13 +32,7 @@ _IS_LOST = LIVE_SESSION.c.seen_at < func.now() - timedelta(seconds=LOST_AFTER_S)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSession:
-    """A recorded session.
-
-    Attributes:
-        row: Its row of `live_session`, and `state`: `open`, `ended` or `lost`.
-        queries: Its rows of `live_query`, in order.
-        parts: Its rows of `live_frames`, in order.
-    """
+    """A recorded session: its row, with `state` (`open`, `ended` or `lost`), its queries and its frame files."""
 
     row: dict[str, Any]
     queries: list[dict[str, Any]] = field(repr=False)
@@ -49,17 +41,7 @@ class StoredSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnendedSession:
-    """A session whose end is not recorded.
-
-    Attributes:
-        session_id: Its id.
-        host: Its server's machine.
-        is_lost: Whether it was lost with its server.
-        frames: Kept frames that are on the store.
-        queries: Queries that have a row.
-        age_s: Seconds since its start.
-        seen_s: Seconds since its server's last heartbeat.
-    """
+    """A session whose end is not recorded; `age_s` counts from its start, `seen_s` from its server's last heartbeat."""
 
     session_id: UUID
     host: str

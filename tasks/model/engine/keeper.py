@@ -34,13 +34,7 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptEngine:
-    """An engine that was taken over.
-
-    Attributes:
-        connection: Descriptor of the connection to it.
-        lifeline: Descriptor that keeps it alive.
-        facts: What `WarmEngines.keep` was given.
-    """
+    """An engine that was taken over."""
 
     connection: int
     lifeline: int
@@ -49,12 +43,7 @@ class KeptEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmEngines:
-    """The engines that are kept below a home folder.
-
-    Attributes:
-        folder: Holds a socket for each; only this user can enter it.
-        keep_s: How long an engine is kept.
-    """
+    """The engines that are kept below a home folder."""
 
     folder: Path
     keep_s: float = 0.0
@@ -64,11 +53,9 @@ class WarmEngines:
         return cls(folder=home / "engines", keep_s=keep_s)
 
     def take(self, key: str, place: str = "") -> KeptEngine | None:
-        """Take over an engine that was kept under a key at a place, and end those that were kept under another key.
+        """Take over an engine that was kept under a key and for some GPUs; end those that were kept under another key.
 
-        Args:
-            key: Names the model and all else that engines are loaded with.
-            place: Names the GPUs of one of several engines.
+        The key names the model and all else that engines are loaded with.
         """
         for path in self._sockets():
             if not path.name.startswith(f"{key}-"):
@@ -79,15 +66,10 @@ class WarmEngines:
         return None
 
     def keep(self, key: str, place: str, connection: int, lifeline: int, facts: dict[str, Any]) -> None:
-        """Have another process keep an engine; the caller closes its own descriptors.
+        """Have another process keep an idle engine; the caller closes its own descriptors.
 
-        Args:
-            key: Names the model and all else that the engine was loaded with.
-            place: Names its GPUs.
-            connection: Descriptor of the connection to the engine, which is idle.
-            lifeline: Descriptor that keeps the engine alive.
-            facts: What is handed to who takes it over, as JSON values. `pid` is that of the engine, `temporary` the
-                folder that is removed once it has ended.
+        `facts` are handed to who takes it over, as JSON values: `pid` is that of the engine, `temporary` the folder
+        that is removed once it has ended.
 
         Raises:
             OSError: It cannot be kept here.
@@ -124,19 +106,10 @@ class WarmEngines:
 
 
 class AdoptedProcess:
-    """A process that another one has started.
-
-    Attributes:
-        pid: Its process id.
-        returncode: None.
-    """
+    """A process that another one has started."""
 
     def __init__(self, pid: int) -> None:
-        """Open it: the id may be that of another process later.
-
-        Raises:
-            ProcessLookupError: It has ended.
-        """
+        """Open it: the id may be that of another process later."""
         self.pid = pid
         self.returncode: int | None = None
         self._descriptor = os.pidfd_open(pid)
@@ -222,6 +195,8 @@ def main(listener: int, connection: int, lifeline: int, facts: dict[str, Any]) -
         engine = os.pidfd_open(facts["pid"])
         os.close(lifeline)
         select.select([engine], [], [], _ANSWER_S)
+    with suppress(ProcessLookupError):
+        os.killpg(facts["pid"], signal.SIGKILL)  # the processes that render stay if it was killed alone
     shutil.rmtree(facts["temporary"], ignore_errors=True)
 
 

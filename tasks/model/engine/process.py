@@ -19,19 +19,22 @@ from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.protocol import (
     AskBatch,
+    Batch,
     EngineConfig,
     EngineInfo,
     EngineTimes,
     LoadEngine,
+    Question,
     QuestionFailure,
+    QuestionReply,
     check,
     encode,
 )
 from tasks.domain import Answer
-from tasks.model.model_process import Life, ModelProcess
+from tasks.model.life import Life
+from tasks.model.model_process import ModelProcess
 
 if TYPE_CHECKING:
-    from reelabel_engine.protocol import Batch, Question, QuestionReply
     from tasks.model.backend import Reply
     from tasks.model.engine.keeper import WarmEngines
 
@@ -47,10 +50,6 @@ class EngineProcess(ModelProcess[EngineConfig]):
     `start` returns at once, so that loading overlaps the extraction of the first shards; `wait_ready`
     and `answer` block. Call `answer` from several threads to keep the engine busy: while it answers one batch,
     the others are rendered.
-
-    Attributes:
-        times: How the engine spent its time.
-        starts: Number of times it was started.
     """
 
     called = "The engine"
@@ -70,7 +69,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
             config: What to load.
             warm: Where an engine is taken from, and kept once it is closed; None always starts and ends one.
             fingerprint: Tells versions of the model, and numbers of engines, apart.
-            options: Of its process.
+            options: As of `ModelProcess`.
         """
         super().__init__(config, **options)
         self._warm, self._fingerprint = warm, fingerprint
@@ -124,13 +123,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
         self._warm.keep(self._key, self._place, connection, lifeline, facts)
 
     def wait_ready(self) -> EngineInfo:
-        """Wait until the model is loaded.
-
-        Raises:
-            ModelError: It cannot be loaded, or not within the timeout.
-            DiskFullError: It cannot be loaded because a disk is full.
-            EngineClosedError: The engine was closed meanwhile.
-        """
+        """Wait until the model is loaded."""
         info: EngineInfo = self._ready(self._current())
         return info
 
@@ -141,7 +134,6 @@ class EngineProcess(ModelProcess[EngineConfig]):
             EngineLostError: The process died, or hung and was killed; start a new one and ask again.
             DiskFullError: The process died because a disk is full, which is no fault of a question.
             EngineClosedError: The engine was closed meanwhile.
-            AbandonedError: Nobody waits for the replies any more; the engine stops working on them.
         """
         failures = {
             place: failure for place, each in enumerate(batch.questions) if (failure := _failure_of(each)) is not None
@@ -177,11 +169,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
         return self._living()
 
     def wait_started(self) -> EngineInfo:
-        """Wait until a process has loaded the model, starting one if none runs; see `wait_ready`.
-
-        Raises:
-            ModelError: It cannot be loaded, or not within the timeout.
-        """
+        """Wait until a process has loaded the model, starting one if none runs; see `wait_ready`."""
         info: EngineInfo = self._ready(self.living())
         return info
 

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.errors import ModelError
-from reelabel_engine.protocol import RenderedPrompt, decode_reply, encode
+from reelabel_engine.protocol import PreviewRequest, RenderedPrompt, decode_reply, encode
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from reelabel_engine.protocol import PreviewRequest
 
 
 def preview_prompt(request: PreviewRequest, *, timeout_s: float, python: Path | None = None) -> RenderedPrompt:

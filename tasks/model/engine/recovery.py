@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING
 
 from infra.errors import EngineLostError
 from reelabel_engine.errors import InferenceError
-from reelabel_engine.protocol import Batch, Question, QuestionFailure
+from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Question, QuestionFailure, ShownFile
 from tasks.domain import Answer
-from tasks.model.lifetime import Lifetime
+from tasks.model.backend import InferenceBackend, Reply
 from tasks.model.probe_video import probe_video
 from tasks.model.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reelabel_engine.protocol import EngineInfo, EngineTimes, ShownFile
-    from tasks.model.backend import Reply
     from tasks.model.engine.process import EngineProcess
 
 _CRASHES_PER_QUESTION = 2  # of a question asked alone, after which it fails
@@ -26,7 +24,7 @@ _CRASHES_IN_A_ROW = 6  # without an answer in between, after which the engine is
 _PROBE = Question(video_id="grey", text="A or B?", system_prompt=None, choices=("A", "B"), scoring="letter")
 
 
-class FatalQuestions:
+class CrashingQuestions:
     """The questions that crashed an engine, by their frames; shared by the engines of a run."""
 
     def __init__(self) -> None:
@@ -40,9 +38,9 @@ class FatalQuestions:
         fatal = self._by_frames.get(_frames_key(batch, job), ()) if self._by_frames else ()
         if job in fatal:
             other_order = "" if question is job else " with its choices in another order"
-            return _failure(f"The engine died twice on this question{other_order}.")
+            return _failure(f"This question{other_order} crashed the engine twice.")
         if len(fatal) >= _CRASHES_PER_VIDEO:
-            return _failure(f"Not asked: the engine died on {len(fatal)} other questions about this video.")
+            return _failure(f"Skipped: {len(fatal)} other questions about this video crashed the engine.")
         return None
 
 
@@ -51,23 +49,19 @@ def _frames_key(batch: Batch, job: Question) -> tuple[tuple[ShownFile, ...], int
     return job.shown, hash(tuple(batch.frame_files[each.file_id] for each in job.shown))
 
 
-class RecoveringEngine(Lifetime):
+class RecoveringEngine(InferenceBackend):
     """Answers batches even if its engine crashes; a context manager that shuts it down.
 
     A crash takes every batch in flight with it, and any of their questions may be the cause. So each of them is then
     asked alone. One that crashes the engine twice fails, if the engine still answers another one.
     """
 
-    def __init__(self, engine: EngineProcess, *, fatal: FatalQuestions | None = None) -> None:
+    def __init__(self, engine: EngineProcess, *, fatal: CrashingQuestions | None = None) -> None:
         self._engine = engine
-        self._fatal = fatal or FatalQuestions()
+        self._fatal = fatal or CrashingQuestions()
         self._turns = Turns()
         self._known_good: Batch | None = None
         self._crashes = 0
-
-    @property
-    def engines(self) -> int:
-        return 1
 
     @property
     def times(self) -> EngineTimes:
@@ -108,7 +102,7 @@ class RecoveringEngine(Lifetime):
             while isinstance(self._ask(other), EngineLostError):
                 pass
             self._fatal.add(batch, job)
-            return _failure(f"The engine died twice on this question. {crash.message}")
+            return _failure(f"This question crashed the engine twice. {crash.message}")
 
     def _ask(self, batch: Batch) -> list[Reply] | EngineLostError:
         """Ask while nothing else is in flight; return the error of a crash, or raise it after too many in a row."""

@@ -14,24 +14,21 @@ from reelabel_engine.devices import assign_gpus, extra_of_engines, gpu_memory_by
 from reelabel_engine.environment import ENGINE, engine_environment, find_python
 from reelabel_engine.model_errors import find_advice
 from reelabel_engine.protocol import EngineConfig
-from tasks.domain import ONE_VIDEO
-from tasks.model.backend import Backend
-from tasks.model.engine.fleet import EngineFleet
+from tasks.domain import ONE_VIDEO, MediaCounts
+from tasks.model.backend import Backend, InferenceBackend
 from tasks.model.engine.keeper import WarmEngines
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
-from tasks.model.engine.recovery import FatalQuestions, RecoveringEngine
-from tasks.model.identity import max_frame_pixels, read_model_card, require_tokenizer
+from tasks.model.engine.recovery import CrashingQuestions, RecoveringEngine
+from tasks.model.identity import ModelCard, max_frame_pixels, read_model_card, require_tokenizer
+from tasks.model.pool import EnginePool
 from tasks.model.prompts.thinking import render_ending, require_answer_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from infra.settings import Settings
-    from tasks.domain import MediaCounts
     from tasks.live.model import LiveModel
-    from tasks.model.backend import InferenceBackend
-    from tasks.model.identity import ModelCard
 
 # Rendering prompts takes a quarter of the cores, shared by all engines; each gets at most 8 processes.
 _CORES_PER_RENDERER = 4
@@ -47,16 +44,7 @@ def engine_config(
     media: MediaCounts = ONE_VIDEO,
     live_sessions: int = 0,
 ) -> EngineConfig:
-    """Return what an engine process needs to load a model.
-
-    Args:
-        card: The model.
-        settings: How to load it.
-        devices: Its GPUs, as in `CUDA_VISIBLE_DEVICES`; empty is all visible ones.
-        engines: Number of engines that share this machine's cores.
-        media: How many videos and images a question shows at most.
-        live_sessions: How many live sessions are open at most, on all engines together.
-    """
+    """Return what one of the engines needs to load a model; `live_sessions` are those of all engines together."""
     model = settings.model
     return EngineConfig(
         model=card.location,
@@ -194,9 +182,9 @@ def _require_usable(card: ModelCard, settings: Settings) -> None:
 
 
 def _answering(processes: Sequence[EngineProcess]) -> InferenceBackend:
-    fatal = FatalQuestions()
+    fatal = CrashingQuestions()
     engines = [RecoveringEngine(process, fatal=fatal) for process in processes]
-    return engines[0] if len(engines) == 1 else EngineFleet(engines)
+    return engines[0] if len(engines) == 1 else EnginePool(engines)
 
 
 def _check_vllm(settings: Settings) -> Check:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
 from reelabel.text import pluralize
 from reelabel_engine.errors import ChoicesAmbiguousError, SpecialTokensError
-from reelabel_engine.plain_text import PlainEncoder, special_tokens
+from reelabel_engine.plain_text import TextTokenizer, special_tokens
 from reelabel_engine.prompts import choice_tokens
+from tasks.model.identity import ModelCard, model_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tasks.model.identity import ModelCard
 
 _SHOWN_IDS = 3
 _CACHED_REASONS = 65_536
@@ -92,7 +91,7 @@ def _summarise(found: pl.DataFrame, jobs: int) -> AmbiguousJobs | None:
     return AmbiguousJobs(jobs=jobs, count=len(found), reason=reason, job_ids=tuple(first))
 
 
-def load_tokenizer(card: ModelCard) -> PlainEncoder | None:
+def load_tokenizer(card: ModelCard) -> TextTokenizer | None:
     """Load a model's tokenizer without the engine, in a fraction of a second.
 
     Returns:
@@ -104,18 +103,10 @@ def load_tokenizer(card: ModelCard) -> PlainEncoder | None:
     try:
         from tokenizers import Tokenizer  # noqa: PLC0415 - only here
 
-        tokenizer = Tokenizer.from_file(str(_tokenizer_file(card)))
+        tokenizer = Tokenizer.from_file(str(model_file(card, "tokenizer.json")))
     except Exception:  # noqa: BLE001 - tokenizers raises bare exceptions, the hub client those of its HTTP library
         return None
-    return PlainEncoder(
+    return TextTokenizer(
         lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids),
         special_tokens(tokenizer.get_added_tokens_decoder()),
     )
-
-
-def _tokenizer_file(card: ModelCard) -> Path:
-    if Path(card.location).is_dir():
-        return Path(card.location) / "tokenizer.json"
-    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only models on the hub need it
-
-    return Path(hf_hub_download(card.location, "tokenizer.json", revision=card.revision))

@@ -11,14 +11,12 @@ import numpy as np
 
 from infra.text_bounds import MAX_TEXT
 from reelabel_engine.errors import PromptTooLongError
-from reelabel_engine.protocol import Question, QuestionFailure, ShownFile
-from tasks.domain import Answer, OrderBias
+from reelabel_engine.protocol import Batch, Question, QuestionFailure, ShownFile
+from tasks.domain import Answer, Job, OrderBias, RunSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from reelabel_engine.protocol import Batch
-    from tasks.domain import Job, RunSpec
     from tasks.model.backend import Reply
 
 

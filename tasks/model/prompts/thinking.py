@@ -6,7 +6,6 @@ import json
 import re
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jinja2 import TemplateError
@@ -14,11 +13,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from reelabel_engine.errors import ModelError
 from reelabel_engine.prompts import chat_messages
+from tasks.model.identity import ModelCard, model_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tasks.model.identity import ModelCard
 
 QUESTION = "Is it 1 or 2?"  # no template contains it
 _TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
@@ -75,19 +74,11 @@ def render_ending(card: ModelCard, arguments: Mapping[str, Any]) -> str | None:
 def _read_template(card: ModelCard) -> str | None:
     for name in _TEMPLATE_FILES:
         with suppress(Exception):  # the hub client raises those of its HTTP library; the engine will report it
-            text = _file(card, name).read_text(encoding="utf-8")
+            text = model_file(card, name).read_text(encoding="utf-8")
             template = text if name.endswith(".jinja") else json.loads(text).get("chat_template")
             if isinstance(template, str):
                 return template
     return None
-
-
-def _file(card: ModelCard, name: str) -> Path:
-    if Path(card.location).is_dir():
-        return Path(card.location) / name
-    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - comes with the engine's extra
-
-    return Path(hf_hub_download(card.location, name, revision=card.revision))
 
 
 def _refuse(message: str) -> NoReturn:

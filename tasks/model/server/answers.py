@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    AliasPath,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 T = TypeVar("T")
 
@@ -51,22 +59,12 @@ class TopLogprob(BaseModel):
     logprob: Annotated[float, BeforeValidator(lambda value: -math.inf if value is None else value)]
 
 
-class TokenLogprobs(BaseModel):
-    top_logprobs: list[TopLogprob] | None = None
-
-
-class Logprobs(BaseModel):
-    content: list[TokenLogprobs] | None = None
-
-
 class Choice(BaseModel):
-    logprobs: Logprobs | None = None
+    """One completion of a request, of which only one is asked for, and the candidates for its first token."""
 
-
-class PromptTokensDetails(BaseModel):
-    """How many of the prompt's tokens were cached; None if the server does not say."""
-
-    cached_tokens: Count = None
+    top_logprobs: list[TopLogprob] | None = Field(
+        default=None, validation_alias=AliasPath("logprobs", "content", 0, "top_logprobs")
+    )
 
 
 class Usage(BaseModel):
@@ -74,11 +72,7 @@ class Usage(BaseModel):
 
     prompt_tokens: Count = None
     completion_tokens: Count = None
-    prompt_tokens_details: Extra[PromptTokensDetails] = None
-
-    @property
-    def cached_tokens(self) -> int | None:
-        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
+    cached_tokens: Count = Field(default=None, validation_alias=AliasPath("prompt_tokens_details", "cached_tokens"))
 
 
 class Completion(BaseModel):
@@ -88,20 +82,13 @@ class Completion(BaseModel):
     usage: Extra[Usage] = None
 
 
-class SpokenDelta(BaseModel):
-    """The next piece of an answer in speech: 16-bit PCM in base64, and what it says."""
-
-    data: str | None = None
-    transcript: str | None = None
-
-
-class AnswerDelta(BaseModel):
-    content: str | None = None
-    audio: SpokenDelta | None = None
-
-
 class ChunkChoice(BaseModel):
-    delta: AnswerDelta
+    """What one event of a stream adds to a completion; speech is 16-bit PCM in base64, with what it says."""
+
+    delta: dict[str, Any]
+    content: str | None = Field(default=None, validation_alias=AliasPath("delta", "content"))
+    speech: str | None = Field(default=None, validation_alias=AliasPath("delta", "audio", "data"))
+    transcript: str | None = Field(default=None, validation_alias=AliasPath("delta", "audio", "transcript"))
     finish_reason: str | None = None
 
 

@@ -17,16 +17,16 @@ from reelabel.errors import ConfigurationError, JobError
 from reelabel.unexpected import failing_alone
 from reelabel.waiting import LOOK_S, go_on
 from reelabel_engine.errors import InferenceError, SpecialTokensError
-from reelabel_engine.plain_text import PlainEncoder, find_special_token
+from reelabel_engine.plain_text import TextTokenizer, find_special_token
 from reelabel_engine.prompts import choice_tokens
-from reelabel_engine.protocol import EngineInfo, EngineTimes, QuestionFailure
-from tasks.domain import ONE_VIDEO, Answer
-from tasks.model.lifetime import Lifetime
+from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Question, QuestionFailure, ShownFile
+from tasks.domain import ONE_VIDEO, Answer, MediaCounts
+from tasks.model.backend import InferenceBackend, Reply
 from tasks.model.prompts.thinking import QUESTION, require_answer_first
 from tasks.model.server.answers import Usage
-from tasks.model.server.capabilities import completion_body, detect_capabilities, probe_bodies
+from tasks.model.server.capabilities import ServerCapabilities, completion_body, detect_capabilities, probe_bodies
 from tasks.model.server.client import ServerClient
-from tasks.model.server.frame_transport import encode_media
+from tasks.model.server.frame_transport import EncodedFrames, encode_media
 from tasks.model.server.model_watch import ModelWatch, require_named
 from tasks.model.server.scoring import logprobs_request, read_logprobs, score
 from tasks.model.turns import Turns
@@ -35,21 +35,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from infra.settings import ServerSettings
-    from reelabel_engine.protocol import Batch, Question, ShownFile
-    from tasks.domain import MediaCounts
     from tasks.domain.job import MediumKind
-    from tasks.model.backend import Reply
-    from tasks.model.server.capabilities import ServerCapabilities
-    from tasks.model.server.frame_transport import EncodedFrames
 
 
 @dataclass(slots=True)
 class Share:
-    """One request's share of the time; all shares sum to the time with any request in flight.
-
-    Attributes:
-        ms: Milliseconds; set once the request has ended.
-    """
+    """One request's share of the time; all shares sum to the time with any request in flight."""
 
     ms: float = 0.0
 
@@ -125,7 +116,7 @@ def _split_attempts(attempts: int) -> tuple[int, ...]:
     return (attempts - 1, 1) if attempts > 2 else (attempts,)  # noqa: PLR2004 - a pause comes first
 
 
-class ServerBackend(Lifetime):
+class ServerBackend(InferenceBackend):
     """Answers batches through a server; a context manager that closes its connections.
 
     Different videos are asked about concurrently, and the questions that show the same one after another, so that
@@ -143,13 +134,6 @@ class ServerBackend(Lifetime):
     ) -> None:
         """Create the client; nothing is sent yet.
 
-        Args:
-            settings: Settings of the server.
-            encode: The model's tokenizer, without special tokens; None uses vLLM's `/tokenize`.
-            media: How many videos and images a question shows at most.
-            template_args: Arguments of the chat template.
-            named: Folder or hub name of the model that was named; None takes whichever the server has.
-
         Raises:
             ConfigurationError: No server is configured, or the client is not installed.
         """
@@ -166,14 +150,10 @@ class ServerBackend(Lifetime):
         self._threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="ask-server")
 
     @property
-    def engines(self) -> int:
-        return 1
-
-    @property
     def times(self) -> EngineTimes:
         """Time with requests in flight, and time spent only on preparing frames for them."""
         busy_ms = self._request_clock.busy_ms
-        return EngineTimes(busy_ms=busy_ms, starved_ms=max(0.0, self._batch_clock.busy_ms - busy_ms))
+        return EngineTimes(busy_ms=busy_ms, waiting_for_input_ms=max(0.0, self._batch_clock.busy_ms - busy_ms))
 
     def start(self) -> None:
         """Do nothing: the server is not ours to start."""
@@ -192,12 +172,6 @@ class ServerBackend(Lifetime):
 
         A question that the server does not answer, though it answers others, is asked for the last time after them, and
         fails if it is not answered then either.
-
-        Raises:
-            ServerUnavailableError: The server answers nothing any more; the error has the replies received before, and
-                which questions were asked in vain.
-            EngineClosedError: The backend was closed meanwhile.
-            ConfigurationError: The server rejects requests, or takes no video.
         """
         self._require_open()
         ready, asking = self._get_ready(), _Asking()
@@ -377,7 +351,7 @@ def refuse_special_tokens(encode: Callable[[str], list[int]], *texts: str | None
         SpecialTokensError: One spells one of the model's, or anything that looks like one.
     """
     for text in filter(None, texts):
-        known = encode.find(text) if isinstance(encode, PlainEncoder) else None
+        known = encode.find(text) if isinstance(encode, TextTokenizer) else None
         if found := known or find_special_token(text):
             raise SpecialTokensError(
                 f"The text contains {found!r}, which the server would take for a special token of its model; "

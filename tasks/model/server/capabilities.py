@@ -12,11 +12,17 @@ from infra.errors import ServerUnavailableError
 from reelabel.errors import ConfigurationError, JobError, ReelabelError
 from reelabel_engine.errors import ModelError
 from reelabel_engine.prompts import choice_tokens
-from tasks.domain import ONE_VIDEO, ModelIdentity
+from tasks.domain import ONE_VIDEO, MediaCounts, ModelIdentity
 from tasks.model.identity import ModelCard, read_model_card
 from tasks.model.probe_video import probe_video
 from tasks.model.server.client import ServerClient
-from tasks.model.server.frame_transport import encode_as_images, encode_media, encodings_of, require_encoding
+from tasks.model.server.frame_transport import (
+    EncodedFrames,
+    encode_as_images,
+    encode_media,
+    encodings_of,
+    require_encoding,
+)
 from tasks.model.server.model_watch import PROBES
 from tasks.model.server.scoring import logprobs_request, read_logprobs
 
@@ -24,9 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from infra.settings import ServerSettings
-    from tasks.domain import MediaCounts
     from tasks.model.server.answers import ServedModel
-    from tasks.model.server.frame_transport import EncodedFrames
 
 
 _LOG = logging.getLogger(__name__)
@@ -108,19 +112,7 @@ def detect_capabilities(
     encode: Callable[[str], list[int]],
     media: MediaCounts = ONE_VIDEO,
 ) -> ServerCapabilities:
-    """Find the best encoding and kind of logprobs that the server supports, by trying them in order.
-
-    Args:
-        client: Client of the server.
-        model: The model's name on the server.
-        frames: Encoding of frames; `auto` tries every encoding that carries their times.
-        encode: The model's tokenizer, without special tokens.
-        media: How many videos and images a question shows at most; so many are sent to find out.
-
-    Raises:
-        ConfigurationError: The server takes frames in none of these encodings, or returns no logprobs.
-        ServerUnavailableError: It does not respond.
-    """
+    """Find the best encoding and kind of logprobs that the server supports, by trying them in order."""
     require_encoding(frames, media)
     encodings = encodings_of(media)
     tokens = choice_tokens(("yes", "no"), scoring="letter", encode=encode)

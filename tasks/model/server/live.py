@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from reelabel_engine.errors import InferenceError
-from reelabel_engine.live.items import AUDIO_HZ, AudioItem
+from reelabel_engine.live.items import AUDIO_HZ, AudioItem, Item
 from reelabel_engine.prompts import choice_tokens
-from reelabel_engine.protocol import LiveText
-from tasks.live.model import LiveAnswer, LiveInfo, Speech
+from reelabel_engine.protocol import LiveQuery, LiveText
+from tasks.live.model import AnswerPiece, LiveAnswer, LiveInfo, Prefix, Speech
 from tasks.model.server.answers import Usage
 from tasks.model.server.backend import refuse_special_tokens
 from tasks.model.server.client import ServerClient
@@ -31,11 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from infra.settings import ServerSettings
-    from reelabel_engine.live.items import Item
-    from reelabel_engine.protocol import LiveQuery
-    from tasks.live.model import AnswerPiece, Prefix
     from tasks.model.identity import ModelCard
-    from tasks.model.server.answers import SpokenDelta
 
 _SAMPLE_BYTES = 2
 
@@ -157,9 +153,8 @@ class ServerLiveModel:
         for chunk in self._client.stream(body):
             usage = chunk.usage or usage
             for choice in chunk.choices:
-                spoken = choice.delta.audio
-                text = (choice.delta.content or "") + ((spoken.transcript or "") if spoken else "")
-                data = _speech(spoken)
+                text = (choice.content or "") + (choice.transcript or "")
+                data = _speech(choice.speech or "")
                 now_ms = (time.perf_counter() - began_s) * 1e3
                 if first_ms is None and (text or data):
                     first_ms = now_ms
@@ -186,9 +181,9 @@ class ServerLiveModel:
         )
 
 
-def _speech(spoken: SpokenDelta | None) -> bytes:
+def _speech(encoded: str) -> bytes:
     try:
-        data = base64.b64decode(spoken.data or "", validate=True) if spoken else b""
+        data = base64.b64decode(encoded, validate=True)
     except binascii.Error:
         raise InferenceError("The server's audio is not valid base64.") from None
     if len(data) % _SAMPLE_BYTES:

@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any
 from reelabel.errors import ConfigurationError, JobError
 from reelabel.text import printable
 from tasks.model.identity import fingerprint_folder
-from tasks.model.server.scoring import read_logprobs
+from tasks.model.server.scoring import ReturnedLogprobs, read_logprobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tasks.model.server.answers import ServedModel
     from tasks.model.server.client import ServerClient
-    from tasks.model.server.scoring import ReturnedLogprobs
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,12 +38,7 @@ _LOWEST = -50.0  # in place of minus infinity
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a server shows of its model.
-
-    Attributes:
-        facts: What it says of the model.
-        logprobs: Its answers to the probes, in order.
-    """
+    """What a server shows of its model."""
 
     facts: dict[str, Any]
     logprobs: list[ReturnedLogprobs]
@@ -63,13 +57,6 @@ class ModelWatch:
         tolerance: float,
     ) -> None:
         """Ask the probes several times.
-
-        Args:
-            client: Client of the server.
-            probes: Bodies of requests for one token and its logprobs.
-            encode: The model's tokenizer, without special tokens.
-            version: vLLM's; None if the server is not vLLM.
-            tolerance: Mean difference of logprobs, in nats, up to which answers are those of one model.
 
         Raises:
             ConfigurationError: The answers differ, as if several models shared the address.

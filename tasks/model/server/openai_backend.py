@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 from infra.doctor import Check
 from reelabel.errors import ConfigurationError, ReelabelError
-from tasks.domain import ONE_VIDEO
-from tasks.model.backend import Backend
-from tasks.model.identity import max_frame_pixels, read_model_card
+from tasks.domain import ONE_VIDEO, MediaCounts
+from tasks.model.backend import Backend, InferenceBackend
+from tasks.model.identity import ModelCard, max_frame_pixels, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tasks.model.server.backend import ServerBackend
 from tasks.model.server.capabilities import read_served_model_card
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from infra.settings import Settings
-    from tasks.domain import MediaCounts
     from tasks.live.model import LiveModel
-    from tasks.model.backend import InferenceBackend
-    from tasks.model.identity import ModelCard
 
 
 class OpenAIBackend(Backend):

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reelabel_engine.errors import InferenceError
-from reelabel_engine.prompts import score_choices
+from reelabel_engine.prompts import ChoiceScores, ChoiceTokens, score_choices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reelabel_engine.prompts import ChoiceScores, ChoiceTokens
     from tasks.model.server.answers import Completion
 
 # The maximum of OpenAI's API, and of vLLM by default.
@@ -57,8 +56,7 @@ def read_logprobs(completion: Completion, encode: Callable[[str], list[int]]) ->
     Raises:
         InferenceError: The response contains no logprobs, or numbers that are none.
     """
-    logprobs = completion.choices[0].logprobs if completion.choices else None
-    entries = logprobs.content[0].top_logprobs if logprobs and logprobs.content else []
+    entries = completion.choices[0].top_logprobs if completion.choices else None
     if not entries:
         raise InferenceError("The server returned no logprobs, which one-token answers need.")
     if not all(entry.logprob <= _HIGHEST for entry in entries):  # nor NaN

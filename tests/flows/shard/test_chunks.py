@@ -43,6 +43,9 @@ class Bright:
     def wait_ready(self):
         pass
 
+    def confirm_model(self):
+        pass
+
     def answer(self, batch):
         return [self._answer(batch.frame_files[question.video_id]) for question in batch.questions]
 

@@ -52,6 +52,9 @@ class Ready:
     def wait_ready(self):
         pass
 
+    def confirm_model(self):
+        pass
+
 
 class Held(Ready):
     """Answers no batch before as many as a shard may have under way are here."""
@@ -170,7 +173,7 @@ class RefusingOnce:
 
 def test_the_time_of_an_attempt_whose_rows_are_refused_is_told_by_the_next_one(extractor, make_clip):
     engine, writer, ticks = Sure(), RefusingOnce(), count()
-    engine.times = SimpleNamespace(busy_ms=1.0, starved_ms=0.0, restart_ms=0.0)
+    engine.times = SimpleNamespace(busy_ms=1.0, waiting_for_input_ms=0.0, restart_ms=0.0)
     profile = WallClockProfile(clock_s=lambda: float(next(ticks)))
     context = replace(context_of(extractor, engine), writer=writer, profile=profile)
     shard = Shard(index=0, jobs=(Job(job_id="a", video_uri=str(make_clip()), prompt="?", choices=CHOICES),))
@@ -411,7 +414,7 @@ class Unwritable(RefusingOnce):
 @pytest.mark.usefixtures("no_pauses")
 def test_answers_whose_rows_could_not_be_written_are_not_computed_again(extractor, make_clip, db):
     counting, writer = Counting(), Unwritable()
-    counting.times = SimpleNamespace(busy_ms=1.0, starved_ms=0.0, restart_ms=0.0)
+    counting.times = SimpleNamespace(busy_ms=1.0, waiting_for_input_ms=0.0, restart_ms=0.0)
     writer.engine = db
     context = replace(context_of(extractor, counting), writer=writer)
     shard = Shard(index=0, jobs=(Job(job_id="a", video_uri=str(make_clip()), prompt="?", choices=CHOICES),))

@@ -66,6 +66,9 @@ class Looking:
     def wait_ready(self):
         pass
 
+    def confirm_model(self):
+        pass
+
     def answer(self, batch):
         for question in batch.questions:
             files = [read_frames(batch.frame_files[each.file_id]) for each in question.shown]

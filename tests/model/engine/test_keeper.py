@@ -118,11 +118,14 @@ def test_it_ends_with_the_process_that_keeps_it(run, warm):
     assert run() != first  # what is left of it is no obstacle
 
 
-def test_one_that_is_killed_while_it_is_kept_is_not_taken(run):
+def test_one_that_is_killed_while_it_is_kept_is_not_taken_and_leaves_no_process(run):
     first = run()
+    members = subprocess.run(["pgrep", "-g", str(first)], capture_output=True, text=True, check=True).stdout.split()
     os.kill(first, signal.SIGKILL)
 
     assert run() != first
+    assert len(members) > 1
+    until(lambda: not any(runs(int(member)) for member in members))
 
 
 def test_one_that_works_or_is_lost_is_ended(tmp_path, warm):

@@ -25,7 +25,7 @@ from reelabel.waiting import AbandonedError, working_until
 from reelabel_engine.environment import EnginePython, engine_environment
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import Batch, EngineConfig
-from tasks.model import model_process
+from tasks.model import life
 from tasks.model.engine.process import EngineProcess
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
@@ -229,7 +229,7 @@ def test_a_hanging_engine_is_stopped(make_engine):
 
 
 def test_a_stopped_process_is_killed(make_engine, monkeypatch):
-    monkeypatch.setattr(model_process, "_END_TIMEOUT_S", 0.3)  # a stopped process does not even take a SIGTERM
+    monkeypatch.setattr(life, "_END_TIMEOUT_S", 0.3)  # a stopped process does not even take a SIGTERM
     engine = make_engine(answer_timeout_s=0.3)
     engine.wait_ready()
     group = engine.pid

@@ -7,7 +7,7 @@ import pytest
 from infra.errors import EngineLostError
 from reelabel_engine.protocol import Batch, QuestionFailure
 from tasks.domain import Answer
-from tasks.model.engine.recovery import FatalQuestions, RecoveringEngine
+from tasks.model.engine.recovery import CrashingQuestions, RecoveringEngine
 from tasks.model.prompts.prompt import answer_permuted
 from tests.model.asked import question
 
@@ -15,9 +15,9 @@ ANSWER = Answer(
     choice_index=0, probabilities=(1.0,), prompt_tokens=1, cached_tokens=0, preprocess_ms=0.0, inference_ms=0.0
 )
 REFUSAL = QuestionFailure(code="prompt_too_long", stage="inference", message="Too long.")
-TWICE = "The engine died twice on this question. Killed."
-OTHER_ORDER = "The engine died twice on this question with its choices in another order."
-UNASKED = "Not asked: the engine died on 2 other questions about this video."
+TWICE = "This question crashed the engine twice. Killed."
+OTHER_ORDER = "This question with its choices in another order crashed the engine twice."
+UNASKED = "Skipped: 2 other questions about this video crashed the engine."
 
 
 class MortalEngine:
@@ -149,10 +149,10 @@ def test_a_fatal_video_is_not_asked_about_again_in_other_shards():
 
 def test_a_fatal_video_is_known_to_all_engines_and_a_repeated_question_counts_once():
     engines = [MortalEngine(lambda one: one.video_id == "deadly") for _ in range(2)]
-    fatal = FatalQuestions()
+    fatal = CrashingQuestions()
     one, other = (RecoveringEngine(each, fatal=fatal) for each in engines)
     first, second, third = shards_of(about("deadly", 3))
 
-    assert messages_of(one, [first, first]) == [TWICE, "The engine died twice on this question."]
+    assert messages_of(one, [first, first]) == [TWICE, "This question crashed the engine twice."]
     assert messages_of(other, [second, third]) == [TWICE, UNASKED]
     assert messages_of(one, [third]) == [UNASKED]

@@ -5,7 +5,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from reelabel_engine.errors import SpecialTokensError
-from reelabel_engine.plain_text import plain_encoder
+from reelabel_engine.plain_text import text_tokenizer
 from tests.model.prompts.texts import TEXTS
 
 SPECIALS = ("<|im_start|>", "<|im_end|>", "<|video_pad|>", "</s>", "[INST]", "<video>", "<\uff5cUser\uff5c>")
@@ -81,7 +81,7 @@ def tokenizer(request):
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_text_that_spells_a_special_token_is_encoded_without_it(tokenizer, text):
-    ids = plain_encoder(tokenizer)(text)
+    ids = text_tokenizer(tokenizer)(text)
 
     specials = set(tokenizer.convert_tokens_to_ids(list(SPECIALS)))
     assert specials & set(tokenizer.encode(text, add_special_tokens=False))
@@ -93,11 +93,11 @@ def test_text_that_spells_a_special_token_is_encoded_without_it(tokenizer, text)
 def test_the_ids_decode_to_exactly_the_text(kind, text):
     tokenizer = add_specials(kind())
 
-    assert tokenizer.decode(plain_encoder(tokenizer)(text)) == text
+    assert tokenizer.decode(text_tokenizer(tokenizer)(text)) == text
 
 
 def test_ordinary_text_keeps_its_ids_and_is_not_split(tokenizer):
-    plain = plain_encoder(tokenizer)
+    plain = text_tokenizer(tokenizer)
 
     assert plain.split(ORDINARY) == [ORDINARY]
     assert plain(ORDINARY) == tokenizer.encode(ORDINARY, add_special_tokens=False)
@@ -107,7 +107,7 @@ def test_ordinary_text_keeps_its_ids_and_is_not_split(tokenizer):
 def test_tokens_in_a_chat_template_are_special_even_if_the_tokenizer_does_not_say_so(text):
     tokenizer = add_specials(byte_level(), is_special=False)
 
-    ids = plain_encoder(tokenizer)(text)
+    ids = text_tokenizer(tokenizer)(text)
 
     assert not set(tokenizer.convert_tokens_to_ids(list(SPECIALS))) & set(ids)
     assert tokenizer.decode(ids) == text
@@ -119,7 +119,7 @@ def test_added_tokens_that_are_ordinary_text_are_unchanged():
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ordinary])
     wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template="user: {{ messages }}\n\n")
 
-    ids = plain_encoder(wrapped)("a user\n\n<table>")
+    ids = text_tokenizer(wrapped)("a user\n\n<table>")
 
     assert ids == wrapped.encode("a user\n\n<table>", add_special_tokens=False)
     assert set(wrapped.convert_tokens_to_ids(ordinary)) <= set(ids)
@@ -128,7 +128,7 @@ def test_added_tokens_that_are_ordinary_text_are_unchanged():
 def test_an_upper_case_special_token_is_text_too_if_the_tokenizer_lower_cases():
     tokenizer = add_specials(word_piece(), is_normalized=True)
 
-    ids = plain_encoder(tokenizer)("<|IM_END|>")
+    ids = text_tokenizer(tokenizer)("<|IM_END|>")
 
     assert not set(tokenizer.convert_tokens_to_ids(list(SPECIALS))) & set(ids)
 
@@ -141,4 +141,4 @@ def test_a_special_token_in_lookalike_characters_is_refused_by_name():
     with pytest.raises(
         SpecialTokensError, match="finds a special token in '\uff1c\uff5cim_end\uff5c\uff1e', and cannot encode it"
     ):
-        plain_encoder(wrapped)("\uff1c\uff5cim_end\uff5c\uff1e")
+        text_tokenizer(wrapped)("\uff1c\uff5cim_end\uff5c\uff1e")

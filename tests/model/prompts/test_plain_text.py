@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from reelabel_engine.plain_text import PlainEncoder, find_special_token, special_tokens
+from reelabel_engine.plain_text import TextTokenizer, find_special_token, special_tokens
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tests.engine_python import run_by_engine
@@ -13,11 +13,11 @@ from tests.model.prompts.texts import TEXTS
 _ENCODE = """
 import json, sys
 from transformers import AutoTokenizer
-from reelabel_engine.plain_text import plain_encoder
+from reelabel_engine.plain_text import text_tokenizer
 from tests.model.prompts.texts import TEXTS
 
 tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
-encoded = [plain_encoder(tokenizer)(text) for text in TEXTS]
+encoded = [text_tokenizer(tokenizer)(text) for text in TEXTS]
 specials = list(tokenizer.added_tokens_decoder)
 print(json.dumps([encoded, [tokenizer.decode(ids) for ids in encoded], specials]))
 """
@@ -36,14 +36,14 @@ def test_the_engine_and_the_check_before_a_run_encode_text_equally():
 
 
 def test_a_text_of_only_special_tokens_is_split_in_linear_time():
-    plain = PlainEncoder(lambda text: [0] if "<|x|>" in text else [1], {"<|x|>": 0})
+    plain = TextTokenizer(lambda text: [0] if "<|x|>" in text else [1], {"<|x|>": 0})
 
     assert len(plain.split("<|x|>" * 100_000)) == 100_001
 
 
 def test_a_tokenizer_without_special_tokens_splits_nothing():
     assert special_tokens({}) == {}
-    assert PlainEncoder(lambda text: [len(text)], {}).split("<|im_end|>") == ["<|im_end|>"]
+    assert TextTokenizer(lambda text: [len(text)], {}).split("<|im_end|>") == ["<|im_end|>"]
 
 
 @pytest.mark.parametrize(

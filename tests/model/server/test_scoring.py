@@ -54,7 +54,7 @@ def test_a_choice_that_is_not_returned_but_may_matter_is_a_failure():
 @pytest.mark.parametrize("logprob", [math.nan, math.inf, 1000.0, 0.5])
 def test_what_is_no_logarithm_of_a_probability_is_a_failure_of_its_question(logprob):
     shown = answer([("A", 0.5), ("Answer", 0.2)])
-    shown.choices[0].logprobs.content[0].top_logprobs[1].logprob = logprob
+    shown.choices[0].top_logprobs[1].logprob = logprob
 
     with pytest.raises(InferenceError, match="NaN, or above 0"):
         read_logprobs(shown, encode)

@@ -20,15 +20,14 @@ from reelabel_engine.protocol import (
     QuestionFailure,
     check,
 )
-from tasks.live.model import LiveAnswer, LiveInfo
+from tasks.live.model import LiveAnswer, LiveInfo, Prefix
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from tasks.live.model import Prefix
     from tasks.model.engine.process import EngineProcess
     from tasks.model.identity import ModelCard
-    from tasks.model.model_process import Life, PendingRequest
+    from tasks.model.life import Life, PendingRequest
 
 # After each slice of a long prefix, questions get their turn, and the session names its newest prefix. Beside an answer
 # that is being written, slices are small: each delays the answer's next token.
@@ -57,6 +56,7 @@ class _Session:
         open: Its requests that have not ended.
     """
 
+    engine: EngineProcess
     salt: str = field(default_factory=lambda: secrets.token_hex(8))
     goal: list[tuple[str, ...]] = field(default_factory=list)
     prefilled: list[tuple[str, ...]] = field(default_factory=list)
@@ -80,27 +80,63 @@ class _Session:
         return set().union(*self.goal, *(each.hashes for each in self.open))
 
 
-class LiveEngine:
-    """The sessions on one engine; thread-safe."""
+class EngineLiveModel:
+    """Live sessions on one engine or several; a session stays on one. See `tasks.live.model.LiveModel`."""
 
-    def __init__(self, engine: EngineProcess) -> None:
-        self.engine = engine
-        self._lock = threading.RLock()
+    def __init__(self, engines: Sequence[EngineProcess], card: ModelCard, *, max_frame_px: int) -> None:
+        self._engines, self._card, self._max_frame_px = tuple(engines), card, max_frame_px
+        self._lives: dict[EngineProcess, Life] = {}
         self._sessions: dict[str, _Session] = {}
-        self._life: Life | None = None
+        self._lock = threading.RLock()
 
-    @property
-    def sessions(self) -> int:
-        return len(self._sessions)
+    def start(self) -> None:
+        for engine in self._engines:
+            engine.living()
+
+    def wait_ready(self) -> LiveInfo:
+        infos = [engine.wait_started() for engine in self._engines]
+        return LiveInfo(
+            model=self._card.identity.name,
+            device=infos[0].device,
+            max_tokens=min(info.max_model_len for info in infos),
+            size_multiple_px=self._card.size_multiple_px,
+            max_frame_px=self._max_frame_px,
+            takes_audio=all(info.takes_audio for info in infos),
+            versions=infos[0].versions,
+        )
 
     def open(self, session: str) -> None:
         with self._lock:
-            self._sessions[session] = _Session()
+            if session in self._sessions:
+                raise ValueError(f"There is a session {session} already.")
+            least_busy = min(self._engines, key=lambda engine: len(self._sessions_on(engine)))
+            self._sessions[session] = _Session(engine=least_busy)
+
+    def _sessions_on(self, engine: EngineProcess) -> list[_Session]:
+        return [each for each in self._sessions.values() if each.engine is engine]
+
+    def _find(self, name: str) -> _Session:
+        session = self._sessions.get(name)
+        if session is None:
+            raise _unknown()
+        return session
+
+    def _join(self, engine: EngineProcess) -> Life:
+        """Return the process that runs, which may be a new one, and knows nothing then."""
+        life = engine.living()  # without the lock: ending a lost one takes a while
+        with self._lock:
+            if life is not self._lives.get(engine):
+                self._lives[engine] = life
+                for session in self._sessions_on(engine):
+                    session.sent.clear()
+                    session.prefilled.clear()
+        return life
 
     def prefill(self, goal: Sequence[Prefix]) -> LiveDone | None:
         hashes = [tuple(item.hash for item in prefix.items) for prefix in goal]
-        life = self._join()
-        with self.engine.losing(life):
+        engine = self._find(goal[0].session).engine
+        life = self._join(engine)
+        with engine.losing(life):
             return self._prefill(life, goal, hashes)
 
     def _prefill(self, life: Life, goal: Sequence[Prefix], hashes: list[tuple[str, ...]]) -> LiveDone | None:
@@ -114,43 +150,27 @@ class LiveEngine:
                 return None
             prefix, wanted = goal[unread[0]], hashes[unread[0]]
             known = session.known(wanted)
-            is_answering = any(each.is_question for one in self._sessions.values() for each in one.open)
+            is_answering = any(each.is_question for one in self._sessions_on(session.engine) for each in one.open)
             read = wanted[: known + (_SLICE_ITEMS_BESIDE_ANSWER if is_answering else _SLICE_ITEMS)]
             request = self._send(life, session, prefix, read, fresh=len(read) - known)
         [done] = self._listen(life, session, request)
         assert isinstance(done, LiveDone)
         with self._lock:
-            if prefix.has_audio == session.has_audio and life is self._life:
+            if prefix.has_audio == session.has_audio and life is self._lives[session.engine]:
                 session.prefilled.append(read)
         return done
-
-    def _join(self) -> Life:
-        """Return the process that runs, which may be a new one; not for the thread that receives its replies."""
-        life = self.engine.living()  # without the lock: ending a lost one waits for its threads, which may want it
-        with self._lock:
-            if life is not self._life:  # it knows nothing
-                self._life = life
-                for session in self._sessions.values():
-                    session.sent.clear()
-                    session.prefilled.clear()
-        return life
-
-    def _find(self, name: str) -> _Session:
-        session = self._sessions.get(name)
-        if session is None:
-            raise _unknown()
-        return session
 
     def ask(self, prefix: Prefix, query: LiveQuery) -> Generator[LiveText | LiveAnswer, None, None]:
         began_s = time.perf_counter()
         with failing_alone("Sending the question to the engine", stage=InferenceError.stage):
             check(query)
-        self.engine.wait_started()
-        life = self._join()
+        engine = self._find(prefix.session).engine
+        engine.wait_started()
+        life = self._join(engine)
         hashes = tuple(item.hash for item in prefix.items)
         texts: list[str] = []
         first_ms: float | None = None
-        with self.engine.losing(life):
+        with engine.losing(life):
             with self._lock:
                 session = self._find(prefix.session)
                 session.note(prefix)
@@ -167,7 +187,7 @@ class LiveEngine:
 
     def _listen(self, life: Life, session: _Session, request: _Request) -> Generator[LiveText | LiveDone, None, None]:
         try:
-            with closing(self.engine.replies(life, request.pending)) as replies:
+            with closing(session.engine.replies(life, request.pending)) as replies:
                 for _, reply in replies:
                     if isinstance(reply, QuestionFailure):
                         raise _ERRORS.get(reply.code, InferenceError)(reply.message)
@@ -185,13 +205,17 @@ class LiveEngine:
 
     def forget(self, session: str) -> None:
         with self._lock:
-            ended, life = self._sessions.pop(session, None), self._life
+            ended = self._sessions.pop(session, None)
             if ended is None:
                 return
             for each in ended.open:
                 each.pending.replies.put(_unknown())
-            if life:
+            if life := self._lives.get(ended.engine):
                 life.post(LiveDrop(session=session, hashes=None))
+
+    def close(self) -> None:
+        for engine in self._engines:
+            engine.close()
 
     def _send(
         self,
@@ -224,66 +248,6 @@ class LiveEngine:
         session.sent |= items.keys()
         session.open.append(request := _Request(pending, hashes, query is not None))
         return request
-
-
-class EngineLiveModel:
-    """Live sessions on one engine or several; a session stays on one. See `tasks.live.model.LiveModel`."""
-
-    def __init__(self, engines: Sequence[EngineProcess], card: ModelCard, *, max_frame_px: int) -> None:
-        self._engines = [LiveEngine(engine) for engine in engines]
-        self._card = card
-        self._max_frame_px = max_frame_px
-        self._lock = threading.Lock()
-        self._of: dict[str, LiveEngine] = {}
-
-    def start(self) -> None:
-        for each in self._engines:
-            each.engine.living()
-
-    def wait_ready(self) -> LiveInfo:
-        infos = [each.engine.wait_started() for each in self._engines]
-        return LiveInfo(
-            model=self._card.identity.name,
-            device=infos[0].device,
-            max_tokens=min(info.max_model_len for info in infos),
-            size_multiple_px=self._card.size_multiple_px,
-            max_frame_px=self._max_frame_px,
-            takes_audio=all(info.takes_audio for info in infos),
-            versions=infos[0].versions,
-        )
-
-    def open(self, session: str) -> None:
-        with self._lock:
-            if session in self._of:
-                raise ValueError(f"There is a session {session} already.")
-            self._of[session] = min(self._engines, key=lambda each: each.sessions)
-            self._of[session].open(session)
-
-    def prefill(self, goal: Sequence[Prefix]) -> LiveDone | None:
-        return self._engine_of(goal[0]).prefill(goal)
-
-    def ask(self, prefix: Prefix, query: LiveQuery) -> Generator[LiveText | LiveAnswer, None, None]:
-        yield from self._engine_of(prefix).ask(prefix, query)
-
-    def _engine_of(self, prefix: Prefix) -> LiveEngine:
-        engine = self._of.get(prefix.session)
-        if engine is None:
-            raise _unknown()
-        return engine
-
-    def cancel(self, session: str) -> None:
-        if engine := self._of.get(session):
-            engine.cancel(session)
-
-    def forget(self, session: str) -> None:
-        with self._lock:
-            engine = self._of.pop(session, None)
-        if engine:
-            engine.forget(session)
-
-    def close(self) -> None:
-        for each in self._engines:
-            each.engine.close()
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:

@@ -19,7 +19,7 @@ import torch
 from reelabel_engine.engine import _require_pairs
 from reelabel_engine.errors import ModelError
 from reelabel_engine.live.items import AUDIO_HZ
-from reelabel_engine.live.positions import merged_positions
+from reelabel_engine.live.positions import mrope_positions
 from reelabel_engine.live.renderer import LiveRenderer
 from reelabel_engine.live.scheduler import LiveScheduler, _Waiting
 from reelabel_engine.protocol import EngineConfig, LiveQuery, LiveRequest, Question
@@ -85,8 +85,8 @@ def compare(renderer, live, frames, fps):
     if hasattr(model, "iter_mm_grid_thw"):
         known = {}  # filled by the prompt without the last pair, as when frames arrive
         named = [replace(each, identifier=item.hash) for each, item in zip(_features(ours), items, strict=True)]
-        merged_positions(model, usual, ids, named[:-1], known=known)
-        positions, delta = merged_positions(model, usual, ids, named, known=known)
+        mrope_positions(model, usual, ids, named[:-1], known=known)
+        positions, delta = mrope_positions(model, usual, ids, named, known=known)
     else:
         positions, delta = usual(ids, _features(ours))
     expected, expected_delta = usual(list(whole["prompt_token_ids"]), _features(whole))
@@ -117,7 +117,7 @@ def compare_audio(folder):
     ours = scheduler._compose(_Waiting(request=request, ends=rendered.ends, items=list(rendered.items.values())))
     ids = list(ours["prompt_token_ids"])
     model = positions_model(renderer)
-    positions, _ = merged_positions(model, model.get_mrope_input_positions, ids, _features(ours))
+    positions, _ = mrope_positions(model, model.get_mrope_input_positions, ids, _features(ours))
 
     chat = renderer.lay_out(TEXT, SYSTEM, ("video",))
     prompt = {

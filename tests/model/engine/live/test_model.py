@@ -14,7 +14,7 @@ from reelabel_engine.errors import InferenceError, PromptTooLongError
 from reelabel_engine.live.items import LiveItem
 from reelabel_engine.protocol import EngineConfig, LiveDrop, LiveQuery, LiveRequest, LiveText, encode
 from tasks.live.model import LiveAnswer, Prefix
-from tasks.model import model_process
+from tasks.model import life
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
@@ -144,7 +144,7 @@ def test_items_are_sent_once_and_dropped_once_no_prompt_has_them(model, monkeypa
             dropped.extend(message.hashes)
         return encode(message)
 
-    monkeypatch.setattr(model_process, "encode", noting)
+    monkeypatch.setattr(life, "encode", noting)
     model.open("one")
     items = stream(6)
 
@@ -215,7 +215,7 @@ def test_a_lost_engine_is_told_and_everything_is_read_and_asked_again(make_engin
         os.kill(engine.pid, signal.SIGSTOP)  # else it might answer first
         with ThreadPoolExecutor(2) as threads:
             reading = [threads.submit(read, model, name, stream(400)) for name in ("one", "other")]
-            until(lambda: all(each.open for each in model._of["one"]._sessions.values()))
+            until(lambda: all(each.open for each in model._sessions.values()))
             os.kill(engine.pid, signal.SIGKILL)
             for each in reading:
                 with pytest.raises(EngineLostError, match="its process died"):
@@ -234,7 +234,7 @@ def test_a_session_that_ended_is_refused_and_is_read_no_further(model):
     items = stream(100)
     with ThreadPoolExecutor(1) as threads:
         reading = threads.submit(read, model, "one", items)
-        until(lambda: model._of["one"]._sessions["one"].open)
+        until(lambda: model._sessions["one"].open)
 
         model.forget("one")
         model.forget("one")
@@ -256,7 +256,7 @@ def test_a_question_that_is_open_when_its_session_ends_is_refused_at_once(engine
     try:
         with ThreadPoolExecutor(1) as threads:
             asking = threads.submit(ask, model, "one", stream(1))
-            until(lambda: model._of["one"]._sessions["one"].open)
+            until(lambda: model._sessions["one"].open)
             model.forget("one")
             with pytest.raises(InferenceError, match="has ended"):
                 asking.result(60)

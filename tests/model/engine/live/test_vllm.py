@@ -19,7 +19,7 @@ from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem
 from reelabel_engine.protocol import Batch, EngineConfig, LiveQuery, LiveText, Question
 from tasks.demo.shapes import QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.live.frames import FrameReader
+from tasks.live.media import FrameReader
 from tasks.live.model import LiveAnswer, Prefix
 from tasks.live.sessions import Sessions
 from tasks.live.setup import LiveSetup
@@ -65,7 +65,7 @@ class Live:
         first = last = self.model.prefill(goal)
         while step := self.model.prefill(goal):
             last = step
-        return first and replace(last, cached_tokens=first.cached_tokens)
+        return first and structs.replace(last, cached_tokens=first.cached_tokens)
 
     def ask(self, session, items, task="colour", text=None, **how):
         prompt, choices = QUESTIONS[task]
@@ -216,8 +216,8 @@ def test_the_window_moves_without_a_prefix_read_again(live):
         evictions += bool(window.add(item))
         warmed = live.read(session, window.current)
         costs.append(warmed.prompt_tokens - warmed.cached_tokens)
-        if window.following:
-            live.read(session, window.current, window.following)
+        if window.next:
+            live.read(session, window.current, window.next)
 
     assert evictions >= 3
     tokens = sorted({later - earlier for earlier, later in pairwise(costs)})
@@ -392,8 +392,8 @@ def test_the_window_moves_with_its_audio_and_without_a_prefix_read_again(omni):
         evictions += bool(window.add(item))
         warmed = omni.read(session, window.current)
         costs.append(warmed.prompt_tokens - warmed.cached_tokens)
-        if window.following:
-            omni.read(session, window.current, window.following)
+        if window.next:
+            omni.read(session, window.current, window.next)
 
     assert evictions >= 2
     assert max(costs[4:]) <= 32 + 144 + 50  # what a block lacks, and an item or two

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from reelabel_engine.errors import ModelError
-from tasks.model.engine.fleet import EngineFleet
 from tasks.model.engine.recovery import RecoveringEngine
+from tasks.model.pool import EnginePool
 from tests.model.asked import batch_about, frame_file, question
 from tests.stub_engine import answer_to
 
@@ -22,7 +22,7 @@ def engines(make_engine, tmp_path):
 
 @pytest.fixture
 def fleet(engines):
-    with EngineFleet([RecoveringEngine(engine) for engine in engines]) as fleet:
+    with EnginePool([RecoveringEngine(engine) for engine in engines]) as fleet:
         yield fleet
 
 

@@ -1,18 +1,20 @@
-"""The frames of clients: pictures, decoded in the pool's processes and never in this one."""
+"""What clients send, checked: pictures, decoded in the pool's processes and never in this one, and audio."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from reelabel.errors import DecoderTimeoutError, VideoError, VideoTooLargeError
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.video_file import VideoFile
+from reelabel_engine.live.items import AUDIO_HZ
 from tasks.live.messages import ProtocolError
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from reelabel.pool.decode_pool import DecodePool
@@ -25,6 +27,11 @@ _WEBP = slice(8, 12)
 _MIN_PX = 4 * 28 * 28
 MAX_FRAME_BYTES, MAX_FRAME_PX = 8 * 1024**2, 16_000_000
 _MAX_PICTURES = 64  # of a file that is refused if it has more than one
+_MAX_CHUNK_S = 30.0
+_SAMPLE_BYTES = 2
+# Files, which are no samples.
+_CONTAINERS = {b"RIFF": "WAV", b"OggS": "Ogg", b"fLaC": "FLAC", b"ID3": "MP3", b"\x1a\x45\xdf\xa3": "WebM"}
+AUDIO_FORMAT = "16-bit little-endian PCM of one channel at 16 kHz"
 
 
 class Picture(NamedTuple):
@@ -88,3 +95,30 @@ def _require_picture(data: bytes) -> None:
 
 def _unreadable(why: str) -> ProtocolError:
     return ProtocolError(f"The frame {why}.", code="frame_unreadable")
+
+
+def read_samples(data: bytes, info: LiveInfo) -> npt.NDArray[np.int16]:
+    """Return the samples of a chunk; shape (N,).
+
+    Raises:
+        ProtocolError: It is no such audio, or the model takes none.
+    """
+    if not info.takes_audio:
+        raise ProtocolError(
+            f"The model {info.model} takes no audio, unlike models of the family Qwen2.5-Omni; send frames only.",
+            code="audio_unsupported",
+        )
+    kind = next((name for start, name in _CONTAINERS.items() if data.startswith(start)), None)
+    if kind:
+        raise audio_refused(f"The audio is a file ({kind}); send its samples alone, as {AUDIO_FORMAT}.")
+    if len(data) % _SAMPLE_BYTES or not data:
+        raise audio_refused(f"The audio has {len(data):,} bytes, which are no whole samples; send {AUDIO_FORMAT}.")
+    samples = np.frombuffer(data, "<i2").astype(np.int16)
+    seconds = len(samples) / AUDIO_HZ
+    if seconds > _MAX_CHUNK_S:
+        raise audio_refused(f"The audio has {seconds:.1f} seconds; a chunk has at most {_MAX_CHUNK_S:g}.")
+    return samples
+
+
+def audio_refused(message: str) -> ProtocolError:
+    return ProtocolError(message, code="audio_refused")

@@ -24,7 +24,7 @@ _CACHES = {
 }
 
 
-def written_folders(environment: Mapping[str, str]) -> list[Path]:
+def cache_folders(environment: Mapping[str, str]) -> list[Path]:
     """Return the folders that an engine with these variables writes to; some may not exist."""
     # For a user without a home, it stays as it is, as with these libraries.
     caches = Path(environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111

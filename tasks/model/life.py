@@ -1,0 +1,389 @@
+"""A running model process: the requests sent to it, their replies, and its end.
+
+The process is ended with all its children, its death or silence fails what is pending, and its temporary files go
+with it. `reelabel_engine.protocol` has all messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from concurrent.futures import Future
+from itertools import count
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_readable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Self
+
+from infra.logs import json_copy
+from reelabel.disk import disk_errors, full_disk, temporary_root
+from reelabel.errors import DiskFullError
+from reelabel.waiting import LOOK_S, go_on
+from reelabel_engine.cache_folders import cache_folders
+from reelabel_engine.protocol import (
+    Cancel,
+    EncoderLoaded,
+    EngineFailure,
+    EngineLoaded,
+    EngineTimes,
+    LiveText,
+    LoadEncoder,
+    LoadEngine,
+    Reply,
+    Request,
+    StepReplies,
+    Vectors,
+    decode_reply,
+    encode,
+)
+from tasks.model.engine.keeper import AdoptedProcess, KeptEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sequence
+    from typing import IO
+
+
+_LOG = logging.getLogger("reelabel")
+_END_TIMEOUT_S = 10
+_LEAST_WAIT_S = 0.01
+
+
+class LostError(Exception):
+    """The process was lost; the message says why.
+
+    Attributes:
+        full: The error to raise instead if the cause is a full disk.
+    """
+
+    def __init__(self, reason: str, full: DiskFullError | None = None) -> None:
+        super().__init__(reason)
+        self.full = full
+
+
+class PendingRequest:
+    """A request that has not ended.
+
+    Attributes:
+        number: Unique within one life of the process.
+        count: How many replies end it; pieces of a text do not count.
+        left: How many of these have not come.
+        replies: Its replies as they come, each with its place in a batch; or the error in place of more, or None.
+    """
+
+    def __init__(self, number: int, count: int) -> None:
+        self.number, self.count, self.left = number, count, count
+        self.replies: SimpleQueue[tuple[int, Any] | BaseException | None] = SimpleQueue()
+
+
+class Life:
+    """A running process and the requests sent to it, until it is lost.
+
+    Attributes:
+        info: `EngineInfo` or `EncoderInfo`, once the model is loaded.
+        lost: Why it was lost; None while it runs.
+        last_reply_s: When it last replied, or was last asked while idle.
+        folders: The folders that it writes to.
+    """
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes] | AdoptedProcess,
+        connection: Connection,
+        lifeline: int,
+        *,
+        temporary: Path,
+        folders: list[Path],
+        note_times: Callable[[EngineTimes], None],
+        is_restart: bool = False,
+        first_number: int = 0,
+    ) -> None:
+        self.process, self.folders = process, folders
+        self._connection, self._temporary = connection, temporary
+        self._lifeline: int | None = lifeline
+        self.began_s = self.last_reply_s = time.monotonic()
+        self.info: Future[Any] = Future()
+        self.lost: LostError | None = None
+        self._note_times, self._is_restart = note_times, is_restart
+        self._lock = threading.Lock()
+        self._numbers = count(first_number)
+        self._pending: dict[int, PendingRequest] = {}
+        self._outbox: SimpleQueue[Request | None] = SimpleQueue()
+        self._stop = os.eventfd(0)
+        self._threads = [
+            threading.Thread(target=target, daemon=True) for target in (self._send_messages, self._receive_messages)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @classmethod
+    def start(
+        cls,
+        command: Sequence[str],
+        load: LoadEngine | LoadEncoder,
+        *,
+        environment: dict[str, str],
+        log_path: Path,
+        log_as_json: bool,
+        note_times: Callable[[EngineTimes], None],
+        is_restart: bool,
+    ) -> Self:
+        with disk_errors(temporary_root()):
+            temporary = Path(tempfile.mkdtemp(prefix="reelabel-engine-"))
+        lock = os.open(temporary, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_SH)  # inherited: what is not locked by a living process is removed by later runs
+        environment = environment | _temporary_places(temporary)
+        connection, theirs = Pipe()
+        lifeline_read, lifeline = os.pipe()
+        with _output_file(log_path, as_json=log_as_json) as log:
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                [*command, str(theirs.fileno()), str(lifeline_read)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                pass_fds=(theirs.fileno(), lifeline_read, lock),
+                start_new_session=True,
+            )
+        theirs.close()
+        for descriptor in (lifeline_read, lock):
+            os.close(descriptor)
+        folders = [log_path.parent, *cache_folders(environment)]
+        life = cls(
+            *(process, connection, lifeline),
+            temporary=temporary,
+            folders=folders,
+            note_times=note_times,
+            is_restart=is_restart,
+        )
+        life.post(load)
+        return life
+
+    @classmethod
+    def adopt(cls, kept: KeptEngine, *, info: Any, note_times: Callable[[EngineTimes], None]) -> Self:  # noqa: ANN401 - as `info`
+        facts = kept.facts
+        life = cls(
+            *(AdoptedProcess(facts["pid"]), Connection(kept.connection), kept.lifeline),
+            temporary=Path(facts["temporary"]),
+            folders=[Path(folder) for folder in facts["folders"]],
+            note_times=note_times,
+            first_number=facts["next_number"],
+        )
+        life.info.set_result(info)
+        return life
+
+    def release(self, keep: Callable[[int, int, dict[str, Any]], None]) -> bool:
+        """Hand over the process, if it is loaded and idle, instead of ending it.
+
+        Args:
+            keep: Takes the descriptors of the connection and the lifeline, and what `adopt` needs.
+        """
+        with self._lock:
+            is_idle = not (self.lost or self._pending or not self.info.done() or self.info.exception())
+            if not is_idle:
+                return False
+            self.lost = LostError("it was kept for the next run")
+        os.eventfd_write(self._stop, 1)
+        self._outbox.put(None)
+        for thread in self._threads:
+            thread.join(_END_TIMEOUT_S)
+        if any(thread.is_alive() for thread in self._threads):  # it reads nothing any more
+            return False
+        assert self._lifeline is not None
+        facts = {
+            "pid": self.process.pid,
+            "temporary": str(self._temporary),
+            "folders": list(map(str, self.folders)),
+            "next_number": next(self._numbers),
+        }
+        try:
+            keep(self._connection.fileno(), self._lifeline, facts)
+        except OSError as error:
+            _LOG.warning("The engine cannot be kept for the next run: %s.", error)
+            return False
+        self.process.returncode = 0  # nobody here waits for it
+        self._close()
+        return True
+
+    def send(self, build: Callable[[int], Request], *, count: int = 1) -> PendingRequest:
+        """Queue a request, which `build` makes from its number, and which so many replies end.
+
+        If it cannot be encoded, the error is its reply.
+
+        Raises:
+            LostError: The process was lost.
+        """
+        with self._lock:
+            if self.lost:
+                raise self.lost
+            if not self._pending:
+                self.last_reply_s = time.monotonic()
+            request = PendingRequest(next(self._numbers), count)
+            self._pending[request.number] = request
+            self._outbox.put(build(request.number))
+        return request
+
+    def post(self, message: Request) -> None:
+        """Queue a message that has no reply."""
+        self._outbox.put(message)
+
+    def cancel(self, request: PendingRequest) -> None:
+        """Have a request ended, if it has not; it gets no more replies."""
+        with self._lock:
+            if self._pending.pop(request.number, None) and not self.lost:
+                self.post(Cancel(number=request.number))
+
+    def replies(self, request: PendingRequest, *, silence_s: float) -> Generator[tuple[int, Any], None, None]:
+        """Yield the replies to a request, with their places; it is cancelled if that ends before it does.
+
+        Raises:
+            LostError: The process died, or has replied to nothing for `silence_s`.
+            AbandonedError: Nobody waits for the replies any more.
+        """
+        left = request.count
+        try:
+            while left:
+                silent_s = time.monotonic() - self.last_reply_s
+                try:
+                    reply = request.replies.get(timeout=min(LOOK_S, max(_LEAST_WAIT_S, silence_s - silent_s)))
+                except Empty:
+                    go_on()
+                    if silent_s >= silence_s and self.info.done():
+                        raise LostError(f"no answer within {silence_s:g} s") from None
+                    continue
+                if reply is None:
+                    return
+                if isinstance(reply, BaseException):
+                    raise reply
+                left -= not isinstance(reply[1], LiveText)
+                yield reply
+        finally:
+            self.cancel(request)
+
+    def _send_messages(self) -> None:
+        # In its own thread: a hung process stops reading, and the caller must still notice the timeout.
+        with contextlib.suppress(OSError):
+            while (message := self._outbox.get()) is not None:
+                try:
+                    data = encode(message)
+                except Exception as error:  # noqa: BLE001 - it is of one request, whatever it is
+                    self._refuse(message, error)
+                else:
+                    self._connection.send_bytes(data)
+
+    def _refuse(self, message: Request, error: Exception) -> None:
+        with self._lock:
+            request = self._pending.pop(getattr(message, "number", -1), None)
+        if request:
+            request.replies.put(error)
+
+    def _receive_messages(self) -> None:
+        reason, full = "its process died", None
+        try:
+            while self._connection in wait_readable([self._connection, self._stop]):
+                if isinstance(message := decode_reply(self._connection.recv_bytes()), EngineFailure):
+                    break
+                self._handle(message)
+            else:
+                return  # it is kept
+            reason, full = message.message, DiskFullError(message.message) if message.is_disk_full else None
+        except (EOFError, OSError):
+            pass
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must learn of it
+            reason = f"its process sent an invalid message: {error}"
+        self._fail(reason, full or full_disk(self.folders))
+
+    def _handle(self, message: Reply) -> None:
+        self.last_reply_s = time.monotonic()
+        match message:
+            case EngineLoaded() | EncoderLoaded():
+                if self._is_restart:
+                    self._note_times(EngineTimes(restart_ms=(self.last_reply_s - self.began_s) * 1e3))
+                with self._lock:
+                    if not self.lost:
+                        self.info.set_result(message.info)
+            case Vectors():
+                self._deliver(message.number, 0, message)
+            case StepReplies():
+                self._note_times(message.times)
+                for ref, reply in message.replies:
+                    self._deliver(ref.number, ref.place, reply)
+            case _:
+                raise TypeError(f"{type(message).__name__} is no reply to a request")
+
+    def _deliver(self, number: int, place: int, reply: Any) -> None:  # noqa: ANN401 - of the kind that the request has
+        with self._lock:
+            request = self._pending.get(number)
+            if request is None:  # it was cancelled
+                return
+            if not isinstance(reply, LiveText):
+                request.left -= 1
+                if not request.left:
+                    del self._pending[number]
+            request.replies.put((place, reply))
+
+    def _fail(self, reason: str, full: DiskFullError | None = None) -> None:
+        with self._lock:
+            self.lost = lost = self.lost or LostError(reason, full)
+            pending, self._pending = self._pending, {}
+            if not self.info.done():
+                self.info.set_exception(lost)
+        for request in pending.values():
+            request.replies.put(lost)
+
+    def end(self, reason: str) -> None:
+        """End the process and all its children, and fail the pending requests; idempotent."""
+        self._fail(reason)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_END_TIMEOUT_S)
+        # Even if it has exited: a child of it may be stuck, and hold the GPU's memory.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._outbox.put(None)
+        for thread in self._threads:
+            thread.join(_END_TIMEOUT_S)
+        self._close()
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _close(self) -> None:
+        with self._lock:
+            if self._lifeline is not None:
+                os.close(self._lifeline)
+                os.close(self._stop)
+                self._connection.close()
+                self._lifeline = None
+
+
+@contextlib.contextmanager
+def _output_file(path: Path, *, as_json: bool) -> Iterator[IO[bytes]]:
+    """Yield a file for the output of a process, which is added to a log, with `as_json` as lines of JSON.
+
+    Raises:
+        DiskFullError: The log's disk is full.
+    """
+    with disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # It may quote prompts and paths.
+        log = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+    with log, os.fdopen(json_copy(os.dup(log.fileno()), logger="engine"), "wb") if as_json else log as output:
+        yield output
+
+
+def _temporary_places(folder: Path) -> dict[str, str]:
+    """Have a process leave its files, such as vLLM's `vllm_dist_*`, in a folder that is removed with it."""
+    places = {"TMPDIR": str(folder)}
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:  # compiled functions are for later processes, too
+        places["TORCHINDUCTOR_CACHE_DIR"] = str(temporary_root() / f"torchinductor_{os.getuid()}")
+    return places
