@@ -58,12 +58,7 @@ class ResolvedDescription:
 
 
 def resolve_description(options: DescribeOptions, settings: Settings) -> ResolvedDescription:
-    """Resolve the spec from the options, the settings and the defaults, in this order; keep the banks on the store.
-
-    Raises:
-        ConfigurationError: A bank or a method cannot be used.
-        ModelError: The model cannot be used.
-    """
+    """Resolve the spec from the options, the settings and the defaults, in this order; keep the banks on the store."""
     given = [each.model_dump(exclude_none=True) for each in (_DEFAULTS, settings.describe, options)]
     merged = DescribeOptions.model_validate(
         {name: value for each in given for name, value in each.items() if name in DescribeOptions.model_fields}
@@ -105,15 +100,8 @@ def open_describer(
 ) -> VideoDescriber:
     """Return what describes videos.
 
-    Args:
-        settings: Where videos, frames and embeddings are.
-        pool: Decodes.
-        encoder: Of the model.
-        info: What it reports.
-        spec: How videos are described.
-        banks: Of tags, and of captions.
-        stores: Where videos are read, and where frames and vectors are; None opens both.
-        charge: Measures the time in which the encoder works.
+    `banks` are those of tags and of captions. `stores` are where videos are read, and where frames and vectors are;
+    None opens both. `charge` measures the time in which the encoder works.
     """
     videos, objects = stores or (None, ObjectStore(settings.store))
     sampling = spec.sampling(max_pixels=frame_pixels(info))

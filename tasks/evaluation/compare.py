@@ -61,9 +61,6 @@ def compare_candidates(
         baseline: Name of one of the candidates.
         manifest_uri: Manifest that the jobs come from.
         dataset: Dataset of the results in the database.
-
-    Raises:
-        KeyError: No candidate has the baseline's name.
     """
     known = jobs.filter(pl.col("answer").is_not_null())
     judged = {each.name: _judge(known, each.labels) for each in results}

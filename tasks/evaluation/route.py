@@ -91,7 +91,6 @@ class ProvenLoss:
         name: Their task; empty for all jobs.
         loss: Accuracy lost in the sample, -1 to 1.
         at_least: Lower end of its 95% confidence interval.
-        at_most: Upper end.
     """
 
     name: str

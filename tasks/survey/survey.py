@@ -13,8 +13,8 @@ from reelabel.coverage import CoverageReason
 from reelabel.errors import JobError
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
+from tasks.survey.clips import METHOD, Estimate, estimate_share, estimate_total
 from tasks.survey.cost import cost_of_chunks
-from tasks.survey.estimate import METHOD, Estimate, estimate_share, estimate_total
 from tasks.survey.measure import MachineRates  # noqa: TC001 - a field that pydantic reads
 
 if TYPE_CHECKING:
@@ -72,8 +72,6 @@ class GroupSurvey:
     """The clips with jobs of one task and subtask.
 
     Attributes:
-        task: The task; None for jobs without one.
-        subtask: The subtask; None for jobs without one.
         seen: Those that were looked at.
         one_keyframe: Clips with one keyframe; None if none was looked at, as are the following.
         not_covered: Clips that their keyframes may not cover.
@@ -108,7 +106,6 @@ class Survey:
         sampling: The sampling of the run that it forecasts.
         method: How the intervals were computed.
         failed: Clips that cannot be used, by the code of the failure.
-        one_keyframe: Clips with one keyframe.
         not_covered: Clips that their keyframes may not cover.
         reasons: Those by reason; a clip may have several.
         dense: Clips for which a dense sampler is used.
@@ -125,7 +122,6 @@ class Survey:
         frames: Frames that a run decodes, if none are cached.
         read_bytes: Bytes of videos that a run reads.
         extract_s: Seconds that it takes this machine to extract them.
-        cache_bytes: Bytes of frame files.
         rates: This machine's rates, measured on some of these clips.
         chunks: Chunks of all clips together, if jobs are cut into them.
     """
