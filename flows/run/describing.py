@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,21 +43,13 @@ _DEFAULTS = DescribeOptions(
 _SCENES = {"default": "auto", "published": "published"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedDescription:
-    """What videos are described by.
+def resolve_description(
+    options: DescribeOptions, settings: Settings
+) -> tuple[ModelCard, DescribeSpec, Mapping[str, Bank]]:
+    """Return the model's card, the spec by the options, the settings and the defaults, and its banks by digest.
 
-    Attributes:
-        spec: How they are described.
+    The banks are kept on the store.
     """
-
-    card: ModelCard
-    spec: DescribeSpec
-    banks: Mapping[str, Bank] = field(repr=False)
-
-
-def resolve_description(options: DescribeOptions, settings: Settings) -> ResolvedDescription:
-    """Resolve the spec from the options, the settings and the defaults, in this order; keep the banks on the store."""
     given = [each.model_dump(exclude_none=True) for each in (_DEFAULTS, settings.describe, options)]
     merged = DescribeOptions.model_validate(
         {name: value for each in given for name, value in each.items() if name in DescribeOptions.model_fields}
@@ -84,7 +75,7 @@ def resolve_description(options: DescribeOptions, settings: Settings) -> Resolve
         scene_method=method,
         scene_threshold=threshold if merged.scene_threshold is None else merged.scene_threshold,
     )
-    return ResolvedDescription(card=card, spec=spec, banks={tags: banks[0], captions: banks[1]})
+    return card, spec, {tags: banks[0], captions: banks[1]}
 
 
 def open_describer(

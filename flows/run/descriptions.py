@@ -82,8 +82,7 @@ def resolve_request(
     A backfill has the spec of the earlier run, whose model must still be there.
     """
     if isinstance(request, DescribeRequest):
-        resolved = resolve_description(request.options, settings)
-        return resolved.card, resolved.spec, resolved.banks
+        return resolve_description(request.options, settings)
     assert base is not None
     if request.overrides.model_dump(exclude={"model"}, exclude_defaults=True):
         raise ConfigurationError(

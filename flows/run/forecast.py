@@ -86,7 +86,7 @@ def forecast(
 
 
 def _count_failures(run: Run, selected: SelectedJobs) -> int:
-    """Count the jobs that will not be asked again because they failed, as the run's summary does."""
+    """Count the jobs that the run skips because they failed, as the run's summary does."""
     standing = run.jobs.chosen(~selected.jobs.here)
     return audit_jobs(run.database, run.key, jobs=standing.parts()).failures if len(standing) else 0
 

@@ -76,7 +76,6 @@ class GroupSurvey:
         one_keyframe: Clips with one keyframe; None if none was looked at, as are the following.
         not_covered: Clips that their keyframes may not cover.
         dense: Clips for which a dense sampler is used.
-        failed: Clips that cannot be used.
     """
 
     task: str | None
@@ -101,10 +100,8 @@ class Survey:
     Attributes:
         clips: Number of clips: videos, or segments of videos, that jobs are about.
         seen: Clips that were looked at, drawn at random unless they are all.
-        stopped_early: Whether a time limit ended the survey.
         bytes_read: Bytes that it read from stores.
         sampling: The sampling of the run that it forecasts.
-        method: How the intervals were computed.
         failed: Clips that cannot be used, by the code of the failure.
         not_covered: Clips that their keyframes may not cover.
         reasons: Those by reason; a clip may have several.
@@ -112,11 +109,8 @@ class Survey:
         auto_dense: Clips that the sampler `auto` would send to its dense sampler.
         unlisted: Clips whose files do not list their keyframes, and are read whole.
         hdr: Clips that are HDR, as far as their headers state.
-        codecs: Clips by codec, the commonest first, as are the following.
-        resolutions: Clips by width and height.
-        frame_rates: Clips by frames per second.
+        codecs: Clips by codec, the commonest first; likewise `containers`, `resolutions` and `frame_rates`.
         distributions: Of keyframes, gaps, coverage, length and size.
-        groups: By task and subtask, if there are any.
         length_s: Seconds of all videos together; None if unknown, as are the following.
         size_bytes: Bytes of all videos together.
         frames: Frames that a run decodes, if none are cached.
