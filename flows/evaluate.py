@@ -69,11 +69,7 @@ def evaluate(request: EvaluateRequest) -> State[str]:
 
 
 def read_labelled_jobs(manifest: str, settings: Settings) -> pl.DataFrame:
-    """Read the columns of a manifest that an evaluation needs.
-
-    Raises:
-        ManifestError: The manifest cannot be used, or has no known answer.
-    """
+    """Read the columns of a manifest that an evaluation needs."""
     with open_jobs(manifest, ObjectStore(settings.store, settings.web)) as table:
         # What a job shows is decoded once for all jobs that show it: several videos count as one of their own.
         jobs = pl.concat([part.with_columns(video_uri=ALL_URIS).select(_COLUMNS) for part in table.parts()])

@@ -13,9 +13,8 @@ from flows.run.flow_run import name_of_worker
 from flows.run.pipeline import cancel_on_exit, extract_ahead, local_extraction
 from flows.run.ray_cluster import ray_cluster, remote_extractor
 from flows.run.run_flow import MAX_TASKS, IdleTimeout, PlanId
-from flows.shard.queue import make_lease_keeper
+from flows.shard.queue import CACHED_PLANS, ServedPlans, make_lease_keeper
 from flows.shard.retry import retry_faults, retry_outage
-from flows.shard.served_plans import CACHED_PLANS, ServedPlans
 from infra.logs import logged_by_all
 from infra.settings import load_settings
 from infra.telemetry import start_metrics

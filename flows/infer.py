@@ -22,9 +22,8 @@ from flows.run.pipeline import (
 from flows.run.run_flow import MAX_TASKS, IdleTimeout, Model, PlanId
 from flows.run.spec import engine_settings
 from flows.shard.extract import FrameStream
-from flows.shard.queue import make_lease_keeper
+from flows.shard.queue import CACHED_PLANS, ServedPlans, make_lease_keeper
 from flows.shard.retry import retry_faults, retry_outage
-from flows.shard.served_plans import CACHED_PLANS, ServedPlans
 from infra.errors import PlanLostError
 from infra.logs import logged_by_all
 from infra.settings import load_settings

@@ -94,11 +94,7 @@ def maintain(request: MaintainRequest) -> State[str]:
 
 
 def apply_retention(settings: Settings, *, dry_run: bool) -> Iterator[str]:
-    """Apply each retention setting in turn, and yield a sentence on what was removed.
-
-    Raises:
-        TransientError: A service is unavailable; run again to continue.
-    """
+    """Apply each retention setting in turn, and yield a sentence on what was removed."""
     verb = "Would remove" if dry_run else "Removed"
     prepare_database(settings.database)
     with connected(settings.database) as engine:

@@ -31,7 +31,7 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize, printable
 from tasks.database.schema import prepare_database
 from tasks.manifest.location import stat_manifest_files
-from tasks.results.arrivals import record_started, unstarted_manifests
+from tasks.results.runs import record_started, unstarted_manifests
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -125,9 +125,6 @@ def start_new_runs(
 
     Concurrent calls start one run: Prefect recognises the second by its idempotency key. The row remains when
     Prefect has forgotten the flow run.
-
-    Raises:
-        ConfigurationError: The deployment does not exist.
     """
     listed = [info for info in stat_manifest_files(manifests, objects) if not info.uri.endswith(ERROR_SUFFIX)]
     found = sorted(listed, key=lambda info: (info.modified is not None, info.modified))

@@ -50,15 +50,7 @@ def resolve_candidates(
     baseline: str | None = None,
     references: bool = True,
 ) -> tuple[list[Candidate], str]:
-    """Resolve every candidate: each sampler with each model, the baseline and the references.
-
-    Args:
-        samplers: Each as `SAMPLER[:FRAMES][,OPTION=VALUE...]`; `native` is the one the model was trained with.
-        models: Folders or hub names; empty takes the setting.
-        settings: Defaults of what a candidate does not specify.
-        baseline: Sampler to compare with, using the first model; None is `native`, or without `references` the
-            first of `samplers`.
-        references: Add the references: the native sampler and 16 uniform frames.
+    """Resolve every candidate: each sampler with each model, the baseline and the references; see `EvaluateRequest`.
 
     Returns:
         The candidates, without duplicate specs, and the baseline's name.

@@ -54,12 +54,8 @@ def answer_live(jobs: pl.DataFrame, settings: Settings, *, url: str) -> Candidat
     """Ask the questions of jobs in live sessions, one for each video and system prompt; return the labels.
 
     A question sees the video from its `start_s` to its `end_s`. A job whose video cannot be read, or whose question is
-    refused, counts as failed.
-
-    Args:
-        jobs: The manifest's columns `job_id`, `video_uri`, `start_s`, `end_s`, and those of `QUESTIONS`.
-        settings: How videos are read; the token of the server, which only the server of these settings is sent.
-        url: Address of the server.
+    refused, counts as failed. `jobs` has the manifest's columns `job_id`, `video_uri`, `start_s`, `end_s`, and those of
+    `QUESTIONS`.
 
     Raises:
         ConfigurationError: The server is not there, or refuses a session.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,25 +43,12 @@ _DEFAULTS = DescribeOptions(
 _SCENES = {"default": "auto", "published": "published"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedDescription:
-    """What videos are described by.
+def resolve_description(
+    options: DescribeOptions, settings: Settings
+) -> tuple[ModelCard, DescribeSpec, Mapping[str, Bank]]:
+    """Return the model's card, the spec by the options, the settings and the defaults, and its banks by digest.
 
-    Attributes:
-        spec: How they are described.
-    """
-
-    card: ModelCard
-    spec: DescribeSpec
-    banks: Mapping[str, Bank] = field(repr=False)
-
-
-def resolve_description(options: DescribeOptions, settings: Settings) -> ResolvedDescription:
-    """Resolve the spec from the options, the settings and the defaults, in this order; keep the banks on the store.
-
-    Raises:
-        ConfigurationError: A bank or a method cannot be used.
-        ModelError: The model cannot be used.
+    The banks are kept on the store.
     """
     given = [each.model_dump(exclude_none=True) for each in (_DEFAULTS, settings.describe, options)]
     merged = DescribeOptions.model_validate(
@@ -89,7 +75,7 @@ def resolve_description(options: DescribeOptions, settings: Settings) -> Resolve
         scene_method=method,
         scene_threshold=threshold if merged.scene_threshold is None else merged.scene_threshold,
     )
-    return ResolvedDescription(card=card, spec=spec, banks={tags: banks[0], captions: banks[1]})
+    return card, spec, {tags: banks[0], captions: banks[1]}
 
 
 def open_describer(
@@ -105,15 +91,8 @@ def open_describer(
 ) -> VideoDescriber:
     """Return what describes videos.
 
-    Args:
-        settings: Where videos, frames and embeddings are.
-        pool: Decodes.
-        encoder: Of the model.
-        info: What it reports.
-        spec: How videos are described.
-        banks: Of tags, and of captions.
-        stores: Where videos are read, and where frames and vectors are; None opens both.
-        charge: Measures the time in which the encoder works.
+    `banks` are those of tags and of captions. `stores` are where videos are read, and where frames and vectors are;
+    None opens both. `charge` measures the time in which the encoder works.
     """
     videos, objects = stores or (None, ObjectStore(settings.store))
     sampling = spec.sampling(max_pixels=frame_pixels(info))

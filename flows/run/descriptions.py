@@ -67,10 +67,6 @@ def prepare_descriptions(
     """Resolve the spec, and embed its banks unless an earlier run has; the encoder stays loaded for the plan.
 
     `base` is the spec of the earlier run, in a backfill.
-
-    Raises:
-        ConfigurationError: A bank or a method cannot be used, or the earlier spec cannot be reproduced.
-        ModelError: The model cannot be used.
     """
     card, spec, banks = resolve_request(request, settings, base=base)
     with embedded_banks(settings, card, spec, banks, profile) as (encoder, info, banks_embedded):
@@ -86,8 +82,7 @@ def resolve_request(
     A backfill has the spec of the earlier run, whose model must still be there.
     """
     if isinstance(request, DescribeRequest):
-        resolved = resolve_description(request.options, settings)
-        return resolved.card, resolved.spec, resolved.banks
+        return resolve_description(request.options, settings)
     assert base is not None
     if request.overrides.model_dump(exclude={"model"}, exclude_defaults=True):
         raise ConfigurationError(

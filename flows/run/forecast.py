@@ -67,18 +67,7 @@ def forecast(
 ) -> Forecast:
     """Say what a run would do, and write nothing.
 
-    Args:
-        request: What the run is asked for.
-        settings: Its settings.
-        prepare: Prepares it.
-        selector: Selects its jobs, in a backfill.
-        host: This machine, if the run will be here; None is a run elsewhere, which may see other videos.
-        note: Called with the progress.
-
-    Raises:
-        ManifestError: The manifest cannot be used.
-        ModelError: The model cannot be used.
-        ConfigurationError: The run would be refused.
+    `host` is this machine, if the run will be here; None is a run elsewhere, which may see other videos.
     """
     with open_run(request, settings, prepare, selector=selector) as run:
         note("Selecting jobs", 0, 0)
@@ -97,7 +86,7 @@ def forecast(
 
 
 def _count_failures(run: Run, selected: SelectedJobs) -> int:
-    """Count the jobs that will not be asked again because they failed, as the run's summary does."""
+    """Count the jobs that the run skips because they failed, as the run's summary does."""
     standing = run.jobs.chosen(~selected.jobs.here)
     return audit_jobs(run.database, run.key, jobs=standing.parts()).failures if len(standing) else 0
 

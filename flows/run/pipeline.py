@@ -199,11 +199,7 @@ def _lease_as_needed(
 
 @contextmanager
 def local_extraction(threads: int) -> Iterator[StartExtraction]:
-    """Yield a function that starts extractions in this process, which prepares videos in the order of their shards.
-
-    Args:
-        threads: Maximum videos in progress at once.
-    """
+    """Yield a function that starts extractions in this process, which prepares videos in the order of their shards."""
     workers = ThreadPoolExecutor(threads)
 
     def start(shard: Shard, extractor: MakeExtractor, stream: FrameStream) -> Callable[[], ExtractedShard]:

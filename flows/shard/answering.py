@@ -145,7 +145,7 @@ class ShardOutcome:
 def answer_through_outages(backend: InferenceBackend, batch: Batch) -> list[Reply]:
     """Answer a batch; if the server becomes unavailable, wait for it, and ask again only what it has not answered.
 
-    What was asked in vain may be what ends the server. It is asked again alone, and fails if that ends the server
+    A question without a reply may be what ends the server. It is asked again alone, and fails if that ends the server
     twice, since the server then answers others again.
 
     Raises:

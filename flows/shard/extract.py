@@ -139,14 +139,8 @@ def extract_shard(
 ) -> ExtractedShard:
     """Cache the frames of a shard's videos, several at once.
 
-    A bad video fails its own jobs, not the shard. Safe to run again: cached videos are skipped.
-
-    Args:
-        index: Index of the shard.
-        shard: The shard.
-        make_extractor: Returns the extractor of its videos.
-        open_workers: Opens the threads to prepare them in.
-        stream: Receives each view as soon as it is ready.
+    A bad video fails its own jobs, not the shard. Safe to run again: cached videos are skipped. The stream receives
+    each view as soon as it is ready.
     """
     with shard_in_progress("extract"), open_workers() as workers:
         extractor, stream = make_extractor(), stream or FrameStream()
@@ -158,11 +152,7 @@ def extract_shard(
 def extract_jobs(
     shard: Shard, extractor: FrameExtractor, *, workers: Executor, stream: FrameStream
 ) -> tuple[ExtractedShard, dict[tuple[View, ...], list[Job]]]:
-    """Cut a shard's jobs, and prepare what they show; also return the jobs as they are asked, by what they show.
-
-    Raises:
-        TransientError: The store is unavailable.
-    """
+    """Cut a shard's jobs, and prepare what they show; also return the jobs as they are asked, by what they show."""
     cut = stream.begin(partial(cut_into_chunks, shard, extractor, workers=workers))
     shown = group_by_views(cut.shard.jobs, extractor.sampling)
     views = tuple(dict.fromkeys(chain.from_iterable(shown)))
@@ -176,9 +166,6 @@ def cut_into_chunks(shard: Shard, extractor: FrameExtractor, *, workers: Executo
     """Cut the jobs of a shard that the plan wants cut, by the lengths that their videos state.
 
     The indexes that are read stay in the extractor's cache.
-
-    Raises:
-        TransientError: The store is unavailable.
     """
     jobs: dict[str, list[Job]] = {}
     for job in shard.jobs:

@@ -59,10 +59,7 @@ class _Facts(NamedTuple):
 def write_backup(engine: Engine, file: Path, *, tell: Tell) -> int:
     """Write a database's rows to a file, which is replaced once all are written; return how many.
 
-    Args:
-        engine: Of a login that reads all tables and sequences.
-        file: The backup.
-        tell: Called with the progress from time to time.
+    The login reads all tables and sequences; `tell` is called with the progress from time to time.
 
     Raises:
         ConfigurationError: The database has no tables, or some that the login may not read; or `file` is no file.
@@ -99,10 +96,7 @@ def restore_backup(engine: Engine, file: Path, *, tell: Tell) -> int:
 
     Tables are made if there are none, and in the end upgraded to this version's schema.
 
-    Args:
-        engine: Of the login that owns the tables.
-        file: The backup.
-        tell: Called with the progress from time to time.
+    The login owns the tables; `tell` is called with the progress from time to time.
 
     Raises:
         ConfigurationError: `file` is not a backup, or one of another version; the database is not empty, or the login

@@ -124,11 +124,7 @@ class CutShard:
 
 
 def cut_shard(shard: Shard, videos: Mapping[str, CutVideo]) -> CutShard:
-    """Cut the jobs of a shard, by the lengths of their videos; jobs on others are left as they are.
-
-    Raises:
-        VideoTooLargeError: A job would be more than `MAX_CHUNKS`.
-    """
+    """Cut the jobs of a shard, by the lengths of their videos; jobs on others are left as they are."""
     if not videos:
         return CutShard(shard=shard, jobs={}, videos={})
     cut = [cut_job(job, videos[job.video_uri].length_s if job.video_uri in videos else None) for job in shard.jobs]

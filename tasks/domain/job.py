@@ -199,7 +199,7 @@ class View(NamedTuple):
 def views_of(job: Job, sampling: Sampling, *, dense: bool = False) -> tuple[View, ...]:
     """Return the views of everything that a job shows, in order.
 
-    If it is asked again (`dense`), they are the dense sampler's of each video.
+    If it is escalated (`dense`), they are the dense sampler's of each video.
     """
     shown: FramePass = "dense" if dense else choose_pass(sampling, job)
     segment = Segment.of(job.start_s, job.end_s)  # of the only video, if there is one

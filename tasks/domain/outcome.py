@@ -140,7 +140,7 @@ class JobResult:
         provenance: Where its frames came from, and what they cost.
         routed_by: What decided against keyframes: the job's `task`, the video's `coverage`, or the first answer's
             `margin`; empty if nothing did.
-        first: The first answer, if jobs with a low margin are asked again; None otherwise.
+        first: The first answer, if jobs with a low margin are escalated; None otherwise.
         chunks: The chunks that the answer follows from; None if the job was not cut.
     """
 
@@ -212,7 +212,7 @@ def needs_escalation(result: JobResult, *, below: float) -> bool:
 
 
 def merge_answers(first: JobResult, second: JobResult | Failure | None, *, below: float) -> JobResult:
-    """Merge the answer on keyframes and the outcome when the job was asked again, if it was, into one row.
+    """Merge the answer on keyframes and the outcome after its escalation, if there was one, into one row.
 
     The second answer counts if it is about the same video, else the first. `below` is the margin below which jobs are
     asked again.

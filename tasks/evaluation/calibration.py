@@ -79,17 +79,13 @@ class Calibration:
     Attributes:
         temperature: Fitted on all jobs.
         temperature_low: Lower end of its 95% confidence interval.
-        temperature_high: Upper end.
         half_temperatures: Fitted on each half; if they are far apart, there are too few jobs.
         jobs: Jobs with a label and a known answer.
         wrong: Those of them whose label is wrong.
         accuracy: Fraction of correct labels; temperature does not change it.
         confidence_before: Mean probability of the labels.
-        confidence_after: The same, calibrated.
         ece_before: Expected calibration error over BINS bins.
-        ece_after: The same, calibrated.
         nll_before: Mean negative log-likelihood of the known answers, in nats.
-        nll_after: The same, calibrated.
         nll_change: The latter minus the former.
         nll_change_low: Lower end of its 95% confidence interval.
         nll_change_high: Upper end; below 0, calibration is shown to help.

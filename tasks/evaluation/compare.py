@@ -53,17 +53,10 @@ def compare_candidates(
     manifest_uri: str = "",
     dataset: str = "",
 ) -> Evaluation:
-    """Score candidates on known answers, and compare each with the baseline.
+    """Score candidates on known answers, and compare each with the one that is the baseline.
 
-    Args:
-        jobs: A row per job: `job_id`, `answer`, `task`, `subtask`; jobs without an answer are ignored.
-        results: The results of each candidate; labels of other jobs are ignored.
-        baseline: Name of one of the candidates.
-        manifest_uri: Manifest that the jobs come from.
-        dataset: Dataset of the results in the database.
-
-    Raises:
-        KeyError: No candidate has the baseline's name.
+    `jobs` has a row per job: `job_id`, `answer`, `task`, `subtask`. Jobs without an answer are ignored, and so are
+    labels of other jobs.
     """
     known = jobs.filter(pl.col("answer").is_not_null())
     judged = {each.name: _judge(known, each.labels) for each in results}

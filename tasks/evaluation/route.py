@@ -1,4 +1,4 @@
-"""The margin below which jobs are asked again with the dense sampler, as far as a sample proves that it loses little.
+"""The margin below which jobs are escalated to the dense sampler, as far as a sample proves that it loses little.
 
 An estimate on the sample that chose the margin promises too much: it is right half of the time at best. A margin is
 taken here only if the whole 95% confidence interval of its loss lies within what may be lost.
@@ -69,8 +69,8 @@ class RoutingPoint:
     """Cost and accuracy at one margin.
 
     Attributes:
-        below: Margin below which jobs are asked again; None if all are asked with the dense sampler only.
-        asked_again: Fraction of the jobs that is asked again, 0 to 1.
+        below: Margin below which jobs are escalated; None if all are asked with the dense sampler only.
+        asked_again: Fraction of the jobs that is escalated, 0 to 1.
         accuracy: Fraction of the jobs whose final answer is correct.
         frames_decoded: Frames decoded in all passes; those that several jobs share count once per pass.
         seconds: Seconds of decoding, preprocessing and inference, from the result rows.
@@ -91,7 +91,6 @@ class ProvenLoss:
         name: Their task; empty for all jobs.
         loss: Accuracy lost in the sample, -1 to 1.
         at_least: Lower end of its 95% confidence interval.
-        at_most: Upper end.
     """
 
     name: str
@@ -130,7 +129,7 @@ class RouteFit:
         target: Accuracy to reach: that of the dense sampler, less what may be lost.
         proof: The smallest margin that is proven to reach it.
         proven: Cost and accuracy at that margin; None if none is proven.
-        first: The same with no job asked again.
+        first: The same with no job escalated.
         dense: The same with every job asked only with the dense sampler.
     """
 
@@ -174,7 +173,7 @@ def fit_route(sample: PairedAnswers, within: float) -> RouteFit:
 
 
 def evaluate_margin(sample: PairedAnswers, below: float) -> RoutingPoint:
-    """Return cost and accuracy if jobs with a smaller margin are asked again."""
+    """Return cost and accuracy if jobs with a smaller margin are escalated."""
     again = sample.margins < below
     first_frames = _count_frames(sample.first_frames, sample.first_views)
     return RoutingPoint(

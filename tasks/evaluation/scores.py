@@ -31,7 +31,6 @@ class Difference:
         lost: Those of them that only the baseline answers correctly.
         value: Accuracy minus the baseline's, -1 to 1.
         low: Lower end of its 95% confidence interval (Tango's score interval for paired proportions).
-        high: Upper end of the interval.
         p_value: McNemar's exact test, two-sided.
         p_holm: The same, adjusted by Holm's method: for subtasks over all subtasks of a candidate, for tasks over
             its tasks, and for all jobs over the candidates.
@@ -83,7 +82,6 @@ class CandidateScore:
         jobs: Jobs with a known answer.
         labels: Those of them with a label.
         failures: Those of them that failed.
-        correct: Labels that equal the known answer.
         low_mass: Labels whose choices together have a probability below `LOW_CHOICE_MASS`.
         accuracy: Proportion of correct labels; None without labels.
         calibration_error: Expected calibration error, 0 to 1 (`tasks.evaluation.calibration`).
@@ -121,11 +119,9 @@ class GroupScore:
     """Scores of one candidate on the jobs of one task or subtask.
 
     Attributes:
-        task: Task in the manifest; None for jobs without one.
         subtask: Subtask in the manifest; always None in `Evaluation.tasks`.
         jobs: Jobs with a label and a known answer, at least one.
         correct: Those of them whose label is that answer.
-        accuracy: Proportion of correct labels.
         difference: Difference to the baseline; None for the baseline itself, and if no job is labelled by both.
     """
 
@@ -155,7 +151,6 @@ class Evaluation:
         baseline: Name of the candidate that the others are compared with.
         specs: All candidates, in the order in which they were requested.
         tasks: Scores by task: all candidates for the first task, then for the next; empty if no job has a task.
-        subtasks: The same by task and subtask; empty if no job has a subtask.
     """
 
     manifest_uri: str
@@ -169,11 +164,7 @@ class Evaluation:
     subtasks: tuple[GroupScore, ...]
 
     def spec(self, name: str) -> CandidateScore:
-        """Find a candidate by its name.
-
-        Raises:
-            KeyError: No candidate has this name.
-        """
+        """Find a candidate by its name."""
         return {spec.name: spec for spec in self.specs}[name]
 
     def by_difference(self, spec: str) -> list[GroupScore]:

@@ -50,9 +50,6 @@ def read_nextqa(source: QuestionFiles) -> ImportedRows:
 
     Videos are at `<path>.mp4`, where the path is that of the video's id in the map, or without a map the id itself.
     The published files repeat a choice in a few rows: wrong ones are merged.
-
-    Raises:
-        ManifestError: The file has a different layout.
     """
     paths = source.mapped()
     found = ImportedRows(source=source.path, columns=_COLUMNS)
@@ -237,9 +234,6 @@ def read_videomme(source: QuestionFiles) -> ImportedRows:
     """Read the test file; `task` is the task type, `subtask` the video's length (short, medium, long).
 
     Videos are at `<videoID>.mp4`, or at the path in the video map. Unknown answers are null.
-
-    Raises:
-        ManifestError: The file has a different layout.
     """
     rows = _read_parquet(source.path, _VIDEOMME_TYPES, layout="Video-MME")
     paths = source.mapped()
@@ -281,9 +275,6 @@ def read_streamingbench(source: QuestionFiles) -> ImportedRows:
 
     `task` is the task type, `subtask` the required ability. Videos are at the path in the file, or in the video map.
     Questions without choices, such as those of proactive output, are left out, and noted.
-
-    Raises:
-        ManifestError: The file has a different layout.
     """
     paths, numbers = source.mapped(), Counter[str]()
     found = ImportedRows(source=source.path, columns=(*_COLUMNS, "end_s"))

@@ -14,12 +14,7 @@ _MINUTES = 60
 
 
 def parse_seconds(text: str, name: str, *, decimal_comma: bool = False) -> float:
-    """Parse a time: seconds, `minutes:seconds` or `hours:minutes:seconds`.
-
-    Args:
-        text: Text of the cell.
-        name: Its column, for the message.
-        decimal_comma: Whether seconds may have a comma in place of the point.
+    """Parse a time of a column: seconds, in which a comma may be allowed, `minutes:seconds` or `hours:minutes:seconds`.
 
     Raises:
         ValueError: The text is no time; the message is a clause.

@@ -233,9 +233,6 @@ def read_rows(path: Path, into: ImportedRows) -> Iterator[tuple[str, dict[str, s
     """Yield each row's place, such as `line 3`, and its cells; empty rows are skipped.
 
     Rows with other cells than the header are rejected.
-
-    Raises:
-        ManifestError: The file is not CSV.
     """
     with _opened(path) as rows:
         _, header = next(rows, (1, []))

@@ -29,9 +29,6 @@ def import_openai_batch(path: Path) -> ImportedRows:
     the first of these that the request has: the list in `body.metadata.choices`; vLLM's list in
     `body.structured_outputs.choice`; lines of the text such as `A. red` or `B) green`, which are then removed from
     the question. If the list has only the letters of such lines, the choices are the lines' texts.
-
-    Raises:
-        ManifestError: The file cannot be read.
     """
     try:
         # Not splitlines(): JSON strings may contain other line separators, such as U+2028.

@@ -86,11 +86,7 @@ class ManifestFiles:
             raise _replaced(self.uri)
 
     def ids(self) -> Iterator[pl.DataFrame]:
-        """Read only the rows' ids, in larger batches; null where a file has no ids.
-
-        Raises:
-            ManifestError: A file is damaged.
-        """
+        """Read only the rows' ids, in larger batches; null where a file has no ids."""
         for uri, path in self.paths.items():
             with _opened(uri, path) as table, _reading(uri, path):
                 for batch in prefetch(table.batches(["job_id"], most_rows=_IDS_AT_ONCE)):

@@ -43,11 +43,7 @@ class ParquetTable:
     """
 
     def __init__(self, source: Path | ByteFile, *, uri: str) -> None:
-        """Open a file, or take one that is seekable.
-
-        Args:
-            source: The file.
-            uri: Its URI, for messages.
+        """Open a file, or take one that is seekable; the URI is for messages.
 
         Raises:
             pyarrow.ArrowException: It is no Parquet file, or encrypted.

@@ -181,9 +181,6 @@ def read_unchecked_batches(files: ManifestFiles, *, questions: bool = True) -> I
     """Yield a manifest's rows without validating them: the columns of jobs, `row` and `job_digest`.
 
     Without `questions`, they are those of `open_jobs`.
-
-    Raises:
-        ManifestError: As for `read_numbered_batches`.
     """
     for batch in read_numbered_batches(files, questions=questions):
         resolved = resolve_media(batch)[0].drop("video_uris")
@@ -198,9 +195,6 @@ def open_audited(
     """Open a manifest for audits, and yield a function that reads its rows with `row` and `job_digest`.
 
     With `keep_going`, the rows that `open_jobs` rejects are left out; else all are read without validating them.
-
-    Raises:
-        ManifestError: The manifest cannot be read.
     """
     with ExitStack() as stack:
         if keep_going:

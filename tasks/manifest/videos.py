@@ -95,11 +95,7 @@ class VideoFiles:
         return job | {"video_uri": video_uri}
 
     def files(self, *suffixes: str) -> Iterator[ObjectInfo]:
-        """Yield the file, or all files of some suffixes below the folder or prefix, in order of name.
-
-        Raises:
-            ManifestError: There is none.
-        """
+        """Yield the file, or all files of some suffixes below the folder or prefix, in order of name."""
         found = self._one_file() or [info for info in self.objects.list(self.uri) if suffix_of(info.uri) in suffixes]
         if not found:
             raise ManifestError(f"There are no files below {redact_uri(self.uri)} that end in .{', .'.join(suffixes)}.")
@@ -112,11 +108,7 @@ class VideoFiles:
             return []
 
     def one_video(self) -> tuple[str, str] | None:
-        """Return the name and URI of the video, if only one is meant: a file, a member of an archive, or a web address.
-
-        Raises:
-            ConfigurationError: Its scheme is unknown.
-        """
+        """Return the name and URI of the video, if only one is meant: a file, a member of an archive, a web address."""
         is_web = scheme_of(self.uri) in WEB_SCHEMES
         if not (is_web or split_member(self.uri) or self._one_file()):
             return None
@@ -124,11 +116,7 @@ class VideoFiles:
         return path.rpartition("/")[2] or path, self.uri
 
     def named_files(self) -> Iterator[tuple[str, str]]:
-        """Yield the name and URI of all files below the folder or prefix, or else of those that the glob matches.
-
-        Raises:
-            ManifestMissingError: No file matches the glob.
-        """
+        """Yield the name and URI of all files below the folder or prefix, or else of those that the glob matches."""
         is_folder = False
         for info in self.objects.list(self.uri):
             is_folder = True
@@ -254,9 +242,6 @@ def read_webdataset(source: VideoFiles) -> ImportedRows:
 
     Mapped fields are those of the sample's JSON, or the ending of another member of it, such as `txt`. Only headers
     and mapped members are read, by range.
-
-    Raises:
-        ManifestError: There is no shard.
     """
     found = ImportedRows(source=redact_uri(source.uri), columns=source.filled)
     for info in source.files("tar"):

@@ -124,9 +124,6 @@ def planning_lock(engine: Engine, scope: Scope) -> Iterator[None]:
 
     Meanwhile the dataset is neither archived nor restored. If a planner dies, the lock is released; its plan has no row
     yet, and is ignored.
-
-    Raises:
-        ConfigurationError: As `lock_dataset`.
     """
     key = func.hashtextextended(f"plan/{scope.dataset}/{scope.spec_id}", 0)
     # A lock of the transaction, since a pooler may give a session to others after each. Once another query has followed

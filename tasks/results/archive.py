@@ -161,12 +161,7 @@ def archive_dataset(engine: Engine, dataset: str, objects: ObjectStore, target: 
 
     All in one transaction, in which no run of the dataset can start. The specs stay, since others may use them.
 
-    Args:
-        engine: Of a login that writes.
-        dataset: The dataset.
-        objects: Reads and writes the files.
-        target: Folder for the files, local or `s3://`, which must be empty.
-        tell: Called with the progress from time to time.
+    The target is a folder, local or `s3://`, which must be empty; `tell` is called with the progress.
 
     Raises:
         ConfigurationError: The dataset has no run, one in progress, or a shard at a worker; the folder is not empty; or
@@ -198,11 +193,7 @@ def archive_dataset(engine: Engine, dataset: str, objects: ObjectStore, target: 
 def restore_dataset(engine: Engine, objects: ObjectStore, source: str, *, tell: Tell) -> tuple[str, int]:
     """Insert the rows of an archive, all or none; return the dataset and the number of rows.
 
-    Args:
-        engine: Of the login that owns the tables.
-        objects: Reads the files.
-        source: The archive's folder.
-        tell: Called with the progress from time to time.
+    The login owns the tables; `tell` is called with the progress.
 
     Raises:
         ConfigurationError: The folder is no archive, a file is missing or damaged, or the dataset has rows.

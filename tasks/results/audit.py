@@ -40,11 +40,7 @@ _IDS = select(_LISTED.c.job_id).where(_LISTED.c.ending.not_in(("orphaned", "repe
 
 
 def check_listing(path: Path) -> None:
-    """Check that the suffix of a list's name selects a known format.
-
-    Raises:
-        ConfigurationError: The suffix is unknown.
-    """
+    """Check that the suffix of a list's name selects a known format."""
     if path.suffix not in {".parquet", ".csv", ".txt"}:
         raise ConfigurationError(f"Unknown format of --list {path}; use a name that ends in .parquet, .csv or .txt.")
 

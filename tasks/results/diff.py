@@ -42,7 +42,6 @@ class TaskDiff:
     """How the answers of one task differ, in numbers of jobs.
 
     Attributes:
-        task: Name of the task; None for jobs without one.
         changed: Jobs with another label.
         up: Jobs whose margin rose.
         down: Jobs whose margin fell.

@@ -201,11 +201,7 @@ _ANNOTATIONS = ("answer", "task", "subtask")
 
 
 def refresh_annotations(engine: Engine, scope: Scope, *, jobs: JobTable) -> None:
-    """Update `answer`, `task` and `subtask` in the rows of earlier runs to the manifest's current values.
-
-    Raises:
-        DatabaseUnavailableError: Nothing was changed.
-    """
+    """Update `answer`, `task` and `subtask` in the rows of earlier runs to the manifest's current values."""
     if not has_rows(engine, scope):
         return
     require_writes(engine)

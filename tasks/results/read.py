@@ -192,11 +192,7 @@ class JobRows:
 
 
 def read_job(engine: Engine, job_id: str, *, dataset: str | None = None) -> JobRows:
-    """Read the rows of a job, in all datasets or in one.
-
-    Raises:
-        ConfigurationError: It has none.
-    """
+    """Read the rows of a job, in all datasets or in one."""
     of_run = (RUN.c.manifest_uri, RUN.c.native_sampler)
     current: list[dict[str, Any]] = []
     with database_errors(), engine.connect() as connection:

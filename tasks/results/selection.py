@@ -33,39 +33,34 @@ class Selection(BaseModel):
     `run`, `task`, `since`, `until` and `where` then filter the result. Without any state or id, they filter all jobs.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    failed: Annotated[bool, Field(description="Failed jobs.")] = False
-    code: Annotated[
-        str | None, Field(max_length=100, description="Failed jobs with this error code, such as video_missing.")
-    ] = None
-    missing: Annotated[bool, Field(description="Jobs without a result, or whose question has changed since.")] = False
-    changed_video: Annotated[bool, Field(description="Jobs whose video is no longer the one that was asked about.")] = (
-        False
-    )
-    label: Annotated[str | None, Field(description="Jobs with this label.")] = None
-    margin_below: Annotated[
-        float | None,
-        Field(gt=0, le=1, description="Jobs whose two best choices differ by less than this in probability."),
-    ] = None
-    run: Annotated[
-        str | None, Field(max_length=40, description="Only results of this run: its id, a prefix of it, or last.")
-    ] = None
-    task: Annotated[str | None, Field(description="Only jobs of this task.")] = None
-    since: Annotated[Time | None, Field(description="Only results at or after this time; UTC by default.")] = None
-    until: Annotated[Time | None, Field(description="Only results before this time; UTC by default.")] = None
-    where: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=20_000,
-            description="Only jobs that match this SQL condition, such as entropy_nats > 1.",
-        ),
-    ] = None
-    limit: Annotated[int | None, Field(ge=1, description="Maximum number of jobs to answer, in manifest order.")] = None
-    skip_unknown: Annotated[bool, Field(description="Ignore ids that are not in the manifest, instead of failing.")] = (
-        False
-    )
+    failed: bool = False
+    """Failed jobs."""
+    code: str | None = Field(None, max_length=100)
+    """Failed jobs with this error code, such as video_missing."""
+    missing: bool = False
+    """Jobs without a result, or whose question has changed since."""
+    changed_video: bool = False
+    """Jobs whose video is no longer the one that was asked about."""
+    label: str | None = None
+    """Jobs with this label."""
+    margin_below: float | None = Field(None, gt=0, le=1)
+    """Jobs whose two best choices differ by less than this in probability."""
+    run: str | None = Field(None, max_length=40)
+    """Only results of this run: its id, a prefix of it, or last."""
+    task: str | None = None
+    """Only jobs of this task."""
+    since: Time | None = None
+    """Only results at or after this time; UTC by default."""
+    until: Time | None = None
+    """Only results before this time; UTC by default."""
+    where: str | None = Field(None, min_length=1, max_length=20_000)
+    """Only jobs that match this SQL condition, such as entropy_nats > 1."""
+    limit: int | None = Field(None, ge=1)
+    """Maximum number of jobs to answer, in manifest order."""
+    skip_unknown: bool = False
+    """Ignore ids that are not in the manifest, instead of failing."""
 
     @property
     def by_failure(self) -> bool:

@@ -31,7 +31,6 @@ class TaskScore:
     """Accuracy of one task.
 
     Attributes:
-        task: Name of the task; None for jobs without one.
         labels: Number of jobs with a label.
         known: Number of these whose answer is known.
         correct: Number of these whose label is that answer.

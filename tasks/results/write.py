@@ -224,7 +224,7 @@ class _CurrentRows:
         return failure.attempts if failure else 0
 
     def counted(self, failure: Failure) -> Failure:
-        """Return a failure with the counts of the chunks that stay: the job's video is not to be had at the moment."""
+        """Return a failure with the counts of the chunks that stay: the job's video is unavailable at the moment."""
         before = self.failures.get(failure.job.job_id)
         if failure.chunks or failure.job.chunk_s is None or before is None or not before.chunks_answered:
             return failure

@@ -161,11 +161,7 @@ def stated_length_s(seen: SeenVideo, limits: Limits) -> float:
 
 
 def cut_clip(clip: Clip, seen: SeenVideo, *, chunk_s: float, limits: Limits) -> list[Segment]:
-    """Return the chunks of a clip, as a run cuts them.
-
-    Raises:
-        VideoError: It cannot be cut.
-    """
+    """Return the chunks of a clip, as a run cuts them."""
     return cut_segment(clip.segment, length_s=stated_length_s(seen, limits), chunk_s=chunk_s)
 
 

@@ -11,7 +11,7 @@ from reelabel.text import pluralize
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tasks.survey.estimate import Estimate
+    from tasks.survey.clips import Estimate
     from tasks.survey.survey import Survey
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")

@@ -13,8 +13,8 @@ from reelabel.coverage import CoverageReason
 from reelabel.errors import JobError
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
+from tasks.survey.clips import METHOD, Estimate, estimate_share, estimate_total
 from tasks.survey.cost import cost_of_chunks
-from tasks.survey.estimate import METHOD, Estimate, estimate_share, estimate_total
 from tasks.survey.measure import MachineRates  # noqa: TC001 - a field that pydantic reads
 
 if TYPE_CHECKING:
@@ -72,13 +72,10 @@ class GroupSurvey:
     """The clips with jobs of one task and subtask.
 
     Attributes:
-        task: The task; None for jobs without one.
-        subtask: The subtask; None for jobs without one.
         seen: Those that were looked at.
         one_keyframe: Clips with one keyframe; None if none was looked at, as are the following.
         not_covered: Clips that their keyframes may not cover.
         dense: Clips for which a dense sampler is used.
-        failed: Clips that cannot be used.
     """
 
     task: str | None
@@ -103,29 +100,22 @@ class Survey:
     Attributes:
         clips: Number of clips: videos, or segments of videos, that jobs are about.
         seen: Clips that were looked at, drawn at random unless they are all.
-        stopped_early: Whether a time limit ended the survey.
         bytes_read: Bytes that it read from stores.
         sampling: The sampling of the run that it forecasts.
-        method: How the intervals were computed.
         failed: Clips that cannot be used, by the code of the failure.
-        one_keyframe: Clips with one keyframe.
         not_covered: Clips that their keyframes may not cover.
         reasons: Those by reason; a clip may have several.
         dense: Clips for which a dense sampler is used.
         auto_dense: Clips that the sampler `auto` would send to its dense sampler.
         unlisted: Clips whose files do not list their keyframes, and are read whole.
         hdr: Clips that are HDR, as far as their headers state.
-        codecs: Clips by codec, the commonest first, as are the following.
-        resolutions: Clips by width and height.
-        frame_rates: Clips by frames per second.
+        codecs: Clips by codec, the commonest first; likewise `containers`, `resolutions` and `frame_rates`.
         distributions: Of keyframes, gaps, coverage, length and size.
-        groups: By task and subtask, if there are any.
         length_s: Seconds of all videos together; None if unknown, as are the following.
         size_bytes: Bytes of all videos together.
         frames: Frames that a run decodes, if none are cached.
         read_bytes: Bytes of videos that a run reads.
         extract_s: Seconds that it takes this machine to extract them.
-        cache_bytes: Bytes of frame files.
         rates: This machine's rates, measured on some of these clips.
         chunks: Chunks of all clips together, if jobs are cut into them.
     """

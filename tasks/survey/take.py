@@ -62,12 +62,7 @@ def take_survey(
     *,
     note: Note = note_nothing,
 ) -> Survey:
-    """Look at the indexes of a manifest's videos, and store them for the run that follows, by its sampling.
-
-    Raises:
-        ManifestError: The manifest cannot be used.
-        ConfigurationError: The decoding processes cannot start.
-    """
+    """Look at the indexes of a manifest's videos, and store them for the run that follows, by its sampling."""
     note("Reading the manifest", 0, 0)
     with open_jobs(manifest, ObjectStore(settings.store, settings.web), keep_going=options.keep_going) as jobs:
         drawn = draw_clips(jobs, options.sample)

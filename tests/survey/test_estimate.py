@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tasks.survey.estimate import estimate_share, estimate_total
+from tasks.survey.clips import estimate_share, estimate_total
 
 OF, SEEN, ROUNDS = 2000, 120, 400
 

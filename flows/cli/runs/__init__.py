@@ -1,1 +1,1 @@
-"""What starts, follows and foretells runs."""
+"""What starts, follows and forecasts runs."""

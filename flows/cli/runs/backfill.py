@@ -39,19 +39,7 @@ _MAX_INLINE_IDS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillOptions:
-    """The options of a backfill.
-
-    Attributes:
-        ids: Job ids, comma-separated.
-        ids_file: File with one job id per line; `-` is standard input.
-        manifest: None takes that of the named run, or of the last run.
-        dataset: None takes that of the manifest's last run.
-        overrides: What the run changes of the earlier run's spec.
-        force: Also answer jobs that have a valid label.
-        submit: Submit to the deployment instead of running here.
-        wait: Wait until a submitted run has ended.
-        id_file: Where the run's id is written before it starts here.
-    """
+    """The options of a backfill, as its command has them; `ids_file` may be `-`, for standard input."""
 
     selection: Selection
     ids: str
@@ -66,11 +54,7 @@ class BackfillOptions:
 
 
 def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
-    """Answer selected jobs again, or report what would be answered; return the exit code.
-
-    Raises:
-        ConfigurationError: No job is selected, or the file of ids cannot be read.
-    """
+    """Answer selected jobs again, or report what would be answered; return the exit code."""
     named = _read_ids(options)
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
         manifest, selection = _resolve_run(options, engine, named)
@@ -152,11 +136,7 @@ def _resolve_run(options: BackfillOptions, engine: Engine, named: list[str]) -> 
 
 
 def _dataset_of(named: list[str], engine: Engine) -> str:
-    """Find the dataset that has results of these job ids.
-
-    Raises:
-        ConfigurationError: None has, or several have.
-    """
+    """Find the dataset that has results of these job ids."""
     found = count_ids_by_dataset(engine, named)
     if not found:
         others, their = (", or of any other that was named", "their") if len(named) > 1 else ("", "its")

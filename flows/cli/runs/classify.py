@@ -29,14 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassifyOptions:
-    """Options of `reelabel classify`.
-
-    Attributes:
-        source: The manifest, or the videos of the question.
-        question: What is asked about each video; None if the manifest has the questions.
-        given: The fields of the request but the manifest.
-        id_file: Where the run's id is written before the run starts.
-    """
+    """Options of `reelabel classify`; `given` has the fields of the request but the manifest."""
 
     source: str
     question: QuestionOnVideos | None
@@ -44,12 +37,7 @@ class ClassifyOptions:
     id_file: str | None = None
 
     def find_videos(self) -> VideoJobs | None:
-        """List the videos of the question, and say what is left out; return None for a manifest.
-
-        Raises:
-            ConfigurationError: The store refuses access.
-            ManifestError: There is no video.
-        """
+        """List the videos of the question, and say what is left out; return None for a manifest."""
         if self.question is None:
             return None
         with running_services(*([ServiceName.S3] if self.source.startswith("s3://") else [])) as settings:

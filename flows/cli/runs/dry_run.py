@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 
 def forecast_classify(options: ClassifyOptions) -> int:
-    """Print what `classify` would answer, what its videos are, and what it costs; return the exit code of the run.
-
-    Raises:
-        ManifestError: The manifest cannot be used.
-        ModelError: The model cannot be used.
-        ConfigurationError: The run would be refused, or a service is unreachable.
-    """
+    """Print what `classify` would answer, what its videos are, and what it costs; return the exit code of the run."""
     videos = options.find_videos()
     with running_services(ServiceName.POSTGRES, ServiceName.S3) as settings:
         with startup_errors():

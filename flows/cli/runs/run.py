@@ -102,11 +102,7 @@ def run_flow_here(flow: Any, flow_run: FlowRun, parameters: dict[str, Any]) -> A
 
 
 def submit(deployment: str, parameters: dict[str, Any]) -> UUID:
-    """Submit a run to a deployment; return its id.
-
-    Raises:
-        ConfigurationError: The deployment does not exist.
-    """
+    """Submit a run to a deployment; return its id."""
     from prefect.deployments import run_deployment  # noqa: PLC0415
     from prefect.exceptions import ObjectNotFound  # noqa: PLC0415
 
@@ -119,11 +115,7 @@ def submit(deployment: str, parameters: dict[str, Any]) -> UUID:
 
 
 def require_deployment(name: str) -> None:
-    """Make sure that a deployment exists.
-
-    Raises:
-        ConfigurationError: It does not.
-    """
+    """Make sure that a deployment exists."""
     from prefect.client.orchestration import get_client  # noqa: PLC0415
 
     from flows.schedule.lookup import find_deployment  # noqa: PLC0415
@@ -138,23 +130,14 @@ def _missing(deployment: str) -> ConfigurationError:
 
 
 def submit_and_watch(deployment: str, parameters: dict[str, Any], settings: Settings) -> UUID:
-    """Run a deployment on its worker and show progress; an interrupt cancels the run.
-
-    Raises:
-        ConfigurationError: The deployment does not exist.
-        RunFailedError: The run did not complete; the message is that of its final state.
-    """
+    """Run a deployment on its worker and show progress; an interrupt cancels the run."""
     run_id = submit(deployment, parameters)
     watch_submitted(run_id, settings)
     return run_id
 
 
 def watch_submitted(run_id: UUID, settings: Settings) -> None:
-    """Show the progress of a run that was submitted until it ends; an interrupt cancels it.
-
-    Raises:
-        RunFailedError: The run did not complete; its last state says why.
-    """
+    """Show the progress of a run that was submitted until it ends; an interrupt cancels it."""
     from prefect.flow_runs import wait_for_flow_run  # noqa: PLC0415
 
     with connected(settings.database) as engine:

@@ -202,8 +202,8 @@ class Analyzer:
         """
         self._settings = settings
         self._pool = pool
-        self._resolved = resolve_description(DescribeOptions(), settings)
-        self._encoder = encoder or open_encoder(settings, self._resolved.card)
+        card, self._spec, self._texts = resolve_description(DescribeOptions(), settings)
+        self._encoder = encoder or open_encoder(settings, card)
         self._describer_of = lru_cache(_DESCRIBERS)(self._open)
         self._bank_of = lru_cache(_DESCRIBERS)(self._embed_bank)
         self._streams: OrderedDict[str, _Stream] | None = OrderedDict() if has_streams else None
@@ -215,7 +215,7 @@ class Analyzer:
     @property
     def spec(self) -> DescribeSpec:
         """How videos are described unless a request says otherwise."""
-        return self._resolved.spec
+        return self._spec
 
     def __enter__(self) -> Self:
         """Begin to load the encoder."""
@@ -236,7 +236,7 @@ class Analyzer:
         """
         self._info = self._encoder.info()
         files = BankFiles.of(self._settings.store, python=self._settings.model.python)
-        banks, spec = self._resolved.banks, self.spec
+        banks, spec = self._texts, self.spec
         tags, captions = (
             files.embed(banks[digest], self._encoder, spec.model)[0] for digest in (spec.tags, spec.captions)
         )

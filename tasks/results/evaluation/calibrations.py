@@ -61,11 +61,7 @@ def known_answers(engine: Engine, scope: Scope, *, jobs: Sequence[Job]) -> Known
 def save_calibration(
     engine: Engine, calibration: Calibration, scope: Scope, *, run_id: UUID, manifest_uri: str
 ) -> None:
-    """Save a spec's temperature, and the run and data it was fitted on, replacing the previous one.
-
-    Raises:
-        DatabaseUnavailableError: Nothing was changed.
-    """
+    """Save a spec's temperature, and the run and data it was fitted on, replacing the previous one."""
     numbers = {name: value for name, value in asdict(calibration).items() if name in CALIBRATION.c}
     row = {"run_id": run_id, "dataset": scope.dataset, "manifest_uri": manifest_uri, "bins": BINS, **numbers}
     row["created_at"] = func.now()

@@ -55,11 +55,7 @@ def read_candidate_results(
 
 
 def save_evaluation(engine: Engine, evaluation: Evaluation) -> UUID:
-    """Save an evaluation, and return its id.
-
-    Raises:
-        DatabaseUnavailableError: Nothing was saved.
-    """
+    """Save an evaluation, and return its id."""
     evaluation_id = uuid4()
     row = {
         "evaluation_id": evaluation_id,

@@ -77,9 +77,6 @@ def save_route(
     """Save a proven margin and the data it was fitted on, replacing the previous one.
 
     `specs` are the one that escalates, and those of its first and dense pass.
-
-    Raises:
-        DatabaseUnavailableError: Nothing was changed.
     """
     escalated, first, dense = specs
     assert fit.proven is not None

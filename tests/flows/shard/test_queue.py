@@ -12,8 +12,7 @@ import sqlalchemy
 from prefect.logging import disable_run_logger
 
 from flows.shard import queue, retry
-from flows.shard.queue import MAX_ATTEMPTS, ShardQueue
-from flows.shard.served_plans import ServedPlans
+from flows.shard.queue import MAX_ATTEMPTS, ServedPlans, ShardQueue
 from infra.database import connect as database
 from infra.database.connect import connect
 from infra.errors import DatabaseUnavailableError, PlanForeignError, PlanLostError
