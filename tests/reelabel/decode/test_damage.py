@@ -45,7 +45,7 @@ def damage(name, number):
 def decode_past_errors(path):
     """Return the pixels of all frames by their PTS, decoded with PyAV alone."""
     pixels = defaultdict(list)
-    with av.open(str(path)) as container:
+    with av.open(str(path), metadata_errors="replace") as container:
         [stream] = container.streams.video
         if stream.codec_context is None:  # the damage is in the codec's name
             return pixels
