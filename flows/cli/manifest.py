@@ -40,9 +40,9 @@ LAYOUTS: dict[str, Callable[[QuestionFiles], ImportedRows]] = {
     "mvbench": read_mvbench,
     "videomme": read_videomme,
     "streamingbench": read_streamingbench,
-    "label-studio": read_label_studio,
     "csv": read_mapped,
 }
+REVIEW_LAYOUT = "label-studio"
 VIDEO_LAYOUTS: dict[str, Callable[[VideoFiles], ImportedRows]] = {
     "webdataset": read_webdataset,
     "parquet": read_parquet_videos,
@@ -63,6 +63,8 @@ class ImportOptions(BaseModel):
     """With --layout: folder or s3:// prefix of the videos; defaults to the source's folder."""
     video_map: str | None = None
     """With --layout: JSON file that maps video names to paths."""
+    manifest: str | None = None
+    """With --layout label-studio: the manifest whose labels were reviewed."""
     column: tuple[str, ...] = ()
     prompt: str | None = None
     """For videos: the question about each."""
@@ -85,11 +87,15 @@ def read_source(path: str, options: ImportOptions, objects: ObjectStore | None =
         return _read_videos(path, options, objects or ObjectStore())
     if options.prompt or options.choices:
         raise ConfigurationError(f"--prompt and --choices are for --layout {', '.join(VIDEO_LAYOUTS)}; leave them out.")
+    if options.layout == REVIEW_LAYOUT:
+        return _read_review(path, options, objects or ObjectStore())
+    if options.manifest:
+        raise ConfigurationError(f"--manifest is for --layout {REVIEW_LAYOUT}; leave it out.")
     if options.layout is None:
         return _read_by_name(path, options, columns)
     if options.layout not in LAYOUTS:
         raise ConfigurationError(
-            f"Unknown layout {options.layout}; use one of {', '.join([*LAYOUTS, *VIDEO_LAYOUTS])}."
+            f"Unknown layout {options.layout}; use one of {', '.join([*LAYOUTS, REVIEW_LAYOUT, *VIDEO_LAYOUTS])}."
         )
     folder = options.videos or str(Path(path) if Path(path).is_dir() else Path(path).parent)
     source = QuestionFiles(
@@ -115,6 +121,16 @@ def _read_videos(path: str, options: ImportOptions, objects: ObjectStore) -> Imp
         columns=options.by_name,
     )
     return VIDEO_LAYOUTS[options.layout](source)
+
+
+def _read_review(path: str, options: ImportOptions, objects: ObjectStore) -> ImportedRows:
+    if options.videos or options.video_map or options.column:
+        raise ConfigurationError(
+            f"--layout {REVIEW_LAYOUT} takes videos from the manifest; leave --videos, --video-map and --column out."
+        )
+    if not options.manifest:
+        raise ConfigurationError(f"--layout {REVIEW_LAYOUT} needs --manifest, the manifest whose labels were reviewed.")
+    return read_label_studio(Path(path), absolute_uri(options.manifest), objects)
 
 
 def _read_by_name(path: str, options: ImportOptions, columns: dict[str, str]) -> ImportedRows:
@@ -155,7 +171,7 @@ def import_manifest(source: str, target: str, options: ImportOptions, *, keep_go
         raise ConfigurationError(f"{rejected} is the source, and rejected rows would replace it; rename it.")
     if scheme_of(source) is None:
         _require_no_pipe(Path(source))
-    with running_store(source, target) as settings:
+    with running_store(source, target, *filter(None, [options.manifest])) as settings:
         found = read_source(source, options, video_store(settings))
         for note in found.notes:
             print_line(note)

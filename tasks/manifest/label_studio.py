@@ -1,80 +1,109 @@
-"""Answers of reviewers: an export of Label Studio becomes a manifest with the column `answer`."""
+"""Answers of reviewers: an export of Label Studio, and the manifest that was asked, become one with known answers."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from infra.errors import ManifestError
-from reelabel.sources.object_info import unsigned_uri
 from reelabel.text import pluralize, quoted
+from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.imported import ImportedRows, is_text, read_json
 from tasks.manifest.schema import COLUMNS, REPLACED
+from tasks.manifest.table import open_jobs
 
 if TYPE_CHECKING:
-    from tasks.domain import Job
-    from tasks.manifest.imported import QuestionFiles
+    from pathlib import Path
 
-# Of a task's data, the row of the manifest; of the labelling interface, the control that has the answer.
-JOB = "job"
+    from reelabel.sources.object_store import ObjectStore
+    from tasks.domain import Job
+
+# The control of the labelling interface that has the answer.
 ANSWER = "answer"
 
 
-def row_of_job(job: Job) -> dict[str, Any]:
-    """Return the cells of a job's row in its manifest that are not empty, with URLs without their signatures."""
-    cells = {name: getattr(job, name, None) for name in COLUMNS}
-    if job.messages is not None:
-        cells |= dict.fromkeys(REPLACED["messages"])
-    elif job.media:
-        cells |= {"video_uri": None, "video_uris": [unsigned_uri(medium.uri) for medium in job.media]}
-    else:
-        cells["video_uri"] = unsigned_uri(job.video_uri)
-    return {name: list(cell) if isinstance(cell, tuple) else cell for name, cell in cells.items() if cell is not None}
-
-
-def read_label_studio(source: QuestionFiles) -> ImportedRows:
+def read_label_studio(export: Path, manifest: str, objects: ObjectStore) -> ImportedRows:
     """Read an export in Label Studio's format JSON of tasks that `reelabel results --format label-studio` has written.
 
-    Tasks without an answer are left out and counted; those on whose answer reviewers disagree are rejected.
+    Tasks without an answer are left out and counted; those on whose answer reviewers disagree are rejected, as are
+    those of other manifests.
 
     Raises:
-        ManifestError: The file is no such export.
+        ManifestError: The file is no such export, or the manifest cannot be read.
     """
-    tasks = read_json(source.path)
-    if not (isinstance(tasks, list) and tasks and all(isinstance(task, dict) for task in tasks)):
-        raise ManifestError(f"{source.path} is no export of Label Studio: export the project as JSON.")
-    found = ImportedRows(source=source.path, columns=list(COLUMNS))
-    unanswered = 0
-    for number, task in enumerate(tasks, 1):
-        data = task.get("data")
-        row = data.get(JOB) if isinstance(data, dict) else None
-        if not isinstance(row, dict) or not isinstance(task.get("annotations"), list):
-            raise ManifestError(
-                f"Task {number} of {source.path} is not one of `reelabel results --format label-studio`, or the export "
-                "is not in the format JSON."
-            )
-        answers = _answers(task["annotations"])
-        if answers:
-            found.add(f"task {number}", partial(_answered, row, answers), job_id=row.get("job_id"), given=row)
-        unanswered += not answers
+    answers, unanswered = _read_answers(export)
+    if not answers:
+        raise ManifestError(f"No task of {export} has an answer yet.")
+    found = ImportedRows(source=export, columns=list(COLUMNS))
+    only = pl.Series("job_id", list(answers), dtype=pl.String)
+    with open_jobs(manifest, objects, only=only, keep_going=True) as table:
+        jobs = {job.job_id: job for part in table.parts() for job in rows_to_jobs(part)}
+    for job_id, (place, given) in answers.items():
+        found.add(place, partial(_answered, jobs.get(job_id), given, manifest), job_id=job_id, given=given)
     if unanswered:
         found.notes.append(f"Left out {pluralize(unanswered, 'task')} without an answer.")
     return found
 
 
+def _read_answers(export: Path) -> tuple[dict[str, tuple[str, list[str]]], int]:
+    """Return where each answered job is in an export, and its answers; also the number of tasks without any."""
+    tasks = read_json(export)
+    if not (isinstance(tasks, list) and tasks):
+        raise ManifestError(f"{export} is no export of Label Studio: export the project as JSON.")
+    answers: dict[str, tuple[str, list[str]]] = {}
+    unanswered = 0
+    for number, task in enumerate(tasks, 1):
+        data, annotations = (_part(task, name) for name in ("data", "annotations"))
+        job_id = _part(data, "job_id")
+        if not (is_text(job_id) and isinstance(annotations, list)):
+            raise ManifestError(
+                f"Task {number} of {export} is not one of `reelabel results --format label-studio`, or the export is "
+                "not in the format JSON."
+            )
+        given = _answers(annotations)
+        if given:
+            known = answers.setdefault(job_id, (f"task {number}", []))[1]
+            known += [answer for answer in given if answer not in known]
+        unanswered += not given
+    return answers, unanswered
+
+
 def _answers(annotations: list[Any]) -> list[str]:
     """Return the answers that reviewers gave to a task, each once."""
-    kept = (each for each in annotations if isinstance(each, dict) and not each.get("was_cancelled"))
-    results = (result for each in kept for result in each.get("result") or () if isinstance(result, dict))
-    values = (result.get("value") for result in results if result.get("from_name") == ANSWER)
-    choices = (choice for value in values if isinstance(value, dict) for choice in value.get("choices") or ())
+    results = (
+        result
+        for annotation in annotations
+        if not _part(annotation, "was_cancelled")
+        for result in _listed(_part(annotation, "result"))
+        if _part(result, "from_name") == ANSWER
+    )
+    choices = (choice for result in results for choice in _listed(_part(_part(result, "value"), "choices")))
     return list(dict.fromkeys(filter(is_text, choices)))
 
 
-def _answered(row: dict[str, Any], answers: list[str]) -> dict[str, Any]:
+def _part(value: object, name: str) -> Any:  # noqa: ANN401 - any JSON value
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _answered(job: Job | None, answers: list[str], manifest: str) -> dict[str, Any]:
+    if job is None:
+        raise ValueError(f"{manifest} has no such job")
     if len(answers) > 1:
         raise ValueError(f"its reviewers disagree: {', '.join(map(quoted, answers))}")
-    unknown = sorted(row.keys() - COLUMNS.keys())
-    if unknown:
-        raise ValueError(f"it has {quoted(unknown[0])}, which is no column of a manifest")
-    return {**row, "answer": answers[0]}
+    return _row(job) | {"answer": answers[0]}
+
+
+def _row(job: Job) -> dict[str, Any]:
+    """Return a job's row in its manifest."""
+    cells = {name: getattr(job, name, None) for name in COLUMNS}
+    if job.messages is not None:
+        cells |= dict.fromkeys(REPLACED["messages"])
+    elif job.media:
+        cells |= {"video_uri": None, "video_uris": [medium.uri for medium in job.media]}
+    return {name: list(cell) if isinstance(cell, tuple) else cell for name, cell in cells.items()}

@@ -2,44 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from reelabel.errors import ConfigurationError
 from tasks.domain.job import MAX_MEDIA
-from tasks.manifest.label_studio import ANSWER, JOB, row_of_job
+from tasks.manifest.label_studio import ANSWER
 from tasks.report.jobs import least_certain, load_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sqlalchemy import Connection
 
     from tasks.database.scope import Scope
     from tasks.report.jobs import JobCard, Sources
 
 _FRAMES = "frames"
-_JOBS_AT_ONCE = 16  # whose frames are held in memory
 
 
-def label_studio_tasks(
-    connection: Connection, scope: Scope, sources: Sources, *, limit: int
-) -> Iterator[dict[str, Any]]:
-    """Yield a task for each of the jobs of the lowest margins, of which the manifest still has the question.
+class ReviewTasks(NamedTuple):
+    """What reviewers get.
 
-    A task proposes the label of the run, and carries the row of the manifest, so that an export of Label Studio can
-    become a manifest with answers (`tasks.manifest.label_studio`).
+    Attributes:
+        tasks: As Label Studio imports them.
+        changed: How many labels have none, since the manifest has another question under their ids, or none.
+        bare: How many have no frames, which are no longer in the cache.
     """
-    every = least_certain(connection, scope, limit=limit)
-    for start in range(0, len(every), _JOBS_AT_ONCE):
-        job_ids = every[start : start + _JOBS_AT_ONCE]
-        cards, _ = load_jobs(
-            connection,
-            scope,
-            sources,
-            selected=dict.fromkeys(job_ids, ()),
-            before={},
-            max_videos=len(job_ids) * MAX_MEDIA,
-        )
-        yield from filter(None, map(_task, cards))
+
+    tasks: list[dict[str, Any]]
+    changed: int
+    bare: int
+
+
+def label_studio_tasks(connection: Connection, scope: Scope, sources: Sources, *, limit: int) -> ReviewTasks:
+    """Make a task of each of the labels of the lowest margins.
+
+    Raises:
+        ConfigurationError: The manifest cannot be read, or there is no label.
+    """
+    job_ids = least_certain(connection, scope, limit=limit)
+    if not job_ids:
+        raise ConfigurationError("This run has no labels to review.")
+    cards, note = load_jobs(
+        connection,
+        scope,
+        sources,
+        selected=dict.fromkeys(job_ids, ()),
+        before={},
+        max_videos=len(job_ids) * MAX_MEDIA,
+    )
+    if note:
+        raise ConfigurationError(note)
+    tasks = [task for card in cards if (task := _task(card))]
+    return ReviewTasks(tasks, len(job_ids) - len(tasks), sum(not task["data"][_FRAMES] for task in tasks))
 
 
 def _task(card: JobCard) -> dict[str, Any] | None:
@@ -55,7 +68,6 @@ def _task(card: JobCard) -> dict[str, Any] | None:
             _FRAMES: [frame.image for strip in card.strips for frame in strip.frames if frame.image],
             "video": card.video,
             "margin": card.row["margin"],
-            JOB: row_of_job(card.job),
         },
         "predictions": [
             {"model_version": card.row["spec_id"], "score": dict(card.choices).get(label), "result": [answer]}

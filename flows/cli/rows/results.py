@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from sqlalchemy import Engine, RowMapping
 
-REVIEW_FORMAT = "label-studio"
+REVIEW_FORMAT, _REVIEWED = "label-studio", 100
 _SHOWN_ROWS = 20
 _SHOWN_CHUNKS = 200
 _SHOWN_TAGS = 3
@@ -53,8 +53,9 @@ def results(
     ] = "table",
     *,
     limit: Annotated[
-        int, typer.Option(min=1, max=10_000, help="With label-studio: how many labels, lowest margins first.")
-    ] = 100,
+        int | None,
+        typer.Option(min=1, max=500, help="With label-studio: how many labels, lowest margins first. Default: 100."),
+    ] = None,
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Add calibrated probabilities; see `reelabel calibrate`.")
     ] = False,
@@ -65,11 +66,15 @@ def results(
 ) -> None:
     """Print the labels or descriptions and the failures of a run."""
     if form == REVIEW_FORMAT:
-        if calibrated or chunks:
-            raise ConfigurationError(f"--calibrated and --chunks cannot be combined with --format {REVIEW_FORMAT}.")
+        if calibrated or chunks or raw:
+            raise ConfigurationError(
+                f"--calibrated, --chunks and --raw cannot be combined with --format {REVIEW_FORMAT}."
+            )
         with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-            print_tasks(engine, settings, find_run(engine, run), limit=limit)
+            print_tasks(engine, settings, find_run(engine, run), limit=limit or _REVIEWED)
         return
+    if limit:
+        raise ConfigurationError(f"--limit is for --format {REVIEW_FORMAT}; leave it out.")
     check_format(form, raw=raw)
     with open_database(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)

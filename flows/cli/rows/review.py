@@ -6,10 +6,11 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from flows.cli.console import text_sink
+from flows.cli.console import print_notice, text_sink
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
+from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.domain import DescribeSpec
 from tasks.frame_cache.pool import frame_cache
@@ -35,14 +36,11 @@ def print_tasks(engine: Engine, settings: Settings, run: RowMapping, *, limit: i
     sources = Sources(
         run["manifest_uri"], spec, ObjectStore(settings.store, settings.web), frame_cache(settings), _THUMBNAIL_PX
     )
-    sink, separator = text_sink(), "["
     with database_errors(), engine.connect() as connection:
-        for task in label_studio_tasks(connection, Scope.of(run), sources, limit=limit):
-            sink.write(f"{separator}{json.dumps(task)}".encode())
-            separator = ",\n"
-    if separator == "[":
-        raise ConfigurationError(
-            f"No label of this run has its question in {run['manifest_uri']} any more, so there is nothing to review."
-        )
-    sink.write(b"]\n")
+        found = label_studio_tasks(connection, Scope.of(run), sources, limit=limit)
+    text_sink().write(json.dumps(found.tasks).encode() + b"\n")
     sys.stdout.flush()  # at exit, nobody would hear of a full disk
+    if found.changed:
+        print_notice(f"Left out {pluralize(found.changed, 'label')}: the manifest no longer has the question.")
+    if found.bare:
+        print_notice(f"{pluralize(found.bare, 'task')} without frames, which are no longer in the cache.")

@@ -11,6 +11,7 @@ from PIL import Image
 from tests.clips import write_clip
 
 pytestmark = pytest.mark.xdist_group("test_review")
+IMPORT = ("manifest", "import", "--layout", "label-studio", "--manifest")
 
 
 @pytest.fixture(scope="module")
@@ -91,14 +92,7 @@ def test_answers_become_a_manifest_whose_jobs_keep_their_labels(reelabel, manife
     export = [reviewed(task, None, labels[task["data"]["job_id"]]) for task in tasks]
     (tmp_path / "export.json").write_text(json.dumps(export))
 
-    imported = reelabel(
-        "manifest",
-        "import",
-        str(tmp_path / "export.json"),
-        str(tmp_path / "review.parquet"),
-        "--layout",
-        "label-studio",
-    )
+    imported = reelabel(*IMPORT, str(manifest), str(tmp_path / "export.json"), str(tmp_path / "review.parquet"))
     continued = reelabel("classify", str(tmp_path / "review.parquet"))
 
     assert imported.returncode == 0, imported.stderr
@@ -111,17 +105,17 @@ def test_answers_become_a_manifest_whose_jobs_keep_their_labels(reelabel, manife
     assert "3 (3 already ended)" in continued.stdout
 
 
-def test_disagreement_and_missing_answers_cost_their_tasks_alone(reelabel, tasks, tmp_path):
+def test_disagreement_and_missing_answers_cost_their_tasks_alone(reelabel, manifest, tasks, tmp_path):
     first, second, third = tasks
     wrong = first["data"]["choices"]
     export = [reviewed(first, *(choice["value"] for choice in wrong)), reviewed(second), reviewed(third, "neither")]
     export.append(reviewed(second, second["data"]["choices"][0]["value"]) | {"id": 4})
+    strange = {"data": second["data"] | {"job_id": "stranger"}, "predictions": []}
+    export.append(reviewed(strange, "yes"))
     (tmp_path / "export.json").write_text(json.dumps(export))
 
-    imported = reelabel(
-        *("manifest", "import", str(tmp_path / "export.json"), str(tmp_path / "some.parquet")),
-        *("--layout", "label-studio", "--keep-going"),
-    )
+    files = [str(manifest), str(tmp_path / "export.json"), str(tmp_path / "some.parquet")]
+    imported = reelabel(*IMPORT, *files, "--keep-going")
 
     assert imported.returncode == 1, imported.stderr
     assert "Left out 1 task without an answer." in imported.stdout
@@ -129,6 +123,7 @@ def test_disagreement_and_missing_answers_cost_their_tasks_alone(reelabel, tasks
     rejected = (tmp_path / "rejected.csv").read_text()
     assert "its reviewers disagree" in rejected
     assert "neither" in rejected
+    assert "has no such job" in rejected
 
 
 @pytest.mark.parametrize(
@@ -138,22 +133,66 @@ def test_disagreement_and_missing_answers_cost_their_tasks_alone(reelabel, tasks
         ("[]", "is no export of Label Studio"),
         ('[{"job_id": "a", "answer": "yes"}]', "not in the format JSON"),
         ('[{"data": {"image": "x.png"}, "annotations": []}]', "is not one of"),
+        ('[{"data": {"job_id": 7}, "annotations": []}]', "is not one of"),
+        ('[{"data": {"job_id": "a\\ud800"}, "annotations": []}]', "is not one of"),
+        ('[{"data": {"job_id": "whole"}, "annotations": [5, {"result": 5}, {"result": [5]}]}]', "has an answer yet"),
+        (
+            '[{"data": {"job_id": "whole"}, "annotations": [{"result": [{"from_name": "answer", "value": 5}]}]}]',
+            "has an answer yet",
+        ),
     ],
 )
-def test_another_file_is_refused_in_a_sentence(reelabel, tmp_path, export, said):
+def test_another_file_is_refused_in_a_sentence(reelabel, manifest, tmp_path, export, said):
     (tmp_path / "export.json").write_text(export)
 
-    imported = reelabel(
-        "manifest", "import", str(tmp_path / "export.json"), str(tmp_path / "x.parquet"), "--layout", "label-studio"
-    )
+    imported = reelabel(*IMPORT, str(manifest), str(tmp_path / "export.json"), str(tmp_path / "x.parquet"))
 
     assert imported.returncode == 2
     assert said in " ".join(imported.stderr.split())
 
 
 @pytest.mark.usefixtures("manifest")
-def test_options_that_do_not_fit_are_refused(reelabel):
-    refused = reelabel("results", "last", "--format", "label-studio", "--chunks")
+@pytest.mark.parametrize(
+    "options", [["--chunks"], ["--raw"], ["--calibrated"], ["--format", "csv", "--limit", "5"], ["--limit", "0"]]
+)
+def test_options_of_results_that_do_not_fit_are_refused(reelabel, options):
+    refused = reelabel("results", "last", "--format", "label-studio", *options)
 
     assert refused.returncode == 2
-    assert "cannot be combined" in " ".join(refused.stderr.split())
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--layout", "label-studio"],
+        ["--layout", "csv", "--manifest", "jobs.parquet"],
+        ["--layout", "label-studio", "--manifest", "jobs.parquet", "--videos", "/v"],
+    ],
+)
+def test_options_of_the_import_that_do_not_fit_are_refused(reelabel, tmp_path, options):
+    (tmp_path / "export.json").write_text("[]")
+
+    refused = reelabel("manifest", "import", str(tmp_path / "export.json"), str(tmp_path / "x.parquet"), *options)
+
+    assert refused.returncode == 2
+    assert "manifest" in refused.stderr
+
+
+def test_labels_whose_question_has_changed_are_left_out_and_counted(reelabel, tmp_path):
+    video = str(write_clip(tmp_path / "a.mp4", frames=3))
+    jobs = pl.DataFrame(
+        {"job_id": ["a", "b"], "video_uri": video, "prompt": "Which colour?", "choices": [["red", "blue"]] * 2}
+    )
+    jobs.write_parquet(tmp_path / "changed.parquet")
+    assert reelabel("classify", str(tmp_path / "changed.parquet")).returncode == 0
+    jobs.with_columns(prompt=pl.Series(["Which colour?", "Which shape?"])).write_parquet(tmp_path / "changed.parquet")
+
+    some = reelabel("results", "last", "--format", "label-studio")
+    (tmp_path / "changed.parquet").unlink()
+    gone = reelabel("results", "last", "--format", "label-studio")
+
+    assert [task["data"]["job_id"] for task in json.loads(some.stdout)] == ["a"]
+    assert "Left out 1 label" in " ".join(some.stderr.split())
+    assert gone.returncode == 2
+    assert "frames are unavailable" in " ".join(gone.stderr.split())
