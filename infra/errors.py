@@ -30,7 +30,7 @@ ReelabelError
 │   ├── ObjectChangedError              object_changed
 │   ├── ObjectTooLargeError             object_too_large
 │   └── RangesIgnoredError              ranges_ignored
-├── SealError                       a file of the store was altered; callers make it again, or stop: seal_broken
+├── SealError                       a file of the store was altered; callers rewrite it, or stop: seal_broken
 │   └── ForeignSealError                seal_foreign
 ├── TransientError                  the same call may work later: flows/shard/retry.py tries again
 │   ├── StoreUnavailableError           store_unavailable

@@ -54,7 +54,8 @@ def full_disk(folders: Iterable[Path], error: BaseException | None = None) -> Di
     free_bytes, fullest = min(map(_free_bytes, folders), default=(math.inf, None))
     if fullest is None or not (is_full(error) or free_bytes < _LEAST_FREE_BYTES):
         return None
-    return DiskFullError(f"The disk of {fullest} is full; free space, then run the same command again.")
+    fault = "is full; free space" if _has_inodes(os.statvfs(fullest)) else "has no free inodes; remove files"
+    return DiskFullError(f"The disk of {fullest} {fault}, then run the same command again.")
 
 
 def _free_bytes(folder: Path) -> tuple[float, Path]:
@@ -64,8 +65,11 @@ def _free_bytes(folder: Path) -> tuple[float, Path]:
             found = os.statvfs(existing)
             break
     is_disk = found.f_blocks and not found.f_flag & os.ST_RDONLY  # not a terminal's, a pipe's or a read-only image
-    has_inodes = not found.f_files or found.f_favail > 0  # some file systems have no fixed number
-    return (found.f_bavail * found.f_frsize * has_inodes if is_disk else math.inf), existing
+    return (found.f_bavail * found.f_frsize * _has_inodes(found) if is_disk else math.inf), existing
+
+
+def _has_inodes(disk: os.statvfs_result) -> bool:
+    return not disk.f_files or disk.f_favail > 0  # some file systems have no fixed number
 
 
 def full_disk_met(folders: Iterable[Path]) -> DiskFullError:

@@ -153,6 +153,8 @@ class StubScheduler:
         query, number = request.query, request.number
         if query and Trigger.POISON in query.text:
             os.kill(os.getpid(), signal.SIGKILL)
+        if query and Trigger.DISK_FULL in query.text:
+            Path("/dev/full").write_text("cache")
         if query and Trigger.REFUSED in query.text:
             failure = QuestionFailure.of(PromptTooLongError("The prompt is too long."))
             self._replies.append((RequestRef(number), failure))
@@ -188,7 +190,7 @@ class StubEngine:
         elif model.is_file():
             raise ModelError(model.read_text())
         self._start_ms = (time.perf_counter() - started) * 1e3
-        self._pending, self._cancelled = [], set()
+        self._pending = []
         self.live = StubScheduler() if config.live_sessions else None
 
     @property
@@ -203,11 +205,9 @@ class StubEngine:
             os.kill(os.getpid(), signal.SIGKILL)
         if Trigger.REFUSED in ready.text:
             raise InferenceError("The engine rejects the question.")
-        if ref.number not in self._cancelled:
-            self._pending.append((ref, ready))
+        self._pending.append((ref, ready))
 
     def cancel(self, number):
-        self._cancelled.add(number)
         self._pending = [each for each in self._pending if each[0].number != number]
         if self.live:
             self.live.cancel(number)

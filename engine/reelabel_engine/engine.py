@@ -78,7 +78,6 @@ class Engine:
         self.live = _prepare_live(llm) if config.live_sessions else None
         self._max_model_len = int(llm.model_config.max_model_len)
         self._in_flight: dict[str, _InFlight] = {}
-        self._cancelled: set[int] = set()
         self._added = 0
         self._unattributed_ms = 0.0
         self._start_ms = (time.perf_counter() - started) * 1e3
@@ -107,8 +106,6 @@ class Engine:
 
     def feed(self, ref: RequestRef, ready: EngineRequest) -> None:
         """Queue a question; `step` answers it."""
-        if ref.number in self._cancelled:
-            return
         parameters = scoring_parameters(ready.tokens)
         self._added += 1
         try:
@@ -118,8 +115,7 @@ class Engine:
         self._in_flight[str(self._added)] = _InFlight(ref=ref, ready=ready)
 
     def cancel(self, number: int) -> None:
-        """Stop working on a request, also on the questions of a batch that are fed later."""
-        self._cancelled.add(number)
+        """Stop working on what was fed of a request."""
         names = [name for name, each in self._in_flight.items() if each.ref.number == number]
         for name in names:
             del self._in_flight[name]

@@ -122,6 +122,8 @@ class _Receiver(threading.Thread):
         self._inbox: SimpleQueue[_Arrived | BaseException] = SimpleQueue()
         self._next: _Arrived | BaseException | None = None
         self._received = self._taken = 0  # videos; each counted by one thread
+        self._rendering: dict[int, int] = {}  # how many parts of a request have not been taken
+        self._cancelled: set[int] = set()  # those of them that were cancelled
 
     def run(self) -> None:
         try:
@@ -139,7 +141,9 @@ class _Receiver(threading.Thread):
             self._inbox.put(error)
 
     def _receive_batch(self, message: AskBatch) -> None:
-        for videos in _group(_split(message.number, message.batch)):
+        split = list(_split(message.number, message.batch))
+        self._rendering[message.number] = len(split)
+        for videos in _group(split):
             self._received += len(videos)
             rendering = self._render([(video.frame_files, video.questions) for video in videos])
             rendering.add_done_callback(partial(self._collect, videos))
@@ -152,6 +156,7 @@ class _Receiver(threading.Thread):
             scheduler.items.drop(message.session, message.hashes)
         else:
             scheduler.items.expect(message.session, message.items)
+            self._rendering[message.number] = 1
             render(message).add_done_callback(partial(self._collect_live, scheduler, message))
 
     def _collect_live(self, scheduler: LiveScheduler, request: LiveRequest, rendering: Future[bytes]) -> None:
@@ -191,11 +196,25 @@ class _Receiver(threading.Thread):
                 raise item
             if item is not None:
                 self._taken += not isinstance(item, (_Live, Cancel))
-                ready.append(item)
+                ready += self._with_cancel(item)
             try:
                 item = self._inbox.get_nowait()
             except Empty:
                 return ready
+
+    def _with_cancel(self, item: _Arrived) -> list[_Arrived]:
+        """Have a part of a request that was rendered after its cancellation cancelled, too."""
+        if isinstance(item, Cancel):
+            if item.number in self._rendering:
+                self._cancelled.add(item.number)
+            return [item]
+        number = item.request.number if isinstance(item, _Live) else item[0][0].number
+        self._rendering[number] -= 1
+        is_cancelled = number in self._cancelled
+        if not self._rendering[number]:
+            del self._rendering[number]
+            self._cancelled.discard(number)
+        return [item, Cancel(number=number)] if is_cancelled else [item]
 
 
 def _split(number: int, batch: Batch) -> Iterator[_Video]:

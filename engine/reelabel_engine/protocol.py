@@ -519,10 +519,12 @@ def check(part: Question | LiveQuery) -> None:
 
 
 def decode_request(data: bytes) -> Request:
+    """Decode what the application sends; a `ValueError` says why it is no request."""
     return _requests.decode(data)
 
 
 def decode_reply(data: bytes) -> Reply:
+    """Decode what the engine's process sends; a `ValueError` says why it is no reply."""
     return _replies.decode(data)
 
 
@@ -531,4 +533,5 @@ def send(connection: Connection, message: Reply) -> None:
 
 
 def receive(connection: Connection) -> Request:
+    """Receive a request; raises an `EOFError` if the other end is closed, else as `decode_request` does."""
     return decode_request(connection.recv_bytes())

@@ -34,9 +34,13 @@ def open_by_format(
         VideoError: As `open_video` does.
     """
     file = source if isinstance(source, SparseFile) else source.reopen()
-    found = _find_format(file, source.size_bytes)
+    try:
+        found = _find_format(file, source.size_bytes)
+    except FallbackRequired as error:
+        error.linear_only = True
+        raise
     if found is None:
-        raise FallbackRequired("the container has no index in its header")
+        raise FallbackRequired("the container has no index in its header", linear_only=True)
     with parser_errors(found.name, file):
         file.seek(0)
         found.prepare(file, source.size_bytes)

@@ -168,7 +168,12 @@ class LocalDecoder:
 
     def _list_keyframes(self, segment: Segment) -> VideoIndex:
         with _of_header():
-            decoder = KeyframeDecoder.of(self._enter(), segment)
+            try:
+                video = self._enter()
+            except FallbackRequired as error:
+                error.linear_only = False  # a pass over all packets may find the keyframes
+                raise
+            decoder = KeyframeDecoder.of(video, segment)
 
         def decode(places: Int64s, view: View) -> Decoded:
             if self._ranges:
@@ -187,7 +192,7 @@ class LocalDecoder:
             try:
                 video = self._enter(with_places=self._ranges is not None)
             except FallbackRequired as error:  # such as of a fragmented MP4, which has no index at all
-                error.linear_only = in_pieces and not segment.is_whole
+                error.linear_only |= in_pieces and not segment.is_whole
                 raise
             if not video.stream.average_rate:  # which FFmpeg would guess from the first frames
                 raise FallbackRequired("the header has no frame rate")

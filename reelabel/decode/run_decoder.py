@@ -88,7 +88,7 @@ class RunDecoder:
     skip_loop_filter: bool = False
     reads_on: bool = False
     stopped: Event = field(default_factory=Event)
-    _brings_parameters: bool | None = None
+    _has_parameter_sets: bool | None = None
 
     def __post_init__(self) -> None:
         codec = self.stream.codec_context
@@ -148,8 +148,8 @@ class RunDecoder:
         given: set[int] = set()
         packets: dict[int | None, Packet[VideoStream] | None] = dict.fromkeys(info.pts for info in wanted)
         try:
-            if self._brings_parameters is None:
-                self._brings_parameters = self._look_for_parameters()
+            if self._has_parameter_sets is None:
+                self._has_parameter_sets = self._look_for_parameters()
             self.container.seek(times[start], stream=self.stream, backward=True)
             for frame in self._frames_from(times[start], packets, leaves, given):
                 position = bisect_left(times, frame.pts) if frame.pts is not None else len(times)
@@ -211,7 +211,7 @@ class RunDecoder:
             is_first = packet.pts == start_pts and not has_landed
             has_landed |= is_first
             if packet.is_keyframe:
-                bring = is_first and bool(self._brings_parameters)
+                bring = is_first and bool(self._has_parameter_sets)
                 check_parameter_sets(packet, codec, others_bring_them=bring)
                 if is_splice_point(packet, codec, has_ended=has_ended):
                     raise FallbackRequired("a splice leaves out frames")

@@ -33,7 +33,11 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Audio:
-    """Samples that have arrived, int16 at `AUDIO_HZ`; `time_s` is when they begin by the client's clock."""
+    """Samples that have arrived, int16 at `AUDIO_HZ`.
+
+    Attributes:
+        time_s: When they begin, by the client's clock; None if the client does not say.
+    """
 
     samples: npt.NDArray[np.int16] = field(repr=False)
     time_s: float | None

@@ -31,7 +31,8 @@ Reply = Answer | QuestionFailure
 class InferenceBackend(Lifetime):
     """Answers batches of questions: an engine process, several of them, or a server; a context manager.
 
-    `start` begins to load, or loads again after a loss, and returns at once.
+    `start` begins to load, or loads again after a loss, and returns at once; it raises ConfigurationError if what it
+    needs is not installed.
     """
 
     @property
@@ -149,7 +150,7 @@ class Backend(ABC):
         Raises:
             ConfigurationError: It is not installed, or unreachable, or rejects requests.
         """
-        with self.open(card, settings) as opened:
+        with open_backend(self, card, settings) as opened:
             opened.wait_ready()
 
     def diagnose(self, settings: Settings) -> Iterator[Check]:
@@ -192,6 +193,24 @@ def require_media(backend: Backend, spec: RunSpec, media: MediaCounts, settings:
             f"video_pruning_rate works only for questions about one video, but jobs show {media}; leave out either "
             "it or these jobs."
         )
+
+
+def open_backend(
+    backend: Backend, card: ModelCard, settings: Settings, *, media: MediaCounts = ONE_VIDEO
+) -> InferenceBackend:
+    """Open a backend, which may be of another package; see `Backend.open`.
+
+    Raises:
+        ConfigurationError: The settings cannot be used on this machine; or what it opens is no `InferenceBackend`.
+    """
+    opened: object = backend.open(card, settings, media=media)
+    if not isinstance(opened, InferenceBackend):
+        kind = type(opened).__name__
+        raise ConfigurationError(
+            f"The backend {backend.name} opens a {kind}, which must be a subclass of "
+            "tasks.model.backend.InferenceBackend."
+        )
+    return opened
 
 
 def backend_of(settings: Settings) -> Backend:

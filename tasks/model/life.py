@@ -252,11 +252,11 @@ class Life:
         left = request.count
         try:
             while left:
+                go_on()
                 silent_s = time.monotonic() - self.last_reply_s
                 try:
                     reply = request.replies.get(timeout=min(LOOK_S, max(_LEAST_WAIT_S, silence_s - silent_s)))
                 except Empty:
-                    go_on()
                     if silent_s >= silence_s and self.info.done():
                         raise LostError(f"no answer within {silence_s:g} s") from None
                     continue

@@ -139,7 +139,7 @@ def test_what_is_no_frame_is_refused_before_it_is_sent(tmp_path):
 
 
 @pytest.mark.system
-def test_a_fleet_shares_requests_and_goes_on_without_encoder_that_cannot_be_loaded(make_encoder, tmp_path):
+def test_a_pool_shares_requests_and_goes_on_without_encoder_that_cannot_be_loaded(make_encoder, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     stuck = EncoderProcess(
@@ -150,19 +150,19 @@ def test_a_fleet_shares_requests_and_goes_on_without_encoder_that_cannot_be_load
     )
     well = make_encoder()
 
-    with EncoderPool([stuck, well]) as fleet:
-        found = [fleet.embed_images([frames_of(value)]) for value in range(5)]
+    with EncoderPool([stuck, well]) as pool:
+        found = [pool.embed_images([frames_of(value)]) for value in range(5)]
 
     assert [vectors.tolist() for vectors in found] == [[[value] * 3] for value in range(5)]
     assert well.images_embedded == 5
 
 
 @pytest.mark.system
-def test_a_fleet_without_usable_encoder_says_why(make_encoder, tmp_path):
+def test_a_pool_without_usable_encoder_says_why(make_encoder, tmp_path):
     (tmp_path / "model").write_text("It has no weights.")
 
-    with EncoderPool([make_encoder(), make_encoder()]) as fleet, pytest.raises(ModelError, match="It has no weights"):
-        fleet.embed_images([frames_of(1)])
+    with EncoderPool([make_encoder(), make_encoder()]) as pool, pytest.raises(ModelError, match="It has no weights"):
+        pool.embed_images([frames_of(1)])
 
 
 def test_encoder_take_a_gpu_that_fails_for_one_and_number_gpus_as_the_driver_does():

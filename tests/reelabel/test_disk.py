@@ -76,6 +76,17 @@ def test_the_full_disk_is_found_by_the_file_that_could_not_be_written(tmp_path):
     assert f"The disk of {tmp_path} is full" in full_disk([Path("/dev/shm")], error).message
 
 
+def test_a_disk_that_has_space_but_no_inodes_is_described_as_such(tmp_path, monkeypatch):
+    found = os.statvfs_result((4096, 4096, 2**20, 2**19, 2**19, 1000, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _folder: found)
+
+    error = full_disk([tmp_path])
+
+    assert error.message == (
+        f"The disk of {tmp_path} has no free inodes; remove files, then run the same command again."
+    )
+
+
 @pytest.mark.parametrize("write", [FileStore.write_new, FileStore.replace])
 def test_a_store_in_a_folder_reports_a_full_disk(tmp_path, write, monkeypatch):
     def fail(_file):

@@ -417,3 +417,10 @@ def test_a_jpeg_is_a_video_of_one_frame_whatever_its_name(tmp_path, name):
     Image.new("RGB", (56, 84), "red").save(tmp_path / name, "jpeg")
 
     assert extract_local(tmp_path / name).images.shape == (1, 84, 56, 3)
+
+
+@pytest.mark.parametrize("name", ["clip.ts", "clip.flv"])
+def test_a_container_without_an_index_is_decoded_at_once_for_a_dense_sampler(make_clip, name):
+    got = extract_local(make_clip(name), sampling=Sampling(sampler="uniform", num_frames=6), limits=Limits())
+
+    assert (got.method, got.reason) == ("linear", "the container has no index in its header")

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
+from tasks.domain.job import Job
 from tasks.report.frames import Frame, Strip
 from tasks.report.jobs import JobCard
 from tasks.report.run import Timeline, run_overview
@@ -80,22 +81,26 @@ def job_card(name="clip-7", **changed):
         "cached_tokens": 64,
         "shard_index": 0,
     }
-    job = JobCard(
+    card = JobCard(
         row=row,
+        job=Job(
+            job_id=name,
+            video_uri="s3://videos/clip-7.mp4",
+            prompt="Which colour?",
+            choices=("red", "blue"),
+            answer="red",
+        ),
         selected_because=["sample"],
         before=None,
         choices=[("red", 0.9), ("blue", 0.1)],
         question="Which colour?\nA. red\nB. blue",
         system_prompt=None,
-        video="s3://videos/clip-7.mp4",
-        start_s=None,
-        end_s=None,
         strip=None,
         no_strip="No frames were taken.",
         media=[],
         chunks=[],
     )
-    return replace(job, **changed)
+    return replace(card, **changed)
 
 
 def with_strip(job, shown):

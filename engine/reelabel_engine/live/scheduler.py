@@ -64,7 +64,6 @@ class LiveScheduler:
         self._prefixes: deque[_Waiting] = deque()
         self._in_flight: dict[str, _InFlight] = {}
         self._replies: list[tuple[RequestRef, LiveReply]] = []
-        self._cancelled: set[int] = set()  # before their parts were rendered
 
     @property
     def is_idle(self) -> bool:
@@ -72,9 +71,7 @@ class LiveScheduler:
         return not self._in_flight and not self._prefixes
 
     def receive(self, request: LiveRequest, rendered: RenderedRequest) -> None:
-        if request.number in self._cancelled:
-            self._cancelled.remove(request.number)
-        elif isinstance(rendered.ends, QuestionFailure):
+        if isinstance(rendered.ends, QuestionFailure):
             self._reply(request, rendered.ends)
         else:
             self._unrendered.append(_Waiting(request=request, ends=rendered.ends))
@@ -195,13 +192,10 @@ class LiveScheduler:
             )
 
     def cancel(self, number: int) -> None:
-        waiting = [*self._unrendered, *self._prefixes]
         self._unrendered = [each for each in self._unrendered if each.request.number != number]
         self._prefixes = deque(each for each in self._prefixes if each.request.number != number)
         if self._in_flight.pop(f"live {number}", None):
             self._engine.abort_request([f"live {number}"])
-        elif len(waiting) == len(self._unrendered) + len(self._prefixes):
-            self._cancelled.add(number)
 
     def note(self, outputs: Iterable[Any]) -> None:
         for output in outputs:

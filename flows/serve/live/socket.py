@@ -109,6 +109,8 @@ async def _begin(websocket: WebSocket, sessions: Sessions, *, timeout_s: float) 
 
 
 class ServedModel(BaseModel):
+    """A model, as OpenAI's API lists it."""
+
     model_config = ConfigDict(extra="forbid")
 
     id: str = Field(description="Its name.")
@@ -118,6 +120,8 @@ class ServedModel(BaseModel):
 
 
 class Models(BaseModel):
+    """The models of the service, as OpenAI's API lists them."""
+
     model_config = ConfigDict(extra="forbid")
 
     object: Literal["list"] = "list"

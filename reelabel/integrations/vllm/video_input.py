@@ -34,8 +34,9 @@ def video_input(frames: Frames | SampledFrames) -> tuple[npt.NDArray[np.uint8], 
         vLLM's own loaders.
     """
     shown = frames if isinstance(frames, Frames) else Frames.of(frames)
-    fps, indices = _timeline(shown.selection)
-    total = max(max(indices) + 1, _length(shown.selection, fps))
+    selection = shown.sampled()  # of a slice, its own frames
+    fps, indices = _timeline(selection)
+    total = max(max(indices) + 1, _length(selection, fps))
     return shown.images, {
         "fps": fps,
         "duration": total / fps,

@@ -195,7 +195,7 @@ def main(listener: int, connection: int, lifeline: int, facts: dict[str, Any]) -
         engine = os.pidfd_open(facts["pid"])
         os.close(lifeline)
         select.select([engine], [], [], _ANSWER_S)
-    with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(facts["pid"], signal.SIGKILL)  # the processes that render stay if it was killed alone
     shutil.rmtree(facts["temporary"], ignore_errors=True)
 

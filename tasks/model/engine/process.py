@@ -15,6 +15,7 @@ from infra.errors import EngineLostError
 from reelabel.digest import json_digest
 from reelabel.errors import JobError
 from reelabel.unexpected import failing_alone
+from reelabel_engine import PROTOCOL
 from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.protocol import (
@@ -82,6 +83,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
             self._key = json_digest(
                 {
                     "load": encode(LoadEngine(config=replace(self._config, devices=()))).hex(),
+                    "protocol": PROTOCOL,
                     "fingerprint": self._fingerprint,
                     "command": [*(self._command or python.command)],
                     "versions": dict(python.versions),
@@ -134,6 +136,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
             EngineLostError: The process died, or hung and was killed; start a new one and ask again.
             DiskFullError: The process died because a disk is full, which is no fault of a question.
             EngineClosedError: The engine was closed meanwhile.
+            AbandonedError: Nobody waits for the replies any more; the engine stops working on them.
         """
         failures = {
             place: failure for place, each in enumerate(batch.questions) if (failure := _failure_of(each)) is not None

@@ -90,7 +90,7 @@ _IMPORT = (
 
 
 class VllmBackend(Backend):
-    """Loads the model with vLLM: one engine, or a fleet of engines, each in a process of its own."""
+    """Loads the model with vLLM: one engine or several, each in a process of its own."""
 
     name = "vllm"
     prunes_videos = True

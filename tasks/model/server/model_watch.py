@@ -56,7 +56,7 @@ class ModelWatch:
         version: str | None,
         tolerance: float,
     ) -> None:
-        """Ask the probes several times.
+        """Ask the probes several times; `tolerance` is a mean difference of logprobs, in nats.
 
         Raises:
             ConfigurationError: The answers differ, as if several models shared the address.

@@ -21,41 +21,41 @@ def engines(make_engine, tmp_path):
 
 
 @pytest.fixture
-def fleet(engines):
-    with EnginePool([RecoveringEngine(engine) for engine in engines]) as fleet:
-        yield fleet
+def pool(engines):
+    with EnginePool([RecoveringEngine(engine) for engine in engines]) as pool:
+        yield pool
 
 
-def test_a_lost_engine_is_restarted_while_the_other_goes_on(fleet, engines, tmp_path):
-    info = fleet.wait_ready()
-    assert (info.device, info.gpus, fleet.engines) == ("cpu", 0, 2)
+def test_a_lost_engine_is_restarted_while_the_other_goes_on(pool, engines, tmp_path):
+    info = pool.wait_ready()
+    assert (info.device, info.gpus, pool.engines) == ("cpu", 0, 2)
     first, other = (engine.pid for engine in engines)
     os.mkfifo(tmp_path / "0")
 
     with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(fleet.answer, BATCHES)) == ANSWERS
+        assert list(threads.map(pool.answer, BATCHES)) == ANSWERS
         # Nothing else is asked meanwhile, so that the first of the idle ones takes the batch.
         os.kill(first, signal.SIGKILL)
-        lost = threads.submit(fleet.answer, BATCHES[0])
+        lost = threads.submit(pool.answer, BATCHES[0])
         with (tmp_path / "0").open("wb"):  # opens once the engine is loading again
-            assert [fleet.answer(batch) for batch in BATCHES] == ANSWERS
+            assert [pool.answer(batch) for batch in BATCHES] == ANSWERS
             assert not lost.done()
         assert lost.result() == ANSWERS[0]
 
     assert [engine.starts for engine in engines] == [2, 1]
     assert engines[1].pid == other
-    fleet.close()
+    pool.close()
     assert [engine.pid for engine in engines] == [None, None]
 
 
-def test_the_others_go_on_without_an_engine_that_fails_to_reload(fleet, engines, tmp_path):
-    fleet.wait_ready()
+def test_the_others_go_on_without_an_engine_that_fails_to_reload(pool, engines, tmp_path):
+    pool.wait_ready()
     (tmp_path / "0").write_text("Its GPU fell off the bus.")
     os.kill(engines[0].pid, signal.SIGKILL)
 
-    assert [fleet.answer(batch) for batch in BATCHES] == ANSWERS
+    assert [pool.answer(batch) for batch in BATCHES] == ANSWERS
 
     (tmp_path / "1").write_text("This one, too.")
     os.kill(engines[1].pid, signal.SIGKILL)
     with pytest.raises(ModelError, match="fell off the bus"):
-        fleet.answer(BATCHES[0])
+        pool.answer(BATCHES[0])

@@ -24,7 +24,7 @@ from reelabel.errors import DiskFullError
 from reelabel.waiting import AbandonedError, working_until
 from reelabel_engine.environment import EnginePython, engine_environment
 from reelabel_engine.errors import ModelError
-from reelabel_engine.protocol import Batch, EngineConfig
+from reelabel_engine.protocol import AskBatch, Batch, Cancel, EngineConfig, encode
 from tasks.model import life
 from tasks.model.engine.process import EngineProcess
 from tests import stub_engine
@@ -323,3 +323,28 @@ def test_a_batch_that_nobody_waits_for_is_given_up_and_others_are_answered(make_
             abandoned.result(timeout=30)
         assert waiting.result(timeout=30) == [answer_to(question("What shape is it?"), frame_file(1))]
     assert engine.pid == pid
+
+
+def test_a_batch_whose_replies_keep_arriving_is_cancelled_at_once_if_nobody_waits(make_engine, monkeypatch):
+    engine, has_left, cancelled = make_engine(), threading.Event(), []
+
+    def noting(message):
+        if isinstance(message, Cancel):
+            cancelled.append(message.number)
+        return encode(message)
+
+    monkeypatch.setattr(life, "encode", noting)
+    engine.wait_ready()
+    running = engine.living()
+    batch = batch_about(question(f"Is it {Trigger.HANG}?"), question(), question("What shape is it?"))
+    request = running.send(lambda number: AskBatch(number=number, batch=batch), count=3)
+    replies = engine.replies(running, request)
+
+    with working_until(has_left.is_set):
+        next(replies)
+        until(lambda: not request.replies.empty())
+        has_left.set()
+        with pytest.raises(AbandonedError):
+            next(replies)
+
+    until(lambda: cancelled == [request.number])

@@ -10,6 +10,7 @@ import pytest
 from reelabel.extract import extract_local
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
+from reelabel.result import Frames
 from reelabel.sampling.options import Sampling
 from tests.clips import make_clip
 from tests.reelabel.frames.conftest import keyframes
@@ -46,6 +47,16 @@ def test_frames_come_in_the_order_shown_with_indices_that_encode_their_times(mak
     assert metadata["frames_indices"] == [0, 0, 12, 24, 24, 36]
     assert (metadata["fps"], metadata["total_num_frames"], metadata["duration"]) == (12, 48, 4)
     assert metadata["do_sample_frames"] is False
+
+
+def test_a_slice_of_frames_has_the_times_of_its_own_frames(make_clip):
+    frames = Frames.of(extract_local(make_clip(), sampling=Sampling(num_frames=6), limits=Limits()))
+
+    pixels, metadata = video_input(frames[2:4])
+
+    np.testing.assert_array_equal(pixels, frames.images[2:4])
+    assert metadata["frames_indices"] == [12, 24]
+    assert metadata["total_num_frames"] == 48
 
 
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.ts", "clip.avi", "clip.flv"])

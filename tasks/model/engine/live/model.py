@@ -5,10 +5,12 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from infra.errors import EngineLostError
+from reelabel.errors import DiskFullError
 from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import ChoicesAmbiguousError, InferenceError, PromptTooLongError, SpecialTokensError
 from reelabel_engine.protocol import (
@@ -23,7 +25,7 @@ from reelabel_engine.protocol import (
 from tasks.live.model import LiveAnswer, LiveInfo, Prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from tasks.model.engine.process import EngineProcess
     from tasks.model.identity import ModelCard
@@ -136,7 +138,7 @@ class EngineLiveModel:
         hashes = [tuple(item.hash for item in prefix.items) for prefix in goal]
         engine = self._find(goal[0].session).engine
         life = self._join(engine)
-        with engine.losing(life):
+        with _losing(engine, life):
             return self._prefill(life, goal, hashes)
 
     def _prefill(self, life: Life, goal: Sequence[Prefix], hashes: list[tuple[str, ...]]) -> LiveDone | None:
@@ -170,7 +172,7 @@ class EngineLiveModel:
         hashes = tuple(item.hash for item in prefix.items)
         texts: list[str] = []
         first_ms: float | None = None
-        with engine.losing(life):
+        with _losing(engine, life):
             with self._lock:
                 session = self._find(prefix.session)
                 session.note(prefix)
@@ -248,6 +250,16 @@ class EngineLiveModel:
         session.sent |= items.keys()
         session.open.append(request := _Request(pending, hashes, query is not None))
         return request
+
+
+@contextmanager
+def _losing(engine: EngineProcess, life: Life) -> Iterator[None]:
+    """Raise EngineLostError also if a full disk is the cause: those who wait ask again, and learn of it if it lasts."""
+    try:
+        with engine.losing(life):
+            yield
+    except DiskFullError as error:
+        raise EngineLostError(f"The engine failed: {error.message}") from None
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:

@@ -229,6 +229,17 @@ def test_a_lost_engine_is_told_and_everything_is_read_and_asked_again(make_engin
     assert engine.starts == 2
 
 
+def test_a_full_disk_loses_the_engine_and_the_next_question_is_answered(make_engine):
+    model = EngineLiveModel([make_engine(live_sessions=4)], CARD, max_frame_px=5000)
+    model.open("one")
+    items = stream(2)
+
+    with pytest.raises(EngineLostError, match=r"The engine failed: The disk of .* is full"):
+        ask(model, "one", items, text=Trigger.DISK_FULL)
+
+    assert ask(model, "one", items)[1].text == "4 0 What?"
+
+
 def test_a_session_that_ended_is_refused_and_is_read_no_further(model):
     model.open("one")
     items = stream(100)
