@@ -6,7 +6,7 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flows.run.descriptions import prepare_descriptions
+from flows.run.descriptions import prepare_descriptions, resolve_descriptions
 from flows.run.execute import execute_run, execute_scheduled
 from flows.run.flow_run import name_of_current, scheduled_run_name
 from flows.run.forecast import forecast
@@ -60,19 +60,20 @@ def forecast_backfill(
     request: BackfillRequest, settings: Settings, *, is_here: bool, note: Note = note_nothing
 ) -> Forecast:
     """Say what a backfill would do, here or elsewhere; see `forecast`."""
-    request, settings, prepare, selector = _of_earlier_run(request, settings, is_here=is_here)
+    request, settings, prepare, selector = _of_earlier_run(request, settings, is_here=is_here, dry_run=True)
     host = socket.gethostname() if is_here else None
     return forecast(request, settings, prepare, selector=selector, host=host, note=note)
 
 
 def _of_earlier_run(
-    request: BackfillRequest, settings: Settings, *, is_here: bool = True
+    request: BackfillRequest, settings: Settings, *, is_here: bool = True, dry_run: bool = False
 ) -> tuple[BackfillRequest, Settings, Prepare[BackfillRequest], JobSelector]:
     """Take the dataset, the settings and the spec of the run that a backfill corrects."""
     selector = JobSelector.of(request, settings)
     earlier = selector.earlier
     request = request.model_copy(update={"dataset": earlier.dataset if earlier.spec else request.dataset})
     if isinstance(earlier.spec, DescribeSpec):
-        return request, earlier.restored(settings), partial(prepare_descriptions, base=earlier.spec), selector
+        describe = resolve_descriptions if dry_run else prepare_descriptions
+        return request, earlier.restored(settings), partial(describe, base=earlier.spec), selector
     prepare = partial(prepare_questions, base=earlier.spec, is_here=is_here)
     return request, earlier.restored(settings), prepare, selector

@@ -41,26 +41,41 @@ def command(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 
         name: The command.
         arguments: Its arguments.
         options: Values by option; None, False and empty ones are left out, and an option is repeated for each value
-            of a tuple. The fields of a model, or of a mapping as flow runs have them, are options of their own.
+            of a tuple. The fields of a model, or of a mapping as flow runs have them, are options of their own; one
+            of a model that is set to False or an empty text is written, too.
     """
     return shlex.join([*program(), *name.split(), *arguments, *option_words(options)])
 
 
-def option_words(options: Mapping[str, Any], *, negated: bool = False) -> Iterator[str]:
-    """Write options as on a command line; see `command`. With `negated`, False is an option, too: `--no-NAME`."""
+def option_words(options: Mapping[str, Any]) -> Iterator[str]:
+    """Write options as on a command line; see `command`."""
     for name, value in options.items():
-        option = f"--{name.replace('_', '-')}"
+        option = _flag(name)
         # A model of pydantic, which takes as long to import as all that `--help` needs.
         if hasattr(type(value), "model_fields"):
-            yield from option_words(value.model_dump(mode="json", exclude_unset=True), negated=True)
+            yield from _model_words(value)
         elif isinstance(value, dict):
-            yield from option_words(value, negated=negated)
+            yield from option_words(value)
         elif isinstance(value, tuple):
             for each in value:
                 yield from (option, str(each))
-        elif value is False:
-            yield from [f"--no-{option[2:]}"] * negated
-        elif value is not None and value not in ("", []):  # 0 is a value
+        elif value is not None and value is not False and value not in ("", []):  # 0 is a value
             yield option
             if value is not True:
                 yield ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _model_words(model: Any) -> Iterator[str]:  # noqa: ANN401 - a model of pydantic, see `option_words`
+    """Write the fields that are set; as on the command line, a field that is False by default has no `--no-NAME`."""
+    for name, value in model.model_dump(mode="json", exclude_unset=True).items():
+        field = getattr(model, name)
+        if value is False and type(model).model_fields[name].default is not False:
+            yield f"--no-{_flag(name)[2:]}"
+        elif value == "":
+            yield from (_flag(name), "")
+        else:
+            yield from option_words({name: field if isinstance(value, dict) else value})
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

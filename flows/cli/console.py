@@ -18,7 +18,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
@@ -40,6 +40,7 @@ class SafeConsole(Console):
 
 
 _MAX_TIMES = 16
+_FOLDED_WIDTH = 16  # at least, of a column that is folded beside others that are not
 
 OUT = SafeConsole()
 ERRORS = SafeConsole(stderr=True)
@@ -60,6 +61,7 @@ def make_table(
     title: str = "",
     numbers: int = 0,
     plain: bool = False,
+    unbroken: Collection[str] = (),
 ) -> Table:
     """Return a table whose long words are broken, not cut.
 
@@ -69,6 +71,8 @@ def make_table(
         title: Above the table.
         numbers: How many columns at the right have numbers.
         plain: Draw no lines.
+        unbroken: Columns that keep their width, such as those of figures, even if the table is then wider than the
+            terminal; print it with `crop=False`. The others fold.
     """
     style: dict[str, Any] = {"box": None, "pad_edge": False, "title_justify": "left"} if plain else {}
     table = Table(title=cell(title) if title else None, **style)
@@ -76,6 +80,10 @@ def make_table(
         table.add_column(name, overflow="fold", justify="right" if at >= len(columns) - numbers else "left")
     for row in rows:
         table.add_row(*map(cell, row))
+    for column in table.columns if unbroken else ():
+        width = max(each.cell_len for each in (Text(str(column.header)), *map(cell, column.cells)))
+        column.no_wrap = column.header in unbroken
+        column.min_width = width if column.no_wrap else min(width, _FOLDED_WIDTH)
     return table
 
 

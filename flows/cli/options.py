@@ -80,9 +80,11 @@ def with_option_group(
     return called
 
 
-def with_options(group: str, model: type[BaseModel]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(
+    group: str, model: type[BaseModel], hints: Mapping[str, str] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add an option for each field of a model to a command, which receives them as its parameter `group`."""
-    return lambda command: with_option_group(command, group, model, panel=None)
+    return lambda command: with_option_group(command, group, model, panel=None, hints=hints)
 
 
 def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
@@ -161,9 +163,10 @@ _RUN_HINTS = {
     "keep_going": "Run the valid rows, list the others in ./rejected.csv, and exit 1.",
 }
 _HINTS = {
-    "sampler": "Frame sampler; `reelabel samplers` lists them.",
+    "sampler": "Frame sampler; see `reelabel samplers`.",
     "num_frames": "Frames per video; -1 for all.",
     "model": "Model folder or Hugging Face name.",
+    "chunk_s": "Ask about each chunk of this many seconds.",
     "motion_tasks": "With the sampler auto: tasks, comma-separated, that the dense sampler always answers.",
     "still_tasks": "With the sampler auto: tasks, comma-separated, that keyframes always answer.",
 }

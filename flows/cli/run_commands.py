@@ -11,18 +11,16 @@ from flows.run.request import QuestionOptions  # noqa: TC001 - defines a command
 from reelabel.errors import ConfigurationError
 from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
 
-app = typer.Typer()
 _SELECTION = "Job selection"
 DryRun = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Survey up to 300 clips (30 s), estimate the cost, and exit with the code the run would.",
+        help="Survey up to 300 clips (30 s), estimate the cost; exit as the run would, by this sample.",
     ),
 ]
 
 
-@app.command()
 @example("reelabel classify 's3://videos/jobs/*.parquet' --dataset animals")
 @with_classify
 def classify(
@@ -38,7 +36,7 @@ def classify(
         str | None,
         typer.Option(help="Instead of a manifest, a question about each video. Run it again to add new videos."),
     ] = None,
-    choices: Annotated[str | None, typer.Option(help="Choices of --prompt, separated by bars: yes|no.")] = None,
+    choices: Annotated[str | None, typer.Option(help="Choices of --prompt, such as yes|no.")] = None,
     session: Annotated[
         str | None,
         typer.Option(
@@ -70,7 +68,6 @@ def classify(
     raise typer.Exit(forecast_classify(options) if dry_run else run_classify(options))
 
 
-@app.command()
 @example("reelabel describe 's3://videos/jobs/*.parquet' --tags products.txt --dataset animals")
 @with_describe
 def describe(
@@ -90,7 +87,6 @@ def describe(
     raise typer.Exit(run_describe(manifest, given, id_file))
 
 
-@app.command()
 @example("reelabel backfill --failed --code video_missing --dry-run")
 @with_selection
 @with_overrides
@@ -135,7 +131,6 @@ def backfill(  # noqa: PLR0913 - a command's options
     raise typer.Exit(run_backfill(options, dry_run=dry_run))
 
 
-@app.command()
 @example("reelabel reference 1a2b3c4d")
 def reference(
     run: Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")],
@@ -151,7 +146,6 @@ def reference(
     mark(run, is_reference=not remove)
 
 
-@app.command()
 @example('reelabel live /dev/video0 --ask "Is the door open?" --choices yes,no --every 5')
 def live(  # noqa: PLR0913 - a command's options
     source: Annotated[

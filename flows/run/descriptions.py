@@ -74,6 +74,25 @@ def prepare_descriptions(
         yield Prepared(spec=spec, card=card, execute=execute)
 
 
+@contextmanager
+def resolve_descriptions(
+    request: DescribeRequest | BackfillRequest,
+    settings: Settings,
+    _jobs: JobTable,
+    _database: Engine,
+    _profile: WallClockProfile,
+    *,
+    base: DescribeSpec | None = None,
+) -> Iterator[Prepared]:
+    """Resolve the spec as `prepare_descriptions` does, for a dry run: no encoder is opened, and no bank embedded."""
+    card, spec, _banks = resolve_request(request, settings, base=base)
+    yield Prepared(spec=spec, card=card, execute=_execute_nothing)
+
+
+def _execute_nothing(*_run: object) -> None:
+    raise AssertionError("A dry run executes no plan.")
+
+
 def resolve_request(
     request: DescribeRequest | BackfillRequest, settings: Settings, *, base: DescribeSpec | None = None
 ) -> tuple[ModelCard, DescribeSpec, Mapping[str, Bank]]:

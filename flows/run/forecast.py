@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flows.run.execute import open_run
 from flows.run.plan import select_jobs
+from flows.run.selection import describe_unknown_ids
 from infra.program import command
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
@@ -99,9 +100,10 @@ def _survey(run: Run, drawn: ManifestClips, note: Note) -> Survey | None:
 
 def _describe(survey: Survey | None, run: Run) -> Iterator[str]:
     if survey is None:
+        longer = command("manifest survey", run.request.manifest, keep_going=len(run.jobs.rejects) > 0)
         yield (
             f"No video was looked at within {_LOOK.limit_s:g} s, which a busy machine or a slow store may take; to "
-            f"look for longer: {command('manifest survey', run.request.manifest)}"
+            f"look for longer: {longer}"
         )
     elif run.has_questions:
         yield from headlines(survey)
@@ -132,6 +134,8 @@ def _lines(
         yield f"{failures:,} of these failed, so that the run ends with exit code 1."
     if over := selected.pending - wanted:
         yield f"Leaving out {pluralize(over, 'job')} beyond the limit."
+    if chosen and chosen.unknown:
+        yield f"{describe_unknown_ids(chosen.unknown, run.settings.home)}; ignored."
     yield from chosen.elsewhere if chosen else ()
     if wanted and isinstance(spec, RunSpec) and spec.chunk_s is not None:
         yield f"Each job is asked about in chunks of {spec.chunk_s:g} s, by the rule {spec.chunk_rule}."

@@ -437,8 +437,11 @@ class LiveSettings(SettingsSection):
 class NightlySettings(SettingsSection):
     """The nightly run, deployment classify/nightly."""
 
-    manifest: str | None = None
-    """Manifest, such as s3://bucket/jobs/dt={scheduled_date}/*.parquet; if empty, the deployment is paused."""
+    manifest: str | None = Field(
+        None,
+        description="Manifest, such as s3://bucket/jobs/dt={scheduled_date}/*.parquet; if empty, the deployment keeps "
+        "its own, and is paused without one.",
+    )
     dataset: str | None = Field(
         None,
         max_length=200,

@@ -12,7 +12,8 @@ from flows.cli import __main__
 from flows.run.request import QuestionOptions
 from infra import program as module
 from infra.program import command, with_program_name
-from infra.settings import SamplingOptions
+from infra.settings import NightlySettings, SamplingOptions
+from tasks.results.selection import Selection
 
 _SCRIPT = Path(sys.executable).with_name("reelabel")
 
@@ -63,6 +64,15 @@ def test_a_command_names_what_was_chosen_and_nothing_else(start):
     assert command("classify", "m", overrides=chosen, force=False) == (
         "reelabel classify m --no-frame-recovery --num-frames 4"
     )
+
+
+def test_a_command_has_only_options_that_exist_and_keeps_those_set_to_nothing(start):
+    start("reelabel")
+
+    chosen = Selection(failed=False, missing=False, label="x", run="r")
+    assert command("backfill", selection=chosen) == "reelabel backfill --label x --run r"
+    nightly = NightlySettings(manifest="", may_be_empty=False)
+    assert command("deploy", nightly=nightly) == "reelabel deploy --manifest '' --no-may-be-empty"
 
 
 @pytest.mark.system

@@ -33,10 +33,21 @@ if TYPE_CHECKING:
 _FIRST_YEAR = 1970
 # The sections of the settings that a deploy reads.
 _READ = ("nightly", "watch", "describe", "notify", "prefect", "retention", "run")
+_HINTS = {
+    "manifest": "Manifest of classify/nightly. Default: nightly.manifest, or as deployed.",
+    "dataset": "Dataset of classify/nightly. Default: nightly.dataset, or as deployed, or for a manifest with dates "
+    "one for each: jobs-{scheduled_date} for s3://bucket/jobs/dt={scheduled_date}/*.parquet.",
+    "cron": "Schedule of classify/nightly. Default: nightly.cron, or as deployed.",
+    "timezone": "Time zone of the schedule. Default: nightly.timezone, or as deployed.",
+    "when_running": "If the previous run is still running: queue or skip. Default: nightly.when_running, or as "
+    "deployed.",
+    "may_be_empty": "Complete runs without a manifest, and deploy even if it does not exist yet. Default: "
+    "nightly.may_be_empty, or as deployed.",
+}
 
 
 @example("reelabel deploy --manifest 's3://bucket/jobs/dt={scheduled_date}/*.parquet' --timezone Europe/Berlin")
-@with_options("nightly", NightlySettings)
+@with_options("nightly", NightlySettings, _HINTS)
 def deploy(
     *,
     nightly: NightlySettings,

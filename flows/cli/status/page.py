@@ -202,7 +202,8 @@ def _sessions(sessions: Sequence[UnendedSession]) -> Iterator[RenderableType]:
         )
         for each in sessions
     )
-    yield make_table(("live session", "host", "state", "frames", "queries", "age", "heartbeat"), rows, plain=True)
+    columns = ("live session", "host", "state", "frames", "queries", "age", "heartbeat")
+    yield make_table(columns, rows, plain=True, unbroken={*columns} - {"host"})
     if lost := [str(each.session_id)[:8] for each in sessions if each.is_lost]:
         yield cell(
             "Lost with their server: every answer given has its row, and frames of the last seconds are missing."
@@ -213,7 +214,7 @@ def _sessions(sessions: Sequence[UnendedSession]) -> Iterator[RenderableType]:
 def _workers(runs: Sequence[FlowRun]) -> Table:
     now = datetime.now(UTC)
     rows = ((run.name, _duration((now - run.start_time).total_seconds())) for run in runs if run.start_time)
-    return make_table(("worker", "since"), rows, plain=True)
+    return make_table(("worker", "since"), rows, plain=True, unbroken=("since",))
 
 
 def _absences(engine: Engine, plan: Plan, state: PlanState) -> Iterator[str]:
@@ -241,9 +242,8 @@ def _runs(runs: Sequence[RunStatus], names: Mapping[UUID, str]) -> Table:
         )
         for run in runs
     )
-    return make_table(
-        ("run", "dataset", "state", "jobs", "failed", "shards", "per s, so far", "elapsed", "left"), rows, plain=True
-    )
+    columns = ("run", "dataset", "state", "jobs", "failed", "shards", "per s, so far", "elapsed", "left")
+    return make_table(columns, rows, plain=True, unbroken={*columns} - {"dataset"})
 
 
 def _plans(plans: Sequence[tuple[Plan, PlanState]]) -> Table:
@@ -260,9 +260,8 @@ def _plans(plans: Sequence[tuple[Plan, PlanState]]) -> Table:
         )
         for plan, state in plans
     )
-    return make_table(
-        ("plan", "dataset", "planned", "extracted", "done", "failed", "leased", "status"), rows, plain=True
-    )
+    columns = ("plan", "dataset", "planned", "extracted", "done", "failed", "leased", "status")
+    return make_table(columns, rows, plain=True, unbroken={*columns} - {"dataset", "leased", "status"})
 
 
 def _queue(waiting: Sequence[FlowRun]) -> RenderableType:
@@ -275,7 +274,7 @@ def _queue(waiting: Sequence[FlowRun]) -> RenderableType:
         for run in waiting
         if run.state is not None and run.expected_start_time is not None
     )
-    return make_table(("flow run", "state", "since", "waits for"), rows, plain=True)
+    return make_table(("flow run", "state", "since", "waits for"), rows, plain=True, unbroken=("since",))
 
 
 def _reason(run: FlowRun, state: State) -> str:

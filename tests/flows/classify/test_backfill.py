@@ -126,3 +126,4 @@ def test_unknown_ids_are_named_and_may_be_passed_over(environment, own_manifest,
     assert "9 job ids are not in the manifest, such as nobody-0, nobody-1" in refused.stderr
     assert (tmp_path / "home/unknown-ids.txt").read_text().split() == unknown.split(",")
     assert "Would answer 1 job on 1 video of again." in passed.stdout
+    assert "9 job ids are not in the manifest, such as nobody-0, nobody-1" in passed.stdout

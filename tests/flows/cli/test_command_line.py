@@ -133,7 +133,7 @@ def test_a_wrong_password_is_explained(environment, manifest):
         (["backfill", "--failed", "--drop-similar", "2"], 2, "--drop-similar 2.0: must be less than 1"),
         (["classify", "{manifest}", "--template", "Say yes."], 2, "--template Say yes.: it must contain"),
         (["manifest", "import", __file__, "/no/folder/x.parquet"], 2, "folder /no/folder does not exist"),
-        (["classify", __file__, "--dataset", "d" * 201], 2, "Dataset: must have at most 200 characters"),
+        (["classify", __file__, "--dataset", "d" * 201], 2, ": must have at most 200 characters"),
         (["classify", "{manifest}", "--model", "no/such-model"], 2, "Cannot reach or find model no/such-model"),
         (["calibrate", "{manifest}"], 2, "m.parquet has been started; start one with `reelabel classify`"),
         (["results", "--format", "xml"], 2, "use table, json, csv or parquet"),

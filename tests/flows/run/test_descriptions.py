@@ -2,12 +2,13 @@
 
 import pytest
 
-from flows.run.descriptions import resolve_request
+from flows.run.descriptions import resolve_descriptions, resolve_request
 from flows.run.request import BackfillRequest, DescribeRequest, QuestionOptions
 from infra.settings import DescribeOptions, SamplingOptions, Settings
 from reelabel.errors import ConfigurationError
 from reelabel_engine.errors import ModelError
 from tasks.description.banks import ACTIVITIES, PLACES, read_bank
+from tasks.domain import WallClockProfile
 from tasks.embedding.bank_file import BankFiles
 
 
@@ -97,6 +98,16 @@ def test_a_backfill_has_the_spec_of_the_earlier_run_whatever_the_settings_are(se
     again = resolve_request(BackfillRequest(manifest="m"), described_by(settings, top_k=7), base=base)[1]
 
     assert again == base
+
+
+def test_a_dry_run_opens_no_encoder(settings, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    here = described_by(settings, engines=2)  # more than this machine has GPUs
+    base = resolve(settings)
+    request, profile = BackfillRequest(manifest="m"), WallClockProfile()
+
+    with resolve_descriptions(request, here, None, None, profile, base=base) as prepared:
+        assert prepared.spec == base
 
 
 @pytest.mark.parametrize(

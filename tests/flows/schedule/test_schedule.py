@@ -15,6 +15,7 @@ from prefect.flow_engine import run_flow
 from prefect.states import Completed
 
 from flows.cli.operations.schedule import with_nightly
+from flows.cli.options import choose
 from flows.runs import classify
 from flows.schedule.catch_up import ScheduledRun, find_scheduled_runs, start_scheduled_run
 from flows.schedule.deploy import deploy_flows
@@ -44,7 +45,7 @@ def deploy(prefect_services, prefect_api):  # noqa: ARG001 - where it deploys
     remove_nightly()
 
     def run(**nightly):
-        deploy_flows(with_nightly(prefect_services, NightlySettings(**nightly)))
+        deploy_flows(with_nightly(prefect_services, choose(NightlySettings, nightly)))
 
     yield run
     remove_nightly()
