@@ -40,7 +40,7 @@ class SafeConsole(Console):
 
 
 _MAX_TIMES = 16
-_FOLDED_WIDTH = 16  # at least, of a column that is folded beside others that are not
+_FOLDED_WIDTH = 10  # at least, of a column that is folded beside others that are not
 
 OUT = SafeConsole()
 ERRORS = SafeConsole(stderr=True)

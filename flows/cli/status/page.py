@@ -242,7 +242,7 @@ def _runs(runs: Sequence[RunStatus], names: Mapping[UUID, str]) -> Table:
         )
         for run in runs
     )
-    columns = ("run", "dataset", "state", "jobs", "failed", "shards", "per s, so far", "elapsed", "left")
+    columns = ("run", "dataset", "state", "jobs", "failed", "shards", "per s", "elapsed", "left")
     return make_table(columns, rows, plain=True, unbroken={*columns} - {"dataset"})
 
 

@@ -32,7 +32,7 @@ def test_a_benchmark_becomes_a_manifest(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("layout", "columns", "message"),
     [
-        ("next", [], "Unknown layout next; use one of nextqa, mvbench, videomme, streamingbench, label-studio, csv"),
+        ("next", [], "Unknown layout next; use one of nextqa, mvbench, videomme, streamingbench, csv, label-studio"),
         ("csv", ["prompt"], "--column prompt is malformed; use NAME=COLUMN"),
     ],
 )
