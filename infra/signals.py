@@ -13,6 +13,7 @@ EXIT_CODE = 128 + signal.SIGINT
 GRACE_S = 8.0
 # A flow has GRACE_S seconds from when it has unwound; this is for what does not even do that.
 _TERMINATION_S = 20.0
+_WAKE_S = 0.1
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -22,11 +23,13 @@ class _Deadline:
     Attributes:
         message: Printed at a forced end; empty if the process has printed how to go on.
         grace_s: Seconds from the first signal to the forced end, by signal.
+        has_raised: Whether the main thread has raised KeyboardInterrupt or SystemExit.
     """
 
     def __init__(self) -> None:
         self.message = ""
         self.grace_s: dict[int, float] = {}
+        self.has_raised = False
         self._forcing = threading.Lock()
 
     def start(self, grace_s: float, exit_code: int) -> None:
@@ -50,9 +53,17 @@ class _Deadline:
     def watch(self, reader: socket.socket, _kept_open: socket.socket) -> None:
         counts = dict.fromkeys(_NUMBERS, 0)
         while True:
-            number = signal.Signals(reader.recv(1)[0])
+            try:
+                number = signal.Signals(reader.recv(1)[0])
+            except TimeoutError:
+                # Polars restarts system calls that SIGINT interrupts, so that the main thread would wait on. One signal
+                # may come while the call is being restarted, so it is sent until the main thread has raised.
+                if not self.has_raised:
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGURG)
+                continue
             if number not in counts:
                 continue
+            reader.settimeout(_WAKE_S)
             counts[number] += 1
             if sum(counts.values()) == 1:
                 self.start(self.grace_s[number], 128 + number)
@@ -84,6 +95,7 @@ def install(message: str = "", *, grace_s: float = GRACE_S, termination_s: float
     for number in _NUMBERS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _hang_up if number == signal.SIGHUP else _raise_once)
+    signal.signal(signal.SIGURG, lambda *_: None)  # see `_Deadline.watch`
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     threading.Thread(target=_deadline.watch, args=(reader, writer), name="signals", daemon=True).start()
 
@@ -104,6 +116,7 @@ def end_within(grace_s: float, exit_code: int) -> None:
 
 
 def _raise_once(number: int, _frame: object) -> None:
+    _deadline.has_raised = True
     for each in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(each) is _raise_once:
             signal.signal(each, lambda *_: None)  # unlike SIG_IGN, not inherited by new processes

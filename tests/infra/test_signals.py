@@ -59,6 +59,7 @@ except KeyboardInterrupt:
 finally:
     print("ends", flush=True)
 """
+_WAITS_AFTER_POLARS = "import polars; polars.DataFrame({'a': [1]}).filter(polars.col('a') > 0)" + _WAITS
 
 _AT_A_TERMINAL = """
 import time
@@ -140,6 +141,16 @@ def test_a_signal_unwinds_a_main_thread_that_waits(begin, number, code):
     process.send_signal(number)
 
     assert process.wait(timeout=60) == code
+    assert process.stdout.read() == "ends\n"
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_ctrl_c_wakes_a_main_thread_whose_system_calls_polars_has_restarted(begin, attempt):
+    process, _ = begin(_WAITS_AFTER_POLARS, grace_s=600)
+
+    process.send_signal(signal.SIGINT)
+
+    assert process.wait(timeout=60) == 130, attempt
     assert process.stdout.read() == "ends\n"
 
 
