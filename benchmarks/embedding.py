@@ -23,10 +23,10 @@ from reelabel_engine.devices import gpu_memory_bytes, visible_gpus
 from reelabel_engine.protocol import EncoderConfig
 from tasks.domain import EmbeddingSpec
 from tasks.embedding.batches import FrameBatcher
-from tasks.embedding.encoder import TINY_ENCODER, EncoderProcess
+from tasks.embedding.encoder import EncoderProcess
 from tasks.embedding.vector_file import VectorCache
 from tasks.embedding.video import VideoEmbedder
-from tasks.model.identity import read_model_card
+from tasks.model.identity import TINY_ENCODER, read_model_card
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

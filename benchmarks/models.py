@@ -22,8 +22,7 @@ import typer
 from reelabel_engine.environment import find_python
 from reelabel_engine.protocol import EngineConfig
 from tasks.demo.actors import SIDE_PX
-from tasks.embedding.encoder import TINY_ENCODER
-from tasks.model.identity import TINY_MODEL
+from tasks.model.identity import TINY_ENCODER, TINY_MODEL
 
 _CONFIG, _PROCESSOR, _WEIGHTS = "config.json", "processor_config.json", "model.safetensors"
 _COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")

@@ -25,8 +25,7 @@ from infra.settings import DatabaseSettings, Settings
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
 from sql.roles import OWNER, create_roles
-from tasks.embedding.encoder import TINY_ENCODER
-from tasks.model.identity import TINY_MODEL
+from tasks.model.identity import TINY_ENCODER, TINY_MODEL
 from tests.chaos.gate import Gate
 from tests.shared import common_folder, locked, made_once
 from tests.unfinished import OUT_OF_TIME, UnfinishedSession

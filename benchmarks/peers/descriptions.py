@@ -17,7 +17,7 @@ from tasks.demo.actors import SHAPES
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import FPS
 from tasks.demo.shapes import COLOURS
-from tasks.embedding.encoder import TINY_ENCODER
+from tasks.model.identity import TINY_ENCODER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

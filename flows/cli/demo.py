@@ -16,8 +16,7 @@ from infra.embedded import STORE_URI, ServiceName, login_path, start, status
 from infra.program import command
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
-from tasks.embedding.encoder import TINY_ENCODER
-from tasks.model.identity import TINY_MODEL
+from tasks.model.identity import TINY_ENCODER, TINY_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tasks.model.life import Life
 
 # The demo's image-text model.
-TINY_ENCODER = Path(__file__).parents[1] / "demo" / "reelabel-tiny-siglip"
 _EXAMPLE = "google/siglip-so400m-patch14-384"
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 TINY_MODEL = Path(__file__).parents[1] / "demo" / "reelabel-tiny"
+TINY_ENCODER = TINY_MODEL.with_name("reelabel-tiny-siglip")
 
 _PROCESSOR_FILES = ("processor_config.json", "video_preprocessor_config.json", "preprocessor_config.json")
 _WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")

@@ -22,8 +22,7 @@ from infra.settings import Settings
 from reelabel.frames.fetch import RANGES_MIN_BYTES
 from reelabel.sources.object_store import ObjectStore
 from tasks.demo.clips import make_demo
-from tasks.embedding.encoder import TINY_ENCODER
-from tasks.model.identity import TINY_MODEL
+from tasks.model.identity import TINY_ENCODER, TINY_MODEL
 from tests.chaos.gate import Gate
 from tests.vllm_server import KEY, serve_tiny_model
 

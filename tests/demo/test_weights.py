@@ -14,7 +14,7 @@ from tasks.demo.actors import SIDE_PX
 from tasks.demo.shapes import QUESTIONS
 from tasks.description.banks import ACTIVITIES, PLACES, read_bank
 from tasks.domain.spec import DEFAULT_TEMPLATE
-from tasks.embedding.encoder import TINY_ENCODER
+from tasks.model.identity import TINY_ENCODER
 from tasks.model.prompts.prompt import render_question
 
 WEIGHTS = Path(tasks.demo.__file__).parent / "reelabel-tiny"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tasks.embedding.encoder import TINY_ENCODER
+from tasks.model.identity import TINY_ENCODER
 
 NAME, COMMIT = "team/shapes", "0123456789abcdef0123456789abcdef01234567"
 NOWHERE = "http://127.0.0.1:9"  # a port that nobody listens at, so that the network is as good as gone
@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 from reelabel.errors import ReelabelError
 from reelabel_engine.protocol import EncoderConfig
-from tasks.embedding.encoder import TINY_ENCODER, EncoderProcess
+from tasks.model.identity import TINY_ENCODER
+from tasks.embedding.encoder import EncoderProcess
 from tasks.model.identity import read_model_card
 
 vectors = []

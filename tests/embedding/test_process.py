@@ -12,7 +12,8 @@ from infra.settings import Settings
 from reelabel_engine.environment import encoder_environment
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EncoderConfig
-from tasks.embedding.encoder import TINY_ENCODER, EncoderPool, EncoderProcess, open_encoder, read_encoder_card
+from tasks.embedding.encoder import EncoderPool, EncoderProcess, open_encoder, read_encoder_card
+from tasks.model.identity import TINY_ENCODER
 from tests.embedding import stub_encoder
 
 

@@ -18,7 +18,7 @@ from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import ENCODINGS, FPS, Encoding, draw_clip, write_clip
 from tasks.demo.shapes import draw_shape, render_frames
 from tasks.description.banks import PLACES
-from tasks.embedding.encoder import TINY_ENCODER
+from tasks.model.identity import TINY_ENCODER
 from tests.command_line import reelabel as run_command
 from tests.command_line import reelabel_process
 from tests.report.test_page import cards_of

@@ -9,8 +9,8 @@ from reelabel_engine.protocol import EncoderConfig
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import ENCODINGS, draw_clip, write_clip
 from tasks.description.embeddings import Embeddings
-from tasks.embedding.encoder import TINY_ENCODER, EncoderProcess
-from tasks.model.identity import read_model_card
+from tasks.embedding.encoder import EncoderProcess
+from tasks.model.identity import TINY_ENCODER, read_model_card
 from tests.search.conftest import World
 from tools.tiny_siglip.evaluate import EVALUATION_SEED, read_clip
 

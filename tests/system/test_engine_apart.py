@@ -20,9 +20,9 @@ from reelabel_engine.environment import find_python
 from reelabel_engine.protocol import Batch, EncoderConfig, EngineConfig
 from tasks.database.tables import RESULT, RUN
 from tasks.demo.clips import Encoding, write_clip, write_manifest
-from tasks.embedding.encoder import TINY_ENCODER, EncoderProcess
+from tasks.embedding.encoder import EncoderProcess
 from tasks.model.engine.process import EngineProcess
-from tasks.model.identity import TINY_MODEL
+from tasks.model.identity import TINY_ENCODER, TINY_MODEL
 from tests.command_line import reelabel_process
 from tests.engine_python import installed, link
 from tests.model.asked import frame_file, question

@@ -22,7 +22,8 @@ from tasks.demo.clips import ENCODINGS, draw_clip, write_clip
 from tasks.description.chunks import cut_chunks
 from tasks.description.embeddings import Embeddings
 from tasks.description.pooling import EmbeddedBank, describe_pooled, pool_chunks
-from tasks.embedding.encoder import TINY_ENCODER, EncoderProcess
+from tasks.embedding.encoder import EncoderProcess
+from tasks.model.identity import TINY_ENCODER
 
 EVALUATION_SEED = 30_000  # differs from those of training and of the demo
 TARGET = 0.95

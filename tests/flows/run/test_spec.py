@@ -9,9 +9,8 @@ from infra.settings import ChunkOptions, PromptOptions, SamplingOptions, Setting
 from reelabel.errors import ConfigurationError
 from reelabel_engine.errors import ModelError
 from tasks.domain import ModelIdentity, RunSpec
-from tasks.embedding.encoder import TINY_ENCODER
 from tasks.model.engine.vllm_backend import engine_config
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_ENCODER, TINY_MODEL, read_model_card
 
 
 def sampled(**options):

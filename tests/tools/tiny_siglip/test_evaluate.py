@@ -3,7 +3,8 @@
 import pytest
 
 from reelabel_engine.protocol import EncoderConfig
-from tasks.embedding.encoder import TINY_ENCODER, EncoderProcess
+from tasks.embedding.encoder import EncoderProcess
+from tasks.model.identity import TINY_ENCODER
 from tools.tiny_siglip.evaluate import MOST_ON_BLACK, TARGET, accuracies
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("encoder")]

@@ -18,8 +18,7 @@ from tasks.database.tables import DESCRIPTION, RUN, RUN_SPEC, SPEC
 from tasks.demo.clips import make_demo
 from tasks.domain import DescribeSpec
 from tasks.embedding.bank_file import BankFiles
-from tasks.embedding.encoder import TINY_ENCODER
-from tasks.model.identity import read_model_card
+from tasks.model.identity import TINY_ENCODER, read_model_card
 from tests.clips import make_clip
 from tests.command_line import reelabel, reelabel_process
 from tests.description.colours import INFO
