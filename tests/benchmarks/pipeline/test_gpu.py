@@ -28,7 +28,19 @@ print(sum(parameter.numel() for parameter in model.parameters()))
 @pytest.fixture(scope="module")
 def measure(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gpu")
-    asked = ["gpu", "--model", "tiny", "--questions", "4", "--sizes", "240x240", "--folder", str(folder), "--json"]
+    asked = [
+        "pipeline",
+        "gpu",
+        "--model",
+        "tiny",
+        "--questions",
+        "4",
+        "--sizes",
+        "240x240",
+        "--folder",
+        str(folder),
+        "--json",
+    ]
 
     def run(*options):
         ended = subprocess.run(
