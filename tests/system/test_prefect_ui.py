@@ -55,7 +55,7 @@ def test_the_backfill_form_asks_the_named_jobs_again(page, prefect_url, api, ree
     for number, job_id in enumerate(("clip-0000-colour", "clip-0001-shape"), start=1):
         _field(page, "Ids of jobs to answer.").get_by_role("button", name="Add item").click()
         page.locator("textarea").nth(number).fill(job_id)
-    _field(page, "Also answer jobs that have a valid label.").locator(".p-toggle__control").click()
+    _field(page, "Also run jobs that have a valid label or description.").locator(".p-toggle__control").click()
     _name_model(page)
 
     run_id = _see_it_end(page, prefect_url, api, sentence="Reconciled: 2 jobs = 2 labels + 0 failures.")
