@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from reelabel_engine.errors import ModelError
-from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes
-from tasks.model.backend import InferenceBackend, Reply
 from tasks.model.lifetime import Lifetime
 
 if TYPE_CHECKING:
@@ -63,27 +60,3 @@ class Pool(Lifetime, Generic[Member]):
             number = min(usable, key=self._busy.__getitem__)
             self._busy[number] += 1
             return number
-
-
-class EnginePool(Pool[InferenceBackend], InferenceBackend):
-    """Engines of one model. A lost one recovers while the others continue."""
-
-    @property
-    def engines(self) -> int:
-        return sum(member.engines for member in self._members)
-
-    @property
-    def times(self) -> EngineTimes:
-        return sum((member.times for member in self._members), EngineTimes())
-
-    def wait_ready(self) -> EngineInfo:
-        infos = [member.wait_ready() for member in self._members]
-        return replace(
-            infos[0],
-            gpus=sum(info.gpus for info in infos),
-            max_model_len=min(info.max_model_len for info in infos),
-            start_ms=max(info.start_ms for info in infos),
-        )
-
-    def answer(self, batch: Batch) -> list[Reply]:
-        return self._ask(lambda engine: engine.answer(batch))

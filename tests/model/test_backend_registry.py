@@ -20,9 +20,8 @@ from tasks.demo.clips import Encoding, write_clip, write_manifest
 from tasks.domain import ONE_VIDEO, Answer, MediaCounts, ModelIdentity, RunSpec
 from tasks.model.backend import Backend, InferenceBackend, backend_of, open_backend, require_media
 from tasks.model.engine.recovery import RecoveringEngine
-from tasks.model.engine.vllm_backend import VLLM, engine_config
+from tasks.model.engine.vllm_backend import VLLM, EnginePool, engine_config
 from tasks.model.identity import TINY_MODEL, ModelCard, read_model_card
-from tasks.model.pool import EnginePool
 from tasks.model.server.backend import ServerBackend
 from tasks.model.server.openai_backend import OPENAI
 from tests.command_line import reelabel

@@ -13,15 +13,15 @@ from reelabel.optional import install_command
 from reelabel_engine.devices import assign_gpus, extra_of_engines, gpu_memory_bytes, visible_gpus
 from reelabel_engine.environment import ENGINE, engine_environment, find_python
 from reelabel_engine.model_errors import find_advice
-from reelabel_engine.protocol import EngineConfig
+from reelabel_engine.protocol import Batch, EngineConfig, EngineInfo, EngineTimes
 from tasks.domain import ONE_VIDEO, MediaCounts
-from tasks.model.backend import Backend, InferenceBackend
+from tasks.model.backend import Backend, InferenceBackend, Reply
 from tasks.model.engine.keeper import WarmEngines
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import CrashingQuestions, RecoveringEngine
 from tasks.model.identity import ModelCard, max_frame_pixels, read_model_card, require_tokenizer
-from tasks.model.pool import EnginePool
+from tasks.model.pool import Pool
 from tasks.model.prompts.thinking import render_ending, require_answer_first
 
 if TYPE_CHECKING:
@@ -179,6 +179,30 @@ def _processes(
 def _require_usable(card: ModelCard, settings: Settings) -> None:
     require_tokenizer(card)
     require_answer_first(card.identity.name, render_ending(card, settings.model.chat_template_args))
+
+
+class EnginePool(Pool[InferenceBackend], InferenceBackend):
+    """Engines of one model. A lost one recovers while the others continue."""
+
+    @property
+    def engines(self) -> int:
+        return sum(member.engines for member in self._members)
+
+    @property
+    def times(self) -> EngineTimes:
+        return sum((member.times for member in self._members), EngineTimes())
+
+    def wait_ready(self) -> EngineInfo:
+        infos = [member.wait_ready() for member in self._members]
+        return replace(
+            infos[0],
+            gpus=sum(info.gpus for info in infos),
+            max_model_len=min(info.max_model_len for info in infos),
+            start_ms=max(info.start_ms for info in infos),
+        )
+
+    def answer(self, batch: Batch) -> list[Reply]:
+        return self._ask(lambda engine: engine.answer(batch))
 
 
 def _answering(processes: Sequence[EngineProcess]) -> InferenceBackend:

@@ -6,7 +6,7 @@ import pytest
 
 from reelabel_engine.errors import ModelError
 from tasks.model.engine.recovery import RecoveringEngine
-from tasks.model.pool import EnginePool
+from tasks.model.engine.vllm_backend import EnginePool
 from tests.model.asked import batch_about, frame_file, question
 from tests.stub_engine import answer_to
 

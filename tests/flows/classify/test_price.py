@@ -1,0 +1,64 @@
+"""What a run cost, and a run that ends at its budget."""
+
+import pytest
+from sqlalchemy import select
+
+from tasks.database.tables import RUN
+from tests.command_line import reelabel
+
+pytestmark = pytest.mark.xdist_group("classify")
+
+# A second of a CPU costs 1. Shards are small, so that many are left when the first one has cost that much.
+PRICED = {"REELABEL_COST_PER_CPU_HOUR": "3600", "REELABEL_SHARD_TARGET_JOBS": "50"}
+
+
+@pytest.fixture
+def runs_of(engine):
+    def read(dataset):
+        with engine.connect() as connection:
+            query = select(RUN).where(RUN.c.dataset == dataset).order_by(RUN.c.started_at)
+            return list(connection.execute(query).mappings())
+
+    return read
+
+
+def test_a_run_ends_at_its_budget_and_the_next_one_continues_it(by_server, manifest, runs_of):
+    command = ("classify", manifest, "--dataset", "budget")
+    ended = reelabel(by_server | PRICED | {"REELABEL_RUN_MAX_COST": "0.001"}, *command)
+    continued = reelabel(by_server | PRICED, *command)
+    forecast = reelabel(by_server | PRICED, *command, "--force", "--dry-run")
+
+    assert "Reconciled" in continued.stdout, ended.stderr + continued.stderr
+    first, second = runs_of("budget")
+    assert ended.returncode == 1
+    message = " ".join(ended.stdout.split())
+    assert f"The run has cost {first['cost']:.2f}, and run.max_cost is 0.001: it ended after" in message
+    assert 0 < first["jobs_labelled"] < 144
+    assert (first["state"], second["state"]) == ("failed", "done")
+    assert first["jobs_labelled"] + second["jobs_labelled"] == 144
+    assert "Reconciled: 151 jobs = 144 labels + 7 failures." in continued.stdout
+    assert f"{second['cost']:,.2f}: 0.00 GPU-hours" in continued.stdout
+    per_job = (first["cost"] + second["cost"]) / sum(
+        run["jobs_labelled"] + run["jobs_failed"] for run in (first, second)
+    )
+    assert f"at a cost of about {144 * per_job:,.2f}" in " ".join(forecast.stdout.split())
+
+
+def test_a_run_without_prices_says_nothing_of_cost(first_run, run_id, runs_of):
+    assert "GPU-hours" not in first_run.stdout
+    assert {run["cost"] for run in runs_of("first") if run["run_id"] == run_id} == {None}
+
+
+def test_a_budget_needs_a_price(by_server, manifest):
+    refused = reelabel(by_server | {"REELABEL_RUN_MAX_COST": "5"}, "classify", manifest, "--dry-run")
+
+    assert refused.returncode == 2
+    assert "run.max_cost needs a price: set cost.per_gpu_hour, cost.per_cpu_hour or both." in " ".join(
+        refused.stderr.split()
+    )
+
+
+def test_a_survey_says_what_extraction_costs(by_server, manifest):
+    shown = reelabel(by_server | PRICED, "manifest", "survey", manifest).stdout
+
+    assert "extraction costs" in shown
