@@ -155,6 +155,12 @@ class RunFailedError(ReelabelError):
     code = "run_failed"
 
 
+class BudgetReachedError(RunFailedError):
+    """A run has reached `run.max_cost`; another one continues it."""
+
+    code = "budget_reached"
+
+
 class ManifestError(ReelabelError):
     """The manifest cannot be used; nothing has been written."""
 

@@ -153,7 +153,14 @@ def _execute_here(
             objects = ObjectStore(settings.store)
             videos = video_store(settings, files=objects)
             stack.enter_context(cancel_on_exit(videos, objects))
-            queue = ShardQueue.of_plan(plan, keeper, objects=objects, seal=settings.store.seal, database=database)
+            queue = ShardQueue.of_plan(
+                plan,
+                keeper,
+                objects=objects,
+                seal=settings.store.seal,
+                database=database,
+                is_over_budget=progress.is_over_budget,
+            )
             leasing = iter(queue)
             first = list(islice(leasing, 1))
             if not first:  # other workers have finished the plan meanwhile

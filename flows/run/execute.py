@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import ExitStack, contextmanager, suppress
+from math import inf
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -22,7 +23,7 @@ from flows.run.run_flow import is_stopped_by_user
 from flows.shard.retry import retry_outage
 from infra.database.connect import connected
 from infra.embedded import full_disk_named
-from infra.errors import ManifestMissingError, NotReconciledError
+from infra.errors import BudgetReachedError, ManifestMissingError, NotReconciledError
 from infra.logs import logged
 from infra.program import with_program_name
 from infra.settings import load_settings
@@ -35,10 +36,12 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.schema import prepare_database
 from tasks.domain import RunPhase, WallClockProfile
+from tasks.domain.cost import format_price
 from tasks.frame_cache.pool import frame_cache
 from tasks.manifest.location import dataset_name, manifest_fingerprint
 from tasks.manifest.rejects import rejected_csv
 from tasks.manifest.table import open_jobs
+from tasks.plans.plan import is_drained
 from tasks.report.pages import page_link, page_of_run, page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.evaluation.routing import read_routing
@@ -99,7 +102,11 @@ def execute_run(
         TransientError: A service was unavailable for longer than the retries; run again to continue.
     """
     remove_stale_folders()
-    progress = Progress(processes=settings.extract.processes or usable_cores())
+    progress = Progress(
+        processes=settings.extract.processes or usable_cores(),
+        prices=settings.cost,
+        max_cost=settings.run.max_cost or inf,
+    )
     with ExitStack() as stack:
         with progress.profile.doing(RunPhase.SETUP):
             run = stack.enter_context(open_run(request, settings, prepare, progress.profile, selector=selector))
@@ -130,6 +137,8 @@ def open_run(
         ModelError: The model cannot be used.
         ConfigurationError: A service is unreachable or refuses access, or the dataset belongs to another manifest.
     """
+    if settings.run.max_cost and not settings.cost.is_set:
+        raise ConfigurationError("run.max_cost needs a price: set cost.per_gpu_hour, cost.per_cpu_hour or both.")
     profile = profile or WallClockProfile()
     objects = ObjectStore(settings.store, settings.web)
     next(objects.list(_required_store(settings)), None)  # raises if the bucket is missing or refuses access
@@ -210,12 +219,22 @@ def _execute_plan(plan: Plan, progress: Progress, run: Run, *, done_before: Sequ
     start_metrics(run.settings.metrics)
     try:
         run.prepared.execute(run, plan, progress, done_before)
+        _require_budget(run, plan, progress)
     except BaseException:
         if not plan.shared:
             with suppress(TransientError):
                 finish_plan(run.database, run.objects, plan, state="dropped")
         raise
     retry_outage(finish_plan, run.database, run.objects, plan, state="done")
+
+
+def _require_budget(run: Run, plan: Plan, progress: Progress) -> None:
+    if progress.is_over_budget() and not retry_outage(is_drained, run.database, plan.plan_id):
+        cost, most = format_price(progress.price or 0.0), format_price(progress.max_cost)
+        raise BudgetReachedError(
+            f"The run has cost {cost}, and run.max_cost is {most}: it ended after "
+            f"{pluralize(progress.jobs_ended, 'job')}. Start it again to continue, up to the same cost."
+        )
 
 
 def _record(run: Run, progress: Progress, report: AuditReport) -> dict[str, Any]:

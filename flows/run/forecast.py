@@ -12,6 +12,7 @@ from infra.program import command
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
 from tasks.domain import RunSpec
+from tasks.domain.cost import format_price
 from tasks.results.audit import audit_jobs
 from tasks.results.overview import past_pace
 from tasks.survey.clips import draw_clips
@@ -154,5 +155,6 @@ def _pace(run: Run, jobs: int, *, host: str | None) -> Iterator[str]:
         pace = past_pace(run.database, Scope(dataset=run.key.dataset, spec_id=spec_id), host=host)
         if pace.jobs:
             based = f"by {pluralize(pace.jobs, 'job')} of past runs with {name} on {host or 'any host'}"
-            yield f"Answering: about {duration(pace.duration_s(jobs))}, {based}."
+            costs = "" if pace.cost is None else f", at a cost of about {format_price(pace.cost * jobs)}"
+            yield f"Answering: about {duration(pace.duration_s(jobs))}{costs}, {based}."
             return

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from flows.shard.report import set_time_spent
+from infra.settings import CostSettings
 from reelabel.cores import usable_cores
 from tasks.domain import RunCost, RunPhase, WallClockProfile
 from tasks.domain.cost import describe_bottleneck
@@ -36,6 +38,8 @@ class Progress:
         gpus: GPUs held by the engines, once loaded.
         engines_ms: Milliseconds by part, summed over engines on other machines.
         profile: Wall-clock profile.
+        prices: What machines cost.
+        max_cost: Cost at which the run ends.
         frames_setting: Setting of the number of frames, for advice.
     """
 
@@ -44,6 +48,8 @@ class Progress:
     engines: int = 1
     engines_ms: dict[str, float] = field(default_factory=dict)
     profile: WallClockProfile = field(default_factory=WallClockProfile)
+    prices: CostSettings = field(default_factory=CostSettings)
+    max_cost: float = inf
     frames_setting: str = "sampling.num_frames"
     shards_done: int = 0
     jobs_labelled: int = 0
@@ -92,8 +98,20 @@ class Progress:
             gpus=self.gpus,
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
-            start_ms=self.stage_ms.get(RunPhase.LOAD, 0.0),
+            stage_ms=self.stage_ms,
         )
+
+    @property
+    def price(self) -> float | None:
+        """What the run has cost so far; None without prices."""
+        if not self.prices.is_set:
+            return None
+        cost = self.cost()
+        return cost.gpu_hours * self.prices.per_gpu_hour + cost.cpu_hours * self.prices.per_cpu_hour
+
+    def is_over_budget(self) -> bool:
+        """Return whether the run has reached the cost at which it ends; each run answers some jobs."""
+        return self.jobs_ended > 0 and (self.price or 0.0) >= self.max_cost
 
     def bottleneck(self) -> str:
         """Describe the bottleneck and what to change; empty if no job was labelled."""
@@ -133,6 +151,7 @@ class Progress:
             "wall_ms": cost.wall_ms,
             "jobs_per_s": cost.jobs_per_s,
             "jobs_per_hour_held": cost.jobs_per_hour_held,
+            "cost": self.price,
             "bottleneck": self.bottleneck(),
         }
 

@@ -97,7 +97,14 @@ def _execute_here(run: Run, plan: Plan, progress: Progress, _done_before: Sequen
             backend = stack.enter_context(opened)
             keeper = stack.enter_context(make_lease_keeper(database, settings))
             stack.enter_context(cancel_on_exit(extractor.objects, objects))
-            queue = ShardQueue.of_plan(plan, keeper, objects=objects, seal=settings.store.seal, database=database)
+            queue = ShardQueue.of_plan(
+                plan,
+                keeper,
+                objects=objects,
+                seal=settings.store.seal,
+                database=database,
+                is_over_budget=progress.is_over_budget,
+            )
             ahead = settings.extract.lookahead_shards
             start = stack.enter_context(local_extraction(progress.processes * (1 + ahead)))
             extracting = extract_ahead(queue, lambda _: lambda: extractor, ahead=ahead, start=start)

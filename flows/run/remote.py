@@ -84,6 +84,9 @@ def execute_remotely(
                     flows.start_again()
             alarm.check(state)
             show()
+            if progress.is_over_budget():
+                retry_outage(finish_plan, database, run.objects, plan, state="dropped")  # else its workers go on
+                return
             time.sleep(_POLL_S)
         show()
 

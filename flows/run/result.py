@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.text import pluralize, printable
 from tasks.domain import RunCost, RunPhase
+from tasks.domain.cost import format_price
 from tasks.results.summary import describe_rewritten
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
     ]
     if cost.prompt_tokens:
         lines.append(("tokens", _tokens(cost)))
+    if run["cost"] is not None:
+        hours = f"{cost.gpu_hours:,.2f} GPU-hours, {cost.cpu_hours:,.2f} CPU-hours"
+        lines.append(("cost", f"{format_price(run['cost'])}: {hours}"))
     if run["bottleneck"]:
         lines.append(("bottleneck", run["bottleneck"]))
     if run["videos_rewritten"]:

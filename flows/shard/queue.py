@@ -43,6 +43,10 @@ _MAX_FAILURES_IN_ROW = MAX_ATTEMPTS + 1  # more failures than one shard can caus
 _POLL_S = 0.5
 
 
+def _without_budget() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasedShard:
     """A shard and its lease."""
@@ -80,6 +84,7 @@ class ShardQueue:
         work: The stage to lease them for.
         plans: Returns the plans; called again whenever none of them has a shard to lease.
         has_ended: Whether to stop, given the seconds since the last lease; called at the same times.
+        is_over_budget: Whether to lease no further shard; called before each.
         max_pending: Pause while this many extracted shards of a plan wait for an engine; None never pauses.
         skip_lost_plans: Continue with other plans if a plan's files are gone or were altered.
     """
@@ -91,6 +96,7 @@ class ShardQueue:
     work: Work
     plans: Callable[[], Sequence[Plan]]
     has_ended: Callable[[float], bool]
+    is_over_budget: Callable[[], bool] = _without_budget
     max_pending: int | None = None
     skip_lost_plans: bool = False
     _failures_in_row: int = 0
@@ -98,7 +104,14 @@ class ShardQueue:
 
     @classmethod
     def of_plan(
-        cls, plan: Plan, keeper: LeaseKeeper, *, objects: ObjectStore, seal: Seal, database: Engine
+        cls,
+        plan: Plan,
+        keeper: LeaseKeeper,
+        *,
+        objects: ObjectStore,
+        seal: Seal,
+        database: Engine,
+        is_over_budget: Callable[[], bool] = _without_budget,
     ) -> ShardQueue:
         """Return the shards of one plan, to extract and to answer, until it is drained."""
         return cls(
@@ -109,6 +122,7 @@ class ShardQueue:
             work=Work.BOTH,
             plans=lambda: [plan],
             has_ended=lambda _: is_drained(database, plan.plan_id),
+            is_over_budget=is_over_budget,
         )
 
     def __iter__(self) -> Iterator[LeasedShard | None]:
@@ -121,7 +135,7 @@ class ShardQueue:
         """
         plans = retry_outage(self.plans)
         leased_s = time.monotonic()
-        while True:
+        while not self.is_over_budget():
             self._is_paused = False
             leased = next(filter(None, map(self._lease_next, plans)), None)
             if leased:

@@ -26,6 +26,7 @@ from pydantic_settings import (
 
 from infra.settings.sections import (
     ChunkOptions,
+    CostSettings,
     DatabaseSettings,
     DescribeOptions,
     DescribeSettings,
@@ -65,6 +66,7 @@ __all__ = [
     "CONFIG_VARIABLE",
     "SECRETS_VARIABLE",
     "ChunkOptions",
+    "CostSettings",
     "DatabaseSettings",
     "DescribeOptions",
     "DescribeSettings",
@@ -132,6 +134,7 @@ class Settings(BaseSettings):
     extract: ExtractSettings = ExtractSettings()
     shard: ShardSettings = ShardSettings()
     run: RunSettings = RunSettings()
+    cost: CostSettings = CostSettings()
     sampling: SamplingSettings = SamplingSettings()
     chunks: ChunkOptions = ChunkOptions()
     describe: DescribeSettings = DescribeSettings()

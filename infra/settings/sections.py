@@ -174,6 +174,22 @@ class RunSettings(SettingsSection):
     """infer/gpu flows started per run; with 0, start them yourself."""
     idle_timeout_s: float = Field(300, ge=0, le=86_400)
     """Seconds without work before an extract or infer flow ends."""
+    max_cost: float | None = Field(None, gt=0)
+    """Cost at which a run ends, by the prices of [cost]; the next one continues. Unset, there is no limit."""
+
+
+class CostSettings(SettingsSection):
+    """What machines cost, in a currency of your own; 0 is not counted."""
+
+    per_gpu_hour: float = Field(0.0, ge=0, le=1e6)
+    """Price of one GPU for an hour; it is held from the start of the engine to its end."""
+    per_cpu_hour: float = Field(0.0, ge=0, le=1e6)
+    """Price of one CPU core for an hour: of each process while it decodes, and of an engine without a GPU."""
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is any price."""
+        return self.per_gpu_hour + self.per_cpu_hour > 0
 
 
 class SamplingOptions(SettingsSection):

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import fsum
 from typing import TYPE_CHECKING, Any
@@ -129,6 +129,7 @@ class WallClockProfile:
 
 
 _LOADED = frozenset(RunPhase) - {RunPhase.SETUP, RunPhase.ELSEWHERE, RunPhase.LOAD, RunPhase.UNLOAD, RunPhase.AUDIT}
+_DECODING = (RunPhase.FETCH, RunPhase.DECODE, RunPhase.CACHE_WRITE)
 _HELD = _LOADED | {RunPhase.LOAD, RunPhase.UNLOAD}
 
 
@@ -142,7 +143,8 @@ class RunCost:
         gpus: GPUs that the engines held; 0 on CPUs.
         prompt_tokens: Tokens of all prompts, including videos.
         cached_tokens: Those of them served from the prefix cache.
-        start_ms: Milliseconds that the engine took to start, of which `wall_ms` has those that the run waited for.
+        stage_ms: Milliseconds of work by stage, summed over processes; of the engine's start, `wall_ms` has only what
+            the run waited for.
     """
 
     jobs: int
@@ -151,17 +153,15 @@ class RunCost:
     gpus: int
     prompt_tokens: int
     cached_tokens: int
-    start_ms: float = 0.0
+    stage_ms: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of_run(cls, row: Mapping[Any, Any]) -> RunCost | None:
         """Read the cost of a run from its row; None if it has not ended, or was not measured."""
         if row["wall_ms"] is None:
             return None
-        names = ("wall_ms", "engines", "gpus", "prompt_tokens", "cached_tokens")
-        start_ms = row["stage_ms"].get(RunPhase.LOAD, 0.0)
-        jobs = row["jobs_labelled"] + row["jobs_failed"]
-        return cls(jobs=jobs, start_ms=start_ms, **{name: row[name] for name in names})
+        names = ("wall_ms", "engines", "gpus", "prompt_tokens", "cached_tokens", "stage_ms")
+        return cls(jobs=row["jobs_labelled"] + row["jobs_failed"], **{name: row[name] for name in names})
 
     @property
     def loaded_ms(self) -> float:
@@ -176,7 +176,7 @@ class RunCost:
     @property
     def ahead_ms(self) -> float:
         """Milliseconds of the engine's start for which the run did not wait, as it had begun before."""
-        return max(0.0, self.start_ms - self.wall_ms.get(RunPhase.LOAD, 0.0))
+        return max(0.0, self.stage_ms.get(RunPhase.LOAD, 0.0) - self.wall_ms.get(RunPhase.LOAD, 0.0))
 
     @property
     def jobs_per_s(self) -> float:
@@ -187,6 +187,17 @@ class RunCost:
     def jobs_per_hour_held(self) -> float:
         """Jobs per GPU-hour held, or per engine-hour on CPUs."""
         return self.jobs * 3.6e6 / (self.held_ms * max(self.engines, self.gpus)) if self.held_ms else 0.0
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours for which GPUs were held."""
+        return self.held_ms * self.gpus / 3.6e6
+
+    @property
+    def cpu_hours(self) -> float:
+        """Hours for which processes fetched and decoded videos, and engines without a GPU were held."""
+        engines_ms = 0.0 if self.gpus else self.held_ms * self.engines
+        return fsum([engines_ms, *(self.stage_ms.get(stage, 0.0) for stage in _DECODING)]) / 3.6e6
 
     @property
     def busy(self) -> float:
@@ -201,6 +212,14 @@ class RunCost:
 
     def _share(self, part: RunPhase) -> float:
         return self.wall_ms.get(part, 0.0) / self.loaded_ms if self.loaded_ms else 0.0
+
+
+_SMALL_PRICE = 0.1
+
+
+def format_price(value: float) -> str:
+    """Return a price with two decimals, or with two digits if it is small."""
+    return f"{value:,.2f}" if value >= _SMALL_PRICE else f"{value:.2g}"
 
 
 _LONG_LOAD = 0.5

@@ -22,6 +22,7 @@ from tasks.database.scope import Scope
 from tasks.database.tables import FAILURE, PLAN, RESULT, RUN, SHARD, SPEC
 from tasks.domain import RunCost
 from tasks.domain.chunks import split_chunk_id
+from tasks.domain.cost import format_price
 from tasks.evaluation.calibration import BINS
 from tasks.report.jobs import MAX_JOBS, SPENT_MS, Sources, load_jobs, select_jobs
 from tasks.report.render import Frames, render, render_page, with_cards
@@ -186,6 +187,7 @@ def run_overview(run: RowMapping, *, model: str = "") -> dict[str, Any]:
         "manifest_uri": redact_uri(run["manifest_uri"]),
         "spent_s": (run["ended_at"] - run["started_at"]).total_seconds() if run["ended_at"] else None,
         "ended": run["jobs_labelled"] + run["jobs_failed"],
+        "price": None if run["cost"] is None else format_price(run["cost"]),
         "cost": cost if cost and cost.jobs and cost.loaded_ms else None,
         "parts": sorted((run["wall_ms"] or {}).items(), key=lambda part: -part[1]),
         "versions": {name: str(value) for name, value in run["versions"].items() if not isinstance(value, dict)},

@@ -114,11 +114,13 @@ class Pace:
         jobs: Number of jobs that they answered; 0 without any run.
         jobs_per_s: Mean rate, once the engine was loaded.
         start_s: Mean seconds to load the engine.
+        cost: Mean cost of a job; None if no run had prices.
     """
 
     jobs: int
     jobs_per_s: float
     start_s: float
+    cost: float | None
 
     def duration_s(self, jobs: int) -> float:
         """Estimate the seconds that a number of jobs takes, including the start of the engine."""
@@ -133,9 +135,11 @@ def past_pace(engine: Engine, scope: Scope, *, host: str | None) -> Pace:
         cast(func.coalesce(func.sum(jobs_ended), 0), BigInteger),
         func.coalesce(func.sum(jobs_ended / RUN.c.jobs_per_s), 0.0),
         func.coalesce(func.avg(start_ms), 0.0),
+        func.sum(RUN.c.cost) / func.sum(case((RUN.c.cost.is_not(None), jobs_ended))),
     ).where(scope.matches(RUN), RUN.c.jobs_per_s > 0)
     if host is not None:
         query = query.where(RUN.c.host == host)
     with database_errors(), engine.connect() as connection:
-        jobs, seconds, start = connection.execute(query).one()
-    return Pace(jobs=int(jobs), jobs_per_s=int(jobs) / float(seconds) if seconds else 0.0, start_s=float(start) / 1e3)
+        jobs, seconds, start_ms, cost = connection.execute(query).one()
+    jobs_per_s = int(jobs) / float(seconds) if seconds else 0.0
+    return Pace(jobs=int(jobs), jobs_per_s=jobs_per_s, start_s=float(start_ms) / 1e3, cost=cost)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.coverage import DOCS_PAGE
 from reelabel.text import pluralize
+from tasks.domain.cost import format_price
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +81,7 @@ def amount(survey: Survey) -> Iterator[tuple[str, str]]:
         ("of videos with", survey.size_bytes, size),
         ("that last", survey.length_s, duration),
         ("extraction", survey.extract_s, duration),
+        ("extraction costs", survey.extract_cost, format_price),
         ("cache", survey.cache_bytes, size),
     ):
         if estimate:

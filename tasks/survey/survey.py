@@ -116,6 +116,7 @@ class Survey:
         frames: Frames that a run decodes, if none are cached.
         read_bytes: Bytes of videos that a run reads.
         extract_s: Seconds that it takes this machine to extract them.
+        extract_cost: What that costs; None without a price.
         rates: This machine's rates, measured on some of these clips.
         chunks: Chunks of all clips together, if jobs are cut into them.
     """
@@ -149,6 +150,7 @@ class Survey:
     frames: Estimate | None
     read_bytes: Estimate | None
     extract_s: Estimate | None
+    extract_cost: Estimate | None
     cache_bytes: Estimate | None
     rates: MachineRates | None
     chunks: Estimate | None = None
@@ -186,6 +188,7 @@ def compile_survey(
     *,
     rates: MachineRates | None,
     took_s: float,
+    per_cpu_hour: float = 0.0,
 ) -> Survey:
     """Compile a survey from the clips that were looked at, at least one, for a run with a sampling.
 
@@ -250,6 +253,7 @@ def compile_survey(
         frames=total("frames"),
         read_bytes=total("bytes_read"),
         extract_s=total(_extract_ms(rates) / rates.processes / 1e3) if rates else None,
+        extract_cost=total(_extract_ms(rates) / 3.6e6 * per_cpu_hour) if rates and per_cpu_hour else None,
         cache_bytes=total(pl.col("stored") * rates.bytes_per_frame) if rates else None,
         rates=rates,
         chunks=total("chunks") if any(each.chunks for each in seen) else None,

@@ -108,7 +108,9 @@ def survey_clips(
         )
     if options.chunk_s is not None:
         seen = [cut_seen(each, chunk_s=options.chunk_s, limits=video_limits(settings)) for each in seen]
-    return compile_survey(manifest, drawn, seen, sampling, rates=rates, took_s=took_s)
+    return compile_survey(
+        manifest, drawn, seen, sampling, rates=rates, took_s=took_s, per_cpu_hour=settings.cost.per_cpu_hour
+    )
 
 
 def index_reader(settings: Settings, pool: DecodePool) -> VideoReader:

@@ -28,7 +28,7 @@ def test_an_engine_counts_from_its_start_to_its_end():
 def test_an_engine_that_began_to_start_before_the_run_is_held_since_then():
     row = {"wall_ms": WALL_MS, "stage_ms": {"engine start": 38_000}, "engines": 1, "gpus": 0}
     row |= {"jobs_labelled": 99, "jobs_failed": 1, "prompt_tokens": 0, "cached_tokens": 0}
-    row |= {"bottleneck": "", "videos_rewritten": 0}
+    row |= {"bottleneck": "", "videos_rewritten": 0, "cost": None}
 
     assert RunCost.of_run(row).held_ms == 50_000
     assert dict(cost_lines(row)) == {
@@ -36,6 +36,22 @@ def test_an_engine_that_began_to_start_before_the_run_is_held_since_then():
         "engine": "38.0 s to start, 30.0 s of them before the run needed it, then 60% answering; "
         "waited for: 30% decode, 10% fetch",
     }
+
+
+def test_hours_are_those_of_held_gpus_and_of_decoding_processes():
+    stages = {"engine start": 38_000, "fetch": 600_000, "decode": 1_000_000, "cache write": 200_000, "inference": 9e9}
+
+    got = cost(WALL_MS, gpus=4, stage_ms=stages)
+
+    assert got.gpu_hours == pytest.approx(50 * 4 / 3600)
+    assert got.cpu_hours == pytest.approx(1800 / 3600)
+
+
+def test_an_engine_without_a_gpu_counts_as_a_cpu():
+    got = cost(WALL_MS, engines=2, stage_ms={"decode": 60_000})
+
+    assert got.gpu_hours == 0
+    assert got.cpu_hours == pytest.approx((20 * 2 + 60) / 3600)
 
 
 def test_every_gpu_counts_separately():
