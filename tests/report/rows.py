@@ -43,6 +43,7 @@ def run_row(**changed):
         "jobs_rejected": 0,
         "native_sampler": "",
         "bottleneck": "The engine was busy 75% of the time.",
+        "cost": 1.5,
         "versions": {"av": "18.1"},
         "host": "here",
     }
