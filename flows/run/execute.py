@@ -32,6 +32,7 @@ from infra.temporary import remove_stale_folders
 from reelabel.cores import usable_cores
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ConfigurationError, ReelabelError, TransientError
+from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.schema import prepare_database
@@ -45,6 +46,7 @@ from tasks.plans.plan import is_drained
 from tasks.report.pages import page_link, page_of_run, page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.evaluation.routing import read_routing
+from tasks.results.export import export_ended_runs
 from tasks.results.pending import count_reused_ids, refresh_annotations
 from tasks.results.read import failures_of_run
 from tasks.results.runs import LOST, cancel_run, close_lost_runs, close_run, read_run
@@ -117,6 +119,7 @@ def execute_run(
             planner = Planner.of(run)
             report = _answer_jobs(planner, progress)
             columns = _record(run, progress, report)
+        _export(run)
         _publish(run, report, columns)
         return RunResult(answered=progress.jobs_ended, report=report, chosen=planner.chosen, notes=planner.notes)
 
@@ -245,6 +248,30 @@ def _record(run: Run, progress: Progress, report: AuditReport) -> dict[str, Any]
     return columns
 
 
+def _export(run: Run) -> None:
+    """Export the rows of this run, and of earlier ones that did not come so far.
+
+    Errors are logged, since an export must not fail its run.
+    """
+    if (target := run.settings.results.export_uri) is None:
+        return
+    try:
+        rows = export_ended_runs(run.database, ObjectStore(run.settings.store), target, dataset=run.key.dataset)
+    except Exception as error:  # noqa: BLE001 - the run itself has succeeded
+        get_run_logger().warning(
+            "Rows not exported to %s: %s The next run of %s exports them, too.",
+            redact_uri(target),
+            _sentence(error),
+            run.key.dataset,
+        )
+    else:
+        get_run_logger().info("Exported %s to %s", pluralize(rows, "row"), target)
+
+
+def _sentence(error: Exception) -> str:
+    return error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}."
+
+
 def _publish(run: Run, report: AuditReport, columns: dict[str, Any]) -> None:
     asks, database, run_id = run.has_questions, run.database, run.key.run_id
     get_run_logger().info("%s", " ".join(filter(None, (str(report), columns["bottleneck"]))))
@@ -285,9 +312,10 @@ def write_report_page(database: Engine, run_id: UUID, settings: Settings) -> str
             return None
         objects.replace(uri, page_of_run(database, objects, row, cache=frame_cache(settings)).encode())
     except Exception as error:  # noqa: BLE001 - the run itself has succeeded
-        why = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"
         get_run_logger().warning(
-            "Report not written: %s %s", why, with_program_name(f"To try again: `reelabel report {run_id}`.")
+            "Report not written: %s %s",
+            _sentence(error),
+            with_program_name(f"To try again: `reelabel report {run_id}`."),
         )
         return None
     get_run_logger().info("Report written to %s", uri)
@@ -330,8 +358,7 @@ def _interruption_recorded(run: Run) -> Iterator[None]:
     except BaseException as error:
         with suppress(TransientError):
             if isinstance(error, Exception):
-                message = error.message if isinstance(error, ReelabelError) else f"{type(error).__name__}: {error}"
-                close_run(run.database, run.key.run_id, state="failed", message=message)
+                close_run(run.database, run.key.run_id, state="failed", message=_sentence(error))
             elif is_stopped_by_user(error):
                 cancel_run(run.database, run.key.run_id)
             else:

@@ -40,6 +40,7 @@ from infra.settings.sections import (
     PrefectSettings,
     PromptOptions,
     ReportSettings,
+    ResultsSettings,
     RetentionSettings,
     RunSettings,
     SamplingOptions,
@@ -80,6 +81,7 @@ __all__ = [
     "PrefectSettings",
     "PromptOptions",
     "ReportSettings",
+    "ResultsSettings",
     "RetentionSettings",
     "RunSettings",
     "SamplingOptions",
@@ -149,6 +151,7 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     report: ReportSettings = ReportSettings()
+    results: ResultsSettings = ResultsSettings()
 
     @field_validator("home", mode="before")
     @classmethod

@@ -529,6 +529,17 @@ class MetricsSettings(SettingsSection):
     """Address that the endpoint listens on. It requires no login."""
 
 
+class ResultsSettings(SettingsSection):
+    """Where the rows of runs go besides the database."""
+
+    export_uri: str | None = Field(
+        None,
+        pattern=r"^(s3|file)://.+",
+        description="s3://bucket/prefix or file:///folder, to which the rows of each run are written as Parquet when "
+        "it has ended; if unset, none are.",
+    )
+
+
 class ReportSettings(SettingsSection):
     """The HTML report of a run."""
 

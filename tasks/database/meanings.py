@@ -71,6 +71,7 @@ _MEANINGS = {
     "run.started_at": "When it started, with its setup.",
     "run.seen_at": "Its heartbeat.",
     "run.ended_at": "When it ended; null while it runs.",
+    "run.exported_at": "When its rows were written to `results.export_uri`; null if they were not.",
     "run.reference_at": "When it was marked as the reference of its manifest; null if it was not.",
 }
 

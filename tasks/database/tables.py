@@ -143,7 +143,7 @@ RUN = Table(
     *(*_some(Double, "jobs_per_s", "jobs_per_hour_held", "cost"), *_some(Text, "bottleneck")),
     *_times("seen_at"),
     *_all(JSONB, "coverage", default="'{}'"),
-    *_some(_TIME, "reference_at"),
+    *_some(_TIME, "reference_at", "exported_at"),
     *_checks(_RUN_KINDS, "state IN ('running', 'done', 'failed', 'cancelled', 'lost')", "engines > 0"),
     *_checks(*(f"{name} >= 0" for name in ("jobs_total", "jobs_rejected", "jobs_skipped"))),
     Index("run_by_start", text("started_at DESC")),

@@ -31,7 +31,7 @@ from tasks.database.tables import CHUNK, DESCRIPTION, DESCRIPTION_CHUNK, FAILURE
 from tasks.domain.chunks import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from sqlalchemy import Column, ColumnElement, Engine, Executable, Select, Table
@@ -76,7 +76,7 @@ def read_descriptions(engine: Engine, scope: Scope, *, limit: int | None = None)
 def read_description_chunks(engine: Engine, scope: Scope, *, limit: int | None = None) -> Iterator[pl.DataFrame]:
     """Read the chunks of described videos under a spec, in parts, in order; the first part has no rows."""
     schema, table = _schema(DESCRIPTION_CHUNK), DESCRIPTION_CHUNK
-    query = _select(table, schema, scope).order_by(table.c.job_id, table.c.chunk).limit(limit)
+    query = _select(table, schema, scope.matches(table)).order_by(table.c.job_id, table.c.chunk).limit(limit)
     yield pl.DataFrame(schema=schema)
     yield from _parts(engine, query, schema)
 
@@ -87,7 +87,7 @@ def read_chunks(engine: Engine, scope: Scope, *, limit: int | None = None) -> It
     The column `chunk_id` has their ids, such as `job#3`.
     """
     schema = _schema(CHUNK)
-    query = _select(CHUNK, schema, scope).order_by(CHUNK.c.job_id, CHUNK.c.chunk).limit(limit)
+    query = _select(CHUNK, schema, scope.matches(CHUNK)).order_by(CHUNK.c.job_id, CHUNK.c.chunk).limit(limit)
     chunk_id = pl.concat_str("job_id", pl.lit(MARK), "chunk").alias("chunk_id")
     for part in chain([pl.DataFrame(schema=schema)], _parts(engine, query, schema)):
         yield part.select(chunk_id, *schema)
@@ -107,10 +107,21 @@ def read_outcomes(engine: Engine, scope: Scope, *, describes: bool = False) -> I
     Columns that only labels have are null for failures, and vice versa. With `describes`, there are descriptions in
     place of labels.
     """
+    return _outcomes(engine, scope.matches, describes=describes)
+
+
+def read_outcomes_of_run(engine: Engine, run_id: UUID, *, describes: bool) -> Iterator[pl.DataFrame]:
+    """Yield what a run wrote, as `read_outcomes` does: without what others have replaced since."""
+    return _outcomes(engine, lambda table: table.c.run_id == run_id, describes=describes)
+
+
+def _outcomes(
+    engine: Engine, condition: Callable[[Table], ColumnElement[bool]], *, describes: bool
+) -> Iterator[pl.DataFrame]:
     ended = DESCRIPTION if describes else RESULT
     schema = _schema(ended, FAILURE)
     yield pl.DataFrame(schema=schema)
-    both = (_select(table, schema, scope) for table in (ended, FAILURE))
+    both = (_select(table, schema, condition(table)) for table in (ended, FAILURE))
     yield from _parts(engine, union_all(*both).order_by("job_id"), schema)
 
 
@@ -147,7 +158,7 @@ def count_ids_by_dataset(engine: Engine, job_ids: Sequence[str]) -> dict[str, in
 
 def _read(engine: Engine, table: Table, scope: Scope, limit: int | None) -> pl.DataFrame:
     schema = _schema(table)
-    query = _select(table, schema, scope).order_by(table.c.job_id).limit(limit)
+    query = _select(table, schema, scope.matches(table)).order_by(table.c.job_id).limit(limit)
     return pl.concat([pl.DataFrame(schema=schema), *_parts(engine, query, schema)])
 
 
@@ -155,10 +166,10 @@ def _schema(*tables: Table) -> dict[str, pl.DataType]:
     return {column.name: _DTYPES[type(column.type)] for table in tables for column in table.c}
 
 
-def _select(table: Table, schema: Iterable[str], scope: Scope) -> Select[Any]:
+def _select(table: Table, schema: Iterable[str], condition: ColumnElement[bool]) -> Select[Any]:
     columns = (_read_as(table.c[name]) if name in table.c else null() for name in schema)
     named = (column.label(name) for column, name in zip(columns, schema, strict=True))
-    return select(*named).where(scope.matches(table))
+    return select(*named).where(condition)
 
 
 def _read_as(column: Column[Any]) -> ColumnElement[Any]:

@@ -56,6 +56,7 @@ def open_run(engine: Engine, *, run_id: UUID, spec: Spec, facts: dict[str, Any],
         connection.execute(insert(SPEC).values(spec_id=spec.spec_id, body=body).on_conflict_do_nothing())
         restarted = {name: value for name, value in row.items() if name != "run_id"} | {
             "ended_at": None,
+            "exported_at": None,
             "seen_at": func.now(),
         }
         statement = insert(RUN).values(row | began)
@@ -92,7 +93,7 @@ def add_versions(engine: Engine, run_id: UUID, versions: Mapping[str, Any]) -> N
 
 def close_run(engine: Engine, run_id: UUID, *, state: str, message: str, **columns: Any) -> None:  # noqa: ANN401
     """Record a run's final state, with the time of the database's clock and other columns."""
-    update_run(engine, run_id, state=state, message=message, ended_at=func.now(), **columns)
+    update_run(engine, run_id, state=state, message=message, ended_at=func.now(), exported_at=None, **columns)
 
 
 def record_heartbeat(engine: Engine, run_id: UUID) -> None:

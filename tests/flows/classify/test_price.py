@@ -1,10 +1,12 @@
-"""What a run cost, and a run that ends at its budget."""
+"""What a run cost, and a run that ends at its budget; both export their rows."""
 
+import json
 import re
 
 import pytest
 from sqlalchemy import select
 
+from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import RUN
 from tests.command_line import reelabel
 
@@ -24,10 +26,12 @@ def runs_of(engine):
     return read
 
 
-def test_a_run_ends_at_its_budget_and_the_next_one_continues_it(by_server, manifest, runs_of):
+def test_a_run_ends_at_its_budget_and_the_next_one_continues_it(by_server, manifest, runs_of, own_services):
+    lake = f"{own_services.store.uri}/lake"
+    exporting = {"REELABEL_RESULTS_EXPORT_URI": lake}
     command = ("classify", manifest, "--dataset", "budget")
-    ended = reelabel(by_server | PRICED | FEW_AT_ONCE | {"REELABEL_RUN_MAX_COST": "0.001"}, *command)
-    continued = reelabel(by_server | PRICED, *command)
+    ended = reelabel(by_server | PRICED | exporting | FEW_AT_ONCE | {"REELABEL_RUN_MAX_COST": "0.001"}, *command)
+    continued = reelabel(by_server | PRICED | exporting, *command)
     forecast = reelabel(by_server | PRICED, *command, "--force", "--dry-run")
 
     assert "Reconciled" in continued.stdout, ended.stderr + continued.stderr
@@ -41,6 +45,9 @@ def test_a_run_ends_at_its_budget_and_the_next_one_continues_it(by_server, manif
     assert "Reconciled: 151 jobs = 144 labels + 7 failures." in continued.stdout
     assert f"{second['cost']:,.2f}: 0.00 GPU-hours" in continued.stdout
     assert f"at a cost of about {first['cost'] + second['cost']:,.2f}" in " ".join(forecast.stdout.split())
+    objects = ObjectStore(own_services.store)
+    listed = [json.loads(objects.read(f"{lake}/runs/{run['run_id']}.json")) for run in (first, second)]
+    assert sum(file["rows"] for run in listed for file in run["files"]) == 151
 
 
 def test_a_run_without_prices_says_nothing_of_cost(first_run, run_id, runs_of):
