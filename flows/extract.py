@@ -17,7 +17,7 @@ from flows.shard.queue import CACHED_PLANS, ServedPlans, make_lease_keeper
 from flows.shard.retry import retry_faults, retry_outage
 from infra.logs import logged_by_all
 from infra.settings import load_settings
-from infra.telemetry import start_metrics
+from infra.telemetry import start_telemetry
 from reelabel.cores import usable_cores
 from reelabel.errors import JobError, TransientError
 from reelabel.sources.object_store import ObjectStore
@@ -65,7 +65,7 @@ def extract(plan: PlanId = None, idle_timeout_s: IdleTimeout = None) -> str:
 
 
 def _extract_plans(settings: Settings, *, plan: str | None, idle_timeout_s: float | None) -> int:
-    start_metrics(settings.metrics)
+    start_telemetry(settings.metrics)
     count = 0
     objects = ObjectStore(settings.store, settings.web)
     videos = video_store(settings, files=objects)

@@ -27,7 +27,7 @@ from flows.shard.retry import retry_faults, retry_outage
 from infra.errors import PlanLostError
 from infra.logs import logged_by_all
 from infra.settings import load_settings
-from infra.telemetry import start_metrics
+from infra.telemetry import start_telemetry
 from reelabel.errors import ConfigurationError, TransientError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.sources.object_store import ObjectStore
@@ -98,7 +98,7 @@ def _answer(plans: list[Plan], served: ServedPlans, registered: Backend, card: M
 
     media = reduce(MediaCounts.larger, (media_of(plan.plan_uri) for plan in plans))
     require_media(registered, first, media, settings)
-    start_metrics(settings.metrics)
+    start_telemetry(settings.metrics)
     profile = WallClockProfile()
     with ExitStack() as stack:
         with profile.doing(RunPhase.LOAD):

@@ -1,4 +1,7 @@
-"""Export of metrics: a Prometheus endpoint if configured, and OTLP if OpenTelemetry's variables are set."""
+"""Metrics and traces: a Prometheus endpoint if configured, and OTLP if OpenTelemetry's variables are set.
+
+All spans of a run, on whatever machine, are one trace, whose id is the run's: nothing is passed between them.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,41 @@ import errno
 import logging
 import os
 import threading
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import version
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from opentelemetry import metrics
+from opentelemetry import metrics, trace
+from opentelemetry.context import Context
+
+from infra.logs import log_fields
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from opentelemetry.sdk.metrics.export import MetricReader
+    from opentelemetry.sdk.resources import Resource
 
     from infra.settings import MetricsSettings
 
 _LOG = logging.getLogger("reelabel")
-_OTLP_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+_OTLP = "OTEL_EXPORTER_OTLP_ENDPOINT"
+_OTLP_METRICS, _OTLP_TRACES = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+_SPAN_IDS = 1 << 64
+_TRACER = "reelabel"
 # Several flow runs can share a machine, each with its own endpoint.
 _PORTS = 10
 _starting = threading.Lock()
 _started: list[int | None] = []
+_root: ContextVar[UUID | None] = ContextVar("root", default=None)
 
 
-def start_metrics(settings: MetricsSettings, *, page: bool = False) -> int | None:
+def start_telemetry(settings: MetricsSettings, *, page: bool = False) -> int | None:
     """Start exporting the metrics of this process, also to a page of our own (`metrics_page`) if it is asked for.
 
-    Further calls have no effect. Pending metrics are sent when the process exits.
+    And its traces. Further calls have no effect. What is pending is sent when the process exits.
 
     Returns:
         The port of the Prometheus endpoint; None if there is none.
@@ -37,7 +53,9 @@ def start_metrics(settings: MetricsSettings, *, page: bool = False) -> int | Non
             port = _serve(settings) if settings.port is not None else None
             readers = [*_prometheus_readers(wanted=page or port is not None), *_otlp_readers()]
             if readers:
-                _provide(readers)
+                metrics.set_meter_provider(_meter_provider(readers))
+            if os.environ.get(_OTLP) or os.environ.get(_OTLP_TRACES):
+                trace.set_tracer_provider(_tracer_provider())
             _started.append(port)
         return _started[0]
 
@@ -76,7 +94,7 @@ def _prometheus_readers(*, wanted: bool) -> list[MetricReader]:
 
 
 def _otlp_readers() -> list[MetricReader]:
-    if not any(os.environ.get(name) for name in _OTLP_VARIABLES):
+    if not (os.environ.get(_OTLP) or os.environ.get(_OTLP_METRICS)):
         return []
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
@@ -84,10 +102,71 @@ def _otlp_readers() -> list[MetricReader]:
     return [PeriodicExportingMetricReader(OTLPMetricExporter())]
 
 
-def _provide(readers: list[MetricReader]) -> None:
+def _meter_provider(readers: list[MetricReader]) -> metrics.MeterProvider:
     from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
+
+    return MeterProvider(metric_readers=readers, resource=_resource())
+
+
+def _tracer_provider() -> trace.TracerProvider:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator  # noqa: PLC0415
+
+    class Ids(RandomIdGenerator):
+        """Random, but for the first span of a run."""
+
+        def generate_trace_id(self) -> int:
+            root = _root.get()
+            return root.int if root else super().generate_trace_id()
+
+        def generate_span_id(self) -> int:
+            root = _root.get()
+            return root.int % _SPAN_IDS if root else super().generate_span_id()
+
+    class OurSpans(BatchSpanProcessor):
+        """Without Prefect's, which would begin a trace for each task."""
+
+        def on_end(self, span: ReadableSpan) -> None:
+            if span.instrumentation_scope and span.instrumentation_scope.name == _TRACER:
+                super().on_end(span)
+
+    provider = TracerProvider(resource=_resource(), id_generator=Ids())
+    provider.add_span_processor(OurSpans(OTLPSpanExporter()))
+    return provider
+
+
+def _resource() -> Resource:
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
 
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "reelabel"}
-    resource = Resource.create(named | {"service.version": version("reelabel")})
-    metrics.set_meter_provider(MeterProvider(metric_readers=readers, resource=resource))
+    return Resource.create(named | {"service.version": version("reelabel")})
+
+
+@contextmanager
+def run_traced(run_id: UUID, name: str) -> Iterator[None]:
+    """Record the first span of a run's trace while the body runs."""
+    token = _root.set(run_id)
+    try:
+        span = trace.get_tracer(_TRACER).start_span(name, Context(), attributes={"reelabel.run": str(run_id)})
+    finally:
+        _root.reset(token)
+    with trace.use_span(span, end_on_exit=True):
+        yield
+
+
+@contextmanager
+def traced(name: str) -> Iterator[None]:
+    """Record a span of what the body's log lines are about: of their run, plan and shard."""
+    known = log_fields()
+    run = UUID(str(known["run"])) if "run" in known else None
+    context = None
+    if run and trace.get_current_span().get_span_context().trace_id != run.int:
+        first = trace.SpanContext(
+            run.int, run.int % _SPAN_IDS, is_remote=True, trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED)
+        )
+        context = trace.set_span_in_context(trace.NonRecordingSpan(first))
+    attributes = {f"reelabel.{field}": str(value) for field, value in known.items()}
+    with trace.get_tracer(_TRACER).start_as_current_span(name, context, attributes=attributes):
+        yield

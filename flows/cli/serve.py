@@ -14,7 +14,7 @@ from flows.cli.options import example
 from infra import signals
 from infra.doctor import probe_store
 from infra.embedded import ServiceName
-from infra.telemetry import start_metrics
+from infra.telemetry import start_telemetry
 from tasks.database.schema import prepare_database
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _serve(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
 
         with ExitStack() as stack:
             opened = stack.enter_context(reserve(settings.serve))
-            start_metrics(settings.metrics, page=True)
+            start_telemetry(settings.metrics, page=True)
             service = stack.enter_context(open_service(settings))
             loading = ERRORS.status(f"Loading the models of {' and '.join(settings.serve.load)}")
             with loading, answering_loading(opened, settings.serve):

@@ -27,7 +27,7 @@ from infra.errors import BudgetReachedError, ManifestMissingError, NotReconciled
 from infra.logs import logged
 from infra.program import with_program_name
 from infra.settings import load_settings
-from infra.telemetry import start_metrics
+from infra.telemetry import run_traced, start_telemetry
 from infra.temporary import remove_stale_folders
 from reelabel.cores import usable_cores
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
@@ -115,7 +115,10 @@ def execute_run(
             _log_warnings(list(run.prepared.warnings))
             refresh_annotations(run.database, run.key, jobs=run.jobs)
             close_lost_runs(run.database)
-        with logged(run=run.key.run_id), _interruption_recorded(run), full_disk_named(settings.home):
+        start_telemetry(settings.metrics)
+        stack.enter_context(logged(run=run.key.run_id))
+        stack.enter_context(run_traced(run.key.run_id, request.kind))
+        with _interruption_recorded(run), full_disk_named(settings.home):
             planner = Planner.of(run)
             report = _answer_jobs(planner, progress)
             columns = _record(run, progress, report)
@@ -219,7 +222,6 @@ def _answer_jobs(planner: Planner, progress: Progress) -> AuditReport:
 
 def _execute_plan(plan: Plan, progress: Progress, run: Run, *, done_before: Sequence[int]) -> None:
     """Execute a plan until it is drained; a shared plan of a run that fails is kept for the next run."""
-    start_metrics(run.settings.metrics)
     try:
         run.prepared.execute(run, plan, progress, done_before)
         _require_budget(run, plan, progress)

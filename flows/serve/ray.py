@@ -32,7 +32,7 @@ from flows.serve.requests.classify import Classifier, classify_router
 from flows.serve.requests.handle import open_service, with_unattributed
 from infra.database.connect import connected
 from infra.settings import load_settings
-from infra.telemetry import start_metrics
+from infra.telemetry import start_telemetry
 from infra.temporary import temporary_folder
 from infra.validation import first_fault
 from reelabel.errors import ConfigurationError, ReelabelError
@@ -184,7 +184,7 @@ class Ingress:
         settings = load_settings()
         # Ray Serve chooses its address, perhaps a public one: only the token decides who may ask.
         listening = settings.serve.model_copy(update={"host": "0.0.0.0"})  # noqa: S104
-        start_metrics(settings.metrics, page=True)
+        start_telemetry(settings.metrics, page=True)
         self._stack = ExitStack()
         self._service = self._stack.enter_context(open_service(settings.model_copy(update={"serve": listening})))
         self._decoder = decoder
@@ -234,7 +234,7 @@ class Decoder:
         with ExitStack() as stack:
             folder = stack.enter_context(temporary_folder("upload"))
             settings = with_uploads(load_settings(), folder)
-            start_metrics(settings.metrics)
+            start_telemetry(settings.metrics)
             self._uploads = Uploads(folder, max_bytes=settings.serve.max_upload_mib * _MIB)
             pool = stack.enter_context(decode_pool(settings, processes=settings.extract.processes or 1, ahead=True))
             if encoder:

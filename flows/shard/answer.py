@@ -16,6 +16,7 @@ from flows.shard.infer import escalate, infer_views
 from flows.shard.report import log_failures, make_shard_report, record_results, shard_in_progress, stage_ms_of
 from flows.shard.retry import retry_faults
 from infra.database.connect import require_writes
+from infra.telemetry import traced
 from reelabel.errors import InternalError, StoreUnavailableError, TransientError
 from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError
@@ -79,7 +80,7 @@ def _infer(stream: FrameStream, lease: Lease, context: InferenceContext, outcome
     ended = merge_ended(cut, outcome, answered, context)
     report = make_shard_report(stream.extracted, outcome, ended, context.spec.sampling)
     started = time.perf_counter()
-    with context.profile.doing(RunPhase.DATABASE):
+    with context.profile.doing(RunPhase.DATABASE), traced("rows"):
         lap_ms = context.lap()
         stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus}
         try:

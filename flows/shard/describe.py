@@ -19,6 +19,7 @@ from flows.shard.retry import retry_faults
 from infra.database.connect import require_writes
 from infra.errors import EngineLostError
 from infra.logs import in_context
+from infra.telemetry import traced
 from reelabel.errors import InternalError, JobError, StoreUnavailableError, TransientError
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
@@ -126,7 +127,7 @@ def _write(
     context: DescriptionContext,
 ) -> ShardReport:
     started = time.perf_counter()
-    with context.profile.doing(RunPhase.DATABASE):
+    with context.profile.doing(RunPhase.DATABASE), traced("rows"):
         lap_ms = context.lap()
         stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus()}
         try:

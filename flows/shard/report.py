@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from opentelemetry import metrics
 
+from infra.telemetry import traced
 from reelabel.coverage import count_reasons
 from reelabel.errors import JobError
 from tasks.domain import Stage, views_of
@@ -152,10 +153,11 @@ def log_failures(failures: Sequence[Failure], run: RunKey) -> None:
 
 @contextmanager
 def shard_in_progress(stage: str) -> Iterator[None]:
-    """Count a shard as in progress in a stage, `extract` or `infer`, while the body runs."""
+    """Count and trace a shard as in progress in a stage, `extract` or `infer`, while the body runs."""
     _in_progress.add(1, {"stage": stage})
     try:
-        yield
+        with traced(stage):
+            yield
     finally:
         _in_progress.add(-1, {"stage": stage})
 

@@ -521,7 +521,7 @@ class LogSettings(SettingsSection):
 
 
 class MetricsSettings(SettingsSection):
-    """The Prometheus endpoint. The standard variables OTEL_EXPORTER_OTLP_* export metrics by OTLP as well."""
+    """The Prometheus endpoint. The standard variables OTEL_EXPORTER_OTLP_* export metrics and traces as well."""
 
     port: int | None = Field(None, ge=1, le=65_526)
     """Port of a Prometheus endpoint during runs; if it is taken, one of the next nine. If empty, there is none."""

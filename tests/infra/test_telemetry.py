@@ -1,4 +1,4 @@
-"""Metrics leave the process; each test has its own, because OpenTelemetry allows only one provider per process."""
+"""Metrics and traces leave the process; each test has its own, as OpenTelemetry allows one provider per process."""
 
 import os
 import socket
@@ -6,9 +6,11 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from uuid import uuid4
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from infra.processes import free_port
 
@@ -16,10 +18,10 @@ MEASURE = """
 import sys, urllib.request
 from opentelemetry import metrics
 from infra.settings import MetricsSettings
-from infra.telemetry import start_metrics
+from infra.telemetry import start_telemetry
 metrics.get_meter("reelabel").create_counter("reelabel.tried").add(3)
-port = start_metrics(MetricsSettings(port=int(sys.argv[1]) or None))
-assert start_metrics(MetricsSettings()) == port
+port = start_telemetry(MetricsSettings(port=int(sys.argv[1]) or None))
+assert start_telemetry(MetricsSettings()) == port
 metrics.get_meter("reelabel").create_counter("reelabel.tried").add(3)
 print(port)
 if port:
@@ -51,13 +53,14 @@ def test_without_a_port_or_variables_nothing_listens_or_is_sent():
 
 @pytest.fixture
 def collector():
-    """A collector's address, and the metrics that it was sent."""
+    """A collector's address, and the metrics and traces that it was sent."""
     received = []
 
     class Collector(BaseHTTPRequestHandler):
         def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            received.append(ExportMetricsServiceRequest.FromString(body))
+            kind = {"/v1/metrics": ExportMetricsServiceRequest, "/v1/traces": ExportTraceServiceRequest}[self.path]
+            received.append(kind.FromString(body))
             self.send_response(200)
             self.end_headers()
 
@@ -81,3 +84,48 @@ def test_metrics_are_sent_by_otlp_if_the_standard_variable_is_set(collector):
     names = [metric.name for scope in resource.scope_metrics for metric in scope.metrics]
     assert attributes["service.name"] == "reelabel"
     assert names == ["reelabel.tried"]
+
+
+TRACE = """
+import sys
+from uuid import UUID
+from opentelemetry import trace
+from infra.logs import logged
+from infra.settings import MetricsSettings
+from infra.telemetry import run_traced, start_telemetry, traced
+start_telemetry(MetricsSettings())
+run = UUID(sys.argv[1])
+with logged(run=run):
+    if sys.argv[2] == "run":
+        with run_traced(run, "classify"), logged(shard=1), traced("infer"), traced("rows"):
+            with trace.get_tracer("prefect").start_as_current_span("infer-shard-1"):
+                pass
+    else:
+        with logged(shard=2), traced("extract"):
+            pass
+"""
+
+
+def test_what_a_run_does_on_several_machines_is_one_trace_with_its_id(collector):
+    url, received = collector
+    run = uuid4()
+    for where in ("elsewhere", "run"):
+        environment = os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_COMPRESSION": "none"}
+        command = [sys.executable, "-P", "-c", TRACE, str(run), where]
+        subprocess.run(command, env=environment, timeout=300, check=True)
+
+    traces = [each for each in received if isinstance(each, ExportTraceServiceRequest)]
+    spans = {
+        span.name: span
+        for each in traces
+        for resource in each.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    }
+    assert set(spans) == {"classify", "extract", "infer", "rows"}
+    assert {span.trace_id for span in spans.values()} == {run.bytes}
+    first, infer = spans["classify"].span_id, spans["infer"].span_id
+    parents = {name: span.parent_span_id for name, span in spans.items()}
+    assert parents == {"classify": b"", "extract": first, "infer": first, "rows": infer}
+    about = {each.key: each.value.string_value for each in spans["rows"].attributes}
+    assert about == {"reelabel.run": str(run), "reelabel.shard": "1"}

@@ -13,7 +13,7 @@ from flows.serve.app import make_app
 from flows.serve.requests.handle import handle, open_service
 from flows.serve.server import reserve, serve, url_of
 from infra.settings import ServeSettings, Settings
-from infra.telemetry import start_metrics
+from infra.telemetry import start_telemetry
 from reelabel.waiting import go_on
 
 
@@ -43,7 +43,7 @@ def work(asked, upload):
 
 def main():
     settings = Settings(serve=ServeSettings.model_validate_json(sys.argv[1]))
-    start_metrics(settings.metrics, page=True)
+    start_telemetry(settings.metrics, page=True)
     with reserve(settings.serve) as opened, open_service(settings) as service:
         sys.stdout.write(f"{service.uploads.folder} at {url_of(opened)};\n")
         sys.stdout.flush()
