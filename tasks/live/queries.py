@@ -159,7 +159,7 @@ class Queries:
 
     def fail(self, asked: PendingQuery, refused: ProtocolError) -> None:
         self._fail(asked, refused)
-        self._end(asked)
+        self.release(asked)
 
     def _fail(self, asked: PendingQuery, refused: ProtocolError) -> None:
         if asked.number is None:
@@ -179,9 +179,9 @@ class Queries:
                 _LOG.exception("A query of a live session failed")
                 text = "The query failed; the server's log says why."
                 self._fail(asked, ProtocolError(text, code="internal"))
-            self._end(asked)
+            self.release(asked)
 
-    def _end(self, asked: PendingQuery) -> None:
+    def release(self, asked: PendingQuery) -> None:
         self._open.remove(asked)
         if self._running is asked:
             self._running = None
