@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field
 
@@ -24,6 +22,7 @@ from flows.serve.requests.handle import (
     with_unattributed,
 )
 from flows.serve.requests.jobs import VideoRequest, job_from, refuse_job
+from flows.serve.requests.streams import BEGINNING, Streams, StreamState
 from infra.settings import DescribeOptions
 from infra.text_bounds import Id  # noqa: TC001 - pydantic reads it
 from reelabel.errors import ConfigurationError, VideoError
@@ -37,12 +36,12 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from flows.serve.requests.handle import Work
+    from flows.serve.requests.streams import StreamPosition
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
     from reelabel_engine.protocol import EncoderInfo
     from tasks.description.described import DescribedVideo
     from tasks.description.describer import VideoDescriber
-    from tasks.description.scenes.change import Average
     from tasks.domain import DescribeSpec, Job
     from tasks.embedding.encoder import Encoder
 
@@ -50,7 +49,6 @@ _MS = 1000
 _DESCRIBERS = 64
 # Of the banks of a request: they are embedded while its client waits.
 _MOST_TEXTS = 1_000
-_MOST_STREAMS = 1_024  # the most recent
 BankText: TypeAlias = Annotated[str, Field(max_length=2_000)]
 
 
@@ -138,55 +136,11 @@ class AnalyzeAnswer(ResponseModel):
     total_ms: Annotated[float, Field(description="Milliseconds from the whole request to its answer.")]
 
 
-class StreamPosition(NamedTuple):
-    """Where the next part of a stream begins.
-
-    Attributes:
-        chunk: Number of its first chunk.
-        start_s: Seconds since the beginning of the stream.
-        average: The moving average of the embeddings so far, whose last frame is timed against the end of its part.
-    """
-
-    chunk: int = 0
-    start_s: float = 0.0
-    average: Average | None = None
-
-    def average_at(self, start_ms: int) -> Average | None:
-        """Return the average on the clock of a part that begins at a time."""
-        return self.average and self.average._replace(last_ms=self.average.last_ms + start_ms)
-
-    def after(self, part: DescribedVideo) -> StreamPosition:
-        """Return where the part after this one begins."""
-        average, end_s = part.changes.average or self.average, (part.job.start_s or 0.0) + part.duration_s
-        return StreamPosition(
-            self.chunk + len(part.description.chunks),
-            self.start_s + part.duration_s,
-            average and average._replace(last_ms=average.last_ms - round(end_s * _MS)),
-        )
-
-
-BEGINNING = StreamPosition()
-
-
-@dataclass(slots=True)
-class _Stream:
-    """A stream, of which one part is described at a time.
-
-    Attributes:
-        position: Where the next part begins.
-        last: Version and segment of the last part, and where it began: it is sent again if its answer was lost.
-    """
-
-    position: StreamPosition = BEGINNING
-    last: tuple[tuple[str, float | None, float | None], StreamPosition] | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
 class Analyzer:
     """Describes single videos; a context manager. Thread-safe."""
 
     def __init__(
-        self, settings: Settings, *, pool: DecodePool, encoder: Encoder | None = None, has_streams: bool = True
+        self, settings: Settings, *, pool: DecodePool, encoder: Encoder | None = None, streams: Streams | None = None
     ) -> None:
         """Read the model's card and the banks; nothing is loaded yet.
 
@@ -194,7 +148,7 @@ class Analyzer:
             settings: The model, the banks, and how videos are described unless a request says otherwise.
             pool: Decodes.
             encoder: That of another machine; None loads it on this one.
-            has_streams: Whether all parts of a stream come here.
+            streams: Those of another machine; None keeps them on this one.
 
         Raises:
             ModelError: The model cannot be used.
@@ -206,8 +160,7 @@ class Analyzer:
         self._encoder = encoder or open_encoder(settings, card)
         self._describer_of = lru_cache(_DESCRIBERS)(self._open)
         self._bank_of = lru_cache(_DESCRIBERS)(self._embed_bank)
-        self._streams: OrderedDict[str, _Stream] | None = OrderedDict() if has_streams else None
-        self._lock = threading.Lock()
+        self._streams = streams or Streams()
         self._stack = ExitStack()
         self._info: EncoderInfo | None = None
         self._banks: tuple[EmbeddedBank, EmbeddedBank] | None = None
@@ -250,7 +203,7 @@ class Analyzer:
             VideoError: The video cannot be used; see its code.
             InferenceError: The encoder dies on its frames.
             TransientError: The store or the encoder is unavailable.
-            RequestRefusedError: A bank of the request cannot be used, or there are no streams.
+            RequestRefusedError: A bank of the request cannot be used.
         """
         spec = self.spec
         changed: dict[str, object] = {
@@ -271,23 +224,19 @@ class Analyzer:
     def _describe_part(
         self, job: Job, describer: VideoDescriber, stream_id: str
     ) -> tuple[DescribedVideo, StreamPosition]:
-        if self._streams is None:
-            raise invalid("On Ray Serve, parts of a stream may reach different replicas; leave stream_id out.")
-        with self._lock:
-            stream = self._streams.setdefault(stream_id, _Stream())
-            self._streams.move_to_end(stream_id)
-            if len(self._streams) > _MOST_STREAMS:
-                self._streams.popitem(last=False)
         start_ms = round((job.start_s or 0.0) * _MS)
-        with stream.lock:
-            before = stream.position
+        while True:
+            state = self._streams.read(stream_id)
+            before = state.position
             found = describer.describe(job, 0, average=before.average_at(start_ms))
             part = (found.fingerprint, job.start_s, job.end_s)
-            if stream.last and stream.last[0] == part:
-                before = stream.last[1]
+            if state.last == part:
+                before = state.before_last
                 found = describer.describe(job, 0, average=before.average_at(start_ms))
-            stream.position, stream.last = before.after(found), (part, before)
-        return found, before
+            if self._streams.advance(
+                stream_id, StreamState(state.parts + 1, before.after(found), last=part, before_last=before)
+            ):
+                return found, before
 
     def _open(
         self, spec: DescribeSpec, tag_bank: tuple[str, ...] | None, caption_bank: tuple[str, ...] | None
