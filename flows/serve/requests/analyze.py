@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 
 from pydantic import Field
 
@@ -27,6 +27,7 @@ from infra.settings import DescribeOptions
 from infra.text_bounds import Id  # noqa: TC001 - pydantic reads it
 from reelabel.errors import ConfigurationError, VideoError
 from tasks.description.banks import bank_of_texts
+from tasks.description.described import ChunkChange  # noqa: TC001 - pydantic reads it
 from tasks.description.pooling import EmbeddedBank, ScoredText
 from tasks.description.scenes.detect import Scene, threshold_of
 from tasks.embedding.bank_file import BankFiles
@@ -101,16 +102,6 @@ class AnalyzedChunk(ResponseModel):
     caption: Annotated[ScoredText | None, Field(description="The caption that fits best.")] = None
 
 
-class Change(ResponseModel):
-    """A change of scene."""
-
-    time_s: Seconds
-    score: Annotated[float, Field(description="How sure it is; what it measures depends on the method.")]
-    chunk: Annotated[int, Field(description="Number of its chunk.")]
-    frame: Annotated[int, Field(description="Number of the first sampled frame of the new scene, within the chunk.")]
-    kind: Annotated[Literal["cut", "gradual", "sampled"], Field(description="As `begins` of a scene.")]
-
-
 class AnalyzeAnswer(ResponseModel):
     """What a video shows; its fields are columns of `reelabel.description`."""
 
@@ -119,7 +110,7 @@ class AnalyzeAnswer(ResponseModel):
     caption: Annotated[ScoredText | None, Field(description="The caption that fits best.")] = None
     scenes: Annotated[list[Scene] | None, Field(description="Scenes in the order of time.")] = None
     scene_changes: Annotated[int | None, Field(description="How often the scene changes.")] = None
-    changes: Annotated[list[Change] | None, Field(description="The changes, in the order of time.")] = None
+    changes: Annotated[list[ChunkChange] | None, Field(description="The changes, in the order of time.")] = None
     scene_method: Annotated[str | None, Field(description="How changes were found.")] = None
     scene_note: Annotated[str | None, Field(description="What limits the scenes; empty if nothing does.")] = None
     chunks: Annotated[list[AnalyzedChunk], Field(description="The video's chunks, at least one.")]
@@ -308,13 +299,7 @@ def _to_answer(
         "scene_method": found.changes.method,
         "scene_note": found.changes.note,
         "changes": [
-            Change(
-                time_s=each.time_s + shift_s,
-                score=each.score,
-                chunk=before.chunk + each.chunk,
-                frame=each.frame,
-                kind=each.kind,
-            )
+            replace(each, time_s=each.time_s + shift_s, chunk=before.chunk + each.chunk)
             for each in found.chunk_changes()
         ],
     }
