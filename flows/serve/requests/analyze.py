@@ -289,8 +289,7 @@ def answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None) -> Ana
 def _to_answer(
     found: DescribedVideo, before: StreamPosition, asked: AnalyzeRequest, *, model: str, total_ms: float
 ) -> AnalyzeAnswer:
-    described, cost = found.description, found.cost
-    steps = ("fetch", "decode", "cache_write", "cache_read", "embed", "scenes", "describe")
+    described = found.description
     # Times of a part are since the beginning of its stream; those of any other video are its own.
     shift_s = before.start_s - (found.job.start_s or 0.0) if asked.stream_id else 0.0
     of_scenes = {
@@ -326,6 +325,6 @@ def _to_answer(
         decode_method=found.decode_method,
         decode_note=found.decode_note,
         stream_id=asked.stream_id,
-        stage_ms=with_unattributed({step.replace("_", " "): getattr(cost, f"{step}_ms") for step in steps}, total_ms),
+        stage_ms=with_unattributed(found.cost.by_stage(), total_ms),
         total_ms=total_ms,
     )
