@@ -42,7 +42,7 @@ def _recall(kind: str, row: Row) -> float:
 
 
 # What a query takes of the machine, all threads together; the mean over all queries.
-_COSTS = ("user_ms", "system_ms", "wait_ms", "minor_faults", "major_faults")
+_COSTS = ("user_ms", "system_ms", "minor_faults", "major_faults")
 # Of so many vectors, in milliseconds; of more, in proportion to the last.
 _MOST_MS = {1_000_000: 300, 10_000_000: 1500}
 _LEAST_RECALL = 1.0
@@ -66,7 +66,6 @@ _COLUMNS = (
     ),
     Column("CPU ms of a query", lambda row: row["user_ms"] + row["system_ms"], ".0f"),
     Column("of these, in the kernel", "system_ms", ".0f"),
-    Column("ms that its threads waited for cores", "wait_ms", ".0f"),
     Column("pages mapped", "minor_faults", ",.0f"),
     Column("pages read from the disk", "major_faults", ",.0f"),
     Column("memory, GiB", lambda row: row["anonymous_bytes"] / GIB, ".2f"),
@@ -209,8 +208,7 @@ def time_queries(case: Case, search: Callable[[npt.NDArray[np.float32]], object]
 def _spent() -> tuple[float, ...]:
     """Return what this process has taken so far, as _COSTS are."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    waits = [int(path.read_text().split()[1]) for path in Path("/proc/self/task").glob("*/schedstat")]
-    return used.ru_utime * 1e3, used.ru_stime * 1e3, sum(waits) / 1e6, used.ru_minflt, used.ru_majflt
+    return used.ru_utime * 1e3, used.ru_stime * 1e3, used.ru_minflt, used.ru_majflt
 
 
 def memory_bytes() -> dict[str, int]:
