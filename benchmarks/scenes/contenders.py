@@ -14,8 +14,7 @@ from reelabel.errors import VideoError
 from reelabel.limits import Limits
 from reelabel.segment import WHOLE
 from reelabel.sources.video_file import open_video_file
-from tasks.description.chunks import cut_chunks
-from tasks.description.described import embedded_chunks
+from tasks.description.chunks import cut_chunks, embed_chunks
 from tasks.description.embeddings import Cuts
 from tasks.description.scenes.change import SceneChange, SceneMethodError
 from tasks.description.scenes.cuts import find_cuts
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reelabel.pool.decode_pool import DecodePool
-    from tasks.description.scenes.change import EmbeddedChunk
+    from tasks.description.chunks import EmbeddedChunk
     from tasks.embedding.video import VideoEmbedder
 
 OURS = ("auto", "ema", "published")
@@ -104,7 +103,7 @@ def _cuts(method: str, footage: Footage) -> Cuts | None:
 def embed(path: Path, embedder: VideoEmbedder) -> tuple[EmbeddedChunk, ...]:
     """Embed a clip as a run does; a clip that was embedded before is not decoded again."""
     found = embedder.embed_segment(str(path), WHOLE).embeddings
-    return embedded_chunks(found, cut_chunks(found.duration_s, chunk_s=embedder.spec.seconds_per_chunk))
+    return embed_chunks(cut_chunks(found.duration_s, chunk_s=embedder.spec.seconds_per_chunk), found)
 
 
 def run_library(name: str, path: Path) -> Finding:

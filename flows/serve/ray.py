@@ -1,7 +1,7 @@
 """The service as an application of Ray Serve: `serve run flows.serve.ray:application`.
 
 Four deployments scale on their own: the ingress, which clients ask; the decoder, which answers requests with the models
-of the engine and the encoder.
+of the engine and the encoder. A fifth, of one replica, holds the streams whose parts different decoders describe.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from flows.serve.requests.analyze import Analyzer, analyze_router
 from flows.serve.requests.body import Uploads
 from flows.serve.requests.classify import Classifier, classify_router
 from flows.serve.requests.handle import open_service, with_unattributed
+from flows.serve.requests.streams import Streams
 from infra.database.connect import connected
 from infra.settings import load_settings
 from infra.telemetry import start_telemetry
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from flows.serve.requests.analyze import AnalyzeRequest
     from flows.serve.requests.classify import ClassifyRequest
+    from flows.serve.requests.streams import StreamState
     from infra.settings import Settings
     from reelabel_engine.protocol import Batch, EncoderInfo, EngineInfo
     from tasks.embedding.encoder import EmbeddedTexts
@@ -69,6 +71,7 @@ _REQUESTS_PER_PROCESS = 4
 _INGRESS_CPUS, _MODEL_CPUS = 0.2, 0.4
 # A replica of the ingress refuses by itself, and says in its own words why, what has no slot.
 _REFUSED_PER_SLOT = 8
+_READS_OF_STREAMS = 1_000  # in progress, each of which takes microseconds
 
 
 class Arguments(BaseModel):
@@ -96,7 +99,7 @@ def application(arguments: dict[str, str]) -> serve.Application:
     settings = _checked(load_settings())
     load, model, processes = settings.serve.load, settings.model, settings.extract.processes or 1
     slots = settings.serve.max_requests
-    engine = encoder = None
+    engine = encoder = streams = None
     if "classify" in load:
         has_engine = chosen.gpus and model.backend != "openai"
         gpus = model.tensor_parallel_size * _count(model.engines) if has_engine else 0
@@ -104,7 +107,12 @@ def application(arguments: dict[str, str]) -> serve.Application:
     if "analyze" in load:
         gpus = _count(settings.describe.engines) if chosen.gpus else 0
         encoder = _deploy(Encoder, settings, target=slots, cpus=_cpus(gpus), gpus=gpus).bind()
-    decoder = _deploy(Decoder, settings, target=processes * _REQUESTS_PER_PROCESS, cpus=processes).bind(engine, encoder)
+        streams = serve.deployment(
+            num_replicas=1, ray_actor_options={"num_cpus": 0}, max_ongoing_requests=_READS_OF_STREAMS
+        )(Streams).bind()
+    decoder = _deploy(Decoder, settings, target=processes * _REQUESTS_PER_PROCESS, cpus=processes).bind(
+        engine, encoder, streams
+    )
     ingress = _deploy(
         serve.ingress()(Ingress), settings, target=slots / 2, most=slots * _REFUSED_PER_SLOT, cpus=_INGRESS_CPUS
     )
@@ -217,20 +225,22 @@ def _ask(method: Any, asked: BaseModel, upload: str | None) -> Any:  # noqa: ANN
 class Decoder:
     """The deployment that decodes videos in the sandbox, and keeps frames and embeddings in the caches."""
 
-    async def __init__(self, engine: Any, encoder: Any) -> None:  # type: ignore[misc]  # noqa: ANN401 - Ray's
+    async def __init__(self, engine: Any, encoder: Any, streams: Any) -> None:  # type: ignore[misc]  # noqa: ANN401 - Ray's
         """Open what `serve.load` needs, as the settings of this machine say.
 
         Args:
             engine: Handle of the deployment that answers questions; None answers none.
             encoder: Handle of the one that embeds frames; None describes no video.
+            streams: Handle of the one that holds streams.
 
         Raises:
             ConfigurationError: The settings conflict, or a bank cannot be used.
             ModelError: The model cannot be used.
         """
-        await asyncio.to_thread(self._open, engine, encoder)  # other deployments cannot be waited for in the event loop
+        # Other deployments cannot be waited for in the event loop.
+        await asyncio.to_thread(self._open, engine, encoder, streams)
 
-    def _open(self, engine: Any, encoder: Any) -> None:  # noqa: ANN401
+    def _open(self, engine: Any, encoder: Any, streams: Any) -> None:  # noqa: ANN401
         with ExitStack() as stack:
             folder = stack.enter_context(temporary_folder("upload"))
             settings = with_uploads(load_settings(), folder)
@@ -239,7 +249,7 @@ class Decoder:
             pool = stack.enter_context(decode_pool(settings, processes=settings.extract.processes or 1, ahead=True))
             if encoder:
                 self._analyzer = stack.enter_context(
-                    Analyzer(settings, pool=pool, encoder=RemoteEncoder(encoder), has_streams=False)
+                    Analyzer(settings, pool=pool, encoder=RemoteEncoder(encoder), streams=RemoteStreams(streams))
                 )
                 self._analyzer.wait_ready()
             if engine:
@@ -411,6 +421,24 @@ class RemoteEncoder(_RemoteModel):
         """Embed texts."""
         texts_as_vectors: EmbeddedTexts = call(self._handle.embed_texts, texts)
         return texts_as_vectors
+
+
+class RemoteStreams(Streams):
+    """The `Streams` of their deployment; its methods raise what `call` raises."""
+
+    def __init__(self, handle: Any) -> None:  # noqa: ANN401 - Ray's
+        """Take the handle of the deployment."""
+        self._handle = handle
+
+    def read(self, stream_id: str) -> StreamState:
+        """Return the state of a stream."""
+        state: StreamState = call(self._handle.read, stream_id)
+        return state
+
+    def advance(self, stream_id: str, state: StreamState) -> bool:
+        """Replace the state of a stream."""
+        advanced: bool = call(self._handle.advance, stream_id, state)
+        return advanced
 
 
 def outcome_of(work: Callable[[], Result]) -> Result | ReelabelError:

@@ -23,6 +23,7 @@ from infra.telemetry import traced
 from reelabel.errors import InternalError, JobError, StoreUnavailableError, TransientError
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
+from tasks.description.cost import DescriptionCost
 from tasks.domain import Failure, RunPhase, WallClockProfile
 
 if TYPE_CHECKING:
@@ -114,8 +115,16 @@ def _describe(
     described = [each for each in ended if not isinstance(each, Failure)]
     failures = [each for each in ended if isinstance(each, Failure)]
     _log_rewritten(described)
-    report = _report(shard, described, failures, read_ms=read_ms, between_s=(began_s, time.time()))
-    context.spent_ms.update(_phases(described) + Counter({RunPhase.CACHE_READ: round(read_ms)}))
+    cost = sum((each.cost for each in described), DescriptionCost(cache_read_ms=read_ms))
+    report = _report(shard, described, failures, cost=cost, between_s=(began_s, time.time()))
+    context.spent_ms.update(
+        {
+            RunPhase.FETCH: round(cost.fetch_ms),
+            RunPhase.DECODE: round(cost.decode_ms + cost.scenes_ms + cost.describe_ms),
+            RunPhase.CACHE_WRITE: round(cost.cache_write_ms),
+            RunPhase.CACHE_READ: round(cost.cache_read_ms),
+        }
+    )
     return described, failures, report
 
 
@@ -188,10 +197,9 @@ def _report(
     described: Sequence[DescribedVideo],
     failures: Sequence[Failure],
     *,
-    read_ms: float,
+    cost: DescriptionCost,
     between_s: tuple[float, float],
 ) -> ShardReport:
-    costs = [video.cost for video in described]
     return ShardReport(
         index=shard.index,
         labels=len(described),
@@ -199,27 +207,8 @@ def _report(
         videos_extracted=sum(not video.was_cached for video in described),
         videos_cached=sum(video.was_cached for video in described),
         videos_rewritten=sum(bool(video.rewritten) for video in described),
-        stage_ms={
-            "fetch": sum(cost.fetch_ms for cost in costs),
-            "decode": sum(cost.decode_ms for cost in costs),
-            "cache write": sum(cost.cache_write_ms for cost in costs),
-            "cache read": read_ms + sum(cost.cache_read_ms for cost in costs),
-            "embed": sum(cost.embed_ms for cost in costs),
-            "scenes": sum(cost.scenes_ms for cost in costs),
-            "describe": sum(cost.describe_ms for cost in costs),
-            "database": 0.0,
-        },
+        stage_ms=cost.by_stage() | {"database": 0.0},
         prompt_tokens=0,
         cached_tokens=0,
         between_s={"infer": between_s},
     )
-
-
-def _phases(described: Sequence[DescribedVideo]) -> Counter[RunPhase]:
-    spent_ms = Counter[RunPhase]()
-    for cost in (video.cost for video in described):
-        spent_ms[RunPhase.FETCH] += round(cost.fetch_ms)
-        spent_ms[RunPhase.DECODE] += round(cost.decode_ms + cost.scenes_ms + cost.describe_ms)
-        spent_ms[RunPhase.CACHE_WRITE] += round(cost.cache_write_ms)
-        spent_ms[RunPhase.CACHE_READ] += round(cost.cache_read_ms)
-    return spent_ms

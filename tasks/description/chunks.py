@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from tasks.description.embeddings import Embeddings
 
 _MS = 1000
 _TOLERANCE_S = 1e-3  # a last chunk shorter than this is a rounding error of the duration
@@ -39,6 +41,31 @@ class Chunk:
         """Return the times to ask frames for: the middles of equal parts; shape (frames,), float64."""
         middles = np.arange(frames, dtype=np.float64) + 0.5
         return np.asarray(self.start_s + middles * (self.duration_s / frames), np.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EmbeddedChunk:
+    """A chunk and the embeddings of its frames.
+
+    Attributes:
+        chunk: The chunk.
+        vectors: L2-normalised; shape (T, D), float32; T may be 0.
+        pts_ms: True times in milliseconds, ascending; shape (T,), int64.
+    """
+
+    chunk: Chunk
+    vectors: npt.NDArray[np.float32] = field(repr=False)
+    pts_ms: npt.NDArray[np.int64] = field(repr=False)
+
+    @property
+    def start_ms(self) -> int:
+        """Its start in milliseconds."""
+        return round(self.chunk.start_s * _MS)
+
+    @property
+    def duration_ms(self) -> int:
+        """Its length in milliseconds."""
+        return round(self.chunk.duration_s * _MS)
 
 
 def cut_chunks(duration_s: float, *, chunk_s: float, start_s: float = 0.0) -> tuple[Chunk, ...]:
@@ -73,3 +100,11 @@ def assign_frames(chunks: tuple[Chunk, ...], pts_ms: npt.NDArray[np.int64]) -> l
     inner = [round(chunk.start_s * _MS) for chunk in chunks[1:]]
     borders = [0, *np.searchsorted(pts_ms, inner).tolist(), len(pts_ms)]
     return [slice(first, last) for first, last in itertools.pairwise(borders)]
+
+
+def embed_chunks(chunks: tuple[Chunk, ...], embeddings: Embeddings) -> tuple[EmbeddedChunk, ...]:
+    """Return adjacent chunks with the embeddings of their frames."""
+    return tuple(
+        EmbeddedChunk(chunk=chunk, vectors=embeddings.vectors[rows], pts_ms=embeddings.pts_ms[rows])
+        for chunk, rows in zip(chunks, assign_frames(chunks, embeddings.pts_ms), strict=True)
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from reelabel.record import Merge, column, merge_records
@@ -44,3 +44,11 @@ class DescriptionCost:
     def __add__(self, other: Self) -> Self:
         """Sum two costs."""
         return merge_records(self, other)
+
+    def by_stage(self) -> dict[str, float]:
+        """Return the milliseconds of each stage, by its name, such as `cache write`."""
+        return {
+            name.removesuffix("_ms").replace("_", " "): value
+            for name, value in asdict(self).items()
+            if name.endswith("_ms")
+        }

@@ -4,45 +4,36 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field
 
-from tasks.description.chunks import assign_frames, cut_chunks
 from tasks.description.cost import DescriptionCost
-from tasks.description.scenes.change import EmbeddedChunk
+from tasks.description.scenes.change import ChangeKind  # noqa: TC001 - pydantic reads it
 from tasks.description.scenes.detect import merge_shots
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tasks.description.chunks import Chunk
-    from tasks.description.embeddings import Embeddings
+    from tasks.description.chunks import EmbeddedChunk
     from tasks.description.pooling import Description
-    from tasks.description.scenes.change import ChangeKind, SceneChanges
+    from tasks.description.scenes.change import SceneChanges
     from tasks.description.scenes.detect import Scene
-    from tasks.domain import DescribeSpec, Job
+    from tasks.domain import Job
 
 _MS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkChange:
-    """A change of scene in a chunk.
+    """A change of scene; the same in the rows and in the service's answers."""
 
-    Attributes:
-        chunk: Number of the chunk.
-        frame: Number of the first sampled frame of the new scene, within the chunk.
-        time_s: Its time since the video's first frame.
-        score: As of `SceneChange`.
-        kind: As of `SceneChange`.
-    """
-
-    chunk: int
-    frame: int
-    time_s: float
-    score: float
-    kind: ChangeKind
+    time_s: Annotated[float, Field(description="Seconds since the video's first frame, or of the stream's.")]
+    score: Annotated[float, Field(description="How sure it is; what it measures depends on the method.")]
+    chunk: Annotated[int, Field(description="Number of its chunk.")]
+    frame: Annotated[int, Field(description="Number of the first sampled frame of the new scene, within the chunk.")]
+    kind: Annotated[ChangeKind, Field(description="As `begins` of a scene.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,24 +96,6 @@ class DescribedVideo:
                 )
             )
         return found
-
-
-def chunks_of(job: Job, duration_s: float, spec: DescribeSpec) -> tuple[Chunk, ...]:
-    """Cut a job's video into chunks."""
-    return cut_chunks(duration_s, chunk_s=spec.seconds_per_chunk, start_s=job.start_s or 0.0)
-
-
-def embedded_chunks(embeddings: Embeddings, chunks: tuple[Chunk, ...]) -> tuple[EmbeddedChunk, ...]:
-    """Return the embeddings chunk by chunk, as scene detectors take them."""
-    return tuple(
-        EmbeddedChunk(
-            start_ms=round(chunk.start_s * _MS),
-            duration_ms=round(chunk.duration_s * _MS),
-            vectors=embeddings.vectors[rows],
-            pts_ms=embeddings.pts_ms[rows],
-        )
-        for chunk, rows in zip(chunks, assign_frames(chunks, embeddings.pts_ms), strict=True)
-    )
 
 
 def scenes_of(changes: SceneChanges, chunks: tuple[EmbeddedChunk, ...]) -> tuple[Scene, ...]:

@@ -11,10 +11,11 @@ from reelabel.digest import json_digest
 from reelabel.errors import ObjectError, SealError, VideoError, VideoMissingError, VideoRefusedError
 from reelabel.frames.cache_key import decoder_versions
 from reelabel.sources.object_info import unsigned_uri
+from tasks.description.chunks import cut_chunks, embed_chunks
 from tasks.description.cost import DescriptionCost
-from tasks.description.described import DescribedVideo, chunks_of, embedded_chunks, scenes_of
+from tasks.description.described import DescribedVideo, scenes_of
 from tasks.description.embeddings import CutCandidate, Cuts
-from tasks.description.pooling import LogitScale, describe_pooled, pool_chunks
+from tasks.description.pooling import LogitScale, describe_chunks
 from tasks.description.scenes.change import SceneMethodError
 from tasks.description.scenes.cuts import FINDER_VERSION, find_cuts
 from tasks.description.scenes.detect import detect_scenes
@@ -172,13 +173,12 @@ class VideoDescriber:
     ) -> DescribedVideo:
         """Compute what a video's vectors and cuts say; reads no video and no model."""
         started, spec, embeddings = time.perf_counter(), self.spec, video.embeddings
-        chunks = chunks_of(job, embeddings.duration_s, spec)
-        by_chunk = embedded_chunks(embeddings, chunks)
-        changes = detect_scenes(spec.scene_method, by_chunk, threshold=spec.scene_threshold, cuts=cuts, average=average)
-        scenes = scenes_of(changes, by_chunk)
+        empty = cut_chunks(embeddings.duration_s, chunk_s=spec.seconds_per_chunk, start_s=job.start_s or 0.0)
+        chunks = embed_chunks(empty, embeddings)
+        changes = detect_scenes(spec.scene_method, chunks, threshold=spec.scene_threshold, cuts=cuts, average=average)
+        scenes = scenes_of(changes, chunks)
         detected = time.perf_counter()
-        described = describe_pooled(
-            pool_chunks(embeddings, chunks),
+        described = describe_chunks(
             chunks,
             tags=self.tags,
             captions=self.captions,

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from tasks.description.chunks import assign_frames
 from tasks.description.embeddings import normalize
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
-    from tasks.description.chunks import Chunk
-    from tasks.description.embeddings import Embeddings
+    from tasks.description.chunks import Chunk, EmbeddedChunk
 
 Method = Literal["default", "published"]
 DEFAULT_TOP_K = 5
@@ -104,37 +102,8 @@ class Description:
     chunks: tuple[ChunkDescription, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PooledChunks:
-    """The vectors of a video's chunks.
-
-    Attributes:
-        counts: Number of frames of each chunk.
-        vectors: L2-normalised means over the frames of the chunks that have any, in order; shape (F, D), float32.
-    """
-
-    counts: tuple[int, ...]
-    vectors: npt.NDArray[np.float32] = field(repr=False)
-
-    def __post_init__(self) -> None:
-        if self.vectors.ndim != 2 or sum(count > 0 for count in self.counts) != len(self.vectors):  # noqa: PLR2004
-            raise ValueError(f"vectors {self.vectors.shape} do not match chunks of {self.counts} frames")
-
-
-def pool_chunks(embeddings: Embeddings, chunks: tuple[Chunk, ...]) -> PooledChunks:
-    """Pool the embeddings of each chunk."""
-    rows = assign_frames(chunks, embeddings.pts_ms)
-    filled = [embeddings.vectors[part] for part in rows if part.start < part.stop]
-    size = embeddings.vectors.shape[1]
-    return PooledChunks(
-        counts=tuple(part.stop - part.start for part in rows),
-        vectors=np.stack([pool(part) for part in filled]) if filled else np.empty((0, size), np.float32),
-    )
-
-
-def describe_pooled(
-    pooled: PooledChunks,
-    chunks: tuple[Chunk, ...],
+def describe_chunks(
+    chunks: Sequence[EmbeddedChunk],
     *,
     tags: EmbeddedBank,
     captions: EmbeddedBank,
@@ -142,10 +111,9 @@ def describe_pooled(
     method: Method = "default",
     logits: LogitScale | None = None,
 ) -> Description:
-    """Describe a video by the vectors of its chunks; reads no video and no model.
+    """Describe a video by its chunks, at least one; reads no video and no model.
 
     Args:
-        pooled: Its chunks' vectors.
         chunks: Adjacent, in order.
         tags: Bank of tags.
         captions: Bank of captions.
@@ -156,20 +124,21 @@ def describe_pooled(
     Raises:
         ValueError: A bank's vectors are of another size.
     """
-    vectors = pooled.vectors
+    size = chunks[0].vectors.shape[1]
     for bank in (tags, captions):
-        if bank.vectors.shape[1] != vectors.shape[1]:
-            raise ValueError(f"a bank of size {bank.vectors.shape[1]} for vectors of {vectors.shape[1]}")
-    filled = [number for number, count in enumerate(pooled.counts) if count]
+        if bank.vectors.shape[1] != size:
+            raise ValueError(f"a bank of size {bank.vectors.shape[1]} for vectors of {size}")
     pick = _Picker(top_k=top_k, logits=logits)
+    filled = [each for each in chunks if len(each.vectors)]
     if not filled:
-        return Description(tags=(), caption=None, chunks=_describe_chunks(chunks, pooled.counts, {}))
+        return Description(tags=(), caption=None, chunks=_describe_each(chunks, iter(())))
+    vectors = np.stack([pool(each.vectors) for each in filled])
     tag_scores, caption_scores = vectors @ tags.vectors.T, vectors @ captions.vectors.T
-    found = {
-        number: (pick.best(tags, tag_scores[row]), pick.first(captions, caption_scores[row]))
-        for row, number in enumerate(filled)
-    }
-    described = _describe_chunks(chunks, pooled.counts, found)
+    found = [
+        (pick.best(tags, of_tags), pick.first(captions, of_captions))
+        for of_tags, of_captions in zip(tag_scores, caption_scores, strict=True)
+    ]
+    described = _describe_each(chunks, iter(found))
     if method == "published":
         parts = [vectors[row : row + 1] for row in range(len(filled))]
         best_tags, best_caption = _published(parts, tags=tags.vectors, captions=captions.vectors, top_k=top_k)
@@ -179,9 +148,9 @@ def describe_pooled(
             chunks=described,
         )
     if len(filled) == 1:
-        best, caption = found[filled[0]]
+        [(best, caption)] = found
         return Description(tags=best, caption=caption, chunks=described)
-    weights = [chunks[number].duration_s for number in filled]
+    weights = [each.chunk.duration_s for each in filled]
     return Description(
         tags=pick.best(tags, mean_scores(tag_scores, weights)),
         caption=pick.first(captions, mean_scores(caption_scores, weights)),
@@ -250,13 +219,12 @@ class _Picker:
         return next((self.scored(bank, index, scores[index]) for index in rank(scores, 1)), None)
 
 
-def _describe_chunks(
-    chunks: tuple[Chunk, ...],
-    counts: Sequence[int],
-    found: dict[int, tuple[tuple[ScoredText, ...], ScoredText | None]],
+def _describe_each(
+    chunks: Sequence[EmbeddedChunk], found: Iterator[tuple[tuple[ScoredText, ...], ScoredText | None]]
 ) -> tuple[ChunkDescription, ...]:
+    """Describe chunks by what was found for those that have frames."""
     described = []
-    for number, (chunk, count) in enumerate(zip(chunks, counts, strict=True)):
-        tags, caption = found.get(number, ((), None))
-        described.append(ChunkDescription(chunk=chunk, frames=count, tags=tags, caption=caption))
+    for each in chunks:
+        tags, caption = next(found) if len(each.vectors) else ((), None)
+        described.append(ChunkDescription(chunk=each.chunk, frames=len(each.vectors), tags=tags, caption=caption))
     return tuple(described)

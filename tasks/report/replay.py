@@ -74,7 +74,7 @@ def render_replay(name: str, video: Video) -> str:
 
 
 def _thumbnails(video: Video, index: FrameIndex, clip: _Clip) -> Iterator[tuple[int, float, str]]:
-    """Decode the frames that are chosen; yield their positions, times in seconds, and images."""
+    """Yield positions, times in seconds, and images of the frames that are chosen; images are empty beyond the 2 MB."""
     info = video.info
     at_once = max(1, _MOST_DECODED_BYTES // max(1, 3 * info.width * info.height))
     done: set[int] = set()
@@ -84,11 +84,11 @@ def _thumbnails(video: Video, index: FrameIndex, clip: _Clip) -> Iterator[tuple[
         done |= {*wanted}
         for start in range(0, len(wanted), at_once):
             positions = wanted[start : start + at_once]
-            for position, pixels in zip(positions, video.frames(positions), strict=True):
-                image = thumbnail(pixels, pixel_aspect=info.pixel_aspect or 1.0)
-                if (room := room - len(image)) < 0:
-                    return
-                yield position, float(index.time_s[position]), image
+            pixels = video.frames(positions) if room > 0 else [None] * len(positions)
+            for position, frame in zip(positions, pixels, strict=True):
+                image = "" if frame is None else thumbnail(frame, pixel_aspect=info.pixel_aspect or 1.0)
+                room -= len(image)
+                yield position, float(index.time_s[position]), image if room >= 0 else ""
 
 
 def _chosen(clip: _Clip, num_frames: int) -> Sequence[int]:

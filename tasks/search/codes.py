@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 _LARGEST = 127
 # The first byte is off by at most a half, which the second divides into 127 steps.
 _STEP = 0.5 / _LARGEST
-# Rows whose floats fit a core's cache.
-_BLOCK_BYTES = 1024**2
+# Floats that are compared at once: a quarter of them takes a third more processor time, in more turns of Python and
+# smaller pages; four times as many leave the cache.
+_BLOCK_BYTES = 4 * 1024**2
 
 
 def quantize(

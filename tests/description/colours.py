@@ -7,9 +7,10 @@ import numpy as np
 
 from infra.errors import EngineLostError
 from reelabel_engine.protocol import EncoderInfo
+from tasks.description.chunks import embed_chunks
 from tasks.description.describer import CutFiles, VideoDescriber
 from tasks.description.embeddings import normalize
-from tasks.description.pooling import EmbeddedBank, describe_pooled, pool_chunks
+from tasks.description.pooling import EmbeddedBank, describe_chunks
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.encoder import EmbeddedTexts
 from tasks.embedding.vector_file import VectorCache
@@ -84,4 +85,4 @@ def colour_describer(extractor, root_uri, spec, *, tags, encoder=None):
 
 
 def describe(embeddings, chunks, **options):
-    return describe_pooled(pool_chunks(embeddings, chunks), chunks, **options)
+    return describe_chunks(embed_chunks(chunks, embeddings), **options)

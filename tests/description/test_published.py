@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from tasks.description.chunks import cut_chunks
+from tasks.description.chunks import cut_chunks, embed_chunks
 from tasks.description.embeddings import Embeddings, normalize
 from tasks.description.pooling import EmbeddedBank
-from tasks.description.scenes.change import EmbeddedChunk
-from tasks.description.scenes.detect import detect_published_chunk
+from tasks.description.scenes.detect import detect_published
 from tests.description.colours import describe
 
 FRAMES, CHUNK_S, BEST = 16, 10.0, 5
@@ -65,8 +64,8 @@ def test_frames_that_cancel_out_fit_nothing_and_are_no_nan():
     embeddings = Embeddings(vectors=vectors, pts_ms=np.array([0, 1000]))
 
     described = describe(embeddings, chunks, tags=texts, captions=texts, method="published")
-    blank = EmbeddedChunk(start_ms=0, duration_ms=2000, vectors=np.zeros((2, 2), np.float32), pts_ms=np.arange(2))
-    _, average = detect_published_chunk(blank, None)
+    blank = Embeddings(vectors=np.zeros((2, 2), np.float32), pts_ms=np.arange(2))
+    _, average = detect_published(embed_chunks(chunks, blank))
 
     assert [tag.score for tag in (*described.tags, described.caption)] == [0, 0, 0]
-    assert average.tolist() == [0, 0]
+    assert average.vector.tolist() == [0, 0]

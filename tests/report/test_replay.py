@@ -18,7 +18,7 @@ def replay_of(path, name="clip.mp4"):
 def frames_of(page):
     """Positions and times of the frames on a page."""
     return dict(
-        re.findall(r'<img src="data:image/webp;base64,[^"]+" alt="" data-position="(\d+)" data-time="(.+?) s">', page)
+        re.findall(r'<li data-position="(\d+)"><img src="data:image/webp;base64,[^"]+" alt="Frame at (.+?) s">', page)
     )
 
 
@@ -46,12 +46,14 @@ def test_frames_beyond_two_megabytes_are_left_out_those_of_the_usual_number_last
     clip = write_clip(tmp_path / "clip.mp4", frames=96, fps=12, gop=24)
     monkeypatch.setattr("tasks.report.replay._MOST_BYTES", 20_000)
 
-    found = frames_of(replay_of(clip))
+    page = replay_of(clip)
 
+    found = frames_of(page)
     usual = {0, 24, 48, 72, *np.linspace(0, 95, 16, dtype=np.int64).tolist()}
     assert 1 < len(found) < 200
     kept = {int(position) for position in found}
     assert usual <= kept or kept <= usual
+    assert page.count('"><i class="none"></i><span>') > 0
 
 
 def test_the_name_of_a_video_stays_text(tmp_path):

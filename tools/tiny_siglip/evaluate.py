@@ -19,9 +19,9 @@ from rich.console import Console
 from reelabel_engine.protocol import EncoderConfig
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import ENCODINGS, draw_clip, write_clip
-from tasks.description.chunks import cut_chunks
+from tasks.description.chunks import cut_chunks, embed_chunks
 from tasks.description.embeddings import Embeddings
-from tasks.description.pooling import EmbeddedBank, describe_pooled, pool_chunks
+from tasks.description.pooling import EmbeddedBank, describe_chunks
 from tasks.embedding.encoder import EncoderProcess
 from tasks.model.identity import TINY_ENCODER
 
@@ -78,8 +78,8 @@ def embed_clip(encoder: EncoderProcess, path: Path) -> Embeddings:
 
 def first_tag(embeddings: Embeddings, bank: EmbeddedBank) -> str:
     """Tag a clip by its frames."""
-    chunks = cut_chunks(float(embeddings.pts_ms[-1]) / 1000, chunk_s=10)
-    return describe_pooled(pool_chunks(embeddings, chunks), chunks, tags=bank, captions=bank, top_k=1).tags[0].text
+    chunks = embed_chunks(cut_chunks(float(embeddings.pts_ms[-1]) / 1000, chunk_s=10), embeddings)
+    return describe_chunks(chunks, tags=bank, captions=bank, top_k=1).tags[0].text
 
 
 def read_clip(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:

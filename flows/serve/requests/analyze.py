@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 
 from pydantic import Field
 
@@ -24,10 +22,12 @@ from flows.serve.requests.handle import (
     with_unattributed,
 )
 from flows.serve.requests.jobs import VideoRequest, job_from, refuse_job
+from flows.serve.requests.streams import BEGINNING, Streams, StreamState
 from infra.settings import DescribeOptions
 from infra.text_bounds import Id  # noqa: TC001 - pydantic reads it
 from reelabel.errors import ConfigurationError, VideoError
 from tasks.description.banks import bank_of_texts
+from tasks.description.described import ChunkChange  # noqa: TC001 - pydantic reads it
 from tasks.description.pooling import EmbeddedBank, ScoredText
 from tasks.description.scenes.detect import Scene, threshold_of
 from tasks.embedding.bank_file import BankFiles
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from flows.serve.requests.handle import Work
+    from flows.serve.requests.streams import StreamPosition
     from infra.settings import Settings
     from reelabel.pool.decode_pool import DecodePool
     from reelabel_engine.protocol import EncoderInfo
     from tasks.description.described import DescribedVideo
     from tasks.description.describer import VideoDescriber
-    from tasks.description.scenes.change import Average
     from tasks.domain import DescribeSpec, Job
     from tasks.embedding.encoder import Encoder
 
@@ -50,7 +50,6 @@ _MS = 1000
 _DESCRIBERS = 64
 # Of the banks of a request: they are embedded while its client waits.
 _MOST_TEXTS = 1_000
-_MOST_STREAMS = 1_024  # the most recent
 BankText: TypeAlias = Annotated[str, Field(max_length=2_000)]
 
 
@@ -103,16 +102,6 @@ class AnalyzedChunk(ResponseModel):
     caption: Annotated[ScoredText | None, Field(description="The caption that fits best.")] = None
 
 
-class Change(ResponseModel):
-    """A change of scene."""
-
-    time_s: Seconds
-    score: Annotated[float, Field(description="How sure it is; what it measures depends on the method.")]
-    chunk: Annotated[int, Field(description="Number of its chunk.")]
-    frame: Annotated[int, Field(description="Number of the first sampled frame of the new scene, within the chunk.")]
-    kind: Annotated[Literal["cut", "gradual", "sampled"], Field(description="As `begins` of a scene.")]
-
-
 class AnalyzeAnswer(ResponseModel):
     """What a video shows; its fields are columns of `reelabel.description`."""
 
@@ -121,7 +110,7 @@ class AnalyzeAnswer(ResponseModel):
     caption: Annotated[ScoredText | None, Field(description="The caption that fits best.")] = None
     scenes: Annotated[list[Scene] | None, Field(description="Scenes in the order of time.")] = None
     scene_changes: Annotated[int | None, Field(description="How often the scene changes.")] = None
-    changes: Annotated[list[Change] | None, Field(description="The changes, in the order of time.")] = None
+    changes: Annotated[list[ChunkChange] | None, Field(description="The changes, in the order of time.")] = None
     scene_method: Annotated[str | None, Field(description="How changes were found.")] = None
     scene_note: Annotated[str | None, Field(description="What limits the scenes; empty if nothing does.")] = None
     chunks: Annotated[list[AnalyzedChunk], Field(description="The video's chunks, at least one.")]
@@ -138,55 +127,11 @@ class AnalyzeAnswer(ResponseModel):
     total_ms: Annotated[float, Field(description="Milliseconds from the whole request to its answer.")]
 
 
-class StreamPosition(NamedTuple):
-    """Where the next part of a stream begins.
-
-    Attributes:
-        chunk: Number of its first chunk.
-        start_s: Seconds since the beginning of the stream.
-        average: The moving average of the embeddings so far, whose last frame is timed against the end of its part.
-    """
-
-    chunk: int = 0
-    start_s: float = 0.0
-    average: Average | None = None
-
-    def average_at(self, start_ms: int) -> Average | None:
-        """Return the average on the clock of a part that begins at a time."""
-        return self.average and self.average._replace(last_ms=self.average.last_ms + start_ms)
-
-    def after(self, part: DescribedVideo) -> StreamPosition:
-        """Return where the part after this one begins."""
-        average, end_s = part.changes.average or self.average, (part.job.start_s or 0.0) + part.duration_s
-        return StreamPosition(
-            self.chunk + len(part.description.chunks),
-            self.start_s + part.duration_s,
-            average and average._replace(last_ms=average.last_ms - round(end_s * _MS)),
-        )
-
-
-BEGINNING = StreamPosition()
-
-
-@dataclass(slots=True)
-class _Stream:
-    """A stream, of which one part is described at a time.
-
-    Attributes:
-        position: Where the next part begins.
-        last: Version and segment of the last part, and where it began: it is sent again if its answer was lost.
-    """
-
-    position: StreamPosition = BEGINNING
-    last: tuple[tuple[str, float | None, float | None], StreamPosition] | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
 class Analyzer:
     """Describes single videos; a context manager. Thread-safe."""
 
     def __init__(
-        self, settings: Settings, *, pool: DecodePool, encoder: Encoder | None = None, has_streams: bool = True
+        self, settings: Settings, *, pool: DecodePool, encoder: Encoder | None = None, streams: Streams | None = None
     ) -> None:
         """Read the model's card and the banks; nothing is loaded yet.
 
@@ -194,7 +139,7 @@ class Analyzer:
             settings: The model, the banks, and how videos are described unless a request says otherwise.
             pool: Decodes.
             encoder: That of another machine; None loads it on this one.
-            has_streams: Whether all parts of a stream come here.
+            streams: Those of another machine; None keeps them on this one.
 
         Raises:
             ModelError: The model cannot be used.
@@ -206,8 +151,7 @@ class Analyzer:
         self._encoder = encoder or open_encoder(settings, card)
         self._describer_of = lru_cache(_DESCRIBERS)(self._open)
         self._bank_of = lru_cache(_DESCRIBERS)(self._embed_bank)
-        self._streams: OrderedDict[str, _Stream] | None = OrderedDict() if has_streams else None
-        self._lock = threading.Lock()
+        self._streams = streams or Streams()
         self._stack = ExitStack()
         self._info: EncoderInfo | None = None
         self._banks: tuple[EmbeddedBank, EmbeddedBank] | None = None
@@ -250,7 +194,7 @@ class Analyzer:
             VideoError: The video cannot be used; see its code.
             InferenceError: The encoder dies on its frames.
             TransientError: The store or the encoder is unavailable.
-            RequestRefusedError: A bank of the request cannot be used, or there are no streams.
+            RequestRefusedError: A bank of the request cannot be used.
         """
         spec = self.spec
         changed: dict[str, object] = {
@@ -271,23 +215,19 @@ class Analyzer:
     def _describe_part(
         self, job: Job, describer: VideoDescriber, stream_id: str
     ) -> tuple[DescribedVideo, StreamPosition]:
-        if self._streams is None:
-            raise invalid("On Ray Serve, parts of a stream may reach different replicas; leave stream_id out.")
-        with self._lock:
-            stream = self._streams.setdefault(stream_id, _Stream())
-            self._streams.move_to_end(stream_id)
-            if len(self._streams) > _MOST_STREAMS:
-                self._streams.popitem(last=False)
         start_ms = round((job.start_s or 0.0) * _MS)
-        with stream.lock:
-            before = stream.position
+        while True:
+            state = self._streams.read(stream_id)
+            before = state.position
             found = describer.describe(job, 0, average=before.average_at(start_ms))
             part = (found.fingerprint, job.start_s, job.end_s)
-            if stream.last and stream.last[0] == part:
-                before = stream.last[1]
+            if state.last == part:
+                before = state.before_last
                 found = describer.describe(job, 0, average=before.average_at(start_ms))
-            stream.position, stream.last = before.after(found), (part, before)
-        return found, before
+            if self._streams.advance(
+                stream_id, StreamState(state.parts + 1, before.after(found), last=part, before_last=before)
+            ):
+                return found, before
 
     def _open(
         self, spec: DescribeSpec, tag_bank: tuple[str, ...] | None, caption_bank: tuple[str, ...] | None
@@ -349,8 +289,7 @@ def answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None) -> Ana
 def _to_answer(
     found: DescribedVideo, before: StreamPosition, asked: AnalyzeRequest, *, model: str, total_ms: float
 ) -> AnalyzeAnswer:
-    described, cost = found.description, found.cost
-    steps = ("fetch", "decode", "cache_write", "cache_read", "embed", "scenes", "describe")
+    described = found.description
     # Times of a part are since the beginning of its stream; those of any other video are its own.
     shift_s = before.start_s - (found.job.start_s or 0.0) if asked.stream_id else 0.0
     of_scenes = {
@@ -359,13 +298,7 @@ def _to_answer(
         "scene_method": found.changes.method,
         "scene_note": found.changes.note,
         "changes": [
-            Change(
-                time_s=each.time_s + shift_s,
-                score=each.score,
-                chunk=before.chunk + each.chunk,
-                frame=each.frame,
-                kind=each.kind,
-            )
+            replace(each, time_s=each.time_s + shift_s, chunk=before.chunk + each.chunk)
             for each in found.chunk_changes()
         ],
     }
@@ -392,6 +325,6 @@ def _to_answer(
         decode_method=found.decode_method,
         decode_note=found.decode_note,
         stream_id=asked.stream_id,
-        stage_ms=with_unattributed({step.replace("_", " "): getattr(cost, f"{step}_ms") for step in steps}, total_ms),
+        stage_ms=with_unattributed(found.cost.by_stage(), total_ms),
         total_ms=total_ms,
     )

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
 from reelabel.errors import ReelabelError
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
 
@@ -67,29 +66,6 @@ class SceneChanges:
     method: str
     note: str = ""
     average: Average | None = field(default=None, repr=False, compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EmbeddedChunk:
-    """The embeddings of one chunk of a video.
-
-    Attributes:
-        start_ms: Where it starts.
-        duration_ms: How long it is.
-        vectors: L2-normalised vectors of its frames; shape (T, D), float32; T may be 0.
-        pts_ms: Their true times in milliseconds, ascending; shape (T,), int64.
-    """
-
-    start_ms: int
-    duration_ms: int
-    vectors: npt.NDArray[np.float32]
-    pts_ms: npt.NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        if self.vectors.ndim != 2 or self.pts_ms.shape != self.vectors.shape[:1]:  # noqa: PLR2004
-            raise ValueError(f"vectors must be (T, D) and pts_ms (T,), got {self.vectors.shape}, {self.pts_ms.shape}")
-        if not np.isfinite(self.vectors).all():
-            raise ValueError("an embedding is not finite")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tasks.description.chunks import EmbeddedChunk
     from tasks.description.embeddings import Cuts
-    from tasks.description.scenes.change import EmbeddedChunk
 
 ALPHA = 0.9
 EMA_THRESHOLD = 0.15
@@ -135,25 +135,26 @@ def _runs(large: Sequence[int], times_ms: npt.NDArray[np.int64]) -> list[tuple[i
     return runs
 
 
-def detect_chunk(
-    chunk: EmbeddedChunk, average: Average | None, threshold: float = EMA_THRESHOLD
+def detect_ema(
+    chunks: Sequence[EmbeddedChunk], threshold: float = EMA_THRESHOLD, average: Average | None = None
 ) -> tuple[list[SceneChange], Average | None]:
-    """Find the changes of one chunk.
+    """Find the changes of a video by the distance of its embeddings to their moving average.
 
     A frame at which the score, 1 minus the cosine to the average, reaches the threshold is a change, and the average
     starts anew from it. A frame right after a change, as different again, is the end of the same transition, such as of
     a dissolve: the two are one change.
 
     Args:
-        chunk: The embeddings.
-        average: The state that the chunk before it has left; None for the first one.
+        chunks: The embeddings, in order of time.
         threshold: The least score of a change.
+        average: The state that the part before has left; None for the first one.
 
     Returns:
-        The changes, and the state for the next chunk.
+        The changes, and the state for the next part.
     """
     changes: list[SceneChange] = []
-    for vector, pts_ms in zip(chunk.vectors, chunk.pts_ms.tolist(), strict=True):
+    vectors, times_ms = join_chunks(chunks)
+    for vector, pts_ms in zip(vectors, times_ms.tolist(), strict=True):
         if average is None:
             average = Average(vector, pts_ms)
             continue
@@ -173,51 +174,26 @@ def _blend(average: npt.NDArray[np.float32], vector: npt.NDArray[np.float32]) ->
     return vector if length == 0 else (blended / length).astype(np.float32)
 
 
-def detect_ema(
-    chunks: Sequence[EmbeddedChunk], threshold: float = EMA_THRESHOLD, average: Average | None = None
-) -> tuple[list[SceneChange], Average | None]:
-    """Find the changes of a video by its chunks, in order of time, from an average on; return the last average."""
-    changes: list[SceneChange] = []
-    for chunk in chunks:
-        found, average = detect_chunk(chunk, average, threshold)
-        changes += found
-    return changes, average
-
-
-def detect_published_chunk(
-    chunk: EmbeddedChunk, average: npt.NDArray[np.float32] | None, threshold: float = EMA_THRESHOLD
-) -> tuple[list[SceneChange], npt.NDArray[np.float32] | None]:
-    """Find the changes of one chunk exactly as the published pipeline does.
-
-    The average is not reset, so that one cut is reported for several frames in a row. The time of frame i of T is
-    taken to be start + i / max(1, T - 1) x duration.
-
-    Returns:
-        The changes, and the average for the next chunk; shape (D,), float32.
-    """
-    changes = []
-    gap_ms = chunk.duration_ms / max(1, len(chunk.vectors) - 1)
-    for number, vector in enumerate(chunk.vectors):
-        if average is None:
-            average = vector
-        score = max(0.0, 1.0 - float(vector @ average))
-        if score >= threshold:
-            at_ms = chunk.start_ms + number * gap_ms
-            changes.append(SceneChange(pts_ms=round(at_ms), score=score, since_ms=round(at_ms - gap_ms)))
-        average = normalize(ALPHA * average + (1 - ALPHA) * vector)
-    return changes, average
-
-
 def detect_published(
     chunks: Sequence[EmbeddedChunk], threshold: float = EMA_THRESHOLD, average: Average | None = None
 ) -> tuple[list[SceneChange], Average | None]:
-    """Find the changes of a video by its chunks, in order of time, from an average on; return the last average."""
+    """Find the changes of a video exactly as the published pipeline does; return also the state for the next part.
+
+    The average is not reset, so that one cut is reported for several frames in a row. The time of frame i of T of a
+    chunk is taken to be start + i / max(1, T - 1) x duration.
+    """
     changes: list[SceneChange] = []
-    vector = average.vector if average else None
+    mean = average.vector if average else None
     for chunk in chunks:
-        found, vector = detect_published_chunk(chunk, vector, threshold)
-        changes += found
-    return changes, None if vector is None else Average(vector, 0)
+        gap_ms = chunk.duration_ms / max(1, len(chunk.vectors) - 1)
+        for number, vector in enumerate(chunk.vectors):
+            mean = vector if mean is None else mean
+            score = max(0.0, 1.0 - float(vector @ mean))
+            if score >= threshold:
+                at_ms = chunk.start_ms + number * gap_ms
+                changes.append(SceneChange(pts_ms=round(at_ms), score=score, since_ms=round(at_ms - gap_ms)))
+            mean = normalize(ALPHA * mean + (1 - ALPHA) * vector)
+    return changes, None if mean is None else Average(mean, 0)
 
 
 @dataclass(frozen=True, slots=True)

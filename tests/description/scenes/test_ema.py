@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from reelabel.errors import ConfigurationError
-from tasks.description.scenes.change import EmbeddedChunk, SceneChange
-from tasks.description.scenes.detect import Scene, detect_chunk, detect_scenes, merge_shots
+from tasks.description.chunks import Chunk, EmbeddedChunk
+from tasks.description.scenes.change import SceneChange
+from tasks.description.scenes.detect import Scene, detect_ema, detect_scenes, merge_shots
 
 
 def unit(rows):
@@ -24,8 +25,11 @@ def chunks_of(vectors, *, per_chunk=16, gap_ms=625):
     times = np.arange(len(vectors), dtype=np.int64) * gap_ms + 7
     return tuple(
         EmbeddedChunk(
-            start_ms=start * gap_ms,
-            duration_ms=len(vectors[start : start + per_chunk]) * gap_ms,
+            chunk=Chunk(
+                index=start // per_chunk,
+                start_s=start * gap_ms / 1000,
+                duration_s=len(vectors[start : start + per_chunk]) * gap_ms / 1000,
+            ),
             vectors=vectors[start : start + per_chunk],
             pts_ms=times[start : start + per_chunk],
         )
@@ -97,7 +101,9 @@ def test_the_published_method_starts_with_a_chunk_of_one_frame():
 @pytest.mark.parametrize("method", ["ema", "published"])
 def test_empty_chunks_and_single_frames_have_no_change(method):
     empty = EmbeddedChunk(
-        start_ms=0, duration_ms=10_000, vectors=np.zeros((0, 32), np.float32), pts_ms=np.zeros(0, np.int64)
+        chunk=Chunk(index=0, start_s=0, duration_s=10),
+        vectors=np.zeros((0, 32), np.float32),
+        pts_ms=np.zeros(0, np.int64),
     )
 
     assert detect_scenes(method, (empty,)).changes == ()
@@ -108,15 +114,10 @@ def test_opposite_vectors_do_not_divide_by_zero():
     row = np.zeros((1, 4), np.float32)
     row[0, 0] = 1
 
-    changes, average = detect_chunk(chunks_of(np.concatenate([row, -row, row]))[0], None, threshold=3.0)
+    changes, average = detect_ema(chunks_of(np.concatenate([row, -row, row])), threshold=3.0)
 
     assert changes == []
     assert np.isfinite(average.vector).all()
-
-
-def test_vectors_that_are_not_finite_are_refused():
-    with pytest.raises(ValueError, match="not finite"):
-        chunks_of(np.full((2, 4), np.nan, np.float32))
 
 
 @pytest.mark.parametrize(

@@ -98,15 +98,24 @@ def analyses(clips):
 
 
 @pytest.fixture(scope="module")
-def expected(environment, requests, analyses):  # noqa: ARG001 - the settings
-    """What the service of one machine answers, to the requests and the analyses, and its OpenAPI description."""
+def parts(clips):
+    """Requests for the parts of a stream, each another clip."""
+    return [
+        ("/v1/analyze", {"json": {"video_uri": uri, "stream_id": "film", "chunk_s": 2}})
+        for uri in sorted({row["video_uri"] for row in clips[0]})
+    ]
+
+
+@pytest.fixture(scope="module")
+def expected(environment, requests, analyses, parts):  # noqa: ARG001 - the settings
+    """What the service of one machine answers, and its OpenAPI description."""
     settings = load_settings()
     objects = ObjectStore(settings.store)
     with open_service(settings) as service, open_engines(settings, uploads=service.uploads.folder) as answering:
         client = TestClient(make_app(service, answering.routers), base_url="http://127.0.0.1", headers=OURS)
         answers = [client.post(route, **body) for route, body in requests]
         before = {each.uri for each in objects.list(settings.store.uri)}
-        answers += [client.post(route, **body) for route, body in analyses]
+        answers += [client.post(route, **body) for route, body in [*analyses, *parts]]
         for each in [*objects.list(settings.store.uri)]:
             if each.uri not in before:
                 objects.remove(each.uri)
@@ -199,6 +208,7 @@ def test_every_deployment_scales_by_its_requests(deployed):  # noqa: ARG001 - wh
 
     found = serve.context._get_global_client().get_serve_details()["applications"]["default"]["deployments"]
 
+    assert found.pop("Streams")["deployment_config"]["num_replicas"] == 1
     assert found.keys() == {"Ingress", "Decoder", "Encoder", "Engine"}
     for each in found.values():
         scaling = each["deployment_config"]["autoscaling_config"]
@@ -265,11 +275,25 @@ def test_what_a_lost_replica_had_in_work_is_asked_of_another_one(client, deploye
     assert replicas("Decoder") != [decoder]
 
 
+def test_parts_of_a_stream_are_described_as_by_one_process_whichever_replicas_get_them(client, parts, expected):
+    there = [each.json() for each in expected[0][-len(parts) :]]
+    here = []
+    for route, body in parts:
+        here.append(client.post(route, **body).json())
+        [decoder] = replicas("Decoder")
+        os.kill(decoder, signal.SIGKILL)  # so that another one gets the next part
+        until(lambda lost=decoder: replicas("Decoder") not in ([], [lost]), START_S)
+
+    assert [comparable(each) for each in here] == approximately([comparable(each) for each in there])
+    assert here[1]["chunks"][0]["chunk"] == len(here[0]["chunks"])
+    assert here[1]["chunks"][0]["start_s"] == here[0]["duration_s"]
+
+
 def test_ongoing_requests_start_a_second_decoder_and_encoder_and_both_of_each_answer(
     deployed, requests, analyses, expected
 ):
     answers, _ = expected
-    waiting = [*zip(requests[:2], answers, strict=False), *zip(analyses, answers[len(requests) :], strict=True)]
+    waiting = [*zip(requests[:2], answers, strict=False), *zip(analyses, answers[len(requests) :], strict=False)]
     [engine], [encoder] = replicas("Engine"), replicas("Encoder")
     deploy(target_ongoing_requests=1, upscale_delay_s=1, look_back_period_s=2)
 

@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from unittest.mock import patch
@@ -156,6 +157,21 @@ def test_parts_of_a_stream_go_on_from_the_part_before(client, folder):
     assert [each["chunk"] for each in again["chunks"]] == [2, 3, 4]  # as if its answer had been lost
     assert again["changes"] == second["changes"]
     assert third["chunks"][0]["start_s"] == 9
+
+
+def test_parts_of_a_stream_that_come_at_once_follow_each_other(client, folder):
+    colours = ("red", "blue", "red", "blue")
+    parts = [folder / f"part-{number}.mp4" for number in range(len(colours))]
+    for number, (part, colour) in enumerate(zip(parts, colours, strict=True)):
+        film(part, (colour, 2 + number / 5))
+    requests = [{"video_uri": str(part), "stream_id": "at once", "chunk_s": 1} for part in parts]
+
+    with ThreadPoolExecutor(2) as threads:
+        answers = list(threads.map(lambda each: client.post("/v1/analyze", json=each).json(), requests))
+
+    chunks = sorted((chunk for answer in answers for chunk in answer["chunks"]), key=lambda each: each["start_s"])
+    assert [each["chunk"] for each in chunks] == list(range(len(chunks)))
+    assert [each["end_s"] for each in chunks[:-1]] == pytest.approx([each["start_s"] for each in chunks[1:]])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+"""Streams of `/v1/analyze`: what a film's parts, each a request of its own, need of the parts before."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from tasks.description.described import DescribedVideo
+    from tasks.description.scenes.change import Average
+
+_MS = 1000
+_MOST_STREAMS = 1_024  # the most recent
+# The version and the segment of a video.
+Part: TypeAlias = tuple[str, float | None, float | None]
+
+
+class StreamPosition(NamedTuple):
+    """Where a part of a stream begins.
+
+    Attributes:
+        chunk: Number of its first chunk.
+        start_s: Seconds since the beginning of the stream.
+        average: The moving average of the embeddings so far, whose last frame is timed against the end of its part.
+    """
+
+    chunk: int = 0
+    start_s: float = 0.0
+    average: Average | None = None
+
+    def average_at(self, start_ms: int) -> Average | None:
+        """Return the average on the clock of a part that begins at a time."""
+        return self.average and self.average._replace(last_ms=self.average.last_ms + start_ms)
+
+    def after(self, part: DescribedVideo) -> StreamPosition:
+        """Return where the part after this one begins."""
+        average, end_s = part.changes.average or self.average, (part.job.start_s or 0.0) + part.duration_s
+        return StreamPosition(
+            self.chunk + len(part.description.chunks),
+            self.start_s + part.duration_s,
+            average and average._replace(last_ms=average.last_ms - round(end_s * _MS)),
+        )
+
+
+BEGINNING = StreamPosition()
+
+
+class StreamState(NamedTuple):
+    """A stream after some parts.
+
+    Attributes:
+        parts: How often a part was described.
+        position: Where the next one begins.
+        last: The last one, which is sent again if its answer was lost.
+        before_last: Where that began.
+    """
+
+    parts: int = 0
+    position: StreamPosition = BEGINNING
+    last: Part | None = None
+    before_last: StreamPosition = BEGINNING
+
+
+class Streams:
+    """The streams that had a part last; the replicas of a service share one. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[str, StreamState] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, stream_id: str) -> StreamState:
+        """Return the state of a stream; that of a new one if it is not known."""
+        with self._lock:
+            return self._states.get(stream_id, StreamState())
+
+    def advance(self, stream_id: str, state: StreamState) -> bool:
+        """Replace the state that was read by the one after a part; return False if another part came in between."""
+        with self._lock:
+            if self._states.get(stream_id, StreamState()).parts != state.parts - 1:
+                return False
+            self._states[stream_id] = state
+            self._states.move_to_end(stream_id)
+            if len(self._states) > _MOST_STREAMS:
+                self._states.popitem(last=False)
+            return True
