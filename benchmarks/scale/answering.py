@@ -54,7 +54,7 @@ def answer(plan: Plan, settings: DatabaseSettings) -> int:
         backend=cast("Any", _Instant()),
         writer=writer,
         batch_bytes=_BATCH_BYTES,
-        extractor=cast("Any", SimpleNamespace(cache=frames)),  # nothing is decoded
+        extractor=cast("Any", SimpleNamespace(cache=frames, pool=None, limits=None)),  # nothing is decoded
     )
     with LeaseKeeper(engine, holder="benchmark", lease_s=_LEASE_S) as keeper:
 

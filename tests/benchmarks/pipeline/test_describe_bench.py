@@ -12,7 +12,7 @@ pytestmark = pytest.mark.system
 
 
 def test_the_image_text_model_is_compared_with_the_flow(tmp_path):
-    options = ["--model", "siglip", "--jobs", "2", "--rounds", "1", "--folder", str(tmp_path), "--json"]
+    options = ["describe", "--jobs", "2", "--rounds", "1", "--folder", str(tmp_path), "--json"]
 
     # In a process: its environment is its services' from then on.
     command = [sys.executable, "-m", "benchmarks", "pipeline", *options]
