@@ -5,8 +5,12 @@ ReelabelError
 │   ├── PromptError
 │   │   ├── PromptTooLongError          prompt_too_long
 │   │   ├── SpecialTokensError          special_tokens
-│   │   └── ChoicesAmbiguousError       choices_ambiguous
-│   └── InferenceError                  inference_failed
+│   │   ├── ChoicesAmbiguousError       choices_ambiguous
+│   │   └── SchemaRefusedError          schema_refused
+│   ├── InferenceError                  inference_failed
+│   └── AnswerUnusableError
+│       ├── AnswerCutShortError         answer_cut_short
+│       └── AnswerNotJsonError          answer_not_json
 └── ModelError                      the model cannot be loaded: the run cannot continue
 """
 
@@ -40,11 +44,36 @@ class ChoicesAmbiguousError(PromptError):
     code = "choices_ambiguous"
 
 
+class SchemaRefusedError(PromptError):
+    """The grammar compiler of vLLM, or the server, cannot answer by the job's JSON schema."""
+
+    code = "schema_refused"
+
+
 class InferenceError(JobError):
     """The engine rejects the question, crashes on it, or returns no usable answer."""
 
     code = "inference_failed"
     stage = "inference"
+
+
+class AnswerUnusableError(JobError):
+    """The model has answered, but not as the job's JSON schema says."""
+
+    code = "answer_unusable"
+    stage = "inference"
+
+
+class AnswerCutShortError(AnswerUnusableError):
+    """The answer ended at `max_tokens`, before its JSON was complete."""
+
+    code = "answer_cut_short"
+
+
+class AnswerNotJsonError(AnswerUnusableError):
+    """The answer is no JSON, or none that can be stored."""
+
+    code = "answer_not_json"
 
 
 class ModelError(ReelabelError):

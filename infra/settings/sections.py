@@ -27,7 +27,7 @@ from infra.settings.types import (
     library_field,
     sampling_option,
 )
-from infra.text_bounds import MAX_CHOICE, Text
+from infra.text_bounds import MAX_CHOICE, MAX_OUTPUT_TOKENS, Text
 from reelabel.seal import NO_KEY, Seal
 from reelabel.sources.options import S3Options, WebOptions
 
@@ -309,6 +309,8 @@ class PromptOptions(SettingsSection):
     """Score each choice by its letter, or by the first token of its text; defaults to letter."""
     permutations: int | None = Field(None, ge=1, le=26)
     """Orders in which a question's choices are shown, over which probabilities are averaged; defaults to 1."""
+    max_tokens: int | None = Field(None, ge=1, le=MAX_OUTPUT_TOKENS)
+    """Most tokens of an answer in words, to a row without choices; defaults to 64."""
 
 
 class ModelSettings(PromptOptions):

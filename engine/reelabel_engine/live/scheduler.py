@@ -15,12 +15,11 @@ from reelabel_engine.live.renderer import RenderedEnds, RenderedItem, RenderedRe
 from reelabel_engine.prompts import ChoiceTokens, score_choices
 from reelabel_engine.protocol import LiveDone, LiveReply, LiveRequest, LiveText, QuestionFailure, RequestRef
 from reelabel_engine.renderer import translate_vllm_error
-from reelabel_engine.scoring import scoring_parameters
+from reelabel_engine.scoring import scoring_parameters, writing_parameters
 from reelabel_engine.vllm_api import (
     MultiModalKwargsItems,
     PlaceholderRange,
     RequestOutputKind,
-    SamplingParams,
     VLLMValidationError,
     mm_input,
 )
@@ -132,7 +131,7 @@ class LiveScheduler:
         elif query.choices:
             parameters = scoring_parameters(ready.ends.choices)
         else:
-            parameters = SamplingParams(
+            parameters = writing_parameters(
                 max_tokens=min(query.max_tokens, room),
                 temperature=query.temperature,
                 top_p=query.top_p,
