@@ -123,5 +123,7 @@ def _scalar(record: type[DataclassInstance], name: str, hint: Any) -> type:  # n
     """Return the type of a field's values, without None."""
     found: set[type] = {*(get_args(hint) if isinstance(hint, UnionType) else (hint,))} - {NoneType}
     if len(found) != 1 or not found <= {str, bool, int, float, Json}:
-        raise TypeError(f"{record.__name__}.{name} is a {hint}; a column stores a str, bool, int, float or Json, or None.")
+        raise TypeError(
+            f"{record.__name__}.{name} is a {hint}; a column stores a str, bool, int, float or Json, or None."
+        )
     return found.pop()

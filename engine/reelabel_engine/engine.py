@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from transformers import AutoConfig
 
+from reelabel.errors import JobError
 from reelabel.text import pluralize
 from reelabel_engine.arguments import PRUNING_METHOD, vllm_arguments
-from reelabel.errors import JobError
 from reelabel_engine.errors import InferenceError, ModelError, SchemaRefusedError
 from reelabel_engine.live.positions import continue_positions
 from reelabel_engine.live.scheduler import BATCH, LiveScheduler

@@ -296,6 +296,16 @@ VideoPruningRate = Annotated[
 ]
 
 
+MaxTokens = Annotated[
+    int | None,
+    Field(
+        ge=1,
+        le=MAX_OUTPUT_TOKENS,
+        description="Most tokens of an answer in words, to a row without choices; default 64.",
+    ),
+]
+
+
 class PromptOptions(SettingsSection):
     """Prompt options; those left empty are taken from the settings."""
 
@@ -309,8 +319,6 @@ class PromptOptions(SettingsSection):
     """Score each choice by its letter, or by the first token of its text; defaults to letter."""
     permutations: int | None = Field(None, ge=1, le=26)
     """Orders in which a question's choices are shown, over which probabilities are averaged; defaults to 1."""
-    max_tokens: int | None = Field(None, ge=1, le=MAX_OUTPUT_TOKENS)
-    """Most tokens of an answer in words, to a row without choices; defaults to 64."""
 
 
 class ModelSettings(PromptOptions):
@@ -331,6 +339,7 @@ class ModelSettings(PromptOptions):
     engines: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = 1
     """Engines to run in parallel, each on its own GPUs; auto uses all visible GPUs."""
     video_pruning_rate: VideoPruningRate = None
+    max_tokens: MaxTokens = None
     chat_template_args: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of the chat template, of a server's too, such as enable_thinking = false."""
     engine_args: EngineArgs = Field(default_factory=dict)

@@ -58,7 +58,9 @@ QUESTION = Question(
     scoring="letter",
     media=(ShownFile("image", "i"),),
 )
-IN_WORDS = Question(video_id="v", text="What?", system_prompt=None, choices=(), max_tokens=64, schema='{"type":"string"}')
+IN_WORDS = Question(
+    video_id="v", text="What?", system_prompt=None, choices=(), max_tokens=64, schema='{"type":"string"}'
+)
 FAILURE = QuestionFailure(code="prompt_too_long", stage="prompt", message="ä")
 REQUESTS = [
     LoadEngine(config=EngineConfig(model="m", devices=("0", "1"), engine_args={"block_size": 32})),

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from reelabel_engine.protocol import Batch, EngineConfig, Question
+from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
-from tests.model.asked import batch_about, frame_file, question
+from tests.model.asked import batch_about, frame_file, in_words, question
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("engine")]
 
@@ -27,11 +27,6 @@ def engine(tmp_path_factory):
     config = EngineConfig(model=str(TINY_MODEL), dtype="float32")
     with EngineProcess(config, log_path=log_path, start_timeout_s=240) as engine:
         yield engine
-
-
-def in_words(text="Describe this video.", *, max_tokens=64, **changed):
-    facts = {"video_id": "v", "system_prompt": None, "choices": (), "max_tokens": max_tokens}
-    return Question(text=text, **facts | changed)
 
 
 def test_words_end_at_their_bound_or_when_the_model_is_done(engine):

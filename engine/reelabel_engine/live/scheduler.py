@@ -127,7 +127,7 @@ class LiveScheduler:
         prompt = self._compose(ready)
         room = self._max_model_len - len(prompt["prompt_token_ids"])
         if query is None:
-            parameters = SamplingParams(max_tokens=1, temperature=0, detokenize=False)
+            parameters = writing_parameters(max_tokens=1, temperature=0, detokenize=False)
         elif query.choices:
             parameters = scoring_parameters(ready.ends.choices)
         else:

@@ -29,7 +29,8 @@ def render_choices(choices: Sequence[str]) -> str:
 def render_question(template: str, *, prompt: str, choices: Sequence[str], examples: str | None = None) -> str:
     """Render a question from a format string with {prompt} and {choices}, preceded by its solved examples if any.
 
-    Without choices, it is the prompt alone. Doubled braces of the template are literal; those of the values are kept as they are. A blank line follows examples.
+    Without choices, it is the prompt alone. Doubled braces of the template are literal; those of the values are kept as
+    they are. A blank line follows examples.
     """
     question = template.format(prompt=prompt, choices=render_choices(choices)) if choices else prompt
     return f"{examples}\n\n{question}" if examples else question

@@ -38,7 +38,9 @@ def _read_json(text: str) -> Json:
     try:
         found = json.dumps(json.loads(text, parse_constant=_refuse), ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
-        raise AnswerNotJsonError(f"The answer by the schema is no JSON: {quoted(text)}; ask again, or reword.") from None
+        raise AnswerNotJsonError(
+            f"The answer by the schema is no JSON: {quoted(text)}; ask again, or reword."
+        ) from None
     if _NUL.search(found):
         raise AnswerNotJsonError("The answer by the schema contains the character U+0000, which cannot be stored.")
     return Json(found)
