@@ -7,8 +7,7 @@ ReelabelError
 │   │   ├── SpecialTokensError          special_tokens
 │   │   ├── ChoicesAmbiguousError       choices_ambiguous
 │   │   └── SchemaRefusedError          schema_refused
-│   ├── InferenceError                  inference_failed
-│   └── AnswerUnusableError
+│   └── InferenceError                  inference_failed
 │       ├── AnswerCutShortError         answer_cut_short
 │       └── AnswerNotJsonError          answer_not_json
 └── ModelError                      the model cannot be loaded: the run cannot continue
@@ -57,21 +56,14 @@ class InferenceError(JobError):
     stage = "inference"
 
 
-class AnswerUnusableError(JobError):
-    """The model has answered, but not as the job's JSON schema says."""
-
-    code = "answer_unusable"
-    stage = "inference"
-
-
-class AnswerCutShortError(AnswerUnusableError):
-    """The answer ended at `max_tokens`, before its JSON was complete."""
+class AnswerCutShortError(InferenceError):
+    """The answer by the job's JSON schema ended at `max_tokens`, before its JSON was complete."""
 
     code = "answer_cut_short"
 
 
-class AnswerNotJsonError(AnswerUnusableError):
-    """The answer is no JSON, or none that can be stored."""
+class AnswerNotJsonError(InferenceError):
+    """The answer by the job's JSON schema is no JSON, or none that can be stored."""
 
     code = "answer_not_json"
 

@@ -2,18 +2,22 @@
 
 import json
 import re
+from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from sqlalchemy import select
 
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import FAILURE, RESULT, RESULT_HISTORY
-from tasks.demo.clips import make_demo
+from tasks.demo.clips import Encoding, draw_clip, make_demo, write_clip
 from tests.command_line import reelabel as run_command
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_flows_words")]
 
+ROOT = Path(__file__).parents[2]
+KINDS = ("label", "words", "facts")
 SCHEMA = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]}
 
 
@@ -85,7 +89,7 @@ def test_the_answers_are_printed_exported_and_shown(first, reelabel, tmp_path):
     shown = reelabel("job", "data-0").stdout
     facts = json.loads(reelabel("job", "words-1", "--format", "json").stdout)
     report = tmp_path / "report.html"
-    written = reelabel("report", "last", "--output", report, "--job", "words-0")
+    written = reelabel("report", "last", "--out", report, "--job", "words-0")
 
     words = {row["job_id"]: row for row in listed}
     assert json.loads(words["data-0"]["data"])["colour"] in {"red", "blue"}
@@ -156,6 +160,23 @@ def test_what_needs_choices_refuses_words_in_a_sentence(reelabel, manifest, tmp_
 
     assert refused.returncode == 2
     assert sentence in " ".join(refused.stderr.split())
+
+
+def test_the_documented_manifest_is_answered(reelabel, engine, tmp_path, monkeypatch):
+    [example] = re.findall(r"```python\n(import json\n.*?)```", (ROOT / "docs" / "questions.md").read_text(), re.DOTALL)
+    _, frames = draw_clip(np.random.default_rng(1))
+    (tmp_path / "clips").mkdir()
+    write_clip(tmp_path / "clips" / "1.mp4", frames, Encoding(container="mp4", codec="libx264", gop=8))
+    monkeypatch.chdir(tmp_path)
+    exec(example, {})  # as its reader does
+
+    run = reelabel("classify", "jobs.parquet", "--dataset", "documented", "--max-tokens", "128")
+
+    assert run.returncode == 0, run.stderr + run.stdout
+    rows = rows_of(engine, RESULT)
+    found = {kind: [bool(rows[f"1-{kind}"][name]) for name in ("label", "text", "data")] for kind in KINDS}
+    assert found == {"label": [True, False, False], "words": [False, True, False], "facts": [False, False, True]}
+    assert rows["1-facts"]["data"]["colour"] in {"red", "green"}
 
 
 def test_a_folder_of_videos_is_described_in_words(reelabel, own_services):
