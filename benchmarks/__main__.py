@@ -189,7 +189,9 @@ def engine(
     targets: list[Target] = []
     with progress("Loading the model and answering"):
         if part is Engine.WORDS:
-            tables, targets = sweep.words(model or "tiny", folder, requests=requests, rounds=rounds or 5)
+            from benchmarks.engine import words  # noqa: PLC0415
+
+            tables, targets = words.compare(model or "tiny", folder, requests=requests, rounds=rounds or 5)
         elif part is Engine.QUESTIONS:
             tables = sweep.questions(model or "tiny", folder, frames=frames, rounds=rounds or 15)
         else:

@@ -16,7 +16,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.cores import bind, descendants
-from benchmarks.engine.noise import QUESTION, noise_video, words_question
+from benchmarks.engine.noise import QUESTION, noise_video
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 WITH, CHOICES_ONLY, TOKEN_ONLY = "with choice_mass", "choices only", "token only, no probabilities"
 _TIMES = slice(11, 13)  # fields of /proc/PID/stat after the name: ticks in user mode and in the kernel
 _WARM_UP_ROUNDS = 2
-_STEPS = ("max_num_seqs", "max_num_batched_tokens", "block_size", "compilation_config", "structured_outputs_config")
 _CHOSEN = ("max_num_batched_tokens", "max_num_seqs", "kv_cache_memory_bytes", "gpu_memory_utilization")
 
 
@@ -155,32 +154,6 @@ def measure_scoring(requests: Requests) -> list[dict[str, Any]]:
     ]
 
 
-def measure_writing(requests: Requests, max_tokens: int) -> list[tuple[int, float]]:
-    """Answer in words by `LLM.generate`, with vLLM's own settings; return tokens and seconds of each round."""
-    from vllm import LLM, SamplingParams  # noqa: PLC0415 - slow to import
-
-    from reelabel_engine.arguments import vllm_arguments  # noqa: PLC0415
-    from reelabel_engine.renderer import HashedMedium, InputRenderer  # noqa: PLC0415
-
-    arguments = {name: value for name, value in vllm_arguments(requests.config).items() if name not in _STEPS}
-    llm, renderer = LLM(**arguments), InputRenderer(requests.config)
-    parameters, asked = SamplingParams(max_tokens=max_tokens, temperature=0), words_question(max_tokens)
-    measured = []
-    for first in range(0, (1 + requests.rounds) * requests.count, requests.count):
-        videos = [
-            noise_video(seed, frames=requests.frames, side_px=requests.side_px)
-            for seed in range(first, first + requests.count)
-        ]
-        prompts = [
-            renderer.prompt(asked, [HashedMedium(frames=video, hash=f"{first + number}")])
-            for number, video in enumerate(videos)
-        ]
-        began = time.perf_counter()
-        outputs = llm.generate(prompts, parameters, use_tqdm=False)
-        measured.append((sum(len(each.outputs[0].token_ids) for each in outputs), time.perf_counter() - began))
-    return measured[1:]
-
-
 def _render(requests: Requests) -> tuple[list[dict[str, Any]], ChoiceTokens]:
     """Render a question about each of many videos as input of vLLM; return the tokens of its choices, too."""
     from reelabel_engine.renderer import HashedMedium, InputRenderer  # noqa: PLC0415
@@ -212,7 +185,7 @@ if __name__ == "__main__":
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # keep what libraries print out of the output
     task, *arguments = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
-    measure: Any = {"candidate": measure_candidate, "scoring": measure_scoring, "writing": measure_writing}[task]
+    measure: Any = {"candidate": measure_candidate, "scoring": measure_scoring}[task]
     result = measure(*arguments)
     with output:
         pickle.dump(result, output)

@@ -1,4 +1,4 @@
-"""The engine alone: its settings, the cost of `choice_mass`, several questions about one video, and words.
+"""The engine alone: its settings, the cost of `choice_mass`, and several questions about one video.
 
 Requests are rendered in advance, so that the fastest settings are the ceiling of any pipeline that ends in such an
 engine.
@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from benchmarks.engine.noise import noise_file, question_of, words_question
-from benchmarks.harness import Column, Table, Target, progress
+from benchmarks.engine.noise import noise_file, question_of
+from benchmarks.harness import Column, Table, progress
 from benchmarks.models import engine_config
 from reelabel_engine.devices import visible_gpus
 from reelabel_engine.environment import engine_environment, find_python
@@ -55,13 +55,6 @@ SCORING = (
     Column("core ms a request", "core_ms", ".2f"),
     Column("of the first", "core_of_first", ".2fx"),
 )
-WORDS = (
-    Column("64-token answers", "name"),
-    Column("tokens/s", "tokens_per_s", ",.0f"),
-    Column("of vLLM's own", "of_own", ".2fx"),
-    Column("rounds", lambda row: f"{min(row['rounds']):,.0f}-{max(row['rounds']):,.0f}"),
-)
-_WORDS_TOKENS, _WORDS_SHARE = 64, 0.9
 QUESTIONS = (
     Column("questions", "questions"),
     Column("ms", "answer_ms", ",.1f"),
@@ -155,7 +148,7 @@ def settings(
     facts: dict[str, str] = {}
     with progress() as show:
         for name in models:
-            asked = _requests(name, folder, requests, rounds)
+            asked = requests_of(name, folder, requests, rounds)
             swept = sweep(asked, on_candidate=partial(_show, show, name))
             first = swept.rows[0]
             for row in swept.rows:
@@ -173,7 +166,7 @@ def _show(show: Callable[[str], None], model: str, candidate: Candidate) -> None
 
 def scoring(model: str, folder: Path, *, requests: int | None, rounds: int) -> list[Table]:
     """Measure the cost of `choice_mass`."""
-    asked = _requests(model, folder, requests, rounds)
+    asked = requests_of(model, folder, requests, rounds)
     rows: list[dict[str, Any]] = _ask("scoring", asked, environment=engine_environment(asked.config))
     for row in rows:
         row["wall_of_first"] = row["request_ms"] / rows[0]["request_ms"]
@@ -194,49 +187,8 @@ def questions(model: str, folder: Path, *, frames: int, rounds: int) -> list[Tab
     return [Table(f"{model}, {frames} frames", rows, QUESTIONS)]
 
 
-def words(model: str, folder: Path, *, requests: int | None, rounds: int) -> tuple[list[Table], list[Target]]:
-    """Compare answers in words with `LLM.generate`, which both prepare their prompts while the clock runs."""
-    from tasks.model.engine.process import EngineProcess  # noqa: PLC0415 - not in the engine's own environment
-
-    asked = _requests(model, folder, requests, rounds)
-    theirs = _ask("writing", asked, _WORDS_TOKENS, environment=engine_environment(asked.config))
-    with tempfile.TemporaryDirectory(prefix="reelabel-") as logs:
-        log_path = Path(logs) / "engine.log"
-        with EngineProcess(asked.config, log_path=log_path, start_timeout_s=_START_TIMEOUT_S) as engine:
-            engine.wait_ready()
-            ours = measure_words(engine.answer, asked)
-    rates = {name: [tokens / took_s for tokens, took_s in each] for name, each in ((OWN, theirs), (CHOSEN, ours))}
-    own = median(rates[OWN])
-    rows = [
-        {"name": name, "tokens_per_s": median(each), "of_own": median(each) / own, "rounds": each}
-        for name, each in rates.items()
-    ]
-    title = f"{model}, {asked.count} requests, {rounds} rounds"
-    return [Table(title, rows, WORDS)], [Target(f"{CHOSEN} / {OWN}", rows[1]["of_own"], least=_WORDS_SHARE)]
-
-
-def measure_words(answer: Callable[[Batch], list[Reply]], requests: Requests) -> list[tuple[int, float]]:
-    """Answer in words about fresh videos each round; return tokens and seconds of each round.
-
-    Raises:
-        ModelError: The engine rejects a question.
-    """
-    measured: list[tuple[int, float]] = []
-    for first in range(0, (1 + requests.rounds) * requests.count, requests.count):
-        seeds = range(first, first + requests.count)
-        files = {f"{seed}": noise_file(seed, frames=requests.frames, side_px=requests.side_px) for seed in seeds}
-        asked = tuple(words_question(_WORDS_TOKENS, video_id=name) for name in files)
-        began_s = time.perf_counter()
-        replies = answer(Batch(frame_files=files, questions=asked))
-        took_s = time.perf_counter() - began_s
-        written = [reply.words.output_tokens for reply in replies if isinstance(reply, Answer) and reply.words]
-        if len(written) < requests.count:
-            raise ModelError("The engine rejects the questions.")
-        measured.append((sum(written), took_s))
-    return measured[1:]
-
-
-def _requests(name: str, folder: Path, count: int | None, rounds: int) -> Requests:
+def requests_of(name: str, folder: Path, count: int | None, rounds: int) -> Requests:
+    """Return the requests that are usual for a model, or as many as are asked for."""
     config, side_px = engine_config(name, folder)
     return Requests(config=config, count=count or _USUAL_REQUESTS[name], side_px=side_px, rounds=rounds)
 
