@@ -67,10 +67,10 @@ class VideoFiles:
         for name, value in (("prompt", self.prompt), ("choices", self.choices)):
             if value and name in self.columns:
                 raise ConfigurationError(f"--{name} and --column {name}=... exclude each other; leave one out.")
-            if name == "prompt" and not value and name not in self.columns:
-                raise ConfigurationError(
-                    f"This layout has no {name} of its own; add --{name} for all videos, or --column {name}=FIELD."
-                )
+        if not self.prompt and "prompt" not in self.columns:
+            raise ConfigurationError(
+                "This layout has no prompt of its own; add --prompt for all videos, or --column prompt=FIELD."
+            )
 
     @property
     def filled(self) -> tuple[str, ...]:
