@@ -66,6 +66,7 @@ class Engine(StrEnum):
     SETTINGS = "settings"
     QUESTIONS = "questions"
     CHOICE_MASS = "choice-mass"
+    WORDS = "words"
 
 
 class Pipeline(StrEnum):
@@ -163,7 +164,8 @@ def engine(
         Engine,
         typer.Argument(
             help="settings: a sweep, whose fastest is the ceiling of any pipeline; questions: 1, 2, 4 and 8 about one "
-            "video; choice-mass: answers with the probability of all choices, and without."
+            "video; choice-mass: answers with the probability of all choices, and without; words: 64-token answers, "
+            "compared with LLM.generate."
         ),
     ] = Engine.SETTINGS,
     model: Annotated[str | None, typer.Option(help="tiny or 100m; with settings, both, comma-separated.")] = None,
@@ -184,12 +186,17 @@ def engine(
         tables, facts = sweep.settings(names, folder, requests=requests, rounds=rounds or 3)
         show(tables, facts=facts, as_json=json)
         return
+    targets: list[Target] = []
     with progress("Loading the model and answering"):
-        if part is Engine.QUESTIONS:
+        if part is Engine.WORDS:
+            from benchmarks.engine import words  # noqa: PLC0415
+
+            tables, targets = words.compare(model or "tiny", folder, requests=requests, rounds=rounds or 5)
+        elif part is Engine.QUESTIONS:
             tables = sweep.questions(model or "tiny", folder, frames=frames, rounds=rounds or 15)
         else:
             tables = sweep.scoring(model or "tiny", folder, requests=requests, rounds=rounds or 15)
-    show(tables, as_json=json)
+    show(tables, targets=targets, as_json=json)
 
 
 def pipeline(  # noqa: PLR0913 - a command's options

@@ -21,6 +21,7 @@ from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.evaluation.compare import compare_candidates
+from tasks.manifest.check import require_choices
 from tasks.manifest.location import dataset_name
 from tasks.manifest.media import ALL_URIS
 from tasks.manifest.table import open_jobs
@@ -72,7 +73,9 @@ def read_labelled_jobs(manifest: str, settings: Settings) -> pl.DataFrame:
     """Read the columns of a manifest that an evaluation needs."""
     with open_jobs(manifest, ObjectStore(settings.store, settings.web)) as table:
         # What a job shows is decoded once for all jobs that show it: several videos count as one of their own.
-        jobs = pl.concat([part.with_columns(video_uri=ALL_URIS).select(_COLUMNS) for part in table.parts()])
+        parts = [part.with_columns(video_uri=ALL_URIS).select(_COLUMNS) for part in table.parts()]
+    jobs = pl.concat(parts).drop_nulls("choices")
+    require_choices(manifest, has_choices=not jobs.is_empty())
     if jobs["answer"].is_null().all():
         raise ManifestError(f"{manifest} has no known answers to evaluate against; fill in the column answer.")
     return jobs

@@ -21,8 +21,11 @@ ReelabelError
 │   ├── PromptError
 │   │   ├── PromptTooLongError          prompt_too_long
 │   │   ├── SpecialTokensError          special_tokens
-│   │   └── ChoicesAmbiguousError       choices_ambiguous
+│   │   ├── ChoicesAmbiguousError       choices_ambiguous
+│   │   └── SchemaRefusedError          schema_refused
 │   ├── InferenceError                  inference_failed
+│   │   ├── AnswerCutShortError         answer_cut_short
+│   │   └── AnswerNotJsonError          answer_not_json
 │   └── ServerFailedError               server_failed
 ├── ObjectError                     one object of a store; callers convert it to an error of the job
 │   ├── ObjectMissingError              object_missing

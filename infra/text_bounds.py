@@ -17,6 +17,10 @@ MAX_ID = 1_024
 MAX_URI = 8_192
 # Of a URI that holds its video, and of chat messages, which may have such URIs.
 MAX_INLINE = 16 * 1024**2
+# Of a JSON schema, and how deep its objects and lists may be nested: a compiler makes a grammar of it.
+MAX_SCHEMA, MAX_SCHEMA_DEPTH = 10_000, 32
+# Of an answer in words.
+MAX_OUTPUT_TOKENS = 4_096
 # Choices of one question.
 MAX_CHOICES = 1_024
 

@@ -23,6 +23,12 @@ _RULE, _COLUMN, _BITS = "merge", "column", "bits"
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", re.MULTILINE)
 
 
+class Json(str):
+    """A text that is a JSON value; its column holds JSON."""
+
+    __slots__ = ()
+
+
 class Merge(StrEnum):
     """The value that a record takes which stands for two, one made after the other."""
 
@@ -116,6 +122,8 @@ def _rules_of(record: type[DataclassInstance]) -> dict[str, Merge]:
 def _scalar(record: type[DataclassInstance], name: str, hint: Any) -> type:  # noqa: ANN401 - of `typing`
     """Return the type of a field's values, without None."""
     found: set[type] = {*(get_args(hint) if isinstance(hint, UnionType) else (hint,))} - {NoneType}
-    if len(found) != 1 or not found <= {str, bool, int, float}:
-        raise TypeError(f"{record.__name__}.{name} is a {hint}; a column stores a str, bool, int or float, or None.")
+    if len(found) != 1 or not found <= {str, bool, int, float, Json}:
+        raise TypeError(
+            f"{record.__name__}.{name} is a {hint}; a column stores a str, bool, int, float or Json, or None."
+        )
     return found.pop()

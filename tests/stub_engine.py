@@ -9,6 +9,7 @@ it fails to write there.
 With `live_sessions`, it takes live sessions, and does one thing a step: see `StubScheduler`.
 """
 
+import json
 import os
 import pickle
 import signal
@@ -32,11 +33,12 @@ from reelabel_engine.protocol import (
     QuestionFailure,
     RequestRef,
 )
-from tasks.domain import Answer
+from tasks.domain import Answer, Words
 
 COMMAND = (sys.executable, "-P", __file__)
 _HUNGRY_BYTES = 1024**3
 _PREFIX_S = 0.02
+_OF_WORDS = ("text", "finish_reason", "output_tokens")
 LEFT_BY_ENGINE = "vllm_dist_stub"  # a file as vLLM leaves one
 
 
@@ -50,6 +52,7 @@ class Trigger(StrEnum):
     TOO_LONG = "too long"  # the renderer rejects the question
     REFUSED = "refused"  # the engine rejects the question
     DISK_FULL = "disk full"  # the engine fails to write a file
+    JSON_BROKEN = "broken JSON"  # the answer by a schema is no JSON
     RENDERER_POISON = "renderer dies"  # kills the renderer process
 
 
@@ -61,9 +64,29 @@ class StubReady:
     answer: Answer
 
 
+def words_for(question):
+    """Return an answer in words: the question backwards; with a schema, as JSON."""
+    words = " ".join(reversed(question.text.split()))
+    return words if question.schema is None else json.dumps({"answer": words})
+
+
 def answer_to(question: Question, *frame_files: bytes) -> Answer:
     """Return the deterministic answer to a question."""
     key = repr((question.text, question.system_prompt, question.choices, question.scoring)).encode()
+    if not question.choices:
+        words = f"{Trigger.JSON_BROKEN} {{" if Trigger.JSON_BROKEN in question.text else words_for(question)
+        count = min(question.max_tokens, len(words.split()))
+        return Answer(
+            words=Words(
+                text=" ".join(words.split()[:count]) if question.schema is None else words,
+                finish_reason="stop" if count == len(words.split()) else "length",
+                output_tokens=count,
+            ),
+            prompt_tokens=len(question.text),
+            cached_tokens=0,
+            preprocess_ms=0.0,
+            inference_ms=0.0,
+        )
     digest = blake2b(key + b"".join(frame_files), digest_size=len(question.choices)).digest()
     probabilities = tuple((byte + 1) / (sum(digest) + len(digest)) for byte in digest)
     return Answer(
@@ -107,6 +130,7 @@ def _on_the_wire(answer):
         cached_tokens=answer.cached_tokens,
         preprocess_ms=answer.preprocess_ms,
         inference_ms=answer.inference_ms,
+        **({} if answer.words is None else {name: getattr(answer.words, name) for name in _OF_WORDS}),
     )
 
 

@@ -46,6 +46,7 @@ FOREIGN_OPTIONS = {
     "--limit-mm-per-prompt",
     "--media-io-kwargs",
     "--record",
+    "--structured-outputs-config",
     "--trust-request-mm-kwargs",
 }
 

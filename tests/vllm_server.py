@@ -69,6 +69,8 @@ def _command(port):
     command += ["--dtype", "float32", "--enforce-eager", "--block-size", "32", "--max-num-seqs", "16"]
     command += ["--limit-mm-per-prompt", '{"image": 16, "video": 4}']
     command += ["--media-io-kwargs", '{"video": {"video_backend": "reelabel_frames"}}']
+    # As our own engine's; a request by OpenAI's API cannot say so.
+    command += ["--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}']
     command += ["--trust-request-mm-kwargs", "--enable-prompt-tokens-details"]
     # The default is a share of all memory minus vLLM's own, which leaves nothing on a small machine.
     return [*command, "--kv-cache-memory-bytes", "256M"]

@@ -58,18 +58,25 @@ def frame_file_of(
     return write_frames(Frames.of(sampled), identity)
 
 
-def question_of(prompt: str, choices: Sequence[str] = _COLOURS, *, video_id: str = "v") -> Question:
-    """Return a multiple-choice question, as a run asks it."""
+def question_of(
+    prompt: str, choices: Sequence[str] = _COLOURS, *, video_id: str = "v", max_tokens: int = 1
+) -> Question:
+    """Return a question, as a run asks it; without choices, it is answered in words."""
     return Question(
         video_id=video_id,
         text=render_question(DEFAULT_TEMPLATE, prompt=prompt, choices=choices),
         system_prompt=None,
         choices=tuple(choices),
-        scoring="letter",
+        max_tokens=max_tokens,
     )
 
 
 QUESTION = question_of("What colour is the shape?")
+
+
+def words_question(max_tokens: int, *, video_id: str = "v") -> Question:
+    """Return a question that is answered in words."""
+    return question_of("Describe this video.", (), video_id=video_id, max_tokens=max_tokens)
 
 
 def noise_video(seed: int, *, frames: int, side_px: int) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:

@@ -148,7 +148,7 @@ def settings(
     facts: dict[str, str] = {}
     with progress() as show:
         for name in models:
-            asked = _requests(name, folder, requests, rounds)
+            asked = requests_of(name, folder, requests, rounds)
             swept = sweep(asked, on_candidate=partial(_show, show, name))
             first = swept.rows[0]
             for row in swept.rows:
@@ -166,7 +166,7 @@ def _show(show: Callable[[str], None], model: str, candidate: Candidate) -> None
 
 def scoring(model: str, folder: Path, *, requests: int | None, rounds: int) -> list[Table]:
     """Measure the cost of `choice_mass`."""
-    asked = _requests(model, folder, requests, rounds)
+    asked = requests_of(model, folder, requests, rounds)
     rows: list[dict[str, Any]] = _ask("scoring", asked, environment=engine_environment(asked.config))
     for row in rows:
         row["wall_of_first"] = row["request_ms"] / rows[0]["request_ms"]
@@ -187,7 +187,8 @@ def questions(model: str, folder: Path, *, frames: int, rounds: int) -> list[Tab
     return [Table(f"{model}, {frames} frames", rows, QUESTIONS)]
 
 
-def _requests(name: str, folder: Path, count: int | None, rounds: int) -> Requests:
+def requests_of(name: str, folder: Path, count: int | None, rounds: int) -> Requests:
+    """Return the requests that are usual for a model, or as many as are asked for."""
     config, side_px = engine_config(name, folder)
     return Requests(config=config, count=count or _USUAL_REQUESTS[name], side_px=side_px, rounds=rounds)
 

@@ -62,7 +62,7 @@ class Timing(NamedTuple):
     jobs: int
     began_s: float
     ended_s: float
-    labels: Sequence[int] = ()
+    labels: Sequence[int | None] = ()
     prompt_tokens: int = 0
     note: str = ""
 

@@ -101,7 +101,7 @@ def measure_serve(
     cache_uri = f"{root_uri}/cache"
     flow = FlowRun(workload=workload, settings=settings, manifest_uri=manifest_uri, cache_uri=cache_uri, name="serve")
     timing = flow.run(1)
-    labels = {job.job_id: job.choices[choice] for job, choice in zip(workload.jobs, timing.labels, strict=True)}
+    labels = {job.job_id: job.choices[choice or 0] for job, choice in zip(workload.jobs, timing.labels, strict=True)}
     store = replace(settings.store, uri=f"{cache_uri}/{1 if warm else 'of-the-service'}")
     rows = []
     with _serving(settings.model_copy(update={"store": store})) as url:

@@ -144,6 +144,7 @@ def jobs_of(manifest: pl.DataFrame) -> list[Job]:
 
 def _row(job: Job, frames: SampledFrames, reply: object) -> dict[str, Any]:
     assert isinstance(reply, Answer), f"the engine rejected {job.job_id}: {reply}"
+    assert reply.choice_index is not None
     return {
         "job_id": job.job_id,
         "label": job.choices[reply.choice_index],

@@ -1,4 +1,4 @@
-"""The arguments of `vllm.LLM`: those of the configuration, and what prompts that are answered by one token need."""
+"""The arguments of `vllm.LLM`: those of the configuration, and what short answers need."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "mm_processor_cache_gb": 0,  # a video's questions are rendered together, outside the engine
         "seed": 0,
+        # One compiler for all schemas, as an engine has only one; models may go on with blanks where they are allowed.
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
         **({"scheduling_policy": "priority"} if config.live_sessions else {}),
         **(_GPU | {"gpu_memory_utilization": free_share(*gpu_memory_bytes())} if torch.cuda.is_available() else _CPU),
         **config.engine_args,

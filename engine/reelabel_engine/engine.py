@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from transformers import AutoConfig
 
+from reelabel.errors import JobError
 from reelabel.text import pluralize
 from reelabel_engine.arguments import PRUNING_METHOD, vllm_arguments
-from reelabel_engine.errors import InferenceError, ModelError
+from reelabel_engine.errors import InferenceError, ModelError, SchemaRefusedError
 from reelabel_engine.live.positions import continue_positions
 from reelabel_engine.live.scheduler import BATCH, LiveScheduler
-from reelabel_engine.prompts import score_choices
+from reelabel_engine.prompts import ChoiceTokens, score_choices
 from reelabel_engine.protocol import (
     EngineConfig,
     EngineInfo,
@@ -26,12 +27,14 @@ from reelabel_engine.protocol import (
     RequestRef,
 )
 from reelabel_engine.renderer import EngineRequest, table_length, translate_vllm_error
-from reelabel_engine.scoring import scoring_parameters
+from reelabel_engine.scoring import scoring_parameters, writing_parameters
 from reelabel_engine.vllm_api import (
     LLM,
     MULTIMODAL_REGISTRY,
     EngineArgs,
     ModelRegistry,
+    RequestOutputKind,
+    SamplingParams,
     VLLMValidationError,
     current_platform,
     get_model_cls,
@@ -59,7 +62,7 @@ class _InFlight:
 
 
 class Engine:
-    """A loaded model that answers with one token; questions that are fed while it works join its next step.
+    """A loaded model that answers questions; those that are fed while it works join its next step.
 
     Attributes:
         live: Takes the requests of live sessions; None if the engine was not loaded for any.
@@ -106,13 +109,23 @@ class Engine:
 
     def feed(self, ref: RequestRef, ready: EngineRequest) -> None:
         """Queue a question; `step` answers it."""
-        parameters = scoring_parameters(ready.tokens)
         self._added += 1
         try:
-            self._engine.add_request(str(self._added), ready.prompt, parameters, priority=BATCH)
+            self._engine.add_request(str(self._added), ready.prompt, self._parameters(ready), priority=BATCH)
         except (ValueError, VLLMValidationError) as error:
-            raise translate_vllm_error(error, self._max_model_len) from None
+            raise translate_vllm_error(error, self._max_model_len, schema=ready.schema) from None
         self._in_flight[str(self._added)] = _InFlight(ref=ref, ready=ready)
+
+    def _parameters(self, ready: EngineRequest) -> SamplingParams:
+        if ready.tokens:
+            return scoring_parameters(ready.tokens)
+        room = self._max_model_len - len(ready.prompt["prompt_token_ids"])
+        return writing_parameters(
+            max_tokens=max(1, min(ready.max_tokens, room)),
+            schema=ready.schema,
+            temperature=0,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
 
     def cancel(self, number: int) -> None:
         """Stop working on what was fed of a request."""
@@ -210,16 +223,30 @@ def _enable_pruning(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker
 
 
 def _answer(output: Any, ready: EngineRequest, inference_ms: float) -> QuestionReply:  # noqa: ANN401 - vLLM's RequestOutput
-    logprobs = {token: entry.logprob for token, entry in output.outputs[0].logprobs[0].items()}
+    [made] = output.outputs
     try:
-        probabilities, mass = score_choices(ready.tokens, logprobs)
-    except InferenceError as error:
+        answer = _scored(made, ready.tokens) if ready.tokens else _written(made, ready)
+    except JobError as error:
         return QuestionFailure.of(error)
     return QuestionAnswer(
-        probabilities=probabilities,
-        choice_mass=mass,
+        **answer,
         prompt_tokens=len(output.prompt_token_ids),
         cached_tokens=output.num_cached_tokens or 0,
         preprocess_ms=ready.preprocess_ms,
         inference_ms=inference_ms,
     )
+
+
+def _scored(made: Any, tokens: ChoiceTokens) -> dict[str, Any]:  # noqa: ANN401 - vLLM's CompletionOutput
+    logprobs = {token: entry.logprob for token, entry in made.logprobs[0].items()}
+    probabilities, mass = score_choices(tokens, logprobs)
+    return {"probabilities": probabilities, "choice_mass": mass}
+
+
+def _written(made: Any, ready: EngineRequest) -> dict[str, Any]:  # noqa: ANN401 - vLLM's CompletionOutput
+    if made.finish_reason not in {"stop", "length"}:
+        if ready.schema is not None:
+            raise SchemaRefusedError("vLLM cannot compile the schema to a grammar; write a simpler one.")
+        raise InferenceError(f"vLLM ended the answer with the reason {made.finish_reason}.")
+    words = {"text": made.text, "finish_reason": made.finish_reason, "output_tokens": len(made.token_ids)}
+    return {"probabilities": (), "choice_mass": None, **words}

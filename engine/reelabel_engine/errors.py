@@ -5,8 +5,11 @@ ReelabelError
 │   ├── PromptError
 │   │   ├── PromptTooLongError          prompt_too_long
 │   │   ├── SpecialTokensError          special_tokens
-│   │   └── ChoicesAmbiguousError       choices_ambiguous
+│   │   ├── ChoicesAmbiguousError       choices_ambiguous
+│   │   └── SchemaRefusedError          schema_refused
 │   └── InferenceError                  inference_failed
+│       ├── AnswerCutShortError         answer_cut_short
+│       └── AnswerNotJsonError          answer_not_json
 └── ModelError                      the model cannot be loaded: the run cannot continue
 """
 
@@ -40,11 +43,29 @@ class ChoicesAmbiguousError(PromptError):
     code = "choices_ambiguous"
 
 
+class SchemaRefusedError(PromptError):
+    """The grammar compiler of vLLM, or the server, cannot answer by the job's JSON schema."""
+
+    code = "schema_refused"
+
+
 class InferenceError(JobError):
     """The engine rejects the question, crashes on it, or returns no usable answer."""
 
     code = "inference_failed"
     stage = "inference"
+
+
+class AnswerCutShortError(InferenceError):
+    """The answer by the job's JSON schema ended at `max_tokens`, before its JSON was complete."""
+
+    code = "answer_cut_short"
+
+
+class AnswerNotJsonError(InferenceError):
+    """The answer by the job's JSON schema is no JSON, or none that can be stored."""
+
+    code = "answer_not_json"
 
 
 class ModelError(ReelabelError):

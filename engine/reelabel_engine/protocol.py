@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reelabel.errors import JobError
 
 MediumKind = Literal["video", "image"]
+FinishReason = Literal["stop", "length"]
 _MAX_FRAMES = 1024  # of a video, however it is sampled
 
 
@@ -135,8 +136,10 @@ class Question:
         video_id: Key into the batch's frame files; of several videos, the first.
         text: The question with its choices.
         system_prompt: None leaves it to the chat template.
-        choices: The answers, in order.
+        choices: The answers, in order; empty for an answer in words.
         scoring: Score the choice's letter, or the first token of its text.
+        max_tokens: Of an answer in words; one with choices has one token.
+        schema: JSON schema, as text, of an answer in words; None leaves its words free.
         others: The same question with its choices in other orders, asked together with it.
         media: Everything that it shows, in order, if that is more than the video.
     """
@@ -145,7 +148,9 @@ class Question:
     text: str
     system_prompt: str | None
     choices: tuple[str, ...]
-    scoring: Literal["letter", "text"]
+    scoring: Literal["letter", "text"] = "letter"
+    max_tokens: int = 1
+    schema: str | None = None
     others: tuple[Question, ...] = field(default=(), repr=False)
     media: tuple[ShownFile, ...] = ()
 
@@ -358,9 +363,12 @@ class QuestionAnswer(_Message, frozen=True):
     """What the model answers to one question.
 
     Attributes:
-        probabilities: One per choice, summing to one.
+        probabilities: One per choice, summing to one; empty for an answer in words.
         choice_mass: Probability of all choices together before they were normalised; next to 0 if the model would have
             said something else.
+        text: An answer in words, or as JSON.
+        finish_reason: Why the words ended: the model was done, or `max_tokens` were reached.
+        output_tokens: Tokens of the words.
         prompt_tokens: Tokens of the rendered prompt, including the video.
         cached_tokens: Those of them served from the prefix cache.
         preprocess_ms: Milliseconds of the model's processor for this question.
@@ -373,6 +381,9 @@ class QuestionAnswer(_Message, frozen=True):
     cached_tokens: int
     preprocess_ms: float
     inference_ms: float
+    text: str = ""
+    finish_reason: FinishReason = "stop"
+    output_tokens: int = 0
 
 
 class QuestionFailure(_Message, frozen=True):
@@ -402,7 +413,7 @@ class LiveDone(_Message, frozen=True):
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int = 0
-    finish_reason: Literal["stop", "length"] = "stop"
+    finish_reason: FinishReason = "stop"
     probabilities: tuple[float, ...] = ()
 
 

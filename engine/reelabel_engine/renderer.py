@@ -23,7 +23,7 @@ from reelabel.frames.frame_file import read_frames
 from reelabel.integrations.vllm.video_input import adapt_video, video_input
 from reelabel.unexpected import failing_alone
 from reelabel_engine.arguments import vllm_arguments
-from reelabel_engine.errors import InferenceError, PromptTooLongError, SpecialTokensError
+from reelabel_engine.errors import InferenceError, PromptTooLongError, SchemaRefusedError, SpecialTokensError
 from reelabel_engine.live.items import FOOTAGE, FRAMES_PER_ITEM
 from reelabel_engine.live.positions import last_time, with_starts
 from reelabel_engine.plain_text import TextTokenizer, text_tokenizer
@@ -129,11 +129,16 @@ _live_renderers: list[LiveRenderer] = []
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
-    """A question as the engine takes it: vLLM's `EngineInput`, token ids per choice, and what preparing it took."""
+    """A question as the engine takes it: vLLM's `EngineInput`, token ids per choice, and what preparing it took.
+
+    Without choices, it is answered in words; see `Question`.
+    """
 
     prompt: Any = field(repr=False)
     tokens: ChoiceTokens
     preprocess_ms: float
+    max_tokens: int = 1
+    schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +312,15 @@ def render_video(frame_files: Sequence[bytes], questions: Sequence[Question]) ->
             ready.append(QuestionFailure.of(error))
             continue
         ended = time.perf_counter()
-        ready.append(EngineRequest(prompt=prompt, tokens=tokens, preprocess_ms=(ended - started) * 1e3))
+        ready.append(
+            EngineRequest(
+                prompt=prompt,
+                tokens=tokens,
+                preprocess_ms=(ended - started) * 1e3,
+                max_tokens=question.max_tokens,
+                schema=question.schema,
+            )
+        )
         started = ended
     return _pickled(ready)
 
@@ -343,8 +356,10 @@ def _make_tensor(data: npt.NDArray[np.uint8], dtype: torch.dtype, shape: torch.S
     return torch.from_numpy(data).view(dtype).reshape(shape)
 
 
-def translate_vllm_error(error: Exception, max_model_len: int) -> JobError:
+def translate_vllm_error(error: Exception, max_model_len: int, *, schema: str | None = None) -> JobError:
     if "max_model_len" not in str(error) and "context length" not in str(error):
+        if schema is not None:
+            return SchemaRefusedError(f"vLLM cannot answer by the schema: {_first_line(error)}.")
         return InferenceError(f"The model's processor rejects the question: {_first_line(error)}.")
     return PromptTooLongError(
         f"The prompt with its video is longer than the model's limit of {max_model_len} tokens; "

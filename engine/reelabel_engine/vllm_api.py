@@ -21,7 +21,7 @@ from vllm.renderers.hf import (
     resolve_chat_template_content_format,
     safe_apply_chat_template,
 )
-from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS, RequestOutputKind
+from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS, RequestOutputKind, StructuredOutputsParams
 
 __all__ = [
     "LLM",
@@ -38,6 +38,7 @@ __all__ = [
     "PlaceholderRange",
     "RequestOutputKind",
     "SamplingParams",
+    "StructuredOutputsParams",
     "VLLMValidationError",
     "current_platform",
     "get_model_cls",

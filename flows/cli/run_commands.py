@@ -36,7 +36,9 @@ def classify(
         str | None,
         typer.Option(help="Instead of a manifest, a question about each video. Run it again to add new videos."),
     ] = None,
-    choices: Annotated[str | None, typer.Option(help="Choices of --prompt, such as yes|no.")] = None,
+    choices: Annotated[
+        str | None, typer.Option(help="Choices of --prompt, such as yes|no. Default: answers in words.")
+    ] = None,
     session: Annotated[
         str | None,
         typer.Option(

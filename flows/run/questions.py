@@ -22,7 +22,7 @@ from tasks.domain import RunPhase, RunSpec
 from tasks.frame_cache.pool import KEPT_BYTES, decode_pool, open_extractor
 from tasks.manifest.check import require_cuttable
 from tasks.manifest.plan_file import read_media
-from tasks.model.backend import backend_of, open_backend, require_media
+from tasks.model.backend import backend_of, open_backend, require_media, require_words
 from tasks.relevance import relevant_extraction
 from tasks.results.evaluation.routes import escalation_margin
 from tasks.results.runs import add_versions, update_run
@@ -67,6 +67,7 @@ def prepare_questions(
     backend = backend_of(settings)
     require_cuttable(jobs.parts(), spec, manifest=request.manifest)
     require_media(backend, spec, jobs.media, settings)
+    require_words(backend, has_words=jobs.has_words)
     is_remote = settings.run.executor == "remote"
     if is_here and not is_remote:
         backend.check(card, settings)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from infra.settings import ChunkOptions, DescribeOptions, PromptOptions, SamplingOptions, VideoPruningRate
+from infra.settings import ChunkOptions, DescribeOptions, MaxTokens, PromptOptions, SamplingOptions, VideoPruningRate
 from infra.settings.types import SettingsSection, Timezone, title_of
 from infra.validation import describe_fault
 from reelabel.errors import ConfigurationError
@@ -23,6 +23,7 @@ class QuestionOptions(SettingsSection):
     model: str | None = Field(None, max_length=1000)
     """Model folder or Hugging Face name; by default model.name, or in a backfill the earlier run's."""
     video_pruning_rate: VideoPruningRate = None
+    max_tokens: MaxTokens = None
     sampling: SamplingOptions = SamplingOptions()
     """How frames are chosen."""
     prompts: PromptOptions = PromptOptions()

@@ -12,6 +12,7 @@ from reelabel.sampling.options import FITTED, Sampling
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, NATIVE, ROUTING_OPTIONS, SAMPLER_OPTIONS, find_sampler
 from tasks.domain import EmbeddingSpec, RunSpec
 from tasks.domain.chunks import DEFAULT_RULE, check_rule
+from tasks.domain.spec import DEFAULT_MAX_TOKENS
 from tasks.embedding.encoder import read_encoder_card
 from tasks.model.backend import backend_of
 from tasks.model.identity import max_frame_pixels
@@ -69,6 +70,7 @@ def make_spec(
         sampling=sampling,
         frames_as=backend.frames_as(card, settings),
         video_pruning_rate=pruned or None,
+        max_tokens=overrides.max_tokens or defaults.max_tokens or DEFAULT_MAX_TOKENS,
         chat_template_args=defaults.chat_template_args,
         engine_args=_engine_args(defaults, backend),
         **_chunk_options(base or settings.chunks, overrides.chunks, sampling),

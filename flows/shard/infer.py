@@ -256,7 +256,7 @@ def _batches(
                 continue
             orders = 1 + len(question.others)
             text_bytes = len(f"{question.text}{question.system_prompt}".encode())
-            more_tokens = orders * (text_bytes + frame_bytes // _VIDEO_BYTES_PER_TOKEN)
+            more_tokens = orders * (question.max_tokens + text_bytes + frame_bytes // _VIDEO_BYTES_PER_TOKEN)
             if batch and (prompts + orders > MAX_PROMPTS or tokens + more_tokens > MAX_TOKENS):
                 yield batch
                 batch, prompts, tokens = [], 0, 0

@@ -27,7 +27,7 @@ from infra.settings.types import (
     library_field,
     sampling_option,
 )
-from infra.text_bounds import MAX_CHOICE, Text
+from infra.text_bounds import MAX_CHOICE, MAX_OUTPUT_TOKENS, Text
 from reelabel.seal import NO_KEY, Seal
 from reelabel.sources.options import S3Options, WebOptions
 
@@ -312,6 +312,16 @@ VideoPruningRate = Annotated[
 ]
 
 
+MaxTokens = Annotated[
+    int | None,
+    Field(
+        ge=1,
+        le=MAX_OUTPUT_TOKENS,
+        description="Most tokens of an answer in words, to a row without choices; default 64.",
+    ),
+]
+
+
 class PromptOptions(SettingsSection):
     """Prompt options; those left empty are taken from the settings."""
 
@@ -345,6 +355,7 @@ class ModelSettings(PromptOptions):
     engines: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = 1
     """Engines to run in parallel, each on its own GPUs; auto uses all visible GPUs."""
     video_pruning_rate: VideoPruningRate = None
+    max_tokens: MaxTokens = None
     chat_template_args: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of the chat template, of a server's too, such as enable_thinking = false."""
     engine_args: EngineArgs = Field(default_factory=dict)

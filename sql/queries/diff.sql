@@ -1,14 +1,14 @@
 -- Compare two answers to each job: those of a run with those of an earlier run, or, if that is null, with those that
--- it replaced.
+-- it replaced. Answers in words are left out.
 -- Parameters: run_id, earlier_run_id. Rows: job_id, task, is_same_question, labels and margins before and after.
 WITH answer AS (
     SELECT run_id, NULL::uuid AS replaced_by, job_id, job_digest, task, label, margin, created_at
     FROM reelabel.result
-    WHERE run_id IN (:run_id, :earlier_run_id)
+    WHERE run_id IN (:run_id, :earlier_run_id) AND label IS NOT NULL
     UNION ALL
     SELECT run_id, replaced_by, job_id, job_digest, task, label, margin, created_at
     FROM reelabel.result_history
-    WHERE run_id IN (:run_id, :earlier_run_id) OR replaced_by = :run_id
+    WHERE (run_id IN (:run_id, :earlier_run_id) OR replaced_by = :run_id) AND label IS NOT NULL
 ),
 after AS (
     SELECT DISTINCT ON (job_id) * FROM answer

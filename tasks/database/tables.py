@@ -31,10 +31,10 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from reelabel.frames.provenance import FrameProvenance
-from reelabel.record import columns_of, names_of
+from reelabel.record import Json, columns_of, names_of
 from tasks.database.meanings import describe_columns
 from tasks.description.cost import DescriptionCost
-from tasks.domain import Answer, ChunkCounts, FirstAnswer, OrderBias
+from tasks.domain import Answer, ChunkCounts, FirstAnswer, OrderBias, Words
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 METADATA = MetaData(schema="reelabel")
 
-_TYPES: dict[type, type[TypeEngine[Any]]] = {str: Text, bool: Boolean, float: Double}
+_TYPES: dict[type, type[TypeEngine[Any]]] = {str: Text, bool: Boolean, float: Double, Json: JSONB}
 _INTEGERS: dict[int, type[TypeEngine[Any]]] = {16: SmallInteger, 32: Integer, 64: BigInteger}
 _ALIGNED_BYTES = {Double: 8, BigInteger: 8, DateTime: 8, Integer: 4, SmallInteger: 2, Boolean: 1, Uuid: 1}
 _TIME = DateTime(timezone=True)
@@ -167,11 +167,12 @@ RESULT = Table(
     "result",
     METADATA,
     *_key("dataset", "job_id", "spec_id"),
-    *(*_all(Text, "job_digest"), *_some(Text, "answer", "task", "subtask"), *_all(Text, "label")),
+    *(*_all(Text, "job_digest"), *_some(Text, "answer", "task", "subtask", "label")),
     *_packed(
-        *record_columns(Answer, required={*names_of(Answer)} - {"choice_mass"}),
-        *_all(_PROBABILITIES, "probabilities"),
-        *_all(Double, "margin", "entropy_nats"),
+        *record_columns(Answer, required={*names_of(Answer)} - {"choice_index", "choice_mass"}),
+        *record_columns(Words),
+        *_some(_PROBABILITIES, "probabilities"),
+        *_some(Double, "margin", "entropy_nats"),
         *record_columns(OrderBias, required=["permutations"]),
         *record_columns(FrameProvenance, required=["source_fingerprint", "frames_used", *_FRAME_TIMES]),
         *_some(Text, "routed_by"),
@@ -182,23 +183,26 @@ RESULT = Table(
     _by_run(),
     *_checks("choice_index >= 0", "margin BETWEEN 0 AND 1", "entropy_nats >= 0", "choice_mass BETWEEN 0 AND 1"),
     *_checks("chunks > 0", "chunks_answered BETWEEN 1 AND chunks", "frames_decoded >= 0", "bytes_fetched >= 0"),
-    *_checks("choice_index < array_length(probabilities, 1)"),
+    *_checks("choice_index < array_length(probabilities, 1)", "num_nonnulls(label, text, data) = 1"),
+    *_checks(*(f"(label IS NULL) = ({name} IS NULL)" for name in ("choice_index", "probabilities", "margin"))),
+    *_checks("finish_reason IN ('stop', 'length')", "(label IS NULL) = (finish_reason IS NOT NULL)"),
     Index("result_by_run", "run_id"),
-    comment="Labels. fence is the token of the lease under which the row was written: an older lease never overwrites "
-    "the rows of a newer one. first_label and first_margin are those of the first pass, before escalation to a dense "
-    "sampler.",
+    comment="Labels, and answers in words to jobs without choices. fence is the token of the lease under which the row "
+    "was written: an older lease never overwrites the rows of a newer one. first_label and first_margin are those of "
+    "the first pass, before escalation to a dense sampler.",
 )
 
 # What is kept of a replaced label.
 _HISTORY = (
-    *("dataset", "job_id", "spec_id", "job_digest", "source_fingerprint", "task", "label"),
+    *("dataset", "job_id", "spec_id", "job_digest", "source_fingerprint", "task", "label", "text", "data"),
     *("probabilities", "margin", "run_id", "created_at"),
 )
+_OF_ONE_KIND = {"task", "label", "text", "data", "probabilities", "margin"}  # null with choices, or without
 RESULT_HISTORY = Table(
     "result_history",
     METADATA,
     Column("history_id", BigInteger, Identity(always=True), primary_key=True),
-    *(Column(name, RESULT.c[name].type, nullable=name == "task") for name in _HISTORY),
+    *(Column(name, RESULT.c[name].type, nullable=name in _OF_ONE_KIND) for name in _HISTORY),
     *(*_all(Uuid, "replaced_by"), *_times("replaced_at")),
     Index("result_history_by_job", "dataset", "job_id"),
     Index("result_history_by_run", "run_id"),

@@ -27,6 +27,7 @@ from tasks.domain.outcome import (
     JobResult,
     OrderBias,
     Stage,
+    Words,
 )
 from tasks.domain.spec import DescribeSpec, EmbeddingSpec, ModelIdentity, RunSpec, Spec
 
@@ -61,6 +62,7 @@ __all__ = [
     "Stage",
     "View",
     "WallClockProfile",
+    "Words",
     "cluster_by_videos",
     "group_by_views",
     "views_of",

@@ -243,7 +243,7 @@ class Verdict:
         is_final: Whether the choice stays the same, whatever the chunks without an answer would have answered.
     """
 
-    choice_index: int
+    choice_index: int | None
     probabilities: tuple[float, ...]
     is_final: bool
 

@@ -67,13 +67,13 @@ ONE_VIDEO = MediaCounts()
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One multiple-choice question about a video, or about several videos and images.
+    """One question about a video, or about several videos and images.
 
     Attributes:
         job_id: The user's identifier, unique within a dataset.
         video_uri: `s3://`, `file://`, `https://`, `http://`, `data:` or a path; of several videos, the first.
         prompt: The question, without its choices.
-        choices: At least two different answers, in the order shown to the model.
+        choices: At least two different answers, in the order shown to the model; empty for an answer in words.
         start_s: Start of the segment in seconds; None is the video's start.
         end_s: End of the segment in seconds; None is the video's end.
         messages: OpenAI chat messages as JSON text, if the manifest has them instead of `video_uri` and `prompt`.
@@ -83,6 +83,7 @@ class Job:
         answer: The known answer, one of `choices`; never shown to the model.
         task: The user's grouping for evaluation.
         subtask: A finer grouping.
+        schema: JSON schema, as text, of an answer in words; None leaves its words free.
         media: The videos and images in the order shown, if there is more than one video; None for one video.
         chunk_s: Seconds of a chunk, if the plan cuts the job into chunks; see `tasks.domain.chunks`.
         asks_again: Whether chunks that have an answer are asked about again.
@@ -101,6 +102,7 @@ class Job:
     answer: str | None = None
     task: str | None = None
     subtask: str | None = None
+    schema: str | None = None
     media: tuple[Medium, ...] | None = None
     chunk_s: float | None = None
     asks_again: bool = False
@@ -109,9 +111,9 @@ class Job:
     def texts(self) -> tuple[str, ...]:
         """What frames are compared with, to find those that it asks about: each choice, before the question.
 
-        In this order, as models cut long texts at their end.
+        In this order, as models cut long texts at their end. Without choices, it is the question alone.
         """
-        return tuple(f"{choice} {self.prompt}" for choice in self.choices)
+        return tuple(f"{choice} {self.prompt}" for choice in self.choices) or (self.prompt,)
 
     @cached_property
     def digest(self) -> str:
@@ -122,6 +124,7 @@ class Job:
         added_later = {
             "template": self.template,
             "examples": self.examples,
+            "schema": self.schema,
             "media": self.media and [(kind, unsigned_uri(uri)) for kind, uri in self.media],
         }
         return json_digest(

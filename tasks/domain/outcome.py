@@ -1,4 +1,4 @@
-"""How a job ended: one label or one failure."""
+"""How a job ended: one label, one answer in words, or one failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from infra.errors import ServerFailedError
 from reelabel.errors import InternalError, VideoUnavailableError
-from reelabel.record import Merge, column, merge_records, merged
+from reelabel.record import Json, Merge, column, merge_records, merged
 from reelabel.sources.object_info import redact_uri
 from tasks.domain.job import join_fingerprints
 
@@ -58,14 +58,31 @@ LOW_CHOICE_MASS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """An answer to a job without choices.
+
+    Attributes:
+        text: The answer in words; null with choices, or with a schema.
+        data: The answer as JSON; null without a schema.
+        finish_reason: Why the words ended: `stop`, or `length` at `max_tokens`; null with choices.
+        output_tokens: Tokens of the words; null with choices.
+    """
+
+    text: str | None = field(default=None, metadata=column(Merge.LAST))
+    data: Json | None = field(default=None, metadata=column(Merge.LAST))
+    finish_reason: str = field(metadata=column(Merge.LAST))
+    output_tokens: int = field(metadata=column(Merge.LAST))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The model's answer to one job; counts and times are summed over its choice orders.
 
     Fields with a `column` are columns of the results table.
 
     Attributes:
-        choice_index: Index of the most probable choice.
-        probabilities: One per choice, summing to one; averaged over the orders.
+        choice_index: Index of the most probable choice; null for an answer in words.
+        probabilities: One per choice, summing to one; averaged over the orders. Empty for an answer in words.
         choice_mass: Probability of all choices together before they were normalised, averaged over the orders; next to
             0 if the model would have said something else. None where it is unknown.
         prompt_tokens: Tokens of the rendered prompt, including the video.
@@ -73,33 +90,41 @@ class Answer:
         preprocess_ms: Milliseconds of the model's processor for this job.
         inference_ms: This job's share of the engine's milliseconds.
         order: None if the choices were shown in one order only.
+        words: The answer to a job without choices.
     """
 
-    choice_index: int = field(metadata=column(Merge.LAST, bits=16))
-    probabilities: tuple[float, ...] = field(metadata=merged(Merge.LAST))
+    choice_index: int | None = field(default=None, metadata=column(Merge.LAST, bits=16))
+    probabilities: tuple[float, ...] = field(default=(), metadata=merged(Merge.LAST))
     choice_mass: float | None = field(default=None, metadata=column(Merge.LAST))
     prompt_tokens: int = field(metadata=column(Merge.SUM))
     cached_tokens: int = field(metadata=column(Merge.SUM))
     preprocess_ms: float = field(metadata=column(Merge.SUM))
     inference_ms: float = field(metadata=column(Merge.SUM))
     order: OrderBias | None = field(default=None, metadata=merged(Merge.LAST))
+    words: Words | None = field(default=None, metadata=merged(Merge.LAST))
 
     def __post_init__(self) -> None:
-        """Check that the probabilities are a distribution over the choices."""
-        if not 0 <= self.choice_index < len(self.probabilities):
+        """Check that the probabilities are a distribution over the choices, unless the answer is in words."""
+        if self.words is not None and self.choice_index is None:
+            return
+        if self.choice_index is None or not 0 <= self.choice_index < len(self.probabilities):
             raise ValueError(f"choice_index {self.choice_index} is out of range for {len(self.probabilities)} choices")
         if not math.isclose(sum(self.probabilities), 1.0, abs_tol=1e-3):
             raise ValueError(f"probabilities must sum to 1, got {sum(self.probabilities)}")
 
     @property
-    def margin(self) -> float:
-        """Difference between the two highest probabilities."""
+    def margin(self) -> float | None:
+        """Difference between the two highest probabilities; None for an answer in words."""
+        if self.words:
+            return None
         first, second = sorted(self.probabilities, reverse=True)[:2]
         return first - second
 
     @property
-    def entropy_nats(self) -> float:
+    def entropy_nats(self) -> float | None:
         """Shannon entropy of the probabilities: 0 if one choice has all, ln(n) if n are equally likely."""
+        if self.words:
+            return None
         # Rounding may yield a probability above 1, whose term is negative.
         return max(0.0, -math.fsum(share * math.log(share) for share in self.probabilities if share > 0))
 
@@ -134,7 +159,7 @@ class ChunkCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """One labelled job, as stored in the results table.
+    """One answered job, as stored in the results table.
 
     Attributes:
         provenance: Where its frames came from, and what they cost.
@@ -153,9 +178,10 @@ class JobResult:
     chunks: ChunkCounts | None = None
 
     @property
-    def label(self) -> str:
-        """Text of the chosen answer."""
-        return self.job.choices[self.answer.choice_index]
+    def label(self) -> str | None:
+        """Text of the chosen answer; None for an answer in words."""
+        chosen = self.answer.choice_index
+        return None if chosen is None else self.job.choices[chosen]
 
 
 class Cause(Protocol):
@@ -207,17 +233,21 @@ class Failure:
 
 
 def needs_escalation(result: JobResult, *, below: float) -> bool:
-    """Check whether to ask a job again; never if a dense sampler was used already."""
-    return result.provenance.sampler == "keyframes" and result.answer.margin < below
+    """Check whether to ask a job again; never if it is answered in words, or a dense sampler was used already."""
+    margin = result.answer.margin
+    return result.provenance.sampler == "keyframes" and margin is not None and margin < below
 
 
 def merge_answers(first: JobResult, second: JobResult | Failure | None, *, below: float) -> JobResult:
     """Merge the answer on keyframes and the outcome after its escalation, if there was one, into one row.
 
     The second answer counts if it is about the same video, else the first. `below` is the margin below which jobs are
-    asked again.
+    asked again. An answer in words has none, and stays as it is.
     """
-    asked_first = FirstAnswer(label=first.label, margin=first.answer.margin, below=below)
+    label, margin = first.label, first.answer.margin
+    if label is None or margin is None:
+        return first
+    asked_first = FirstAnswer(label=label, margin=margin, below=below)
     if second is None:
         return replace(first, first=asked_first)
     if isinstance(second, JobResult) and second.provenance.fingerprint == first.provenance.fingerprint:

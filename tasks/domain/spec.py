@@ -11,6 +11,7 @@ from reelabel.digest import json_digest
 from reelabel.sampling.options import Sampling
 from tasks.domain.chunks import SHORTEST_CHUNK_S, ChunkRuleName
 
+DEFAULT_MAX_TOKENS = 64
 DEFAULT_TEMPLATE = "{prompt}\n{choices}\nAnswer with the option's letter from the given choices directly."
 
 
@@ -78,6 +79,8 @@ class RunSpec(_Part):
     """Score each choice by its letter, or by the first token of its text."""
     permutations: int = Field(1, ge=1, le=26, exclude_if=lambda value: value == 1)
     """Number of orders in which the choices are shown, at most one per choice; probabilities are averaged over them."""
+    max_tokens: int = Field(DEFAULT_MAX_TOKENS, ge=1, exclude_if=lambda value: value == DEFAULT_MAX_TOKENS)
+    """Most tokens of an answer in words, to a job without choices."""
     video_pruning_rate: float | None = Field(None, gt=0, lt=1, exclude_if=_is_unset)
     """Fraction of a video's tokens that the model leaves out as redundant; None leaves out none."""
     chat_template_args: dict[str, JsonValue] = Field({}, exclude_if=lambda value: not value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -9,7 +11,16 @@ import polars as pl
 
 from infra.errors import ManifestError
 from infra.settings.types import check_template
-from infra.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_INLINE, MAX_URI, NO_NUL, too_long
+from infra.text_bounds import (
+    MAX_CHOICE,
+    MAX_CHOICES,
+    MAX_INLINE,
+    MAX_SCHEMA,
+    MAX_SCHEMA_DEPTH,
+    MAX_URI,
+    NO_NUL,
+    too_long,
+)
 from reelabel.sources.object_info import FSSPEC_PREFIX, INLINE_SCHEME, WEB_SCHEMES
 from tasks.domain import MAX_MEDIA
 from tasks.domain.chunks import MARK, choice_of
@@ -99,7 +110,7 @@ def check_rows(frame: pl.DataFrame, *, questions: bool = True) -> tuple[pl.DataF
     resolved, found = resolve_media(frame)
     rules = [*(_rules if questions else _of_videos)()]
     rules += _media_rules() if resolved["media"].null_count() < len(resolved) else ()
-    rules += _template_rules(resolved["template"]) if questions else ()
+    rules += (*_template_rules(resolved["template"]), *_schema_rules(resolved["schema"])) if questions else ()
     checked = resolved.drop("video_uris")
     checked = checked if questions else without_questions(checked)
     return checked, pl.concat([found, find_violations(resolved, rules)])
@@ -113,7 +124,8 @@ def check_row(row: Mapping[str, object], *, questions: bool = True) -> list[str]
     frame = pl.DataFrame({name: [row.get(name)] for name in _ONE_VIDEO}, schema=_ONE_VIDEO)
     broken = frame.select(_as_columns(questions=questions)).row(0, named=True)
     faults = [rule for rule, is_broken in broken.items() if is_broken]
-    return [*faults, *(rule for rule, _, _ in _template_rules(frame["template"]))] if questions else faults
+    worded = (*_template_rules(frame["template"]), *_schema_rules(frame["schema"])) if questions else ()
+    return [*faults, *(rule for rule, _, _ in worded)]
 
 
 _ONE_VIDEO = COLUMNS | {"media": MEDIA}
@@ -159,6 +171,36 @@ def _template_rules(templates: pl.Series) -> Iterator[Rule]:
             check_template(template)
         except ValueError as error:
             yield f"template: {error}.", "job_id", pl.col("template") == template
+
+
+def _schema_rules(schemas: pl.Series) -> Iterator[Rule]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for schema in schemas.drop_nulls().unique(maintain_order=True):
+        if len(schema) <= MAX_SCHEMA and (fault := _schema_fault(schema)):
+            found[fault].append(schema)
+    for fault, faulty in found.items():
+        yield f"schema {fault}.", "job_id", pl.col("schema").is_in(faulty)
+
+
+def _schema_fault(schema: str) -> str:
+    """Return why a text is no JSON schema, or one that no compiler should see, as a clause; empty if it may be."""
+    deep = f"is nested deeper than {MAX_SCHEMA_DEPTH} levels; flatten it"
+    try:
+        found = json.loads(schema)
+    except RecursionError:
+        return deep
+    except ValueError:
+        return "is not JSON; write a JSON schema as text"
+    if not isinstance(found, dict):
+        return "is not a JSON object; write a JSON schema as text"
+    level: list[object] = [found]
+    for _ in range(MAX_SCHEMA_DEPTH):
+        level = [value for each in level for value in _values_in(each)]
+    return deep if any(isinstance(each, dict | list) for each in level) else ""
+
+
+def _values_in(value: object) -> Iterable[object]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _rules() -> Iterator[Rule]:
@@ -214,6 +256,11 @@ def _choice_rules() -> Iterator[Rule]:
     )
     yield "choices contains duplicates.", "choices", choices.list.n_unique() < choices.list.len()
     yield "answer is not one of choices.", "answer", ~pl.col("answer").is_in(choices)
+    without = "is given without choices; leave it out, or add them."
+    for name in ("answer", "template"):
+        yield f"{name} {without}", "job_id", choices.is_null() & pl.col(name).is_not_null()
+    with_both = choices.is_not_null() & pl.col("schema").is_not_null()
+    yield "schema is given with choices; leave out one of them.", "job_id", with_both
 
 
 def _video_rules() -> Iterator[Rule]:
@@ -266,6 +313,16 @@ def _uri_rules(uri: pl.Expr) -> Iterator[tuple[str, pl.Expr]]:
     )
 
 
+def require_choices(manifest: str, *, has_choices: bool) -> None:
+    """Refuse a manifest whose jobs are all answered in words, for what compares answers with known ones.
+
+    Raises:
+        ManifestError: It is one.
+    """
+    if not has_choices:
+        raise ManifestError(f"No job of {manifest} has choices; answers in words are not compared with known ones.")
+
+
 def require_cuttable(parts: Iterable[pl.DataFrame], spec: RunSpec, *, manifest: str) -> None:
     """Make sure that jobs show one video, that ids of chunks are unique, and that jobs have the choice of a rule.
 
@@ -279,9 +336,11 @@ def require_cuttable(parts: Iterable[pl.DataFrame], spec: RunSpec, *, manifest: 
     is_marked, is_lacking = pl.col("job_id").str.contains(MARK, literal=True), pl.lit(value=False)
     if (wanted := choice_of(spec.chunk_rule)) is not None:
         is_lacking = ~pl.col("choices").list.contains(wanted)
+    lacks_choices = pl.col("choices").list.len().fill_null(0) == 0
     several = "With chunk_s, a job must show one video and no image; leave out chunk_s."
     rules = [
         (several, "job_id", pl.col("media").is_not_null()),
+        ("With chunk_s, a job must have choices, as words about chunks make no answer.", "job_id", lacks_choices),
         (f"With chunk_s, a job_id must not contain {MARK}, which numbers chunks.", "job_id", is_marked),
         (f"The chunk rule any:{wanted} needs {wanted!r} among the choices.", "job_id", is_lacking),
     ]

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 # Columns that most rows leave empty; the other rows are digested one by one.
-_RARE = ("start_s", "end_s", "messages", "template", "examples", "media")
+_RARE = ("start_s", "end_s", "messages", "template", "examples", "schema", "media")
+_CHOICES = pl.col("choices")
 # The keys of `Job.digest` in their order; Polars writes strings as `json.dumps(..., ensure_ascii=False)` does.
 _TEXT = pl.struct(
-    "choices",
+    pl.when(_CHOICES.is_null()).then(pl.lit([], dtype=pl.List(pl.String))).otherwise(_CHOICES).alias("choices"),
     end_s=pl.lit(None, dtype=pl.String),
     messages=pl.lit(None, dtype=pl.String),
     prompt="prompt",

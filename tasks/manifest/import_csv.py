@@ -112,7 +112,7 @@ def read_mapped(source: QuestionFiles) -> ImportedRows:
     """
     columns = source.columns or {}
     require_one_video(columns)
-    missing = [name for name in REQUIRED if name not in columns]
+    missing = [name for name in (*REQUIRED, "choices") if name not in columns]
     if missing:
         raise ManifestError(f"No columns of {source.path} are mapped to {', '.join(missing)}; add {missing[0]}=COLUMN.")
     parts = {name: theirs.split(_JOINER) for name, theirs in columns.items()}

@@ -37,6 +37,7 @@ class QuestionOnVideos:
 
     Attributes:
         source: A folder or prefix, a glob, or one video; absolute.
+        choices: Empty for answers in words.
     """
 
     source: str
@@ -59,18 +60,19 @@ class QuestionOnVideos:
             raise ConfigurationError(
                 f"{source} has questions of its own; leave out --prompt and --choices, or name a folder of videos."
             )
-        if prompt is None or choices is None:
-            raise ConfigurationError(f"A question needs both --prompt and --choices, such as {_ASK}.")
-        if not is_valid_unicode(prompt + choices):
+        if prompt is None:
+            raise ConfigurationError(f"--choices needs a question, such as {_ASK}.")
+        if not is_valid_unicode(f"{prompt}{choices}"):
             raise ConfigurationError("--prompt and --choices are not UTF-8; write them in UTF-8.")
         if scheme_of(source) == INLINE_SCHEME:
             raise ConfigurationError("Videos in data: are asked about by a manifest; save this one as a file.")
         try:
-            found = tuple(parse_list(choices, "--choices"))
+            found = () if choices is None else tuple(parse_list(choices, "--choices"))
         except ValueError as error:
             raise ConfigurationError(f"{error}.") from None
-        row = {"job_id": "video", "video_uri": "video.mp4", "prompt": prompt, "choices": [*found]}
-        if faults := check_row(row):
+        row = {"job_id": "video", "video_uri": "video.mp4", "prompt": prompt}
+        listed = {} if choices is None else {"choices": [*found]}
+        if faults := check_row({**row, **listed}):
             raise ConfigurationError(f"The question cannot be asked: {' '.join(faults)}")
         uri = absolute_uri(source)
         return cls(source=uri if uri == "/" else uri.rstrip("/"), prompt=prompt, choices=found)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import polars as pl
 
-from infra.text_bounds import MAX_CHOICE, MAX_ID, MAX_INLINE, MAX_TEXT
+from infra.text_bounds import MAX_CHOICE, MAX_ID, MAX_INLINE, MAX_SCHEMA, MAX_TEXT
 from reelabel.sources.object_info import CLOUD_SCHEMES, INLINE_SCHEME, WEB_SCHEMES
 
 REQUIRED: dict[str, pl.DataType] = {
     "job_id": pl.String(),
     "video_uri": pl.String(),
     "prompt": pl.String(),
-    "choices": pl.List(pl.String()),
 }
 OPTIONAL: dict[str, pl.DataType] = {
+    "choices": pl.List(pl.String()),
+    "schema": pl.String(),
     "start_s": pl.Float64(),
     "end_s": pl.Float64(),
     "messages": pl.String(),
@@ -33,7 +34,7 @@ JOB_COLUMNS: dict[str, pl.DataType] = {name: kind for name, kind in COLUMNS.item
     "media": MEDIA
 }
 # What a job that only describes its video lacks, with what stands in its place.
-QUESTION: dict[str, object] = {"prompt": "", "choices": [], "system_prompt": None, "template": None}
+QUESTION: dict[str, object] = {"prompt": "", "choices": [], "schema": None, "system_prompt": None, "template": None}
 QUESTION |= {"examples": None, "answer": None}
 # Additional column: a row's number in the manifest, from 0.
 ROW = "row"
@@ -48,6 +49,7 @@ MAX_CHARACTERS: dict[str, int] = {
     "video_uri": MAX_INLINE,
     "prompt": MAX_TEXT,
     "choices": MAX_CHOICE,
+    "schema": MAX_SCHEMA,
     "messages": MAX_INLINE,
     "system_prompt": MAX_TEXT,
     "template": MAX_TEXT,

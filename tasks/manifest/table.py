@@ -63,11 +63,13 @@ class JobTable:
     Attributes:
         here: Whether each row of the manifest is selected; shape (rows of the manifest,).
         media: The most videos and images that one job shows, selected or not.
+        has_words: Whether some jobs, selected or not, have no choices, and are answered in words.
         rejects: The rows that are not jobs, as of `reject_rows`; only a manifest read with `keep_going` has any.
     """
 
     here: npt.NDArray[np.bool_] = field(repr=False)
     media: MediaCounts = ONE_VIDEO
+    has_words: bool = False
     rejects: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=REJECTS), repr=False)
     _parts: tuple[Callable[[], pl.DataFrame | None], ...] = field(repr=False)
 
@@ -142,7 +144,7 @@ def open_jobs(
             parts = 1 + max(most // _ROWS_PER_PART, files.size_bytes // _BYTES_PER_PART)
             spill = Spill(folder, parts=parts)
             batches = partial(read_numbered_batches, files, only=chosen, questions=questions)
-            jobs, found, media = _check_into(spill, batches(), keep_going=keep_going, questions=questions)
+            jobs, found, media, has_words = _check_into(spill, batches(), keep_going=keep_going, questions=questions)
             repeated = _rows_of_repeated_ids(batches(), without_rows(jobs, found) if keep_going else jobs)
             find = find_later_duplicates if keep_going else find_duplicates
             found = pl.concat([found, find(repeated)])
@@ -152,7 +154,9 @@ def open_jobs(
         here = np.zeros(files.rows, np.bool_)
         here[jobs[ROW].to_numpy()] = True
         here[rejects[ROW].to_numpy()] = False
-        yield JobTable(here=here, media=media, rejects=rejects, _parts=tuple(_readers(spill, folder)))
+        yield JobTable(
+            here=here, media=media, has_words=has_words, rejects=rejects, _parts=tuple(_readers(spill, folder))
+        )
 
 
 def read_numbered_batches(
@@ -217,16 +221,16 @@ def _rows_with_ids(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_
 
 def _check_into(
     spill: Spill, batches: Iterable[pl.DataFrame], *, keep_going: bool, questions: bool
-) -> tuple[pl.DataFrame, pl.DataFrame, MediaCounts]:
+) -> tuple[pl.DataFrame, pl.DataFrame, MediaCounts, bool]:
     """Validate rows, and spill them by their videos' locality_hash.
 
     Returns:
-        Each row's number and the `hash` of its id; what is wrong with the rows, as `VIOLATIONS`; and the most videos
-        and images that one of the others shows.
+        Each row's number and the `hash` of its id; what is wrong with the rows, as `VIOLATIONS`; the most videos and
+        images that one of the others shows; and whether one of the others has no choices.
     """
     jobs = [pl.DataFrame(schema={ROW: pl.UInt32, "hash": pl.UInt64})]
     violations = [pl.DataFrame(schema=VIOLATIONS)]
-    media = ONE_VIDEO
+    media, has_words = ONE_VIDEO, False
     with spill:
         for batch in batches:
             rows, found = check_rows(batch, questions=questions)
@@ -236,8 +240,9 @@ def _check_into(
                 rows = without_rows(rows, found)
             if keep_going or len(violations) == 1:
                 media = media.larger(most_media(rows))
+                has_words = has_words or bool(rows["choices"].null_count())
                 spill.add(_with_locality_hash(rows.with_columns(job_digests(rows))), _part(spill.parts))
-    return pl.concat(jobs), pl.concat(violations), media
+    return pl.concat(jobs), pl.concat(violations), media, has_words
 
 
 def _rows_of_repeated_ids(batches: Iterable[pl.DataFrame], jobs: pl.DataFrame) -> pl.DataFrame:

@@ -46,7 +46,7 @@ class VideoFiles:
         uri: Where they are; absolute. A reader of any videos also takes a glob.
         objects: What reads them.
         prompt: The question on each, unless a column has it.
-        choices: Its choices, unless a column has them.
+        choices: Its choices, unless a column has them; without any, it is answered in words.
         columns: Names of the source's fields, by columns of the manifest.
     """
 
@@ -67,15 +67,15 @@ class VideoFiles:
         for name, value in (("prompt", self.prompt), ("choices", self.choices)):
             if value and name in self.columns:
                 raise ConfigurationError(f"--{name} and --column {name}=... exclude each other; leave one out.")
-            if not value and name not in self.columns:
-                raise ConfigurationError(
-                    f"This layout has no {name} of its own; add --{name} for all videos, or --column {name}=FIELD."
-                )
+        if not self.prompt and "prompt" not in self.columns:
+            raise ConfigurationError(
+                "This layout has no prompt of its own; add --prompt for all videos, or --column prompt=FIELD."
+            )
 
     @property
     def filled(self) -> tuple[str, ...]:
-        """The manifest's columns that jobs have: the required ones, and those that are mapped."""
-        return (*REQUIRED, *(name for name in OPTIONAL if name in self.columns))
+        """The manifest's columns that jobs have: the required ones, choices, and those that are mapped."""
+        return (*REQUIRED, *(name for name in OPTIONAL if name in {"choices", *self.columns}))
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ class VideoFiles:
         Raises:
             ValueError: A field is missing, or has a wrong type; the message is a clause.
         """
-        job: dict[str, Any] = {"job_id": job_id, "prompt": self.prompt, "choices": [*self.choices]}
+        job: dict[str, Any] = {"job_id": job_id, "prompt": self.prompt, "choices": [*self.choices] or None}
         job |= {name: _value(name, fields, theirs) for name, theirs in self.columns.items() if name != "video_uri"}
         if job["choices"] is not None:
             job["choices"] = merge_repeated(job["choices"], job.get("answer"))

@@ -80,6 +80,7 @@ class Backend(ABC):
         name: What messages call it.
         prunes_videos: Whether it leaves out tokens of videos by `model.video_pruning_rate`.
         shows_several: Whether its questions may show several videos and images, which `Question.media` lists.
+        writes_words: Whether it answers questions without choices, in words or by a JSON schema.
         takes_engine_args: Whether it hands `model.engine_args` to an engine.
         takes_hub_models: Whether a backfill loads the earlier run's model from the hub, whatever `model.name` is.
     """
@@ -87,6 +88,7 @@ class Backend(ABC):
     name: ClassVar[str]
     prunes_videos: ClassVar[bool] = False
     shows_several: ClassVar[bool] = False
+    writes_words: ClassVar[bool] = False
     takes_hub_models: ClassVar[bool] = False
     takes_engine_args: ClassVar[bool] = False
 
@@ -192,6 +194,19 @@ def require_media(backend: Backend, spec: RunSpec, media: MediaCounts, settings:
         raise ConfigurationError(
             f"video_pruning_rate works only for questions about one video, but jobs show {media}; leave out either "
             "it or these jobs."
+        )
+
+
+def require_words(backend: Backend, *, has_words: bool) -> None:
+    """Make sure that a backend can answer jobs without choices, if there are any.
+
+    Raises:
+        ConfigurationError: It cannot.
+    """
+    if has_words and not backend.writes_words:
+        raise ConfigurationError(
+            f"The backend {backend.name} answers by choices alone, but some jobs have none; give them choices, or use "
+            "the backend vllm or openai."
         )
 
 

@@ -161,7 +161,8 @@ def select_jobs(
 
 def least_certain(connection: Connection, scope: Scope, *, limit: int) -> list[str]:
     """Return the ids of the labelled jobs of the lowest margins."""
-    return _ids(connection, _labels(scope).order_by(RESULT.c.margin, RESULT.c.job_id).limit(limit))
+    labels = _labels(scope).where(RESULT.c.label.is_not(None))
+    return _ids(connection, labels.order_by(RESULT.c.margin, RESULT.c.job_id).limit(limit))
 
 
 def _ids(connection: Connection, query: Select[str]) -> list[str]:

@@ -40,7 +40,7 @@ def label_studio_tasks(connection: Connection, scope: Scope, sources: Sources, *
     """
     job_ids = least_certain(connection, scope, limit=limit)
     if not job_ids:
-        raise ConfigurationError("This run has no labels to review.")
+        raise ConfigurationError("This run has no labels to review; answers in words have no choices to correct.")
     cards, note = load_jobs(
         connection,
         scope,

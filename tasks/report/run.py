@@ -129,10 +129,11 @@ def load_run(
         )
         _require(job_ids, jobs, scope)
         reliability, tasks = _reliability(connection, scope), _tasks(connection, scope)
-        known = sum(task["known"] for task in tasks)
+        known, words = sum(task["known"] for task in tasks), _words(connection, scope)
         return {
             "overview": run_overview(run, model=spec.model.name if spec else ""),
-            "labels": scope.count(connection, RESULT),
+            "labels": scope.count(connection, RESULT) - words["answers"],
+            "words": words,
             "failures": scope.count(connection, FAILURE),
             "sampling": spec.sampling.to_dict() if spec else {},
             "native_sampler": run["native_sampler"],
@@ -194,12 +195,22 @@ def run_overview(run: RowMapping, *, model: str = "") -> dict[str, Any]:
     }
 
 
+def _words(connection: Connection, scope: Scope) -> RowMapping:
+    """Count `answers` in words, those `cut` at their bound, and their `tokens`."""
+    query = select(
+        func.count(RESULT.c.finish_reason).label("answers"),
+        func.count().filter(RESULT.c.finish_reason == "length").label("cut"),
+        func.coalesce(func.sum(RESULT.c.output_tokens), 0).label("tokens"),
+    ).where(scope.matches(RESULT))
+    return connection.execute(query).mappings().one()
+
+
 def _label_counts(connection: Connection, scope: Scope) -> list[RowMapping]:
     """Count labels, the most frequent first; `label` is None for all that are too rare to be listed."""
     jobs = func.count().label("jobs")
     ranked = (
         select(RESULT.c.label, jobs, func.row_number().over(order_by=(jobs.desc(), RESULT.c.label)).label("rank"))
-        .where(scope.matches(RESULT))
+        .where(scope.matches(RESULT), RESULT.c.label.is_not(None))
         .group_by(RESULT.c.label)
         .subquery()
     )
@@ -427,7 +438,8 @@ def _changes(connection: Connection, scope: Scope, runs: Sequence[RowMapping]) -
         return None
     then, now = RESULT.alias("before"), RESULT.alias("after")
     both = (then.c.job_id == now.c.job_id) & (then.c.job_digest == now.c.job_digest)
-    mine, theirs = scope.matches(now), Scope(dataset=scope.dataset, spec_id=other["spec_id"]).matches(then)
+    mine = scope.matches(now) & now.c.label.is_not(None)
+    theirs = Scope(dataset=scope.dataset, spec_id=other["spec_id"]).matches(then)
     is_changed = now.c.label != then.c.label
     counts = select(
         func.count().label("compared"),
@@ -522,7 +534,7 @@ def render_run(report: Mapping[str, Any]) -> str:
         draw,
         frames=frames,
         noun="job",
-        known=report["labels"] + report["failures"],
+        known=report["labels"] + report["words"]["answers"] + report["failures"],
         why="those that failed, changed, are wrong, uncertain or slow come first, then a random sample",
         note=report["note"],
     )

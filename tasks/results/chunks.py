@@ -63,7 +63,7 @@ def _key(chunk: ChunkOutcome) -> tuple[Any, ...]:
 def answer_values(result: JobResult) -> tuple[Any, ...]:
     """Return the values of `ANSWER_COLUMNS`."""
     answer = result.answer
-    probabilities = array_literal(map(repr, answer.probabilities))
+    probabilities = array_literal(map(repr, answer.probabilities)) if answer.probabilities else None
     return (
         *(result.label, result.routed_by, probabilities, answer.margin, answer.entropy_nats),
         *_answer_values(answer),

@@ -133,7 +133,7 @@ def count_outcomes(engine: Engine, scope: Scope) -> tuple[int, int]:
 
 def count_labels(engine: Engine, scope: Scope) -> dict[str, int]:
     """Count the jobs with each label of a dataset under a spec, the most frequent label first."""
-    query = select(RESULT.c.label, func.count()).where(scope.matches(RESULT))
+    query = select(RESULT.c.label, func.count()).where(scope.matches(RESULT), RESULT.c.label.is_not(None))
     with database_errors(), engine.connect() as connection:
         rows = connection.execute(query.group_by(RESULT.c.label).order_by(func.count().desc(), RESULT.c.label))
         return dict(rows.all())

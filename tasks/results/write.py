@@ -22,7 +22,7 @@ from sql.queries import read_query
 from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RESULT_HISTORY
 from tasks.database.temp_table import array_literal, copy_rows
-from tasks.domain import MAX_JOBS, ChunkCounts, Failure, FirstAnswer
+from tasks.domain import MAX_JOBS, ChunkCounts, Failure, FirstAnswer, Words
 from tasks.plans.lease import finish
 from tasks.results.chunks import ANSWER_COLUMNS, answer_values, replace_chunks
 from tasks.results.descriptions import write_descriptions
@@ -266,7 +266,7 @@ def _result_columns(provenance: type) -> tuple[str, ...]:
     return (
         *("fence", *_JOB_COLUMNS, "answer"),
         *("shard_index", *ANSWER_COLUMNS),
-        *names_of(provenance, FirstAnswer, ChunkCounts),
+        *names_of(provenance, FirstAnswer, ChunkCounts, Words),
     )
 
 
@@ -278,6 +278,7 @@ def _result_row(result: JobResult) -> tuple[Any, ...]:
         *values_of(kind, result.provenance),
         *values_of(FirstAnswer, result.first),
         *values_of(ChunkCounts, result.chunks),
+        *values_of(Words, result.answer.words),
     )
 
 

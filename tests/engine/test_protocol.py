@@ -58,11 +58,14 @@ QUESTION = Question(
     scoring="letter",
     media=(ShownFile("image", "i"),),
 )
+IN_WORDS = Question(
+    video_id="v", text="What?", system_prompt=None, choices=(), max_tokens=64, schema='{"type":"string"}'
+)
 FAILURE = QuestionFailure(code="prompt_too_long", stage="prompt", message="ä")
 REQUESTS = [
     LoadEngine(config=EngineConfig(model="m", devices=("0", "1"), engine_args={"block_size": 32})),
     LoadEncoder(config=EncoderConfig(model="m", revision="r")),
-    AskBatch(number=1, batch=Batch(frame_files={"v": b"\x00\xff"}, questions=(QUESTION,))),
+    AskBatch(number=1, batch=Batch(frame_files={"v": b"\x00\xff"}, questions=(QUESTION, IN_WORDS))),
     LiveDrop(session="s", hashes=None),
     Cancel(number=2),
     EmbedTexts(number=3, texts=("a cat",)),
@@ -98,6 +101,20 @@ REPLIES = [
                 ),
             ),
             (RequestRef(1, place=1), FAILURE),
+            (
+                RequestRef(1, place=2),
+                QuestionAnswer(
+                    probabilities=(),
+                    choice_mass=None,
+                    text="A cat.",
+                    finish_reason="length",
+                    output_tokens=3,
+                    prompt_tokens=2,
+                    cached_tokens=1,
+                    preprocess_ms=0.5,
+                    inference_ms=0.25,
+                ),
+            ),
             (RequestRef(2), LiveText(text="a")),
             (RequestRef(2), LiveDone(prompt_tokens=1, cached_tokens=0)),
         ),

@@ -170,12 +170,12 @@ def test_the_faults_of_a_manifest_are_written_beside_it_until_it_is_valid(object
         return "done"
 
     with tags(ARRIVED):
-        assert run("Column choices is missing.", return_state=True).is_failed()
+        assert run("Column prompt is missing.", return_state=True).is_failed()
         told = objects.read(f"{manifest}.error.txt")
         run()
-    assert told == b"Column choices is missing.\n"
+    assert told == b"Column prompt is missing.\n"
     assert not list(objects.list(folder))
-    assert run("Column choices is missing.", return_state=True).is_failed()
+    assert run("Column prompt is missing.", return_state=True).is_failed()
     assert not list(objects.list(folder))  # whoever started it by hand sees the message
 
 

@@ -5,8 +5,9 @@ from infra.errors import ManifestError
 from infra.settings import StoreSettings
 from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.check import check_manifest
+from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.location import dataset_name, stat_manifest_files
-from tasks.manifest.table import read_jobs
+from tasks.manifest.table import open_jobs, read_jobs
 
 
 def rows(**changed):
@@ -118,6 +119,43 @@ def test_a_rows_own_prompt_parts_belong_to_its_job(tmp_path, objects):
     assert [job.digest == other.digest for job, other in zip(worded, plain, strict=True)] == [False, False, True]
     assert (worded[0].template, worded[1].examples, plain[0].template) == ("{prompt}{choices}", "Q: one.", None)
     assert plain[0].digest == "57333b072c31ce002fe6ae5f0b7bf7c7"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"answer": ["yes", None, None]}, "answer is given without choices; leave it out, or add them. 1 row"),
+        ({"template": ["{prompt}{choices}", None, None]}, "template is given without choices; leave it out"),
+        ({"choices": [["a", "b"], None, None]}, "schema is given with choices; leave out one of them. 1 row"),
+        ({"schema": ["{", '{"a": 1}', None]}, "schema is not JSON; write a JSON schema as text. 1 row"),
+        ({"schema": ["[]", "1", None]}, "schema is not a JSON object; write a JSON schema as text. 2 rows"),
+        ({"schema": ['{"a":' * 33 + "1" + "}" * 33, None, None]}, "schema is nested deeper than 32 levels; flatten"),
+        ({"schema": ['{"a":' * 1500 + "1" + "}" * 1500, None, None]}, "schema is nested deeper than 32 levels"),
+        ({"schema": [f'{{"a": "{"b" * 10_000}"}}', None, None]}, "schema must have at most 10,000 characters. 1 row"),
+        ({"choices": [[], None, None], "schema": [None] * 3}, "choices has fewer than two answers. 1 row"),
+    ],
+)
+def test_faults_of_rows_without_choices_are_named(changed, message):
+    [fault] = check_manifest(rows(**{"choices": [None] * 3, "schema": ['{"a": 1}', None, None]} | changed))
+
+    assert fault.startswith(message)
+
+
+def test_rows_without_choices_are_jobs_in_words(tmp_path, objects):
+    deep = '{"a":' * 32 + "1" + "}" * 32
+    mixed = rows(choices=[["yes", "no"], None, None], schema=[None, None, deep])
+    mixed.write_parquet(tmp_path / "mixed.parquet")
+    rows().drop("choices").write_parquet(tmp_path / "words.parquet")
+
+    with open_jobs(str(tmp_path / "mixed.parquet"), objects) as table:
+        [part] = table.parts()
+        jobs = rows_to_jobs(part.sort("row"))
+        assert (table.has_words, part.sort("row")["job_digest"].to_list()) == (True, [job.digest for job in jobs])
+    words = read_jobs(str(tmp_path / "words.parquet"), objects)
+
+    assert [(job.choices, job.schema) for job in jobs] == [(("yes", "no"), None), ((), None), ((), deep)]
+    assert [job.choices for job in words] == [()] * 3
+    assert words[1].digest == jobs[1].digest
 
 
 def test_a_glob_may_be_relative_and_its_star_stays_within_a_folder(tmp_path, objects, monkeypatch):

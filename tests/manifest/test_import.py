@@ -202,9 +202,7 @@ def test_an_invalid_csv_header_is_explained(tmp_path):
     path = tmp_path / "jobs.csv"
 
     path.write_text("job_id,prompt,frage\na,b,c\n")
-    with pytest.raises(
-        ManifestError, match="lacks the columns video_uri, choices; its first line is: job_id, prompt, frage"
-    ):
+    with pytest.raises(ManifestError, match="lacks the column video_uri; its first line is: job_id, prompt, frage"):
         import_csv(path).valid()
 
     path.write_text("job_id,job_id\na,b\n")

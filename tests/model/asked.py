@@ -41,6 +41,11 @@ def question(prompt="Which colour is the shape?", choices=("red", "green", "blue
     return Question(text=text, choices=choices, **facts | changed)
 
 
+def in_words(text="Describe this video.", **changed):
+    """Return a question without choices."""
+    return Question(text=text, **{"video_id": "v", "system_prompt": None, "choices": (), "max_tokens": 64} | changed)
+
+
 def batch_about(*questions, seed=1):
     """Questions on one video."""
     return Batch(frame_files={"v": frame_file(seed)}, questions=questions)

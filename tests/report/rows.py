@@ -121,6 +121,7 @@ def report(jobs=None, **changed):
     return {
         "overview": run_overview(run, model="reelabel-tiny"),
         "labels": 2,
+        "words": {"answers": 0, "cut": 0, "tokens": 0},
         "failures": 1,
         "sampling": {"sampler": "keyframes", "num_frames": 16},
         "native_sampler": "qwen2_vl",

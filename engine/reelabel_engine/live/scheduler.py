@@ -15,12 +15,11 @@ from reelabel_engine.live.renderer import RenderedEnds, RenderedItem, RenderedRe
 from reelabel_engine.prompts import ChoiceTokens, score_choices
 from reelabel_engine.protocol import LiveDone, LiveReply, LiveRequest, LiveText, QuestionFailure, RequestRef
 from reelabel_engine.renderer import translate_vllm_error
-from reelabel_engine.scoring import scoring_parameters
+from reelabel_engine.scoring import scoring_parameters, writing_parameters
 from reelabel_engine.vllm_api import (
     MultiModalKwargsItems,
     PlaceholderRange,
     RequestOutputKind,
-    SamplingParams,
     VLLMValidationError,
     mm_input,
 )
@@ -128,11 +127,11 @@ class LiveScheduler:
         prompt = self._compose(ready)
         room = self._max_model_len - len(prompt["prompt_token_ids"])
         if query is None:
-            parameters = SamplingParams(max_tokens=1, temperature=0, detokenize=False)
+            parameters = writing_parameters(max_tokens=1, temperature=0, detokenize=False)
         elif query.choices:
             parameters = scoring_parameters(ready.ends.choices)
         else:
-            parameters = SamplingParams(
+            parameters = writing_parameters(
                 max_tokens=min(query.max_tokens, room),
                 temperature=query.temperature,
                 top_p=query.top_p,

@@ -28,6 +28,7 @@ from tasks.database.scope import Scope
 from tasks.domain import LOW_CHOICE_MASS
 from tasks.evaluation.calibration import BINS
 from tasks.evaluation.calibration import calibrate as fit_temperature
+from tasks.manifest.check import require_choices
 from tasks.manifest.location import dataset_name
 from tasks.manifest.table import read_jobs
 from tasks.results.evaluation.calibrations import known_answers, save_calibration
@@ -94,9 +95,10 @@ def calibrate(
     """Fit a temperature on known answers so that confidence matches accuracy."""
     uri = absolute_uri(manifest)
     with open_database(ServiceName.POSTGRES, ServiceName.S3, login=Role.WRITER) as (settings, engine):
+        jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
+        require_choices(uri, has_choices=any(job.choices for job in jobs))
         row = find_run(engine, run) if run else require_only_spec(engine, uri)
         scope = Scope.of(row)
-        jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
         calibration = fit_temperature(known_answers(engine, scope, jobs=jobs))
         save_calibration(engine, calibration, scope, run_id=row["run_id"], manifest_uri=uri)
     if json:

@@ -21,6 +21,7 @@ from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.evaluation.route import fit_route
+from tasks.manifest.check import require_choices
 from tasks.manifest.location import dataset_name
 from tasks.manifest.table import read_jobs
 from tasks.model.backend import backend_of
@@ -62,11 +63,12 @@ def route_fit(
     with ready_to_run() as settings:
         passes = _passes(settings, overrides)
         escalating, first, dense = (_spec(settings, each) for each in passes)
+        jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
+        require_choices(uri, has_choices=any(job.choices for job in jobs))
         for each in passes[1:]:
             request = ClassifyRequest.of(manifest=uri, dataset=dataset, overrides=each)
             run_flow_locally(request, settings, is_watched=not json)
         with connected(settings.database) as engine:
-            jobs = read_jobs(uri, ObjectStore(settings.store, settings.web))
             sample = paired_answers(engine, dataset=dataset, first=first, dense=dense, jobs=jobs)
             fit = fit_route(sample, within)
             if fit.proven:

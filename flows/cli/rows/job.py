@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _MAX_FRAME_FILES = 20
 _MAX_PICTURES, _MAX_CHUNKS = 64, 20
+_TITLE_CHARACTERS = 80  # of an answer in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +178,10 @@ def _outcome(known: _Known) -> Iterator[tuple[str | tuple[str, str], ...]]:
         if row["caption"]:
             yield (f"Caption: {row['caption']}",)
         return
+    if row["label"] is None:
+        yield (_title(row),)
+        yield (f"{pluralize(row['output_tokens'], 'token')}, ended by {row['finish_reason']}.",)
+        return
     pairs = shown.choices if shown and shown.choices else [(row["label"], row["probabilities"][row["choice_index"]])]
     for choice, probability in pairs:
         yield f"  {probability:.3f}  {choice}", ("  ← label" if choice == row["label"] else "", "green")
@@ -185,6 +190,13 @@ def _outcome(known: _Known) -> Iterator[tuple[str | tuple[str, str], ...]]:
     yield (f"Margin {row['margin']:.3f}{mass}{known_answer}.",)
     if row["first_label"] is not None:
         yield (f"Escalated to {row['sampler']}: at first {row['first_label']}, margin {row['first_margin']:.3f}.",)
+
+
+def _title(row: Mapping[str, Any]) -> str:
+    """Return what a row says: its label, words, JSON or code."""
+    data = row.get("data")
+    words = row.get("text") if data is None else dumps(data, ensure_ascii=False)
+    return str(row.get("label") or words or row.get("code") or row.get("kind") or "no words")
 
 
 def _videos(known: _Known) -> Iterator[str]:
@@ -234,7 +246,7 @@ def _history(known: _Known) -> Table:
             known.names[row["run_id"]],
             row["dataset"],
             row["spec_id"],
-            row.get("label") or row.get("code") or row.get("kind"),
+            _title(row)[:_TITLE_CHARACTERS],
             row.get("margin"),
             f"by {known.names[row['replaced_by']]}" if "replaced_by" in row else "",
         )
@@ -273,7 +285,7 @@ def _draw(known: _Known) -> Image.Image:
     assert shown is not None
     titles = [each["uri"] for each in shown.media if each["strip"]]
     titles += [f"chunk {each['chunk']}: {each['label'] or each['code']}" for each in shown.chunks if each["strip"]]
-    titles = titles or [newest.get("label") or newest["code"]]
+    titles = titles or [_title(newest)[:_TITLE_CHARACTERS]]
     sections = [_section(title, strip) for title, strip in zip(titles, known.strips, strict=False)]
     return draw_sheet(newest["job_id"], f"{newest['dataset']}: {shown.video or ''}", sections)
 

@@ -41,6 +41,7 @@ REVIEW_FORMAT, _REVIEWED = "label-studio", 100
 _SHOWN_ROWS = 20
 _SHOWN_CHUNKS = 200
 _SHOWN_TAGS = 3
+_SHOWN_CHARACTERS = 200  # of an answer in words
 _IN_FULL = "more; use --format csv for all rows and columns."
 _COLUMNS = ("job_id", "label", "margin", "confidence", "answer")
 
@@ -64,7 +65,7 @@ def results(
     ] = False,
     raw: Raw = False,
 ) -> None:
-    """Print the labels or descriptions and the failures of a run."""
+    """Print the labels, answers in words or descriptions, and the failures of a run."""
     if form == REVIEW_FORMAT:
         if calibrated or chunks or raw:
             raise ConfigurationError(
@@ -96,7 +97,9 @@ def results(
                 engine, row, _descriptions(read_descriptions(engine, scope, limit=_SHOWN_ROWS)), "description"
             )
         else:
-            _print_outcomes(engine, row, _labels(calibrate(read_results(engine, scope, limit=_SHOWN_ROWS))), "label")
+            found = calibrate(read_results(engine, scope, limit=_SHOWN_ROWS))
+            noun = "answer" if found["label"].null_count() else "label"
+            _print_outcomes(engine, row, _labels(found), noun)
 
 
 def _rows(engine: Engine, scope: Scope, *, describing: bool, chunks: bool) -> Iterable[pl.DataFrame]:
@@ -107,7 +110,8 @@ def _rows(engine: Engine, scope: Scope, *, describing: bool, chunks: bool) -> It
 
 def _labels(found: pl.DataFrame) -> Table:
     shown = [name for name in _COLUMNS if name in found.columns]
-    return make_table(shown, found.select(shown).iter_rows())
+    words = pl.coalesce("text", "data").str.slice(0, _SHOWN_CHARACTERS)
+    return make_table(shown, found.with_columns(label=pl.coalesce("label", words)).select(shown).iter_rows())
 
 
 def _descriptions(found: pl.DataFrame) -> Table:

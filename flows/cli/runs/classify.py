@@ -62,7 +62,8 @@ class ClassifyOptions:
     @property
     def command(self) -> str:
         """The command line with these options."""
-        asked = {"prompt": self.question.prompt, "choices": _listed(self.question.choices)} if self.question else {}
+        asked = {"prompt": self.question.prompt} if self.question else {}
+        asked |= {"choices": _listed(self.question.choices)} if self.question and self.question.choices else {}
         return command("classify", self.source, **asked, given=self.given)
 
 

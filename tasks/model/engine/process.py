@@ -34,6 +34,7 @@ from reelabel_engine.protocol import (
 from tasks.domain import Answer
 from tasks.model.life import Life
 from tasks.model.model_process import ModelProcess
+from tasks.model.prompts.words import read_words
 
 if TYPE_CHECKING:
     from tasks.model.backend import Reply
@@ -156,7 +157,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
         with self.losing(life):
             request = life.send(lambda number: AskBatch(number=number, batch=sent), count=count)
             replies = dict(self.replies(life, request))
-        return [_reply_of(replies[index]) for index in range(count)]
+        return [_reply_of(question, replies[index]) for index, question in enumerate(batch.questions)]
 
     def living(self) -> Life:
         """Return the process that runs or loads, for requests of live sessions; start one if none does.
@@ -197,12 +198,21 @@ def _failure_of(question: Question) -> QuestionFailure | None:
     return None
 
 
-def _reply_of(reply: QuestionReply) -> Reply:
+def _reply_of(question: Question, reply: QuestionReply) -> Reply:
     if isinstance(reply, QuestionFailure):
         return reply
+    words, chosen = None, max(range(len(reply.probabilities)), key=reply.probabilities.__getitem__, default=None)
+    if not question.choices:
+        try:
+            words = read_words(
+                question, reply.text, finish_reason=reply.finish_reason, output_tokens=reply.output_tokens
+            )
+        except JobError as error:
+            return QuestionFailure.of(error)
     return Answer(
-        choice_index=max(range(len(reply.probabilities)), key=reply.probabilities.__getitem__),
+        choice_index=chosen,
         probabilities=reply.probabilities,
+        words=words,
         choice_mass=reply.choice_mass,
         prompt_tokens=reply.prompt_tokens,
         cached_tokens=reply.cached_tokens,

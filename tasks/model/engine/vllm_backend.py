@@ -95,6 +95,7 @@ class VllmBackend(Backend):
     name = "vllm"
     prunes_videos = True
     shows_several = True
+    writes_words = True
     takes_hub_models = True
     takes_engine_args = True
 

@@ -75,7 +75,8 @@ def find_ambiguous_jobs(
     jobs, found = 0, [pl.DataFrame(schema={"row": pl.UInt32, "job_id": pl.String, "reason": pl.String})]
     for part in parts:
         jobs += len(part)
-        sets = part.group_by(choices=_DISTINGUISHED_BY[scoring]).agg("row", "job_id")
+        chosen = part.filter(pl.col("choices").list.len() > 0)
+        sets = chosen.group_by(choices=_DISTINGUISHED_BY[scoring]).agg("row", "job_id")
         distinct = (tuple(each) if isinstance(each, list) else each for each in sets["choices"].to_list())
         reasons = pl.Series("reason", map(failure_reason, distinct), dtype=pl.String)
         failing = sets.with_columns(reasons).drop_nulls("reason")

@@ -29,9 +29,10 @@ def render_choices(choices: Sequence[str]) -> str:
 def render_question(template: str, *, prompt: str, choices: Sequence[str], examples: str | None = None) -> str:
     """Render a question from a format string with {prompt} and {choices}, preceded by its solved examples if any.
 
-    Doubled braces of the template are literal; those of the values are kept as they are. A blank line follows examples.
+    Without choices, it is the prompt alone. Doubled braces of the template are literal; those of the values are kept as
+    they are. A blank line follows examples.
     """
-    question = template.format(prompt=prompt, choices=render_choices(choices))
+    question = template.format(prompt=prompt, choices=render_choices(choices)) if choices else prompt
     return f"{examples}\n\n{question}" if examples else question
 
 
@@ -68,6 +69,8 @@ def build_question(job: Job, spec: RunSpec, *, files: Sequence[str] | None = Non
             system_prompt=job.system_prompt or spec.system_prompt,
             choices=choices,
             scoring=spec.choice_scoring,
+            max_tokens=1 if choices else spec.max_tokens,
+            schema=job.schema,
         )
         for choices in rotate_choices(job.choices, spec.permutations)
     )
@@ -78,11 +81,13 @@ def build_question(job: Job, spec: RunSpec, *, files: Sequence[str] | None = Non
 def rotate_choices(choices: Sequence[str], permutations: int) -> list[tuple[str, ...]]:
     """Rotate choices to at most so many evenly spaced starting points, one per choice; the job's own order is first.
 
+    Without choices, there is one order.
+
     With as many rotations as choices, each choice appears once in each position, so that a position bias affects all of
     them equally: the cyclic permutations of Zheng et al., "Large Language Models Are Not Robust Multiple Choice
     Selectors", ICLR 2024.
     """
-    count = min(permutations, len(choices))
+    count = max(1, min(permutations, len(choices)))
     starts = [turn * len(choices) // count for turn in range(count)]
     return [(*choices[start:], *choices[:start]) for start in starts]
 

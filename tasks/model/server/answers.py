@@ -62,6 +62,8 @@ class TopLogprob(BaseModel):
 class Choice(BaseModel):
     """One completion of a request, of which only one is asked for, and the candidates for its first token."""
 
+    content: str | None = Field(default=None, validation_alias=AliasPath("message", "content"))
+    finish_reason: str | None = None
     top_logprobs: list[TopLogprob] | None = Field(
         default=None, validation_alias=AliasPath("logprobs", "content", 0, "top_logprobs")
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import defaultdict
@@ -23,6 +24,7 @@ from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Question, Q
 from tasks.domain import ONE_VIDEO, Answer, MediaCounts
 from tasks.model.backend import InferenceBackend, Reply
 from tasks.model.prompts.thinking import QUESTION, require_answer_first
+from tasks.model.prompts.words import read_words
 from tasks.model.server.answers import Usage
 from tasks.model.server.capabilities import ServerCapabilities, completion_body, detect_capabilities, probe_bodies
 from tasks.model.server.client import ServerClient
@@ -35,7 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from infra.settings import ServerSettings
+    from reelabel_engine.protocol import FinishReason
+    from tasks.domain import Words
     from tasks.domain.job import MediumKind
+    from tasks.model.server.answers import Completion
 
 
 @dataclass(slots=True)
@@ -327,21 +332,45 @@ class ServerBackend(InferenceBackend):
                 model=ready.model, text=question.text, system_prompt=question.system_prompt, carried=carried
             )
             with self._request_clock.share() as share, failing_alone("A question", stage=InferenceError.stage):
-                asked = body | logprobs_request(tokens, exact=ready.capabilities.exact)
-                completion = self._client.complete(asked, attempts=attempts)
-                probabilities, mass = score(tokens, read_logprobs(completion, self._encode))
+                exact = ready.capabilities.exact
+                asked = logprobs_request(tokens, exact=exact) if tokens else _words_request(question)
+                completion = self._client.complete(body | asked, attempts=attempts)
+                if tokens:
+                    (probabilities, mass), words = score(tokens, read_logprobs(completion, self._encode)), None
+                else:
+                    probabilities, mass, words = (), None, _read_words(question, completion)
         except JobError as error:
             return QuestionFailure.of(error)
         usage = completion.usage or Usage()
         return Answer(
-            choice_index=max(range(len(probabilities)), key=probabilities.__getitem__),
+            choice_index=max(range(len(probabilities)), key=probabilities.__getitem__, default=None),
             probabilities=probabilities,
+            words=words,
             choice_mass=mass,
             prompt_tokens=usage.prompt_tokens or 0,
             cached_tokens=usage.cached_tokens or 0,
             preprocess_ms=encode_ms,
             inference_ms=share.ms,
         )
+
+
+def _words_request(question: Question) -> dict[str, Any]:
+    """Build the request fields that ask for an answer in words."""
+    asked: dict[str, Any] = {"max_tokens": question.max_tokens}
+    if question.schema is not None:
+        schema = {"name": "answer", "schema": json.loads(question.schema), "strict": True}
+        asked["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return asked
+
+
+def _read_words(question: Question, completion: Completion) -> Words:
+    made = completion.choices[0] if completion.choices else None
+    if made is None or made.content is None or made.finish_reason not in {"stop", "length"}:
+        reason = made.finish_reason if made else "no completion"
+        raise InferenceError(f"The server returned no answer in words ({reason}).")
+    tokens = (completion.usage or Usage()).completion_tokens or 0
+    ended: FinishReason = "length" if made.finish_reason == "length" else "stop"
+    return read_words(question, made.content, finish_reason=ended, output_tokens=tokens)
 
 
 def refuse_special_tokens(encode: Callable[[str], list[int]], *texts: str | None) -> None:

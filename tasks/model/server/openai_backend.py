@@ -27,6 +27,7 @@ class OpenAIBackend(Backend):
 
     name = "openai"
     shows_several = True
+    writes_words = True
 
     def card(self, name: str | None, settings: Settings) -> ModelCard:
         model = settings.model

@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks.engine.noise import noise_video
 from benchmarks.engine.process import CHOICES_ONLY, TOKEN_ONLY, WITH
-from benchmarks.engine.sweep import CHOSEN, Candidate, Requests, measure_questions, scoring, sweep
+from benchmarks.engine.sweep import CHOSEN, OWN, Candidate, Requests, measure_questions, scoring, sweep
+from benchmarks.engine.words import compare
 from benchmarks.models import MEDIUM, Architecture, write_architecture
 from reelabel_engine.protocol import EngineConfig
 from tasks.model.engine.process import EngineProcess
@@ -48,6 +49,15 @@ def test_answers_with_and_without_choice_mass_are_measured(tmp_path):
 
     assert [row["name"] for row in table.rows] == [WITH, CHOICES_ONLY, TOKEN_ONLY]
     assert all(row["request_ms"] > 0 and row["core_ms"] > 0 for row in table.rows)
+
+
+@pytest.mark.system
+def test_answers_in_words_are_compared_with_those_of_vllm(tmp_path):
+    [table], [target] = compare("tiny", tmp_path, requests=2, rounds=1)
+
+    assert [row["name"] for row in table.rows] == [OWN, CHOSEN]
+    assert all(row["answers_per_s"] > 0 for row in table.rows)
+    assert target.value == pytest.approx(table.rows[1]["answers_per_s"] / table.rows[0]["answers_per_s"])
 
 
 @pytest.mark.system

@@ -36,7 +36,7 @@ def test_a_bad_manifest_is_refused_before_anything_is_written(environment, tmp_p
     refused = reelabel(environment, "classify", str(path))
 
     assert refused.returncode == 2
-    assert "Column choices is missing." in refused.stderr
+    assert "job_id is not unique. 2 rows" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert count_labels(engine, "bad") == 0
 

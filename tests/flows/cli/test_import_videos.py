@@ -198,7 +198,6 @@ def test_faults_are_named_by_shard_and_sample_and_good_samples_kept(tmp_path):
     ("source", "options", "message"),
     [
         ("webdataset", {"layout": "webdataset", "prompt": None}, "has no prompt of its own; add --prompt"),
-        ("webdataset", {"layout": "webdataset", "choices": None}, "has no choices of its own; add --choices"),
         ("webdataset", {"layout": "webdataset", "column": ["prompt=x"]}, "--prompt and --column prompt=... exclude"),
         ("webdataset", {"layout": "webdataset", "column": ["nix=x"]}, "Unknown manifest columns: nix"),
         ("webdataset", {"layout": "webdataset", "videos": "x"}, "finds its videos itself"),

@@ -1,5 +1,6 @@
 """A real vLLM server, asked like in a run."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,7 +14,7 @@ from tasks.model.identity import TINY_MODEL
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tasks.model.server.capabilities import read_served_model_card
 from tests.engine_python import installed
-from tests.model.asked import batch_about, frame_file, question
+from tests.model.asked import batch_about, frame_file, in_words, question
 from tests.model.server.questions import BATCH, SHAPES, check_offers
 from tests.vllm_server import KEY, NAME, gate
 
@@ -42,6 +43,29 @@ def test_probabilities_equal_those_of_an_engine(vllm_server, make_backend, expec
         assert reply.prompt_tokens == own.prompt_tokens
     # Other times are another video to the model: they arrived.
     assert replies[4].probabilities != pytest.approx(replies[2].probabilities, abs=1e-4)
+
+
+def test_words_and_json_equal_those_of_an_engine(vllm_server, make_backend, tmp_path):
+    schema = json.dumps({"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]})
+    asked = batch_about(
+        in_words(),
+        in_words(schema=schema),
+        in_words(schema=schema, max_tokens=2),
+        in_words(schema='{"type": "wat"}'),
+        question(),
+    )
+    config = EngineConfig(model=str(TINY_MODEL), dtype="float32")
+    with EngineProcess(config, log_path=tmp_path / "engine.log", start_timeout_s=240) as engine:
+        expected = engine.answer(asked)
+
+    words, data, cut, refused, chosen = make_backend(vllm_server).answer(asked)
+
+    assert words.words == expected[0].words
+    assert json.loads(data.words.data) == json.loads(expected[1].words.data)
+    assert (cut.code, expected[2].code) == ("answer_cut_short", "answer_cut_short")
+    assert refused.code == "inference_failed"
+    assert "wat" in refused.message
+    assert chosen.probabilities == pytest.approx(expected[4].probabilities, abs=1e-4)
 
 
 def test_questions_on_one_video_share_its_prefill_with_many_threads(vllm_server, make_backend):

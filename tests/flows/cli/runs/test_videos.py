@@ -114,8 +114,7 @@ def test_videos_on_s3_are_a_source_too(reelabel, folder, own_services, objects):
         (["FOLDER/a.mp4"], "FOLDER/a.mp4 names a video, not a manifest; "),
         (["FOLDER/*.mp4"], "FOLDER/*.mp4 names videos, not a manifest; "),
         (["s3://bucket/videos/"], "s3://bucket/videos/ is a prefix, not a manifest; "),
-        (["FOLDER", "--prompt", "Which?"], "A question needs both --prompt and --choices, such as --prompt"),
-        (["FOLDER", "--choices", "a|b"], "A question needs both --prompt and --choices, such as --prompt"),
+        (["FOLDER", "--choices", "a|b"], "--choices needs a question, such as --prompt"),
         (["FOLDER", "--prompt", " ", "--choices", "a|b"], "The question cannot be asked: prompt is empty."),
         (
             ["FOLDER", "--prompt", "?", "--choices", "a"],

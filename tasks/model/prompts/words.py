@@ -1,0 +1,50 @@
+"""Answers in words: what the model wrote, as text or as the JSON that the job's schema asks for."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, NoReturn
+
+from reelabel.record import Json
+from reelabel.text import quoted
+from reelabel_engine.errors import AnswerCutShortError, AnswerNotJsonError
+from tasks.domain import Words
+
+if TYPE_CHECKING:
+    from reelabel_engine.protocol import FinishReason, Question
+
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # which Postgres does not store
+
+
+def read_words(question: Question, text: str, *, finish_reason: FinishReason, output_tokens: int) -> Words:
+    """Read an answer in words.
+
+    Raises:
+        AnswerCutShortError: The question has a schema, and its answer ended early.
+        AnswerNotJsonError: The question has a schema, and its answer is no JSON.
+    """
+    if question.schema is None:
+        return Words(text=text, finish_reason=finish_reason, output_tokens=output_tokens)
+    if finish_reason == "length":
+        raise AnswerCutShortError(
+            f"The answer by the schema was cut short at {output_tokens:,} tokens; raise max_tokens, or bound its texts "
+            "and lists."
+        )
+    return Words(data=_read_json(text), finish_reason=finish_reason, output_tokens=output_tokens)
+
+
+def _read_json(text: str) -> Json:
+    try:
+        found = json.dumps(json.loads(text, parse_constant=_refuse), ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise AnswerNotJsonError(
+            f"The answer by the schema is no JSON: {quoted(text)}; ask again, or reword."
+        ) from None
+    if _NUL.search(found):
+        raise AnswerNotJsonError("The answer by the schema contains the character U+0000, which cannot be stored.")
+    return Json(found)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
