@@ -29,8 +29,9 @@ from reelabel.errors import (
     as_video_errors,
     unreadable,
 )
+from reelabel.index import UNKNOWN_POSITION
 from reelabel.limits import Limits
-from reelabel.sampled_frames import UNKNOWN_POSITION, SampledFrames
+from reelabel.result import Frames, Selection
 from reelabel.sampling.choose import choose
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.passes import resolve_auto
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 Method: TypeAlias = Literal["index", "seek", "linear"]
 
-_COLUMNS = ("images", "pts", "time_s", "frame_index", "is_keyframe")
+_COLUMNS = ("pts", "time_s", "frame_index", "is_keyframe")
 _DEFAULT_SAMPLING = Sampling()
 _DEFAULT_LIMITS = Limits()
 _ROUNDED_AWAY = 2  # frames that samplers of a rate lose by taking whole steps, and pairs
@@ -135,7 +136,7 @@ def extract_local(
     every: bool = False,
     threads: int = 1,
     segment: Segment = WHOLE,
-) -> SampledFrames:
+) -> Frames:
     """Decode sampled frames of a local file, or the bytes of a video, in this process, with the options of `Request`.
 
     For untrusted video use a `DecodePool`.
@@ -153,7 +154,7 @@ def extract_local(
             raise unreadable(error) from None
 
 
-def extract_file(file: VideoFile, request: Request, *, threads: int = 1) -> SampledFrames:
+def extract_file(file: VideoFile, request: Request, *, threads: int = 1) -> Frames:
     """Decode frames of an open video, as `extract_local` does."""
     with closing(open_decoder(file, request.limits, threads=threads)) as decoder:
         return extract(decoder, request, Progress())
@@ -168,7 +169,7 @@ def extract_ranges(
     threads: int = 1,
     segment: Segment = WHOLE,
     native: bool = False,
-) -> tuple[SampledFrames, tuple[CachedRange, ...]]:
+) -> tuple[Frames, tuple[CachedRange, ...]]:
     """Decode sampled frames of a remote video, fetching little more than the index and what those frames need.
 
     `known` are the ranges that an earlier call returned for the same bytes: those that hold the header.
@@ -183,13 +184,13 @@ def extract_ranges(
         return extract_remotely(decoder, request)
 
 
-def extract_remotely(decoder: Decoder, request: Request) -> tuple[SampledFrames, tuple[CachedRange, ...]]:
+def extract_remotely(decoder: Decoder, request: Request) -> tuple[Frames, tuple[CachedRange, ...]]:
     """Extract from a remote video by its ranges, as `extract_ranges` does, with an open decoder."""
     got = extract(decoder, request, Progress(ways=("container",)))
-    return replace(got, fetch_ms=decoder.wait_s * 1e3, bytes_fetched=decoder.bytes_fetched), decoder.known
+    return got.knowing(fetch_ms=decoder.wait_s * 1e3, bytes_fetched=decoder.bytes_fetched), decoder.known
 
 
-def extract(decoder: Decoder, request: Request, progress: Progress) -> SampledFrames:
+def extract(decoder: Decoder, request: Request, progress: Progress) -> Frames:
     """Extract frames by the fastest of some ways that is exact; raise FallbackRequired if none is."""
     started, decoded_before = time.perf_counter() - decoder.wait_s, decoder.frames_decoded
     listed: VideoIndex | None = None
@@ -202,11 +203,11 @@ def extract(decoder: Decoder, request: Request, progress: Progress) -> SampledFr
         got = _with_listing(got, listed or _try_list_keyframes(decoder))
     with as_video_errors():
         got = _without_similar(_check_request(got, request, is_empty=is_empty), request.sampling)
-        got = check_frame_times(_check_truncation(got, missing), request.limits)
-    return replace(
-        got,
+        got = _check_truncation(got, missing)
+        check_frame_times(got.selection, request.limits)
+    return got.knowing(
         frames_decoded=decoder.frames_decoded - decoded_before,
-        sampler=request.sampling.sampler,
+        sampler="" if request.wanted else request.sampling.sampler,
         decode_ms=max(0.0, time.perf_counter() - decoder.wait_s - started) * 1e3,
     )
 
@@ -229,7 +230,7 @@ def _try_list_keyframes(decoder: Decoder) -> VideoIndex | None:
         return None
 
 
-def _take(decoder: Decoder, request: Request, progress: Progress) -> tuple[SampledFrames, bool, int]:
+def _take(decoder: Decoder, request: Request, progress: Progress) -> tuple[Frames, bool, int]:
     """Return frames, whether none lies in the segment, and how many bytes the file lacks."""
     ways, notes, is_contradicted = [*progress.ways], dict(progress.notes), False
     if request.every and not progress.is_linear:  # also those that no index lists
@@ -250,11 +251,13 @@ def _take(decoder: Decoder, request: Request, progress: Progress) -> tuple[Sampl
                 notes[str(error)] = None
             is_contradicted |= is_news and error.index_is_wrong
         else:
-            is_wrong = is_contradicted and got.method != "linear"
-            return _with_notes(_without_counts(got) if is_wrong else got, first=notes), is_empty, missing
+            if is_contradicted and got.method != "linear":
+                unknown = np.full_like(got.selection.frame_index, UNKNOWN_POSITION)
+                got = got.knowing(frame_index=unknown, total_frames=None)
+            return _with_notes(got, first=notes), is_empty, missing
 
 
-def _take_in(way: Way, decoder: Decoder, request: Request, progress: Progress) -> tuple[SampledFrames, bool, int]:
+def _take_in(way: Way, decoder: Decoder, request: Request, progress: Progress) -> tuple[Frames, bool, int]:
     lists: Lists = "keyframes" if request.shows_keyframes and way == "container" else "frames"
     index = decoder.list_frames(way, lists, request.segment, in_pieces=progress.in_pieces)
     chosen, note = _choose(decoder, request, way, index)
@@ -301,10 +304,9 @@ def _widened(segment: Segment, index: VideoIndex) -> Segment:
     return segment._replace(start_s=float(index.keyframe_s[earlier] - index.first_s))
 
 
-def _assemble(request: Request, index: VideoIndex, chosen: Chosen, decoded: Decoded, method: Method) -> SampledFrames:
+def _assemble(request: Request, index: VideoIndex, chosen: Chosen, decoded: Decoded, method: Method) -> Frames:
     picks = np.searchsorted(chosen.unique, chosen.places)
-    return SampledFrames(
-        images=decoded.images,
+    selection = Selection(
         pts=decoded.pts,
         time_s=decoded.time_s,
         frame_index=decoded.position,
@@ -328,6 +330,7 @@ def _assemble(request: Request, index: VideoIndex, chosen: Chosen, decoded: Deco
         reason=decoded.note,
         decode_ms=0.0,
     )
+    return replace(Frames.of(decoded.images, selection), header=decoded.info)
 
 
 def _map_to_decoded(
@@ -363,68 +366,65 @@ def _note(fate: str, frames: list[str]) -> str:
     return f"{pluralize(len(frames), 'broken frame')} {fate}: {named}" if frames else ""
 
 
-def _with_listing(got: SampledFrames, listed: VideoIndex | None) -> SampledFrames:
+def _with_listing(got: Frames, listed: VideoIndex | None) -> Frames:
     if listed is None or not listed.is_listed:  # a linear decode has counted them itself
         return got
-    return replace(got, keyframe_ms=listed.keyframe_ms, first_ms=listed.first_ms)
+    return got.knowing(keyframe_ms=listed.keyframe_ms, first_ms=listed.first_ms)
 
 
-def _with_notes(got: SampledFrames, *notes: str, first: Iterable[str] = ()) -> SampledFrames:
-    return replace(got, reason="; ".join(filter(None, [*first, got.reason, *notes])))
+def _with_notes(got: Frames, *notes: str, first: Iterable[str] = ()) -> Frames:
+    return got.knowing(reason="; ".join(filter(None, [*first, got.note, *notes])))
 
 
-def _check_request(got: SampledFrames, request: Request, *, is_empty: bool) -> SampledFrames:
+def _check_request(got: Frames, request: Request, *, is_empty: bool) -> Frames:
     """Note in `reason` if no frame lies in the segment, and if `max_frames` does not allow the rate."""
-    start_s, duration_s = request.segment.start_s or 0.0, got.duration_s
+    start_s, duration_s = request.segment.start_s or 0.0, got.selection.duration_s
     if is_empty and 0 < duration_s <= start_s:
         raise SamplingRefusedError(
             f"The segment starts at {start_s:g} s, but the video ends at {duration_s:g} s; correct start_s.",
         )
-    notes = [_thinned_note(got, request.sampling)]
+    notes = [_thinned_note(got.selection, request.sampling)]
     if is_empty:
         what = "keyframe" if request.sampling.sampler == "keyframes" else "frame"
         notes.append(f"no {what} in the segment; using the last one before it")
     return _with_notes(got, first=notes)
 
 
-def _thinned_note(keyframes: SampledFrames, sampling: Sampling) -> str:
+def _thinned_note(got: Selection, sampling: Sampling) -> str:
     """Say that a video shows fewer frames than at its sampler's rate, because of `max_frames`; empty if it does not."""
-    sampler, shown = find_sampler(sampling.sampler), len(keyframes.picks)
+    sampler, shown = find_sampler(sampling.sampler), len(got.picks)
     asked_fps = sampling.fps or sampler.default_fps
-    asked_fps = keyframes.fps if asked_fps == EVERY else asked_fps
+    asked_fps = got.fps if asked_fps == EVERY else asked_fps
     if not asked_fps or "max_frames" not in sampler.options:
         return ""
-    wanted = math.floor(float(np.ptp(keyframes.time_s)) * min(asked_fps, keyframes.fps or asked_fps)) + 1
+    wanted = math.floor(float(np.ptp(got.time_s)) * min(asked_fps, got.fps or asked_fps)) + 1
     if wanted <= shown + _ROUNDED_AWAY:
         return ""
     return f"{asked_fps:g} frames per second would be {wanted:,} frames; {shown:,} are shown, spread over the video"
 
 
-def _without_counts(keyframes: SampledFrames) -> SampledFrames:
-    unknown = np.full_like(keyframes.frame_index, UNKNOWN_POSITION)
-    return replace(keyframes, frame_index=unknown, total_frames=None)
-
-
-def _check_truncation(keyframes: SampledFrames, missing: int) -> SampledFrames:
+def _check_truncation(got: Frames, missing: int) -> Frames:
     """Note in `reason` if the file is truncated; it is then as long as the frames that were counted, if they were."""
     if not missing:
-        return keyframes
-    counted_s = keyframes.total_frames / keyframes.fps if keyframes.total_frames and keyframes.fps else math.inf
-    shorter = replace(keyframes, duration_s=min(keyframes.duration_s, counted_s))
+        return got
+    known = got.selection
+    counted_s = known.total_frames / known.fps if known.total_frames and known.fps else math.inf
+    shorter = got.knowing(duration_s=min(known.duration_s, counted_s))
     return _with_notes(shorter, first=[f"the file is cut short: its last {missing:,} bytes are missing"])
 
 
-def _without_similar(keyframes: SampledFrames, sampling: Sampling) -> SampledFrames:
+def _without_similar(got: Frames, sampling: Sampling) -> Frames:
     if sampling.drop_similar is None:
-        return keyframes
-    kept = drop_similar(keyframes.images, threshold=sampling.drop_similar)
+        return got
+    known, kept = got.selection, drop_similar(got.unique, threshold=sampling.drop_similar)
     row_of = {int(row): new for new, row in enumerate(kept)}
-    columns = {name: getattr(keyframes, name)[kept] for name in _COLUMNS}
-    stays = np.isin(keyframes.picks, kept)
-    return replace(
-        keyframes,
+    columns = {name: getattr(known, name)[kept] for name in _COLUMNS}
+    stays = np.isin(known.picks, kept)
+    selection = replace(
+        known,
         **columns,
-        picks=np.array([row_of[row] for row in keyframes.picks[stays].tolist()], np.int64),
-        deviation_s=None if keyframes.deviation_s is None else keyframes.deviation_s[stays],
-        dropped_as_similar=len(keyframes.images) - len(kept),
+        picks=np.array([row_of[row] for row in known.picks[stays].tolist()], np.int64),
+        deviation_s=None if known.deviation_s is None else known.deviation_s[stays],
+        dropped_as_similar=len(known.pts) - len(kept),
     )
+    return replace(Frames.of(got.unique[kept], selection), header=got.header)

@@ -23,7 +23,7 @@ from reelabel.errors import (
 )
 from reelabel.extract import Progress, Request, extract, extract_remotely
 from reelabel.limits import Limits
-from reelabel.result import Cost, FrameIndex, Frames, VideoInfo
+from reelabel.result import FrameIndex, Frames, VideoInfo
 from reelabel.sampling.choose import Instants, Positions
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from reelabel.index import Lists, VideoIndex
     from reelabel.index import VideoInfo as HeaderInfo
     from reelabel.pool.decode_pool import DecodePool, PieceDecoder
-    from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.choose import Wanted
     from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.sparse_file import ByteSource, CachedRange
@@ -301,9 +300,10 @@ class Video:
                     if not start:
                         raise
                     return
-                yield self._shown(got, sampler="", copied=(0, 0.0))
-                start += len(got.picks)
-                if len(got.picks) < size or (segment.is_whole and start == got.total_frames):
+                self._info = self._info or got.info
+                yield got
+                start += len(got)
+                if len(got) < size or (segment.is_whole and start == got.selection.total_frames):
                     return
 
     def _slice(self, key: slice) -> Frames:
@@ -323,7 +323,7 @@ class Video:
         request = self._request(sampling, segment, wanted)
         of_keyframes, before = sampling.sampler == "keyframes", (self._source.bytes_fetched, self._source.fetch_ms)
 
-        def by_ranges(ranges: ByteSource) -> SampledFrames:
+        def by_ranges(ranges: ByteSource) -> Frames:
             work, known = partial(extract_remotely, request=request), self._known[of_keyframes]
             got, self._known[of_keyframes] = self._decoders.use(ranges, self._limits, work, known=known)
             return got
@@ -331,10 +331,12 @@ class Video:
         with self._errors():
             self._read_header()
             got = self._of_bytes(by_ranges, partial(self._extract, request=request))
-        copied = self._source.bytes_fetched - before[0], self._source.fetch_ms - before[1]
-        return self._shown(got, sampler="" if wanted else got.sampler, copied=copied)
+        copied_bytes, copied_ms = self._source.bytes_fetched - before[0], self._source.fetch_ms - before[1]
+        cost = got.cost
+        self._info = self._info or got.info
+        return got.knowing(bytes_fetched=cost.bytes_fetched + copied_bytes, fetch_ms=cost.fetch_ms + copied_ms)
 
-    def _extract(self, file: VideoFile, request: Request) -> SampledFrames:
+    def _extract(self, file: VideoFile, request: Request) -> Frames:
         if not isinstance(self._decoders, _Here):
             return self._decoders.use(file, self._limits, partial(extract, request=request, progress=Progress()))
         if self._linear is None:
@@ -380,16 +382,6 @@ class Video:
             except (FallbackRequired, RangesIgnoredError):
                 pass
         return of_file(self._source.whole())
-
-    def _shown(self, got: SampledFrames, *, sampler: str, copied: tuple[int, float]) -> Frames:
-        self._info = self._info or VideoInfo.of(got, self._header)
-        cost = Cost(
-            decode_ms=got.decode_ms,
-            fetch_ms=got.fetch_ms + copied[1],
-            bytes_fetched=got.bytes_fetched + copied[0],
-            frames_decoded=got.frames_decoded,
-        )
-        return Frames.of(got, self._info, sampler=sampler, cost=cost)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -102,7 +102,7 @@ class OpenedSource:
         pieces = [ByteRange(start, min(_PIECE_BYTES, size - start)) for start in range(0, size, _PIECE_BYTES)]
         copy = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
         for first in range(0, len(pieces), _PIECES_AT_ONCE):
-            for data in read_ranges(self.ranges, pieces[first : first + _PIECES_AT_ONCE], is_kept=False):
+            for data in read_ranges(self.ranges, pieces[first : first + _PIECES_AT_ONCE]):
                 copy.write(data)
         copy.flush()
         return VideoFile(copy.fileno(), size)

@@ -174,11 +174,11 @@ class LocalDecoder:
                 error.linear_only = False  # a pass over all packets may find the keyframes
                 raise
             decoder = KeyframeDecoder.of(video, segment)
+        if self._ranges:
+            missing_bytes(self._file)  # what this reads belongs to the header
+            self._known = self._ranges.extents
 
         def decode(places: Int64s, view: View) -> Decoded:
-            if self._ranges:
-                missing_bytes(self._file)  # what this reads belongs to the header
-                self._known = self._ranges.extents
             with _of_header():
                 return decoder.decode(places, view, self._stats, segment=segment, threads=self._threads)
 

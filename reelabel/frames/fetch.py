@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from reelabel.frames.cache import FrameCache
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool, PieceDecoder
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
@@ -62,14 +62,14 @@ class FetchedFrames:
     """Extracted frames, and what fetching them took.
 
     Attributes:
-        keyframes: The frames.
+        frames: The frames.
         fetch_ms: Milliseconds spent waiting for the store.
         bytes_fetched: Bytes read from it, including those of failed attempts.
         ranges: The ranges of the video that the frames were decoded from; empty if not requested, or all was read.
         refused_index: Why the index file in the cache could not be used, and was rewritten; empty if it was not.
     """
 
-    keyframes: SampledFrames
+    frames: Frames
     fetch_ms: float
     bytes_fetched: int
     ranges: tuple[CachedRange, ...] = ()
@@ -218,7 +218,8 @@ class FrameFetcher(VideoReader):
             fetched = self._decode(source.as_video(), bytes_fetched=0 if is_read else info.size_bytes)
         else:
             fetched = self._fetch_whole(source, wasted_bytes)
-        return _with_wasted_frames(fetched, wasted_frames)
+        decoded = fetched.frames.cost.frames_decoded
+        return replace(fetched, frames=fetched.frames.knowing(frames_decoded=decoded + wasted_frames))
 
     def _should_use_ranges(self, info: ObjectInfo, *, is_local: bool) -> bool:
         if self.native or self.every or scheme_of(info.uri) == INLINE_SCHEME:
@@ -231,14 +232,14 @@ class FrameFetcher(VideoReader):
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
         known = self.cache.find_index(key) if self.cache else ()
         recording = RecordingSource(source) if self.keep_ranges else None
-        keyframes, header = self.pool.extract_by_ranges(
+        frames, header = self.pool.extract_by_ranges(
             recording or source, sampling=self.sampling, limits=self.limits, known=known, segment=self.segment
         )
         refused = self.cache.write_index(key, header) if self.cache and not known else ""
         return FetchedFrames(
-            keyframes=keyframes,
-            fetch_ms=keyframes.fetch_ms,
-            bytes_fetched=keyframes.bytes_fetched,
+            frames=frames,
+            fetch_ms=frames.cost.fetch_ms,
+            bytes_fetched=frames.cost.bytes_fetched,
             ranges=tuple(sorted([*known, *recording.ranges])) if recording else (),
             refused_index=refused,
         )
@@ -252,9 +253,9 @@ class FrameFetcher(VideoReader):
 
     def _decode(self, video: Path | VideoFile, *, fetch_ms: float = 0.0, bytes_fetched: int) -> FetchedFrames:
         if self.pieces:
-            keyframes = self.pieces.extract(video, sampling=self.sampling, limits=self.limits, segment=self.segment)
+            frames = self.pieces.extract(video, sampling=self.sampling, limits=self.limits, segment=self.segment)
         else:
-            keyframes = self.pool.extract(
+            frames = self.pool.extract(
                 video,
                 sampling=self.sampling,
                 limits=self.limits,
@@ -262,7 +263,7 @@ class FrameFetcher(VideoReader):
                 every=self.every,
                 segment=self.segment,
             )
-        return FetchedFrames(keyframes=keyframes, fetch_ms=fetch_ms, bytes_fetched=bytes_fetched)
+        return FetchedFrames(frames=frames, fetch_ms=fetch_ms, bytes_fetched=bytes_fetched)
 
 
 def check_size(info: ObjectInfo, limits: Limits) -> None:
@@ -274,11 +275,6 @@ def check_size(info: ObjectInfo, limits: Limits) -> None:
             f"The {info.size_bytes:,} bytes of {redact_uri(info.uri)} exceed extract.max_video_bytes "
             f"({limits.max_video_bytes:,})."
         )
-
-
-def _with_wasted_frames(fetched: FetchedFrames, frames: int) -> FetchedFrames:
-    keyframes = fetched.keyframes
-    return replace(fetched, keyframes=replace(keyframes, frames_decoded=keyframes.frames_decoded + frames))
 
 
 @contextmanager

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reelabel.index import Lists, VideoIndex
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
     from reelabel.sandbox import SandboxMode
     from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.sparse_file import ByteSource, CachedRange
@@ -117,7 +117,7 @@ class DecodePool:
         """The ids of all processes that were started and not replaced."""
         return self._processes.ids
 
-    def extract(self, video: Path | str | bytes | VideoFile, **options: Any) -> SampledFrames:  # noqa: ANN401
+    def extract(self, video: Path | str | bytes | VideoFile, **options: Any) -> Frames:  # noqa: ANN401
         """Run `extract_local` in a decoding process, which gets the open file, not its path.
 
         It waits while all processes are busy: more threads than processes are of no use. Options are the fields of
@@ -186,7 +186,7 @@ class DecodePool:
         *,
         known: tuple[CachedRange, ...] = (),
         **options: Any,  # noqa: ANN401
-    ) -> tuple[SampledFrames, tuple[CachedRange, ...]]:
+    ) -> tuple[Frames, tuple[CachedRange, ...]]:
         """Run `extract_ranges` in a decoding process, for which this one reads `source`.
 
         Raises:
@@ -213,8 +213,7 @@ class DecodePool:
 
         def read(decoder: RemoteDecoder) -> tuple[VideoIndex, tuple[CachedRange, ...], int]:
             index = decoder.read_header(lists, of_any_size=of_any_size)
-            is_kept = lists == "keyframes" and index.is_listed
-            return index, decoder.known if is_kept else (), decoder.bytes_fetched
+            return index, decoder.known, decoder.bytes_fetched
 
         return self.use(video, limits, read, known=known)
 
@@ -316,7 +315,7 @@ class PieceDecoder:
         """Whether the video is decoded from its beginning."""
         return self.progress.is_linear
 
-    def extract(self, video: Path | VideoFile, **options: Any) -> SampledFrames:  # noqa: ANN401
+    def extract(self, video: Path | VideoFile, **options: Any) -> Frames:  # noqa: ANN401
         """Decode the next piece, as `DecodePool.extract` does."""
         request = Request(**options)
         self.pieces += 1

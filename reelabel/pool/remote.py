@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from reelabel.decode.canvas import Decoded
 from reelabel.errors import FallbackRequired, InvalidReplyError
-from reelabel.pool.messages import Call, Listed, Open
+from reelabel.index import VideoIndex
+from reelabel.pool.messages import Call, Open
 from reelabel.pool.reading import RangeReader
 from reelabel.segment import WHOLE
 from reelabel.sources.video_file import VideoFile
@@ -14,7 +15,7 @@ from reelabel.sources.video_file import VideoFile
 if TYPE_CHECKING:
     from reelabel.decode.decoder import Way
     from reelabel.decode.render import View
-    from reelabel.index import Int64s, Lists, VideoIndex
+    from reelabel.index import Int64s, Lists
     from reelabel.limits import Limits
     from reelabel.pool.process import DecodingProcess, TimeLimits
     from reelabel.segment import Segment
@@ -51,8 +52,7 @@ class RemoteDecoder:
             threads=threads,
             known=known,
         )
-        self._is_open = False
-        self._header_reads = 0
+        self._is_open = self._is_listed = False
         self.frames_decoded = 0
 
     @property
@@ -69,7 +69,7 @@ class RemoteDecoder:
 
     @property
     def known(self) -> tuple[CachedRange, ...]:  # noqa: D102
-        return self._reader.header(self._opening.known, self._header_reads) if self._reader else ()
+        return tuple(sorted([*self._opening.known, *self._reader.header])) if self._reader and self._is_listed else ()
 
     def close(self) -> None:
         """Close the video."""
@@ -92,26 +92,22 @@ class RemoteDecoder:
         return self._list("list_announced")
 
     def decode(self, places: Int64s, view: View) -> Decoded:  # noqa: D102
+        self._is_listed = True
+        if self._reader:
+            self._reader.is_in_header = False
         decoded: Decoded = self._call(Decoded, "decode", places, view)
         if len(decoded.pts) != len(places):
             self.process.distrust()
             raise InvalidReplyError("another number of frames than was asked for")
         self.frames_decoded = decoded.frames_decoded
-        self._note_reads(decoded.header_reads)
         return decoded
 
     def _list(self, method: str, *arguments: Any, **options: Any) -> VideoIndex:  # noqa: ANN401
         is_bounded = not options.get("of_any_size")
         max_bytes = _LISTED_BYTES * (self._opening.limits.max_frames + _SPARE_FRAMES) if is_bounded else None
-        listed: Listed = self._call(Listed, method, *arguments, max_bytes=max_bytes, **options)
-        self._note_reads(listed.header_reads)
-        return listed.index
-
-    def _note_reads(self, reads: int) -> None:
-        if reads > (len(self._reader.extents) if self._reader else 0):
-            self.process.distrust()
-            raise InvalidReplyError("an index of ranges that were not read")
-        self._header_reads = reads
+        index: VideoIndex = self._call(VideoIndex, method, *arguments, max_bytes=max_bytes, **options)
+        self._is_listed = index.lists == "keyframes" and index.is_listed
+        return index
 
     def _call(
         self,

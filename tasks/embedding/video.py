@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
-    from reelabel.result import Frames
-    from reelabel.sampled_frames import Selection
+    from reelabel.result import Frames, Selection
     from reelabel.sources.object_store import ObjectStore
     from reelabel_engine.protocol import EncoderInfo
     from tasks.domain import EmbeddingSpec, Job

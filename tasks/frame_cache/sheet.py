@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
 
 _BOX_PX = (148, 148)
 _MAX_PICTURES = 64
@@ -63,13 +63,13 @@ class Section:
     error: str = ""
 
 
-def picture_frames(sampled: SampledFrames) -> tuple[tuple[Picture, ...], str]:
+def picture_frames(sampled: Frames) -> tuple[tuple[Picture, ...], str]:
     """Make thumbnails of the frames that a sampler shows, each once.
 
     Returns:
         At most 64 pictures, evenly spaced among the frames, and which part of them that is; empty if all.
     """
-    times = Counter(sampled.picks.tolist())  # in the order shown
+    times = Counter(sampled.shown.tolist())  # in the order shown
     rows = list(times)
     note = ""
     if len(rows) > _MAX_PICTURES:
@@ -77,8 +77,8 @@ def picture_frames(sampled: SampledFrames) -> tuple[tuple[Picture, ...], str]:
         rows = [rows[at] for at in pick_evenly(len(rows), _MAX_PICTURES)]
     pictures = (
         Picture(
-            image=scale(sampled.images[row], pixel_aspect=sampled.pixel_aspect),
-            lines=(f"{float(sampled.time_s[row]):.3f} s",),
+            image=scale(sampled.unique[row], pixel_aspect=sampled.selection.pixel_aspect),
+            lines=(f"{float(sampled.selection.time_s[row]):.3f} s",),
             times=times[row],
         )
         for row in rows

@@ -10,7 +10,6 @@ from reelabel.errors import JobError
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.fetch import FrameFetcher
 from reelabel.frames.frame_file import write_frames
-from reelabel.result import Frames
 from reelabel.sampling.passes import sampling_of_pass, with_sampler
 from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, find_sampler
 from reelabel.sources.object_info import redact_uri
@@ -79,20 +78,20 @@ def measure_rates(
         try:
             with failing_alone(f"Measuring {redact_uri(each.clip.uri)}"):
                 fetched = fetcher.fetch(each.seen.info)
-                got = fetched.keyframes
+                got = fetched.frames
                 identity = FrameIdentity(
                     source_uri=each.seen.info.uri,
                     fingerprint=each.seen.info.fingerprint,
                     sampling=sampling_of_pass(sampling, "keyframes" if got.sampler == "keyframes" else "dense"),
                     segment=each.clip.segment,
                 )
-                data = write_frames(Frames.of(got), identity, encoding="zstd" if encoding == "sparse" else encoding)
+                data = write_frames(got, identity, encoding="zstd" if encoding == "sparse" else encoding)
                 counted = cost_of(replace(each.clip, tags=(Tags(),)), each.seen, sampling).frames
         except JobError:
             continue
         measured += 1
-        frames, stored = frames + (counted or got.frames_decoded), stored + len(got.images)
-        decode_ms, fetch_ms = decode_ms + got.decode_ms, fetch_ms + fetched.fetch_ms
+        frames, stored = frames + (counted or got.cost.frames_decoded), stored + len(got.unique)
+        decode_ms, fetch_ms = decode_ms + got.cost.decode_ms, fetch_ms + fetched.fetch_ms
         fetched_bytes, cached_bytes = fetched_bytes + fetched.bytes_fetched, cached_bytes + len(data)
     if not measured or not frames:
         return None

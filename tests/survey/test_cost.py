@@ -33,9 +33,9 @@ def test_the_frames_to_decode_are_those_that_a_run_decodes(name, sampler, segmen
     decoded = extract_local(path, sampling=sampling, segment=segment)
     assert cost.coverage == decoded.coverage(cost_thresholds())
     if sampler == "keyframes":
-        assert (cost.frames, cost.stored) == (decoded.frames_decoded, len(decoded.images))
+        assert (cost.frames, cost.stored) == (decoded.cost.frames_decoded, len(decoded.unique))
     else:
-        assert decoded.frames_decoded * 0.9 <= cost.frames <= decoded.frames_decoded * 2
+        assert decoded.cost.frames_decoded * 0.9 <= cost.frames <= decoded.cost.frames_decoded * 2
 
 
 @pytest.mark.parametrize("sampler", ["keyframes", "uniform"])
@@ -45,7 +45,7 @@ def test_the_seconds_forecast_of_a_measured_clip_are_those_measured(sampler, mak
     monkeypatch.setattr(
         FrameFetcher,
         "fetch",
-        lambda fetcher, info: (got := fetch(fetcher, info), spent_ms.append(got.keyframes.decode_ms))[0],
+        lambda fetcher, info: (got := fetch(fetcher, info), spent_ms.append(got.frames.cost.decode_ms))[0],
     )
     clip = SeenClip(clip=Clip(uri=str(path)), seen=reader.look(str(path)))
 

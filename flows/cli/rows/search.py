@@ -335,5 +335,5 @@ def _fetch_frame(fetcher: FrameFetcher, uri: str, time_s: float) -> npt.NDArray[
     _require_whole_uri(uri)
     info = stat_video(fetcher.objects, uri, allow_roots=fetcher.allow_roots)
     at = replace(fetcher, segment=Segment.of(time_s, time_s + _FRAME_S))
-    frame: npt.NDArray[np.uint8] = at.fetch(info).keyframes.images[0]
+    frame: npt.NDArray[np.uint8] = at.fetch(info).frames.unique[0]
     return frame

@@ -27,6 +27,7 @@ from reelabel.coverage import CoverageThresholds
 from reelabel.errors import ConfigurationError, VideoError
 from reelabel.frames.fetch import stat_video
 from reelabel.frames.pixels import jpeg_round_trip
+from reelabel.result import Frames
 from reelabel.sampling.registry import NATIVE
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import redact_uri, scheme_of
@@ -177,10 +178,10 @@ def _extract(
                 shown.append(_Shown(name=name, facts={"error": {"code": error.code, "message": error.message}}))
                 continue
             if sampling.jpeg_quality and not as_stored:
-                images = jpeg_round_trip(fetched.keyframes.images, quality=sampling.jpeg_quality)
-                fetched = replace(fetched, keyframes=replace(fetched.keyframes, images=images))
+                images = jpeg_round_trip(fetched.frames.unique, quality=sampling.jpeg_quality)
+                fetched = replace(fetched, frames=Frames.of(images, fetched.frames.selection))
             thresholds = CoverageThresholds.of(sampling if sampling.sampler == "auto" else settings.sampling)
-            shown.append(_Shown(name=name, fetched=fetched, facts=frames_as_json(fetched.keyframes, thresholds)))
+            shown.append(_Shown(name=name, fetched=fetched, facts=frames_as_json(fetched.frames, thresholds)))
     if len(faults) == len(shown):
         raise faults[0]
     return shown
@@ -189,9 +190,9 @@ def _extract(
 def _show_one(info: ObjectInfo, shown: _Shown, *, as_json: bool, npz: str | None, sheet: str | None) -> None:
     assert shown.fetched is not None
     if npz:
-        save_npz(shown.fetched.keyframes, Path(npz))
+        save_npz(shown.fetched.frames, Path(npz))
     if sheet:
-        save_contact_sheet(shown.fetched.keyframes, Path(sheet))
+        save_contact_sheet(shown.fetched.frames, Path(sheet))
     read = {"bytes_fetched": shown.fetched.bytes_fetched, "size_bytes": info.size_bytes}
     if as_json:
         print(dumps(shown.facts | read, indent=2))  # noqa: T201 - for programs: not wrapped
@@ -266,15 +267,16 @@ def _bytes_read(shown: _Shown, *, is_local: bool) -> dict[str, Any]:
 def _section(shown: _Shown, *, is_local: bool) -> Section:
     if shown.fetched is None:
         return Section(title=shown.name, error=printable(shown.facts["error"]["message"]))
-    fetched, frames = shown.fetched, shown.fetched.keyframes
+    fetched, frames = shown.fetched, shown.fetched.frames
     pictures, note = picture_frames(frames)
-    total = "" if frames.total_frames is None else f" of {frames.total_frames:,}"
+    dropped = frames.selection.dropped_as_similar
+    total = "" if frames.selection.total_frames is None else f" of {frames.selection.total_frames:,}"
     costs = [
-        f"{pluralize(len(frames.picks), 'frame')} shown, {len(frames.images):,} distinct",
-        f"{frames.frames_decoded:,}{total} decoded by {frames.method} in {frames.decode_ms:.1f} ms",
+        f"{pluralize(len(frames), 'frame')} shown, {len(frames.unique):,} distinct",
+        f"{frames.cost.frames_decoded:,}{total} decoded by {frames.method} in {frames.cost.decode_ms:.1f} ms",
         "" if is_local else f"{pluralize(fetched.bytes_fetched, 'byte')} read in {fetched.fetch_ms:.1f} ms",
-        f"{pluralize(frames.dropped_as_similar, 'frame')} dropped as similar" if frames.dropped_as_similar else "",
-        printable(frames.reason),
+        f"{pluralize(dropped, 'frame')} dropped as similar" if dropped else "",
+        printable(frames.note),
         note,
     ]
     return Section(title=shown.name, facts="; ".join(filter(None, costs)), pictures=pictures)

@@ -21,6 +21,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.frames.extractor import check_image
 from reelabel.frames.pixels import jpeg_round_trip
 from reelabel.integrations.vllm.video_input import video_input
+from reelabel.result import Frames
 from reelabel.sampling.passes import sampling_of_pass
 from reelabel.sources.object_info import absolute_uri, redact_uri
 from reelabel.sources.object_store import ObjectStore
@@ -134,11 +135,11 @@ def _render(job_id: str, manifest: str, overrides: QuestionOptions, settings: Se
 def _frames(view: View, sampling: Sampling, settings: Settings) -> Video:
     """Extract the frames of a view as the model's processor takes them."""
     taken = sampling_of_pass(sampling, view.shown)
-    frames = fetch_frames(view.video_uri, settings, taken, segment=view.segment).keyframes
+    frames = fetch_frames(view.video_uri, settings, taken, segment=view.segment).frames
     if view.shown == "image":
         check_image(view.video_uri, frames)
     if sampling.jpeg_quality:
-        frames = replace(frames, images=jpeg_round_trip(frames.images, quality=sampling.jpeg_quality))
+        frames = Frames.of(jpeg_round_trip(frames.unique, quality=sampling.jpeg_quality), frames.selection)
     return video_input(frames)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reelabel.integrations.ray_data.cells import PreparedRow, VideoMeta
     from reelabel.integrations.ray_data.rows import Video
     from reelabel.integrations.ray_data.worker import PrepareWorker
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
     from reelabel.segment import Segment
 
     _Cell = tuple[Any, VideoMeta]
@@ -216,7 +216,7 @@ class PrepareVideo:
         except SamplingRefusedError as error:
             return self._failed(error, source=meta["source"])
 
-    def _wait(self, prepared: Callable[[], SampledFrames], video: Video) -> _Cell:
+    def _wait(self, prepared: Callable[[], Frames], video: Video) -> _Cell:
         source = "" if isinstance(video, bytes) else redact_uri(video)
         try:
             frames = prepared()

@@ -35,7 +35,6 @@ from reelabel.sources.video_file import video_in_memory
 
 if TYPE_CHECKING:
     from reelabel.result import Frames
-    from reelabel.sampled_frames import SampledFrames
 
 
 PROCESSES_VARIABLE = "REELABEL_LOADER_PROCESSES"
@@ -50,7 +49,7 @@ _TIMEOUT_S = 60
 _MEMORY_MIB = 4096
 
 
-def decode_video(data: bytes, **options: Any) -> SampledFrames:  # noqa: ANN401
+def decode_video(data: bytes, **options: Any) -> Frames:  # noqa: ANN401
     """Decode sampled frames of the bytes of a video; options are those of `Sampling`, or of vLLM's own loaders.
 
     Raises:
@@ -135,7 +134,7 @@ NETWORKS_VARIABLE = "REELABEL_LOADER_NETWORKS"
 class RemoteFrames(NamedTuple):
     """Frames of a remote video, and the version of the video that they are of."""
 
-    frames: SampledFrames
+    frames: Frames
     fingerprint: str
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reelabel.index import VideoIndex
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
     from reelabel.segment import Segment, Windows
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
     from reelabel.sources.sparse_file import ByteSource, CachedRange
@@ -90,12 +90,12 @@ class Footage:
         """
         sampling = Sampling(sampler="uniform", num_frames=EVERY, max_pixels=THUMBNAIL_PIXELS, size_multiple_px=1)
         got = self._extract(sampling, windows)
-        self.frames_decoded += got.frames_decoded
-        self.bytes_read += got.bytes_fetched
-        times_ms = np.round(got.time_s * _MS).astype(np.int64) - self._first_ms
-        return Thumbnails(images=got.images, times_ms=times_ms)
+        self.frames_decoded += got.cost.frames_decoded
+        self.bytes_read += got.cost.bytes_fetched
+        times_ms = np.round(got.selection.time_s * _MS).astype(np.int64) - self._first_ms
+        return Thumbnails(images=got.unique, times_ms=times_ms)
 
-    def _extract(self, sampling: Sampling, windows: Windows) -> SampledFrames:
+    def _extract(self, sampling: Sampling, windows: Windows) -> Frames:
         if isinstance(self.video, VideoFile):
             return self.pool.extract(self.video, sampling=sampling, limits=self.limits, windows=windows, roughly=True)
         try:

@@ -42,7 +42,7 @@ def colours(job, objects, pool):
         limits=Limits(),
         segment=Segment.of(job.get("start_s"), job.get("end_s")),
     )
-    images = fetcher.fetch(stat_video(objects, job["video_uri"])).keyframes.images
+    images = fetcher.fetch(stat_video(objects, job["video_uri"])).frames.images
     return {("red", "green", "blue")[at] for at in images.mean((1, 2)).argmax(1).tolist()}
 
 

@@ -108,8 +108,8 @@ def test_frames_of_a_member_are_those_of_the_file(form, place, ranges_min_bytes,
 
     def frames(objects, archive):
         got = fetched(objects, f"{archive}#{member}", pool, ranges_min_bytes=ranges_min_bytes)
-        np.testing.assert_array_equal(got.keyframes.images, local.images)
-        np.testing.assert_array_equal(got.keyframes.pts, local.pts)
+        np.testing.assert_array_equal(got.frames.unique, local.unique)
+        np.testing.assert_array_equal(got.frames.selection.pts, local.selection.pts)
         assert got.bytes_fetched <= 1.5 * clip.stat().st_size
         return got
 
@@ -125,7 +125,7 @@ def test_frames_of_a_member_are_those_of_the_file(form, place, ranges_min_bytes,
     objects.replace(f"{root}/{name}", data)
     got = frames(objects, f"{root}/{name}")
     if ranges_min_bytes == 0 and form in {"tar", "stored"}:
-        assert got.keyframes.method == "index"
+        assert got.frames.method == "index"
         assert got.bytes_fetched < clip.stat().st_size / 2
 
 
@@ -235,9 +235,7 @@ def test_a_member_lies_within_the_allowed_folders_wherever_links_lead(tmp_path, 
             stat_video(objects, f"{path}#clips/0.mp4", allow_roots=(inside,))
         with pytest.raises(VideoRefusedError):
             fetcher.fetch(stat_video(objects, f"{path}#clips/0.mp4"))
-    assert fetcher.fetch(
-        stat_video(objects, f"{inside}/a.tar#clips/0.mp4", allow_roots=(inside,))
-    ).keyframes.picks.any()
+    assert fetcher.fetch(stat_video(objects, f"{inside}/a.tar#clips/0.mp4", allow_roots=(inside,))).frames.shown.any()
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -63,8 +63,8 @@ def test_a_remote_video_yields_the_frames_of_the_file_from_a_part_of_its_bytes(f
 
     got = fetcher.fetch(put(clip))
 
-    assert got.keyframes.method == "index"
-    np.testing.assert_array_equal(got.keyframes.images, local.images)
+    assert got.frames.method == "index"
+    np.testing.assert_array_equal(got.frames.unique, local.unique)
     assert 0 < got.bytes_fetched < clip.stat().st_size / 2
     assert got.fetch_ms > 0
 
@@ -78,7 +78,7 @@ def test_a_store_without_etags_and_ranges_yields_the_frames_of_the_whole_file(fe
         got = elsewhere.fetch(objects.stat("s3://bucket/clip.mp4"))
 
     local = extract_local(clip, sampling=fetcher.sampling, limits=Limits())
-    np.testing.assert_array_equal(got.keyframes.images, local.images)
+    np.testing.assert_array_equal(got.frames.unique, local.unique)
 
 
 def test_a_body_that_its_server_compresses_unasked_is_named(fetcher, clip):
@@ -104,8 +104,8 @@ def test_a_segment_of_a_remote_video_is_read_at_about_its_bytes(fetcher, put, ma
 
     got = dense.fetch(put(path))
 
-    assert (got.keyframes.method, got.keyframes.pts.tolist()) == ("seek", local.pts.tolist())
-    np.testing.assert_array_equal(got.keyframes.images, local.images)
+    assert (got.frames.method, got.frames.selection.pts.tolist()) == ("seek", local.selection.pts.tolist())
+    np.testing.assert_array_equal(got.frames.unique, local.unique)
     assert 0 < got.bytes_fetched < path.stat().st_size * share
 
 
@@ -116,7 +116,7 @@ def test_a_second_dense_sampler_reads_no_header(fetcher, put, clip):
 
     again = dense.fetch(info)
 
-    np.testing.assert_array_equal(again.keyframes.images, first.keyframes.images)
+    np.testing.assert_array_equal(again.frames.unique, first.frames.unique)
     assert again.bytes_fetched < first.bytes_fetched
 
 
@@ -132,8 +132,8 @@ def test_a_frame_that_the_header_takes_for_a_keyframe_is_decoded_from_a_real_one
 
     got = dense.fetch(put(path))
 
-    assert got.keyframes.pts.tolist() == intact.pts.tolist()
-    np.testing.assert_array_equal(got.keyframes.images, intact.images)
+    assert got.frames.selection.pts.tolist() == intact.selection.pts.tolist()
+    np.testing.assert_array_equal(got.frames.unique, intact.unique)
 
 
 def test_a_remote_video_that_does_not_decode_as_its_header_says_is_downloaded_and_the_note_says_so(
@@ -144,8 +144,8 @@ def test_a_remote_video_that_does_not_decode_as_its_header_says_is_downloaded_an
 
     got = dense.fetch(put(path))
 
-    assert got.keyframes.method == "linear"
-    assert "does not decode to the frames" in got.keyframes.reason
+    assert got.frames.method == "linear"
+    assert "does not decode to the frames" in got.frames.note
     assert got.bytes_fetched > path.stat().st_size
 
 
@@ -155,7 +155,7 @@ def test_a_second_sampler_does_not_read_the_header_again(fetcher, put, clip):
 
     again = fetcher.fetch(info)
 
-    np.testing.assert_array_equal(again.keyframes.images, first.keyframes.images)
+    np.testing.assert_array_equal(again.frames.unique, first.frames.unique)
     assert again.bytes_fetched < first.bytes_fetched
 
 
@@ -165,9 +165,9 @@ def test_the_index_of_an_earlier_version_of_a_video_is_not_used(fetcher, put, cl
 
     got = fetcher.fetch(put(replaced))
 
-    assert (replaced, got.keyframes.method) == (clip, "index")
+    assert (replaced, got.frames.method) == (clip, "index")
     local = extract_local(replaced, sampling=fetcher.sampling, limits=Limits())
-    np.testing.assert_array_equal(got.keyframes.images, local.images)
+    np.testing.assert_array_equal(got.frames.unique, local.unique)
     assert got.bytes_fetched < replaced.stat().st_size / 2
 
 
@@ -189,7 +189,7 @@ def test_a_video_without_an_index_is_downloaded(fetcher, put, make_clip):
 
     got = fetcher.fetch(put(path))
 
-    assert got.keyframes.method == "linear"
+    assert got.frames.method == "linear"
     assert got.bytes_fetched >= path.stat().st_size
 
 
@@ -235,7 +235,7 @@ def test_a_video_that_can_be_listed_but_not_read_fails_alone(
         with pytest.raises(VideoRefusedError, match=rf"{message}.*{code}"):
             fetcher.fetch(info)
 
-    assert len(fetcher.fetch(info).keyframes.images) == 4
+    assert len(fetcher.fetch(info).frames.unique) == 4
 
 
 @WAYS
@@ -272,7 +272,7 @@ def test_an_outage_of_the_cache_is_not_the_fault_of_a_web_server(store_gate, fet
         ):
             behind.fetch(info)
 
-        assert len(behind.fetch(info).keyframes.images) == 4
+        assert len(behind.fetch(info).frames.unique) == 4
 
 
 def test_a_silent_server_is_blamed_instead_of_the_video(clip):

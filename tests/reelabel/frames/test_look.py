@@ -47,10 +47,10 @@ def test_an_index_tells_what_extraction_finds(reader, put, make_clip, name, plac
     index = reader.look(put(path) if place == "s3" else str(path)).index
 
     found = extract_local(path, sampling=Sampling())
-    np.testing.assert_array_equal(index.keyframe_ms, found.keyframe_ms)
+    np.testing.assert_array_equal(index.keyframe_ms, found.selection.keyframe_ms)
     info = index.info
     assert (info.codec, info.width_px, info.height_px) == ("h264", 160, 120)
-    assert (info.fps, info.duration_s) == (found.fps, found.duration_s)
+    assert (info.fps, info.duration_s) == (found.selection.fps, found.selection.duration_s)
     assert (index.kind, index.total_frames or info.frames) == ("container", 240)
 
 
@@ -79,7 +79,7 @@ def test_the_run_that_follows_reads_no_header_again(reader, put, make_clip, name
     assert seen.bytes_read > 0 == again.bytes_read
     np.testing.assert_array_equal(again.index.keyframe_ms, seen.index.keyframe_ms)
     assert after.bytes_fetched < without.bytes_fetched
-    np.testing.assert_array_equal(after.keyframes.images, without.keyframes.images)
+    np.testing.assert_array_equal(after.frames.unique, without.frames.unique)
 
 
 def test_a_table_of_an_earlier_run_answers_without_reading(reader, put, make_clip):

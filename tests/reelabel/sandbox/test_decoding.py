@@ -36,7 +36,7 @@ def decode(video, threads):
     try:
         with os.fdopen(video, "rb", buffering=0) as file:
             whole = VideoFile(file.fileno(), file.seek(0, os.SEEK_END))
-            return extract_file(whole, EVERY_FRAME, threads=threads).images
+            return extract_file(whole, EVERY_FRAME, threads=threads).unique
     except (av.FFmpegError, VideoError) as error:
         return type(error).__name__
 

@@ -97,7 +97,7 @@ def test_frames_come_from_the_file_inside(make_clip, tmp_path):
             for _ in range(150):
                 try:
                     info = stat_video(objects, str(link), allow_roots=(inside,))
-                    seen.append(fetcher.fetch(info).keyframes.total_frames)
+                    seen.append(fetcher.fetch(info).frames.selection.total_frames)
                 except JobError:
                     refused += 1
 
@@ -156,5 +156,5 @@ def test_an_open_file_that_is_replaced_keeps_its_content(make_clip):
         got = pool.extract(file.as_video(), sampling=Sampling(), limits=Limits())
 
         file.check_unchanged()
-        assert got.total_frames == 24
-        assert np.isfinite(got.time_s).all()
+        assert got.selection.total_frames == 24
+        assert np.isfinite(got.selection.time_s).all()
