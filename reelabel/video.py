@@ -16,24 +16,24 @@ from reelabel.errors import (
     FallbackRequired,
     NoIndexError,
     NoSuchFrameError,
-    RangesIgnoredError,
     ReelabelError,
     SamplingRefusedError,
     unreadable,
 )
 from reelabel.extract import Progress, Request, extract, extract_remotely
+from reelabel.frames.opened import open_source
 from reelabel.limits import Limits
 from reelabel.result import FrameIndex, Frames, VideoInfo
 from reelabel.sampling.choose import Instants, Positions
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
-from reelabel.video_source import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
+    from reelabel.frames.opened import OpenedSource, VideoSource
     from reelabel.index import Lists, VideoIndex
     from reelabel.index import VideoInfo as HeaderInfo
     from reelabel.pool.decode_pool import DecodePool, PieceDecoder
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.sparse_file import ByteSource, CachedRange
     from reelabel.sources.video_file import VideoFile
-    from reelabel.video_source import OpenedSource, VideoSource
 
     _Images: TypeAlias = npt.NDArray[np.uint8]
 
@@ -321,7 +320,7 @@ class Video:
 
     def _take(self, sampling: Sampling, *, segment: Segment = WHOLE, wanted: Wanted | None = None) -> Frames:
         request = self._request(sampling, segment, wanted)
-        of_keyframes, before = sampling.sampler == "keyframes", (self._source.bytes_fetched, self._source.fetch_ms)
+        of_keyframes = sampling.sampler == "keyframes"
 
         def by_ranges(ranges: ByteSource) -> Frames:
             work, known = partial(extract_remotely, request=request), self._known[of_keyframes]
@@ -329,12 +328,9 @@ class Video:
             return got
 
         with self._errors():
-            self._read_header()
-            got = self._of_bytes(by_ranges, partial(self._extract, request=request))
-        copied_bytes, copied_ms = self._source.bytes_fetched - before[0], self._source.fetch_ms - before[1]
-        cost = got.cost
+            got = self._source.extract(by_ranges, partial(self._extract, request=request))
         self._info = self._info or got.info
-        return got.knowing(bytes_fetched=cost.bytes_fetched + copied_bytes, fetch_ms=cost.fetch_ms + copied_ms)
+        return got
 
     def _extract(self, file: VideoFile, request: Request) -> Frames:
         if not isinstance(self._decoders, _Here):
@@ -372,16 +368,7 @@ class Video:
                 video, self._limits, lambda decoder: (decoder.read_header(lists, of_any_size=True), decoder.known)
             )
 
-        return self._of_bytes(read, read)
-
-    def _of_bytes(self, by_ranges: Callable[[ByteSource], _T], of_file: Callable[[VideoFile], _T]) -> _T:
-        """Read the ranges of a remote video, if they suffice; else a file, or a copy."""
-        if self._source.file is None and self._source.ranges is not None:
-            try:
-                return by_ranges(self._source.ranges)
-            except (FallbackRequired, RangesIgnoredError):
-                pass
-        return of_file(self._source.whole())
+        return self._source.read(read, read)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -15,9 +15,9 @@ import numpy as np
 from reelabel.coverage import DEFAULT_THRESHOLDS
 from reelabel.errors import FallbackRequired, FrameFileError, VideoError, VideoUnreadableError
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.fetch import FrameFetcher, VideoReader, stat_video
+from reelabel.frames.fetch import VideoReader
 from reelabel.frames.frame_file import write_frames, write_sparse
+from reelabel.frames.opened import stat_video
 from reelabel.frames.provenance import FrameProvenance
 from reelabel.frames.sparse import SparseVideo
 from reelabel.sampling.passes import dense_pass, first_pass, resolve_auto, with_sampler
@@ -124,7 +124,6 @@ class FrameExtractor(VideoReader):
         pixel_encoding: Pixel encoding of frame files, unless the sampling has a `jpeg_quality`.
         thresholds: The limits of sufficient keyframe coverage.
         locks: Let one thread decode if several prepare one video.
-        copies: Where copies of whole videos are stored, for as long as they are decoded.
         pieces: Decodes the one video of which segments are prepared in order of time; None decodes each by itself.
     """
 
@@ -133,7 +132,6 @@ class FrameExtractor(VideoReader):
     pixel_encoding: ExactEncoding = "zstd"
     thresholds: CoverageThresholds = DEFAULT_THRESHOLDS
     locks: KeyedLocks = field(default_factory=KeyedLocks, repr=False, compare=False)
-    copies: DownloadCache = field(default_factory=DownloadCache, repr=False, compare=False)
     pieces: PieceDecoder | None = field(default=None, repr=False, compare=False)
 
     def check_stores(self, uris: Iterable[str]) -> None:
@@ -212,15 +210,7 @@ class FrameExtractor(VideoReader):
         sampling = identity.sampling
         is_in_order = self.pieces is not None and self.pieces.is_in_order
         keeps_ranges = self.pixel_encoding == "sparse" and not sampling.jpeg_quality and not is_in_order
-        fetcher = FrameFetcher.of(
-            self,
-            sampling=sampling,
-            keep_ranges=keeps_ranges,
-            segment=identity.segment,
-            copies=self.copies,
-            pieces=self.pieces,
-        )
-        fetched = fetcher.fetch(info)
+        fetched = self.fetch(info, sampling, segment=identity.segment, keep_ranges=keeps_ranges, pieces=self.pieces)
         frames = fetched.frames
         if shown == "image":
             check_image(info.uri, frames)
@@ -240,8 +230,8 @@ class FrameExtractor(VideoReader):
             provenance=replace(
                 self._provenance(info, frames),
                 decode_note="; ".join(filter(None, (info.note, frames.note, *rewritten))),
-                bytes_fetched=fetched.bytes_fetched,
-                fetch_ms=fetched.fetch_ms,
+                bytes_fetched=frames.cost.bytes_fetched,
+                fetch_ms=frames.cost.fetch_ms,
                 decode_ms=frames.cost.decode_ms,
                 cache_write_ms=cache_write_ms,
             ),

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from reelabel.frames.opened import VideoSource
     from reelabel.index import Lists, VideoIndex
     from reelabel.result import Frames
     from reelabel.sandbox import SandboxMode
     from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.sparse_file import ByteSource, CachedRange
     from reelabel.video import Video
-    from reelabel.video_source import VideoSource
 
 _Result = TypeVar("_Result")
 _MAX_THREADS = 8  # for the usual sixteen frames, more are not worth their memory

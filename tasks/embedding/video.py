@@ -22,8 +22,8 @@ from reelabel.errors import (
 )
 from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.extractor import ExtractedVideo, FrameExtractor, KeyedLocks
-from reelabel.frames.fetch import VideoReader, stat_video
 from reelabel.frames.frame_file import is_sparse, load_frames, with_pixels
+from reelabel.frames.opened import stat_video
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import ObjectInfo
 from reelabel.waiting import go_on
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
+    from reelabel.frames.fetch import VideoReader
     from reelabel.result import Frames, Selection
     from reelabel.sources.object_store import ObjectStore
     from reelabel_engine.protocol import EncoderInfo

@@ -135,7 +135,7 @@ def _render(job_id: str, manifest: str, overrides: QuestionOptions, settings: Se
 def _frames(view: View, sampling: Sampling, settings: Settings) -> Video:
     """Extract the frames of a view as the model's processor takes them."""
     taken = sampling_of_pass(sampling, view.shown)
-    frames = fetch_frames(view.video_uri, settings, taken, segment=view.segment).frames
+    frames = fetch_frames(view.video_uri, settings, taken, segment=view.segment)
     if view.shown == "image":
         check_image(view.video_uri, frames)
     if sampling.jpeg_quality:

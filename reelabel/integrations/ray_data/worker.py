@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher, stat_video
+from reelabel.frames.fetch import VideoReader
+from reelabel.frames.opened import RANGES_MIN_BYTES, stat_video
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.result import Frames
 from reelabel.sources.object_store import ObjectStore
@@ -61,11 +62,11 @@ class PrepareWorker:
         self._pool = DecodePool(
             processes=options.processes, videos_per_process=options.videos_per_process, sandbox=options.sandbox
         )
-        self._fetcher = FrameFetcher(
+        self._sampling = options.sampling
+        self._reader = VideoReader(
             objects=self._objects,
             cache=FrameCache(self._objects, options.cache_dir.as_uri()) if options.cache_dir else None,
             pool=self._pool,
-            sampling=options.sampling,
             limits=options.limits,
             ranges_min_bytes=RANGES_MIN_BYTES if options.cache_mode == "auto" else _UNLIMITED_BYTES,
             copies=_copies(options),
@@ -107,11 +108,9 @@ class PrepareWorker:
 
     def _prepare(self, video: Video, segment: Segment) -> Frames:
         if isinstance(video, bytes):
-            return self._pool.extract(
-                video, sampling=self._fetcher.sampling, limits=self._fetcher.limits, segment=segment
-            )
+            return self._pool.extract(video, sampling=self._sampling, limits=self._reader.limits, segment=segment)
         info = stat_video(self._objects, video, allow_roots=self._allow_roots)
-        return replace(self._fetcher, segment=segment).fetch(info).frames
+        return self._reader.fetch(info, self._sampling, segment=segment).frames
 
 
 def _renew_lock() -> None:

@@ -18,8 +18,8 @@ from reelabel.errors import (
     as_video_errors,
 )
 from reelabel.extract import Request, extract_file, extract_ranges
-from reelabel.frames.fetch import RANGES_MIN_BYTES
 from reelabel.frames.frame_file import is_sparse, read_frames
+from reelabel.frames.opened import RANGES_MIN_BYTES
 from reelabel.integrations.vllm.media_options import invalid_option, translate_media_options
 from reelabel.limits import Limits
 from reelabel.optional import require

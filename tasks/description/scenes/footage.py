@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel.errors import FallbackRequired
-from reelabel.frames.fetch import open_video
+from reelabel.frames.opened import opened_object
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.spec import EVERY
 from reelabel.segment import WHOLE
-from reelabel.sources.local import FileSource
 from reelabel.sources.video_file import VideoFile
 from tasks.description.scenes.change import SceneMethodError, Thumbnails
 
@@ -131,6 +130,5 @@ def open_footage(
         VideoError: It cannot be read any more, here or in the body.
         TransientError: The store is unavailable.
     """
-    with open_video(objects, info, allow_roots=allow_roots) as source:
-        video = source.as_video() if isinstance(source, FileSource) else source
-        yield Footage(video=video, pool=pool, limits=limits, segment=segment)
+    with opened_object(objects, info, limits, allow_roots=allow_roots) as opened:
+        yield Footage(video=opened.ranges or opened.whole(), pool=pool, limits=limits, segment=segment)
