@@ -14,8 +14,7 @@ from reelabel.decode.canvas import Canvas, frames_of
 from reelabel.decode.gops import decode_gops, needed_ranges, no_other_index
 from reelabel.decode.keyframes import KeyframeDecoder
 from reelabel.decode.linear import LinearVideo
-from reelabel.decode.packet_scan import scan_file
-from reelabel.decode.read_index import list_keyframes, read_index
+from reelabel.decode.read_index import list_keyframes, read_index, scan_file
 from reelabel.decode.run_decoder import DecodeStats
 from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.segment import WHOLE

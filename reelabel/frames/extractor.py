@@ -136,8 +136,8 @@ class FrameExtractor(VideoReader):
 
     def check_stores(self, uris: Iterable[str]) -> None:
         """Raise StoreUnavailableError if videos or frame files are on S3, and it does not respond."""
-        self.objects.reach(uris)
-        self.cache.reach()
+        self.objects.check_reachable(uris)
+        self.cache.check_reachable()
 
     def prepare(
         self,

@@ -227,7 +227,7 @@ class DecodePool:
         return self._limits if math.isinf(reading_s) else replace(self._limits, reading_s=reading_s)
 
     @contextmanager
-    def lend(
+    def acquire(
         self,
         video: VideoFile | ByteSource,
         limits: Limits,
@@ -254,15 +254,15 @@ class DecodePool:
     ) -> _Result:
         """Do some work on a video with a process of the pool; raises as `extract` does."""
         self._require_free()
-        return self.retry(lambda: self.lend(video, limits, known=known), work)
+        return self.retry(lambda: self.acquire(video, limits, known=known), work)
 
     def retry(
-        self, lend: Callable[[], AbstractContextManager[RemoteDecoder]], work: Callable[[RemoteDecoder], _Result]
+        self, acquire: Callable[[], AbstractContextManager[RemoteDecoder]], work: Callable[[RemoteDecoder], _Result]
     ) -> _Result:
-        """Do some work with the process that `lend` provides, once more if it dies."""
+        """Do some work with the process that `acquire` provides, once more if it dies."""
         deaths = lost = 0
         while True:
-            with lend() as decoder:
+            with acquire() as decoder:
                 try:
                     return work(decoder)
                 except NotStartedError as error:
@@ -324,7 +324,7 @@ class PieceDecoder:
     def use(self, video: Path | VideoFile, limits: Limits, work: Callable[[RemoteDecoder], _Result]) -> _Result:
         """Do some work on the video with the process that is kept for it, or another; raises as `extract` does."""
         with _opened(video) as file:
-            return self.pool.retry(lambda: self._lend(file, limits), work)
+            return self.pool.retry(lambda: self._acquire(file, limits), work)
 
     def close(self) -> None:
         """Release the process."""
@@ -332,9 +332,9 @@ class PieceDecoder:
         self._kept.close()
 
     @contextmanager
-    def _lend(self, file: VideoFile, limits: Limits) -> Iterator[RemoteDecoder]:
+    def _acquire(self, file: VideoFile, limits: Limits) -> Iterator[RemoteDecoder]:
         if self._decoder is None:
-            self._decoder = self._kept.enter_context(self.pool.lend(file, limits, self.allowed))
+            self._decoder = self._kept.enter_context(self.pool.acquire(file, limits, self.allowed))
         try:
             yield self._decoder
         finally:

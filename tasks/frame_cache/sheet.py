@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from reelabel.sampling.uniform import pick_evenly
-from reelabel.text import pluralize, printable
+from reelabel.text import escape_controls, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -191,7 +191,7 @@ def _font(size_px: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 def _fit(text: str, room_px: int, size_px: int) -> str:
     """Leave out the beginning of a text that is too long; the end of a URI names the file."""
-    font, text = _font(size_px), printable(text)
+    font, text = _font(size_px), escape_controls(text)
     for cut in range(max(0, len(text) - room_px), len(text)):
         shown = f"…{text[cut:]}" if cut else text
         if font.getlength(shown) <= room_px:
@@ -201,5 +201,5 @@ def _fit(text: str, room_px: int, size_px: int) -> str:
 
 def _wrap(text: str, room_px: int) -> list[str]:
     columns = 2 * (room_px - 2 * _MARGIN_PX) // _TEXT_PX
-    lines = textwrap.wrap(printable(text), columns, max_lines=_MAX_LINES, placeholder=" …")
+    lines = textwrap.wrap(escape_controls(text), columns, max_lines=_MAX_LINES, placeholder=" …")
     return [_fit(line, room_px, _TEXT_PX) for line in lines]

@@ -31,7 +31,7 @@ from reelabel.result import Frames
 from reelabel.sampling.registry import NATIVE
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import redact_uri, scheme_of
-from reelabel.text import pluralize, printable
+from reelabel.text import escape_controls, pluralize
 from tasks.frame_cache.pool import decode_pool, uncached_reader, video_store
 from tasks.frame_cache.preview import frames_as_json, save_contact_sheet, save_npz
 from tasks.frame_cache.sheet import Section, draw_sheet, picture_frames
@@ -243,7 +243,7 @@ def _show_all(info: ObjectInfo, shown: list[_Shown], *, as_json: bool, sheet: st
     is_local = _is_local(info)
     sections = [_section(each, is_local=is_local) for each in shown]
     if sheet:
-        draw_sheet(printable(redact_uri(info.uri)), about, sections).save(sheet)
+        draw_sheet(escape_controls(redact_uri(info.uri)), about, sections).save(sheet)
     if as_json:
         samplers = [{"name": each.name} | each.facts | _bytes_read(each, is_local=is_local) for each in shown]
         facts = {"video_uri": redact_uri(info.uri), "size_bytes": info.size_bytes, "samplers": samplers}
@@ -265,7 +265,7 @@ def _bytes_read(shown: _Shown, *, is_local: bool) -> dict[str, Any]:
 
 def _section(shown: _Shown, *, is_local: bool) -> Section:
     if shown.frames is None:
-        return Section(title=shown.name, error=printable(shown.facts["error"]["message"]))
+        return Section(title=shown.name, error=escape_controls(shown.facts["error"]["message"]))
     frames = shown.frames
     pictures, note = picture_frames(frames)
     dropped = frames.selection.dropped_as_similar
@@ -275,7 +275,7 @@ def _section(shown: _Shown, *, is_local: bool) -> Section:
         f"{frames.cost.frames_decoded:,}{total} decoded by {frames.method} in {frames.cost.decode_ms:.1f} ms",
         "" if is_local else f"{pluralize(frames.cost.bytes_fetched, 'byte')} read in {frames.cost.fetch_ms:.1f} ms",
         f"{pluralize(dropped, 'frame')} dropped as similar" if dropped else "",
-        printable(frames.note),
+        escape_controls(frames.note),
         note,
     ]
     return Section(title=shown.name, facts="; ".join(filter(None, costs)), pictures=pictures)

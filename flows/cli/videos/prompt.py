@@ -25,7 +25,7 @@ from reelabel.result import Frames
 from reelabel.sampling.passes import sampling_of_pass
 from reelabel.sources.object_info import absolute_uri, redact_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.text import pluralize, printable
+from reelabel.text import escape_controls, pluralize
 from reelabel_engine.protocol import PreviewRequest
 from tasks.domain import MediaCounts, views_of
 from tasks.domain.chunks import cut_job, split_chunk_id
@@ -169,7 +169,7 @@ def _facts(shown: PromptPreview) -> dict[str, Any]:
 def _print_prompt(shown: PromptPreview) -> None:
     rendered = shown.rendered
     for run in rendered.runs:
-        OUT.print(Text(printable(run.text, keep="\n\t")), end="", soft_wrap=True)
+        OUT.print(Text(escape_controls(run.text, keep="\n\t")), end="", soft_wrap=True)
         if run.repeats > 1:
             OUT.print(f"(x{run.repeats})", end="", style="dim")
     print_line()
