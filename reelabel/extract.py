@@ -11,7 +11,7 @@ import math
 import time
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import av
 import numpy as np
@@ -71,21 +71,21 @@ class Request:
         sampling: Which frames to decode, and at what size; `auto` uses keyframes where they cover the video.
         limits: Limits on the video.
         segment: The part of the video to sample from.
-        native: Leave frames as they are stored.
+        as_stored: Leave frames as they are stored.
         every: Return every keyframe once, whatever the sampler.
         windows: The parts of the segment that a dense sampler samples from; empty for all of it.
-        roughly: Leave out the loop filter where frames are decoded out of GOPs: faster, and unsuited for frames that a
-            model sees.
+        skip_loop_filter: Leave out the loop filter where frames are decoded out of GOPs: faster, and unsuited for
+            frames that a model sees.
         wanted: Frames that take the place of those of a dense sampler.
     """
 
     sampling: Sampling = _DEFAULT_SAMPLING
     limits: Limits = _DEFAULT_LIMITS
     segment: Segment = WHOLE
-    native: bool = False
+    as_stored: bool = False
     every: bool = False
     windows: Windows = ()
-    roughly: bool = False
+    skip_loop_filter: bool = False
     wanted: Wanted | None = None
 
     @property
@@ -96,7 +96,7 @@ class Request:
     @property
     def view(self) -> View:
         """How frames are drawn."""
-        return View.of(self.sampling, as_stored=self.native, skip_loop_filter=self.roughly)
+        return View.of(self.sampling, as_stored=self.as_stored, skip_loop_filter=self.skip_loop_filter)
 
     def choose(self, index: VideoIndex) -> Chosen:
         """Choose frames; raises as `reelabel.sampling.choose.choose` does, and if the index lists too many."""
@@ -127,17 +127,8 @@ class Progress:
         return "container" not in self.ways
 
 
-def extract_local(
-    video: Path | str | bytes,
-    *,
-    sampling: Sampling = _DEFAULT_SAMPLING,
-    limits: Limits = _DEFAULT_LIMITS,
-    native: bool = False,
-    every: bool = False,
-    threads: int = 1,
-    segment: Segment = WHOLE,
-) -> Frames:
-    """Decode sampled frames of a local file, or the bytes of a video, in this process, with the options of `Request`.
+def extract_local(video: Path | str | bytes, *, threads: int = 1, **options: Any) -> Frames:  # noqa: ANN401
+    """Decode sampled frames of a local file, or the bytes of a video, in this process; options are those of `Request`.
 
     For untrusted video use a `DecodePool`.
 
@@ -145,8 +136,8 @@ def extract_local(
         ValueError: The segment is not valid.
         VideoError: The video is missing, empty, too large, refused or unreadable, or the sampler refuses it.
     """
-    segment.check_valid()
-    request = Request(sampling=sampling, limits=limits, native=native, every=every, segment=segment)
+    request = Request(**options)
+    request.segment.check_valid()
     with open_video_file(video) as file:
         try:
             return extract_file(file, request, threads=threads)
@@ -163,43 +154,46 @@ def extract_file(file: VideoFile, request: Request, *, threads: int = 1) -> Fram
 def extract_ranges(
     source: ByteSource,
     *,
-    sampling: Sampling,
-    limits: Limits,
     known: tuple[CachedRange, ...] = (),
     threads: int = 1,
-    segment: Segment = WHOLE,
-    native: bool = False,
+    **options: Any,  # noqa: ANN401
 ) -> tuple[Frames, tuple[CachedRange, ...]]:
     """Decode sampled frames of a remote video, fetching little more than the index and what those frames need.
 
-    `known` are the ranges that an earlier call returned for the same bytes: those that hold the header.
+    `known` are the ranges that an earlier call returned for the same bytes: those that hold the header. Other options
+    are those of `Request`.
 
     Raises:
         FallbackRequired: Byte ranges do not suffice; download the whole file and call `extract_local`.
         VideoError: As `extract_local` does.
         Exception: Whatever `source.read` raises.
     """
-    request = Request(sampling=sampling, limits=limits, native=native, segment=segment)
-    with closing(open_decoder(source, limits, threads=threads, known=known)) as decoder:
+    request = Request(**options)
+    with closing(open_decoder(source, request.limits, threads=threads, known=known)) as decoder:
         return extract_remotely(decoder, request)
 
 
 def extract_remotely(decoder: Decoder, request: Request) -> tuple[Frames, tuple[CachedRange, ...]]:
     """Extract from a remote video by its ranges, as `extract_ranges` does, with an open decoder."""
     got = extract(decoder, request, Progress(ways=("container",)))
-    return got.knowing(fetch_ms=decoder.wait_s * 1e3, bytes_fetched=decoder.bytes_fetched), decoder.known
+    fetched = decoder.ranges.bytes_fetched if decoder.ranges else 0
+    return got.knowing(fetch_ms=_wait_s(decoder) * 1e3, bytes_fetched=fetched), decoder.known
+
+
+def _wait_s(decoder: Decoder) -> float:
+    return decoder.ranges.wait_s if decoder.ranges else 0.0
 
 
 def extract(decoder: Decoder, request: Request, progress: Progress) -> Frames:
     """Extract frames by the fastest of some ways that is exact; raise FallbackRequired if none is."""
-    started, decoded_before = time.perf_counter() - decoder.wait_s, decoder.frames_decoded
+    started, decoded_before = time.perf_counter() - _wait_s(decoder), decoder.frames_decoded
     listed: VideoIndex | None = None
     if request.sampling.sampler == "auto":
         listed = _list_keyframes(decoder, progress)
         is_good = listed.coverage(CoverageThresholds.of(request.sampling), request.segment).is_good
         request = replace(request, sampling=resolve_auto(request.sampling, is_good=is_good))
     got, is_empty, missing = _take(decoder, request, progress)
-    if got.method != "index" and not decoder.is_remote:  # report the same keyframe times for every sampler
+    if got.method != "index" and not decoder.ranges:  # report the same keyframe times for every sampler
         got = _with_listing(got, listed or _try_list_keyframes(decoder))
     with as_video_errors():
         got = _without_similar(_check_request(got, request, is_empty=is_empty), request.sampling)
@@ -208,7 +202,7 @@ def extract(decoder: Decoder, request: Request, progress: Progress) -> Frames:
     return got.knowing(
         frames_decoded=decoder.frames_decoded - decoded_before,
         sampler="" if request.wanted else request.sampling.sampler,
-        decode_ms=max(0.0, time.perf_counter() - decoder.wait_s - started) * 1e3,
+        decode_ms=max(0.0, time.perf_counter() - _wait_s(decoder) - started) * 1e3,
     )
 
 

@@ -354,7 +354,9 @@ class Video:
                 pieces.close()
 
     def _request(self, sampling: Sampling, segment: Segment, wanted: Wanted | None) -> Request:
-        return Request(sampling=sampling, limits=self._limits, segment=segment, native=self._as_stored, wanted=wanted)
+        return Request(
+            sampling=sampling, limits=self._limits, segment=segment, as_stored=self._as_stored, wanted=wanted
+        )
 
     def _read_header(self) -> HeaderInfo:
         if self._header is None:

@@ -37,7 +37,7 @@ def disagreements(got: Frames, linear: LinearDecode, *, num_frames: int | None) 
     Frames must be in the order of the linear decode, which no timestamp decides, at times that never fall.
 
     Args:
-        got: Frames extracted with `native=True`.
+        got: Frames extracted with `as_stored=True`.
         linear: Every frame of the same bytes.
         num_frames: Number of requested picks; None for every keyframe.
 

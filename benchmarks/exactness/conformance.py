@@ -97,7 +97,7 @@ def check_file(path: Path) -> ConformanceResult:
 def _extract(path: Path, num_frames: int | None) -> Frames | VideoError:
     sampling = Sampling(num_frames=num_frames or 1)
     try:
-        return extract_local(path, sampling=sampling, limits=Limits(), native=True, every=num_frames is None)
+        return extract_local(path, sampling=sampling, limits=Limits(), as_stored=True, every=num_frames is None)
     except VideoError as error:
         return error
 
@@ -116,7 +116,7 @@ def _dense_faults(path: Path, linear: LinearDecode, frames: int) -> list[str]:
     """Check that frames spread over the video are those at even distances among all that the decoder outputs."""
     sampling = Sampling(sampler="uniform", num_frames=frames)
     try:
-        got = extract_local(path, sampling=sampling, limits=Limits(), native=True)
+        got = extract_local(path, sampling=sampling, limits=Limits(), as_stored=True)
     except VideoError as error:
         return _faults(error, linear, frames)
     if (

@@ -172,7 +172,7 @@ def _check(mutant: Mutant, folder: Path, ours: DecodePool, reference: ReferenceP
 def _attempt(ours: DecodePool, path: Path, num_frames: int | None) -> Frames | Exception:
     try:
         sampling = Sampling(num_frames=num_frames or 1)
-        return ours.extract(path, sampling=sampling, limits=Limits(), native=True, every=num_frames is None)
+        return ours.extract(path, sampling=sampling, limits=Limits(), as_stored=True, every=num_frames is None)
     except Exception as error:  # noqa: BLE001 - an unexpected error is a finding
         return error
 

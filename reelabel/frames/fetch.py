@@ -151,13 +151,13 @@ class VideoReader:
             sampling: Which frames to decode, and at what size.
             keep_ranges: Also return the ranges that are read; reads local and small videos by ranges as well.
             pieces: Decodes the video if the segment is one of several that follow each other.
-            options: Fields of `reelabel.extract.Request`. With `native` or `every`, the whole video is read.
+            options: Fields of `reelabel.extract.Request`. With `as_stored` or `every`, the whole video is read.
 
         Raises:
             VideoError: The video cannot be used; see its code.
             TransientError: The store is unavailable.
         """
-        is_whole = options.get("native") or options.get("every") or (pieces is not None and pieces.is_in_order)
+        is_whole = options.get("as_stored") or options.get("every") or (pieces is not None and pieces.is_in_order)
         options |= {"sampling": sampling, "limits": self.limits}
         key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
         ranges: tuple[CachedRange, ...] = ()

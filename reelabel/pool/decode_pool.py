@@ -213,7 +213,7 @@ class DecodePool:
 
         def read(decoder: RemoteDecoder) -> tuple[VideoIndex, tuple[CachedRange, ...], int]:
             index = decoder.read_header(lists, of_any_size=of_any_size)
-            return index, decoder.known, decoder.bytes_fetched
+            return index, decoder.known, decoder.ranges.bytes_fetched if decoder.ranges else 0
 
         return self.use(video, limits, read, known=known)
 

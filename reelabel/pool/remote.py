@@ -44,7 +44,7 @@ class RemoteDecoder:
     ) -> None:
         """Open the video with the first call; the limits of time are for all calls."""
         self.process, self._video, self._allowed = process, video, allowed
-        self._reader = None if isinstance(video, VideoFile) else RangeReader(video)
+        self.ranges = None if isinstance(video, VideoFile) else RangeReader(video)
         self._opening = Open(
             size_bytes=video.size_bytes,
             suffix=video.suffix if isinstance(video, VideoFile) else "",
@@ -56,20 +56,8 @@ class RemoteDecoder:
         self.frames_decoded = 0
 
     @property
-    def is_remote(self) -> bool:  # noqa: D102
-        return self._reader is not None
-
-    @property
-    def bytes_fetched(self) -> int:  # noqa: D102
-        return self._reader.bytes_fetched if self._reader else 0
-
-    @property
-    def wait_s(self) -> float:  # noqa: D102
-        return self._reader.wait_s if self._reader else 0.0
-
-    @property
     def known(self) -> tuple[CachedRange, ...]:  # noqa: D102
-        return tuple(sorted([*self._opening.known, *self._reader.header])) if self._reader and self._is_listed else ()
+        return tuple(sorted([*self._opening.known, *self.ranges.header])) if self.ranges and self._is_listed else ()
 
     def close(self) -> None:
         """Close the video."""
@@ -93,8 +81,8 @@ class RemoteDecoder:
 
     def decode(self, places: Int64s, view: View) -> Decoded:  # noqa: D102
         self._is_listed = True
-        if self._reader:
-            self._reader.is_in_header = False
+        if self.ranges:
+            self.ranges.is_in_header = False
         decoded: Decoded = self._call(Decoded, "decode", places, view)
         if len(decoded.pts) != len(places):
             self.process.distrust()
@@ -122,7 +110,7 @@ class RemoteDecoder:
             self.process.open(self._opening, descriptor, self._allowed)
             self._is_open = True
         try:
-            return self.process.call(Call(method, arguments, options), kind, self._reader, max_bytes=max_bytes)
+            return self.process.call(Call(method, arguments, options), kind, self.ranges, max_bytes=max_bytes)
         except FallbackRequired as error:
             self.frames_decoded = max(self.frames_decoded, error.frames_decoded)
             raise

@@ -103,7 +103,7 @@ def test_a_picture_is_cropped_before_it_is_scaled(make_cropped):
 def test_native_frames_are_as_stored(make_cropped, decode_linearly):
     _, cropped = make_cropped()
 
-    got = extract_local(cropped, sampling=Sampling(num_frames=2), native=True)
+    got = extract_local(cropped, sampling=Sampling(num_frames=2), as_stored=True)
 
     assert (got.selection.native_width_px, got.selection.native_height_px) == SIZE
     np.testing.assert_array_equal(got.unique[0], decode_linearly(cropped)[0][2])

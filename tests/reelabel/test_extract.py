@@ -36,7 +36,7 @@ def test_every_frame_equals_that_of_the_linear_decode(make_clip, decode_linearly
     path = make_clip(name, codec=codec, **options)
     linear = decode_linearly(path)
 
-    got = extract_local(path, sampling=Sampling(num_frames=6), limits=LIMITS, native=True)
+    got = extract_local(path, sampling=Sampling(num_frames=6), limits=LIMITS, as_stored=True)
 
     assert got.method == method
     assert len(got.shown) == 6
@@ -58,7 +58,7 @@ def test_every_keyframe_is_taken_if_all_are_requested(make_clip, decode_linearly
     path = make_clip(name, codec=codec, **options)
     expected = [image for _, flag, image in decode_linearly(path) if flag]
 
-    got = extract_local(path, sampling=Sampling(), limits=LIMITS, native=True, every=True)
+    got = extract_local(path, sampling=Sampling(), limits=LIMITS, as_stored=True, every=True)
 
     np.testing.assert_array_equal(got.unique, np.stack(expected))
     assert got.shown.tolist() == list(range(len(expected)))
@@ -89,7 +89,7 @@ def test_a_file_cut_in_the_middle_yields_the_keyframes_before_the_cut(make_clip,
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     linear = {pts: image for pts, _, image in decode_linearly(path)}
 
-    got = extract_local(path, sampling=Sampling(num_frames=4), limits=LIMITS, native=True)
+    got = extract_local(path, sampling=Sampling(num_frames=4), limits=LIMITS, as_stored=True)
 
     for pts, image in zip(got.selection.pts.tolist(), got.unique, strict=True):
         np.testing.assert_array_equal(image, linear[pts])

@@ -50,7 +50,7 @@ def test_a_damaged_keyframe_looks_as_in_a_linear_decode(make_clip, decode_linear
     data[damaged + 80 : damaged + 90] = random.Random(0).randbytes(10)
     path.write_bytes(data)
 
-    got = extract(path, native=True)
+    got = extract(path, as_stored=True)
 
     assert (got.method, got.note) == ("linear", "a keyframe is damaged")
     assert_is_linear(got, decode_linearly(path))
@@ -67,7 +67,7 @@ def test_nothing_is_counted_by_an_index_that_does_not_match_its_file(make_clip):
     linear = decode_past_errors(path)
     assert len(linear.frames) < 120
 
-    got = extract(path, num_frames=16, native=True)
+    got = extract(path, num_frames=16, as_stored=True)
 
     assert got.selection.total_frames is None
     assert disagreements(got, linear, num_frames=16) == []
@@ -77,7 +77,7 @@ def test_frames_before_an_edit_lists_start_are_not_counted(make_clip, decode_lin
     path = tmp_path / "trimmed.mp4"
     remux(make_clip(b_frames=2), path, shift=Fraction(-7, 12))
 
-    got = extract(path, native=True)
+    got = extract(path, as_stored=True)
 
     linear = decode_linearly(path)
     assert (got.method, got.selection.total_frames, got.selection.keyframes_in_file) == ("index", len(linear), 3)
@@ -88,7 +88,7 @@ def test_frames_before_an_edit_lists_start_are_not_counted(make_clip, decode_lin
 def test_frames_of_a_clip_without_its_first_keyframe_are_not_counted(make_clip, decode_linearly, tmp_path, name):
     remux(make_clip(b_frames=2), tmp_path / name, skip=3)
 
-    got = extract(tmp_path / name, native=True)
+    got = extract(tmp_path / name, as_stored=True)
 
     assert (got.method, got.selection.total_frames) == ("index", None)
     assert (got.selection.frame_index == -1).all()
@@ -117,7 +117,7 @@ def test_packets_that_are_no_keyframes_are_not_counted_where_all_are_listed(
     path.write_bytes(make_recipe(replace(cell.recipe, **changes)))
     linear = decode_linearly(path)
 
-    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=2), native=True, segment=segment)
+    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=2), as_stored=True, segment=segment)
 
     assert got.note == "a packet is flagged as a keyframe, but its frame is not"
     assert (got.selection.total_frames, got.selection.keyframes_in_file) == (
@@ -133,7 +133,7 @@ def test_a_matroska_file_that_ends_before_zero_is_decoded(tmp_path, decode_linea
     before_zero = {"ticks": lambda number: number - 70, "mux_options": {"avoid_negative_ts": "disabled"}}
     path.write_bytes(make_recipe(replace(Cell("mkv", "vp8").recipe, frames=1, **before_zero)))
 
-    got = extract_local(path, sampling=Sampling(sampler=sampler), native=True)
+    got = extract_local(path, sampling=Sampling(sampler=sampler), as_stored=True)
 
     assert got.method == "linear"
     assert_is_linear(got, decode_linearly(path))
@@ -142,7 +142,7 @@ def test_a_matroska_file_that_ends_before_zero_is_decoded(tmp_path, decode_linea
 def test_hidden_frames_of_vp8_are_not_counted(make_clip, decode_linearly):
     path = make_clip("clip.webm", codec="libvpx", **{"auto-alt-ref": "1", "lag-in-frames": "16"})
 
-    got = extract(path, native=True)
+    got = extract(path, as_stored=True)
 
     assert (got.method, got.selection.total_frames) == ("index", None)
     assert_is_linear(got, decode_linearly(path))
@@ -151,7 +151,7 @@ def test_hidden_frames_of_vp8_are_not_counted(make_clip, decode_linearly):
 def test_a_clip_of_only_keyframes_has_them_all_in_its_index(make_clip, decode_linearly):
     path = make_clip(gop=1)
 
-    got = extract(path, native=True)
+    got = extract(path, as_stored=True)
 
     assert (got.method, got.selection.keyframes_in_file) == ("index", 48)
     assert_is_linear(got, decode_linearly(path))
@@ -160,7 +160,7 @@ def test_a_clip_of_only_keyframes_has_them_all_in_its_index(make_clip, decode_li
 def test_a_stream_that_refreshes_without_keyframes_is_decoded_linearly(make_clip, decode_linearly):
     path = make_clip(**{"x264-params": "intra-refresh=1:keyint=12"})
 
-    got = extract(path, native=True)
+    got = extract(path, as_stored=True)
 
     assert got.method == "linear"
     assert_is_linear(got, decode_linearly(path))
@@ -171,7 +171,7 @@ def test_packet_flags_are_used_if_the_decoder_marks_no_keyframe(make_clip, decod
     linear = decode_linearly(path)
     assert not any(is_marked for _, is_marked, _ in linear)
 
-    got = extract(path, native=True, every=True)
+    got = extract(path, as_stored=True, every=True)
 
     assert got.selection.frame_index.tolist() == [0, 12, 24, 36]
     assert got.selection.is_keyframe.all()
@@ -205,8 +205,8 @@ def test_rotation_is_applied_unless_native(make_clip, rotation_deg, turns):
     got = extract(path)
 
     np.testing.assert_array_equal(got.unique, np.rot90(upright.unique, turns, axes=(1, 2)))
-    assert got.selection.rotation_deg == extract(path, native=True).selection.rotation_deg == turns * 90
-    assert extract(path, native=True).unique.shape[1:] == (84, 168, 3)
+    assert got.selection.rotation_deg == extract(path, as_stored=True).selection.rotation_deg == turns * 90
+    assert extract(path, as_stored=True).unique.shape[1:] == (84, 168, 3)
 
 
 def test_several_decoding_threads_rotate_a_clip_like_one(make_clip, monkeypatch):
@@ -260,7 +260,7 @@ def test_frames_of_changing_size_must_be_scaled(make_clip, tmp_path):
     assert extract_local(path, sampling=scaled, limits=Limits()).unique.shape[1:] == (56, 56, 3)
     for native in (False, True):
         with pytest.raises(VideoUnreadableError, match=r"frame size changes .* set max_pixels"):
-            extract(path, native=native)
+            extract(path, as_stored=native)
 
 
 def test_a_stream_that_appears_midway_does_not_stop_decoding(tmp_path):
@@ -270,7 +270,7 @@ def test_a_stream_that_appears_midway_does_not_stop_decoding(tmp_path):
     path.write_bytes(silent * 5 + sounding + silent * 10)
 
     # PyAV raises an IndexError at its end, or not, by what lay in a byte of memory that it never set.
-    got = extract(path, num_frames=2, native=True)
+    got = extract(path, num_frames=2, as_stored=True)
 
     assert got.selection.total_frames > 6 * 100
     assert disagreements(got, decode_past_errors(path), num_frames=2) == []

@@ -109,7 +109,7 @@ def test_frames_as_decoded_are_those_of_ffmpeg(tmp_path, transfer, decode_linear
     path = encode(tmp_path / "clip.mp4", transfer)
 
     got = extract_local(path, sampling=Sampling(num_frames=1, hdr="as_decoded"))
-    native = extract_local(path, sampling=Sampling(num_frames=1), native=True)
+    native = extract_local(path, sampling=Sampling(num_frames=1), as_stored=True)
 
     assert got.note == f"{transfer} shown as decoded"
     assert np.abs(patches_of(got.unique[0]) - patches_of(native.unique[0])).max() <= 3  # scaled exactly, and not

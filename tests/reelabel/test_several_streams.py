@@ -67,7 +67,7 @@ def test_matroska_files_that_are_joined_are_shown_to_their_end(tmp_path, cell, s
     path = tmp_path / "clip.mkv"
     path.write_bytes(2 * cell.make())
 
-    got = extract_local(path, sampling=sampling, native=True)
+    got = extract_local(path, sampling=sampling, as_stored=True)
 
     assert (got.selection.total_frames, got.selection.keyframes_in_file) == (80, 8)
     assert sorted(got.selection.frame_index) == (

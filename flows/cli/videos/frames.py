@@ -171,7 +171,7 @@ def _extract(
         for name, sampling in samplings.items():
             status.update(f"Extracting the frames of {name}")
             try:
-                frames = reader.fetch(info, sampling, native=as_stored, every=every, segment=segment).frames
+                frames = reader.fetch(info, sampling, as_stored=as_stored, every=every, segment=segment).frames
             except VideoError as error:
                 faults.append(error)
                 shown.append(_Shown(name=name, facts={"error": {"code": error.code, "message": error.message}}))

@@ -96,10 +96,17 @@ class Footage:
 
     def _extract(self, sampling: Sampling, windows: Windows) -> Frames:
         if isinstance(self.video, VideoFile):
-            return self.pool.extract(self.video, sampling=sampling, limits=self.limits, windows=windows, roughly=True)
+            return self.pool.extract(
+                self.video, sampling=sampling, limits=self.limits, windows=windows, skip_loop_filter=True
+            )
         try:
             got, self._index = self.pool.extract_by_ranges(
-                self.video, sampling=sampling, limits=self.limits, known=self._index, windows=windows, roughly=True
+                self.video,
+                sampling=sampling,
+                limits=self.limits,
+                known=self._index,
+                windows=windows,
+                skip_loop_filter=True,
             )
         except FallbackRequired as error:
             raise SceneMethodError(f"The video cannot be read in ranges ({error}); download it first.") from None

@@ -54,7 +54,7 @@ def test_keyframes_are_compared_with_an_approximate_seek_as_their_users_get_them
 )
 def test_ffmpeg_alone_decodes_the_pictures_that_ours_decodes_and_all_up_to_the_picks(tmp_path, encode, threads):
     path = write_clip(tmp_path / "clip.mp4", frames=48, gop=24, **encode)
-    ours = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=4), native=True)
+    ours = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=4), as_stored=True)
     request = {"path": str(path), "indices": ours.selection.frame_index.tolist(), "threads": threads}
     load = load_bare()
 
@@ -71,7 +71,7 @@ def test_our_process_answers_with_the_times_and_pixels_of_its_frames(tmp_path):
     keyframes = answer(load_ours(), request | {"sampler": "keyframes"})
     got = answer(load_ours(), request)
 
-    expected = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=5), native=True)
+    expected = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=5), as_stored=True)
     assert got["indices"] == expected.selection.frame_index.tolist()
     assert got["times_s"] == expected.selection.time_s.tolist()
     assert min(got["ms"], got["cpu_ms"], got["bytes_read"]) > 0

@@ -15,7 +15,7 @@ FRAMES, GOP = 48, 12
 
 
 def extract(path, *, num_frames=4):
-    return extract_local(path, sampling=Sampling(num_frames=num_frames), limits=Limits(), native=True)
+    return extract_local(path, sampling=Sampling(num_frames=num_frames), limits=Limits(), as_stored=True)
 
 
 def assert_is_linear(got, linear):
@@ -118,5 +118,5 @@ def test_pictures_whose_palette_is_in_the_header_have_its_colours(tmp_path, suff
         container.mux(stream.encode())
 
     assert check_file(path).faults == ()
-    dense = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=5), native=True)
+    dense = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=5), as_stored=True)
     assert dense.method == "linear"

@@ -30,7 +30,7 @@ def change(monkeypatch):
 
 def extract(path, sampler="keyframes"):
     sampling = PICKS if sampler == "keyframes" else Sampling(sampler=sampler, num_frames=3)
-    return extract_local(path, sampling=sampling, limits=Limits(), native=True)
+    return extract_local(path, sampling=sampling, limits=Limits(), as_stored=True)
 
 
 def fail(*_):

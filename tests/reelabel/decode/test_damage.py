@@ -68,7 +68,7 @@ def require_same_pixels(path, requests=REQUESTS):
     for request in requests:
         for threads in (1, 4):
             try:
-                got = extract_local(path, native=True, threads=threads, **request)
+                got = extract_local(path, as_stored=True, threads=threads, **request)
             except VideoError:
                 continue
             for pts, image in zip(got.selection.pts.tolist(), got.unique, strict=True):

@@ -45,7 +45,7 @@ def test_frames_that_span_too_long_are_refused_in_every_container(write, contain
         extract_local(path, sampling=Sampling(sampler=sampler), limits=HOUR)
 
 
-@pytest.mark.parametrize("wanted", [{}, {"every": True}, {"native": True}, {"segment": Segment(0.0, 1.0)}], ids=str)
+@pytest.mark.parametrize("wanted", [{}, {"every": True}, {"as_stored": True}, {"segment": Segment(0.0, 1.0)}], ids=str)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_header_that_claims_a_second_changes_nothing(write, sampler, wanted):
     path = write(with_sample_times([(40, 2**30)], timescale=12_800))

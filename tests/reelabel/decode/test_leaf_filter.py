@@ -149,7 +149,7 @@ def require_linear_frames(path, decode_linearly, *, method):
     """Compare the frames of several samplings with those of the linear decode."""
     linear = decode_linearly(path)
     for sampling in (FEW, MANY):
-        got = extract_local(path, sampling=sampling, native=True)
+        got = extract_local(path, sampling=sampling, as_stored=True)
         assert got.method == method, got.reason
         for image, index in zip(got.unique, got.selection.frame_index, strict=True):
             np.testing.assert_array_equal(image, linear[index][2])

@@ -162,7 +162,7 @@ def test_damage_in_any_gop_leads_to_the_linear_decode(make_clip, decode_linearly
     shown = {pts: image for pts, _, image in decode_linearly(path)}
     before = threading.active_count()
 
-    got = extract_local(path, sampling=EVERY_SECOND, limits=LIMITS, native=True, threads=3)
+    got = extract_local(path, sampling=EVERY_SECOND, limits=LIMITS, as_stored=True, threads=3)
 
     assert got.method == "linear"
     assert got.cost.frames_decoded > 2 * 48
@@ -229,7 +229,7 @@ def test_much_is_shared_and_tiny_pictures_have_one_thread_each(make_clip, monkey
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
 def test_roughly_decoded_frames_are_nearly_the_same(make_clip, codec):
     path = make_clip(codec=codec, gop=48, b_frames=2)
-    exact, rough = (read(path, roughly=roughly).unique.astype(int) for roughly in (False, True))
+    exact, rough = (read(path, skip_loop_filter=roughly).unique.astype(int) for roughly in (False, True))
 
     assert 0 < np.abs(rough - exact).mean() < 3
 

@@ -69,7 +69,7 @@ def test_no_frame_around_a_splice_is_shown_or_counted_that_a_linear_decode_leave
     assert len(linear) < 48
 
     for sampling in SAMPLINGS:
-        got = extract_local(path, sampling=sampling, native=True)
+        got = extract_local(path, sampling=sampling, as_stored=True)
         is_read = name != "ends of sequences" or sampling.sampler != "keyframes"  # else the end is in another packet
         assert got.selection.total_frames in {None, len(linear)} or not is_read
         assert_shown(got, linear)

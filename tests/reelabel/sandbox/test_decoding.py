@@ -22,7 +22,7 @@ from reelabel.sources.video_file import VideoFile
 from tests.clips import write_clip
 from tests.reelabel.sandbox.child import lock, result_of, run_child
 
-EVERY_FRAME = Request(sampling=Sampling(sampler="uniform", num_frames=-1), native=True)
+EVERY_FRAME = Request(sampling=Sampling(sampler="uniform", num_frames=-1), as_stored=True)
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 # Every container once, with the codecs that most videos have, and some that have decoders of another kind.
 CELLS = (

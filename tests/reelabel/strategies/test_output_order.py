@@ -87,7 +87,7 @@ def numbers_of(got):
 def test_each_frame_is_at_its_place_and_time(file_of, cell, sampling, segment):
     note, first = FILES[cell]
 
-    got = extract_local(file_of(cell), sampling=sampling, native=True, segment=segment)
+    got = extract_local(file_of(cell), sampling=sampling, as_stored=True, segment=segment)
 
     since = numbers_of(got) - first
     assert (np.diff(since) > 0).all()
@@ -104,7 +104,7 @@ def test_each_frame_is_at_its_place_and_time(file_of, cell, sampling, segment):
 def test_frames_spread_over_a_video_are_evenly_spread_over_what_the_decoder_outputs(file_of, cell):
     note, first = FILES[cell]
 
-    got = extract_local(file_of(cell), sampling=Sampling(sampler="uniform", num_frames=8), native=True)
+    got = extract_local(file_of(cell), sampling=Sampling(sampler="uniform", num_frames=8), as_stored=True)
 
     assert (numbers_of(got) - first).tolist() == np.linspace(0, got.selection.total_frames - 1, 8, dtype=int).tolist()
     assert note in got.note
@@ -132,12 +132,12 @@ def test_a_note_says_from_when_on_the_video_goes_on_in_another_stream(file_of, t
     others = {"mpegts_start_pid": "512", "mpegts_pmt_start_pid": "4352"}
     path.write_bytes(first + make_clip(replace(Cell("ts", "h264").recipe, mux_options=others, first_number=40)))
 
-    got = extract_local(path, sampling=Sampling(sampler=sampler, num_frames=8), native=True)
+    got = extract_local(path, sampling=Sampling(sampler=sampler, num_frames=8), as_stored=True)
 
     assert numbers_of(got).max() < 40
     assert got.note.endswith("; from 1.6 s on, the video goes on in another stream (PID 512), which is not shown")
     path.write_bytes(2 * first)
-    assert "another stream" not in extract_local(path, sampling=Sampling(sampler=sampler), native=True).note
+    assert "another stream" not in extract_local(path, sampling=Sampling(sampler=sampler), as_stored=True).note
 
 
 def test_pieces_of_joined_recordings_follow_each_other(file_of):
@@ -153,7 +153,7 @@ def test_pieces_of_joined_recordings_follow_each_other(file_of):
 
 
 def test_every_keyframe_of_joined_recordings_is_in_its_place(file_of):
-    got = extract_local(file_of(Cell("ts", "h264", "joined")), sampling=Sampling(), native=True, every=True)
+    got = extract_local(file_of(Cell("ts", "h264", "joined")), sampling=Sampling(), as_stored=True, every=True)
 
     assert got.selection.frame_index.tolist() == numbers_of(got).tolist() == list(range(0, 80, 10))
     assert (got.selection.keyframe_ms - got.selection.first_ms).tolist() == list(range(0, 3200, 400))
@@ -174,7 +174,7 @@ def test_a_segment_counts_from_the_leading_pictures_that_are_shown_first(file_of
     path = file_of(Cell("mkv", "hevc", "leading-pictures"))
 
     got = extract_local(
-        path, sampling=Sampling(sampler=sampler, num_frames=1), native=True, segment=Segment(0.07, 0.09)
+        path, sampling=Sampling(sampler=sampler, num_frames=1), as_stored=True, segment=Segment(0.07, 0.09)
     )
 
     assert (numbers_of(got).tolist(), got.note.count("in the segment")) == ([10], 0)
@@ -191,7 +191,9 @@ def test_the_packets_of_joined_recordings_are_not_listed(file_of):
 
 def test_a_frame_without_a_timestamp_is_timed_by_its_neighbours(file_of):
     """In MPEG-PS, only some frames of H.264 have one, and the first is not at zero."""
-    got = extract_local(file_of(Cell("ps", "h264")), sampling=Sampling(sampler="uniform", num_frames=-1), native=True)
+    got = extract_local(
+        file_of(Cell("ps", "h264")), sampling=Sampling(sampler="uniform", num_frames=-1), as_stored=True
+    )
 
     assert NO_PTS in got.selection.pts
     assert np.diff(got.selection.time_s) == pytest.approx(np.full(39, 1 / FPS), abs=1e-4)
@@ -228,7 +230,7 @@ def assert_all_are_shown(tmp_path, data):
     path = tmp_path / "clip"
     path.write_bytes(data)
 
-    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=-1), native=True)
+    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=-1), as_stored=True)
     linear = decode_linearly(path).frames
 
     assert check_file(path).faults == ()

@@ -89,7 +89,7 @@ def test_every_sampler_takes_the_true_frames_of_a_segment(clips, name, sampling,
             extract_local(path, sampling=sampling, limits=LIMITS, segment=segment)
         return
 
-    got = extract_local(path, sampling=sampling, limits=LIMITS, native=True, segment=segment)
+    got = extract_local(path, sampling=sampling, limits=LIMITS, as_stored=True, segment=segment)
 
     np.testing.assert_allclose(got.selection.time_s[got.shown], times_s[wanted], atol=1e-3)
     for image, row in zip(got.unique[got.shown], wanted, strict=True):

@@ -47,7 +47,7 @@ def test_frames_are_those_chosen_by_the_sampler(make_clip, decode_linearly, samp
     times_s = np.array([pts for pts, _, _ in linear]) * time_base if known else None
     facts = VideoProperties(total_frames=len(linear), fps=12.0, duration_s=len(linear) / 12, times_s=times_s)
 
-    got = extract_local(path, sampling=sampling, limits=LIMITS, native=True)
+    got = extract_local(path, sampling=sampling, limits=LIMITS, as_stored=True)
 
     assert got.method == method
     assert got.selection.frame_index[got.shown].tolist() == choose_indices(sampling, facts).tolist()
@@ -62,7 +62,7 @@ def test_only_the_needed_gops_of_a_fragmented_mp4_are_decoded(tmp_path, decode_l
     path.write_bytes(Cell("fmp4", codec).make())
     linear = decode_linearly(path)
 
-    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=3), native=True)
+    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=3), as_stored=True)
 
     assert (got.method, got.selection.frame_index.tolist()) == ("seek", [0, 19, 39])
     assert got.cost.frames_decoded < len(linear)
@@ -104,7 +104,7 @@ def broken(make_clip, decode_linearly):
 def test_a_broken_frame_is_replaced_by_the_next_good_one(broken):
     path, whole = broken
 
-    got = extract_local(path, sampling=Sampling(sampler="fps", fps=3), limits=LIMITS, native=True)
+    got = extract_local(path, sampling=Sampling(sampler="fps", fps=3), limits=LIMITS, as_stored=True)
 
     # Asked for 0, 4, ..., 20, ...: 20 is gone, and what was 21 is now the twentieth frame shown.
     assert got.note.endswith("; 1 broken frame replaced by the next good one: 20 by 21")
@@ -115,7 +115,7 @@ def test_a_broken_frame_is_left_out_where_frames_are_not_to_be_replaced(broken):
     path, whole = broken
     sampling = Sampling(sampler="fps", fps=3, frame_recovery=False)
 
-    got = extract_local(path, sampling=sampling, limits=LIMITS, native=True)
+    got = extract_local(path, sampling=sampling, limits=LIMITS, as_stored=True)
 
     assert got.note.endswith("; 1 broken frame left out: 20")
     assert len(got.shown) == len(got.unique) == 11
@@ -141,7 +141,7 @@ def test_a_broken_frame_without_a_good_one_before_the_next_pick_is_told(broken):
 def test_every_frame_is_shown_once(make_clip, decode_linearly, options):
     path = make_clip(frames=30, gop=10, b_frames=2)
 
-    got = extract_local(path, sampling=Sampling(**options), limits=LIMITS, native=True)
+    got = extract_local(path, sampling=Sampling(**options), limits=LIMITS, as_stored=True)
 
     assert got.selection.frame_index[got.shown].tolist() == list(range(30))
     np.testing.assert_array_equal(got.unique, [image for *_, image in decode_linearly(path)])
