@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from flows.run.pipeline import ShardInExtraction
     from flows.shard.queue import LeasedShard, ShardQueue
     from infra.settings import Settings
-    from reelabel.frames.extractor import FrameExtractor
     from reelabel.pool.decode_pool import DecodePool
     from tasks.domain import RunSpec
+    from tasks.frame_cache.extractor import FrameExtractor
     from tasks.plans.extracted import ExtractedShard
     from tasks.plans.plan import Plan
 

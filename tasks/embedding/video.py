@@ -21,7 +21,6 @@ from reelabel.errors import (
     VideoUnreadableError,
 )
 from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.extractor import ExtractedVideo, FrameExtractor, KeyedLocks
 from reelabel.frames.frame_file import is_sparse, load_frames, with_pixels
 from reelabel.frames.opened import stat_video
 from reelabel.segment import WHOLE, Segment
@@ -32,6 +31,7 @@ from tasks.description.embeddings import Embeddings
 from tasks.embedding.batches import EmbeddedFrames, FrameBatcher
 from tasks.embedding.pieces import Piece, cut_pieces, first_chunk, most_chunks
 from tasks.embedding.vector_file import LEAST_VIDEOS, VectorCache, VectorKey, as_read_back
+from tasks.frame_cache.extractor import ExtractedVideo, FrameExtractor, KeyedLocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -9,7 +9,6 @@ from infra.logs import in_context
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import JobError
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor, KeyedLocks
 from reelabel.frames.fetch import VideoReader
 from reelabel.frames.opened import stat_video
 from reelabel.limits import Limits
@@ -17,6 +16,7 @@ from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.unexpected import failing_alone
+from tasks.frame_cache.extractor import FrameExtractor, KeyedLocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

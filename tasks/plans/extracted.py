@@ -20,12 +20,12 @@ from reelabel.errors import (
     VideoError,
 )
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.frames.extractor import ExtractedVideo
-from reelabel.frames.provenance import FrameProvenance
 from reelabel.sampling.passes import sampling_of_pass, sampling_shown
 from reelabel.segment import Segment
 from tasks.domain import RunPhase, Shard, View
 from tasks.domain.chunks import CutVideo
+from tasks.domain.provenance import FrameProvenance
+from tasks.frame_cache.extractor import ExtractedVideo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,6 @@ from infra.settings import StoreSettings
 from reelabel.errors import SamplingRefusedError, VideoMissingError
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.fetch import VideoReader
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -18,6 +17,7 @@ from tasks.domain import EmbeddingSpec, Job, ModelIdentity, View, views_of
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.vector_file import VectorCache
 from tasks.embedding.video import VideoEmbedder
+from tasks.frame_cache.extractor import FrameExtractor
 from tasks.relevance import RelevantExtractor
 from tests.description.colours import INFO
 from tests.relevance.colours import ReadingEncoder

@@ -18,7 +18,6 @@ from flows.run.request import QuestionOptions  # noqa: TC001 - defines a command
 from flows.run.spec import engine_settings, make_spec, native_warning
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
-from reelabel.frames.extractor import check_image
 from reelabel.frames.pixels import jpeg_round_trip
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.result import Frames
@@ -29,6 +28,7 @@ from reelabel.text import escape_controls, pluralize
 from reelabel_engine.protocol import PreviewRequest
 from tasks.domain import MediaCounts, views_of
 from tasks.domain.chunks import cut_job, split_chunk_id
+from tasks.frame_cache.extractor import check_image
 from tasks.frame_cache.pool import decode_pool
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs

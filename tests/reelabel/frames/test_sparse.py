@@ -10,7 +10,6 @@ from reelabel.errors import FrameFileError, VideoError
 from reelabel.extract import extract_local
 from reelabel.frames import sparse
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import load_frames, read_metadata, with_pixels
 from reelabel.frames.sparse import RecordingSource, SparseVideo, check_ranges
 from reelabel.limits import Limits
@@ -18,6 +17,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.sparse_file import CachedRange
+from tasks.frame_cache.extractor import FrameExtractor
 from tests.frame_files import encoding_of, with_pixel_rows
 from tests.reelabel.frames.rewrite import rewrite
 

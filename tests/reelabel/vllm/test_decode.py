@@ -15,11 +15,11 @@ from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError, FrameFileError, SandboxUnavailableError, VideoUnreadableError
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
 from reelabel.integrations.vllm import decode
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
+from tasks.frame_cache.extractor import FrameExtractor
 from tests.clips import make_clip
 from tests.frame_files import encoding_of
 from tests.only_child import LOCKS, locks_of, only_child

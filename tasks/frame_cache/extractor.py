@@ -18,13 +18,13 @@ from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.fetch import VideoReader
 from reelabel.frames.frame_file import write_frames, write_sparse
 from reelabel.frames.opened import stat_video
-from reelabel.frames.provenance import FrameProvenance
 from reelabel.frames.sparse import SparseVideo
 from reelabel.sampling.passes import dense_pass, first_pass, resolve_auto, with_sampler
 from reelabel.sampling.passes import sampling_of_pass as sampling_of
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import redact_uri
 from reelabel.waiting import LOOK_S, go_on
+from tasks.domain.provenance import FrameProvenance
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
