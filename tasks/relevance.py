@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from reelabel.errors import FrameFileError, SamplingRefusedError
-from reelabel.sampling.passes import with_times
 from reelabel.sampling.uniform import pick_evenly
 from reelabel_engine.errors import InferenceError
+from tasks.domain.passes import with_times
 from tasks.embedding.encoder import open_encoder, read_encoder_card
 from tasks.embedding.video import open_embedder
 from tasks.frame_cache.extractor import FrameExtractor

@@ -19,11 +19,12 @@ from reelabel.frames.fetch import VideoReader
 from reelabel.frames.frame_file import write_frames, write_sparse
 from reelabel.frames.opened import stat_video
 from reelabel.frames.sparse import SparseVideo
-from reelabel.sampling.passes import dense_pass, first_pass, resolve_auto, with_sampler
-from reelabel.sampling.passes import sampling_of_pass as sampling_of
+from reelabel.sampling.registry import dense_pass, resolve_auto, with_sampler
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import redact_uri
 from reelabel.waiting import LOOK_S, go_on
+from tasks.domain.passes import first_pass
+from tasks.domain.passes import sampling_of_pass as sampling_of
 from tasks.domain.provenance import FrameProvenance
 
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
     from reelabel.pool.decode_pool import PieceDecoder
     from reelabel.result import Frames
     from reelabel.sampling.options import Sampling
-    from reelabel.sampling.passes import FramePass
     from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectInfo
+    from tasks.domain.passes import FramePass
 
 _NO_RANGES = "sparse was requested, but ranges of the video do not decode to these pixels by themselves"
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from reelabel.errors import JobError
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import write_frames
-from reelabel.sampling.passes import sampling_of_pass, with_sampler
-from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, find_sampler
+from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, find_sampler, with_sampler
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
+from tasks.domain.passes import sampling_of_pass
 from tasks.survey.clips import Tags
 from tasks.survey.cost import cost_of
 

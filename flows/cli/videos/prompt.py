@@ -21,13 +21,13 @@ from reelabel.errors import ConfigurationError
 from reelabel.frames.pixels import jpeg_round_trip
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.result import Frames
-from reelabel.sampling.passes import sampling_of_pass
 from reelabel.sources.object_info import absolute_uri, redact_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import escape_controls, pluralize
 from reelabel_engine.protocol import PreviewRequest
 from tasks.domain import MediaCounts, views_of
 from tasks.domain.chunks import cut_job, split_chunk_id
+from tasks.domain.passes import sampling_of_pass
 from tasks.frame_cache.extractor import check_image
 from tasks.frame_cache.pool import decode_pool
 from tasks.manifest.digests import rows_to_jobs

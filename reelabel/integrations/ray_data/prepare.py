@@ -17,8 +17,7 @@ from reelabel.integrations.ray_data.worker import close_worker, get_worker
 from reelabel.limits import Limits
 from reelabel.options import check_options, conflict, option, read_options
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.passes import check_no_job_options
-from reelabel.sampling.registry import find_sampler
+from reelabel.sampling.registry import check_no_job_options, find_sampler
 from reelabel.sandbox import SandboxMode  # noqa: TC001 - `check_options` reads the annotations
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.options import S3Options, WebOptions

@@ -26,7 +26,7 @@ from reelabel.optional import require
 from reelabel.options import read_options
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.passes import check_no_job_options
+from reelabel.sampling.registry import check_no_job_options
 from reelabel.sandbox import SandboxMode
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.options import WebOptions
