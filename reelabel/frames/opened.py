@@ -60,6 +60,7 @@ class OpenedSource:
     Attributes:
         name: What the user called it, without secrets.
         limits: Limits on its size.
+        file: The file; None while only ranges can be read.
         ranges: The source of ranges; None if it is read whole.
         copies: Where it is copied if ranges do not suffice; None is memory or a temporary file.
         is_local: Whether it needs no copy.
@@ -70,13 +71,13 @@ class OpenedSource:
 
     name: str
     limits: Limits
+    file: VideoFile | None = None
     ranges: ByteSource | None = None
     copies: DownloadCache | None = None
     is_local: bool = False
     bytes_fetched: int = 0
     fetch_ms: float = 0.0
     frames_decoded: int = 0
-    _file: VideoFile | None = None
     _object: Source | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -112,17 +113,12 @@ class OpenedSource:
             Exception: Whatever the source raises.
         """
         with self._lock:
-            if self._file is None:
+            if self.file is None:
                 started = time.perf_counter()
-                self._file = self._copy_object(self._object) if self._object else self._copy_ranges()
+                self.file = self._copy_object(self._object) if self._object else self._copy_ranges()
                 if not self.is_local:
                     self.fetch_ms += (time.perf_counter() - started) * 1e3
-            return self._file
-
-    @property
-    def file(self) -> VideoFile | None:
-        """The file; None while only ranges can be read."""
-        return self._file
+            return self.file
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -196,7 +192,7 @@ def _is_file(uri: str) -> bool:
 def _of_file(name: str, limits: Limits, opened: Any) -> OpenedSource:  # noqa: ANN401 - a context manager
     with ExitStack() as stack:
         file = stack.enter_context(opened)
-        return OpenedSource(name=name, limits=limits, is_local=True, _file=file, _stack=stack.pop_all())
+        return OpenedSource(name=name, limits=limits, is_local=True, file=file, _stack=stack.pop_all())
 
 
 def _open_uri(uri: str, store: ObjectStore | None, limits: Limits) -> OpenedSource:
@@ -246,7 +242,7 @@ def open_object(
             ranges=_Checked(source) if is_by_ranges else None,
             copies=copies,
             is_local=file is not None,
-            _file=None if is_by_ranges else file,
+            file=None if is_by_ranges else file,
             _object=source,
             _stack=stack.pop_all(),
         )
@@ -270,7 +266,7 @@ def _open_file_object(source: Any, limits: Limits) -> OpenedSource:  # noqa: ANN
             size = os.fstat(descriptor).st_size
             suffix = Path(name).suffix if isinstance(name := getattr(source, "name", ""), str) else ""
             return OpenedSource(
-                name="the video", limits=limits, is_local=True, _file=VideoFile(descriptor, size, suffix), _stack=stack
+                name="the video", limits=limits, is_local=True, file=VideoFile(descriptor, size, suffix), _stack=stack
             )
     return OpenedSource(name="the video", limits=limits, ranges=_Checked(_FileRanges(source)))
 
