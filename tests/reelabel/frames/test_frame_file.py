@@ -72,6 +72,19 @@ def test_some_of_the_frames_can_be_written_and_read_back(keyframes):
     np.testing.assert_array_equal(got.images, keyframes.unique[:2])
 
 
+def test_no_frames_are_no_frame_file(keyframes):
+    assert len(keyframes[:0].images) == 0
+
+    with pytest.raises(ValueError, match="no frame to write"):
+        write_frames(keyframes[:0], FrameIdentity(sampling=Sampling()))
+
+
+@pytest.mark.parametrize("shape", [(2, 28, 56, 3), (3, 28, 56, 4), (3, 0, 56, 3), (3, 28, 56)])
+def test_pixels_of_another_shape_are_no_frames(keyframes, shape):
+    with pytest.raises(ValueError, match=r"images must be \(3, H, W, 3\)"):
+        Frames.of(np.zeros(shape, np.uint8), keyframes.selection)
+
+
 @given(st.integers(1, 3), st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32 - 1))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("lossless", LOSSLESS)
