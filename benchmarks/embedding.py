@@ -14,7 +14,6 @@ from benchmarks.harness import GIB
 from benchmarks.models import SIGLIP_LAYERS, make_siglip
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.fetch import VideoReader
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -26,6 +25,7 @@ from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.encoder import EncoderProcess
 from tasks.embedding.vector_file import VectorCache
 from tasks.embedding.video import VideoEmbedder
+from tasks.frame_cache.extractor import FrameExtractor
 from tasks.model.identity import TINY_ENCODER, read_model_card
 
 if TYPE_CHECKING:

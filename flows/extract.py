@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from flows.run.pipeline import ShardInExtraction
     from flows.shard.queue import LeasedShard, ShardQueue
     from infra.settings import Settings
-    from reelabel.frames.extractor import FrameExtractor
     from reelabel.pool.decode_pool import DecodePool
     from tasks.domain import RunSpec
+    from tasks.frame_cache.extractor import FrameExtractor
     from tasks.plans.extracted import ExtractedShard
     from tasks.plans.plan import Plan
 
@@ -135,7 +135,7 @@ def _on_ray(
 
 def _hand_over(source: ShardQueue, leased: LeasedShard, extracted: ExtractedShard) -> bool:
     write = partial(write_extracted, source.objects, leased.plan.plan_uri, extracted, seal=source.seal)
-    retry_faults(write, {TransientError: partial(source.objects.reach, [leased.plan.plan_uri])})
+    retry_faults(write, {TransientError: partial(source.objects.check_reachable, [leased.plan.plan_uri])})
     retry_outage(finish_alone, source.database, leased.lease, state="extracted")
     source.keeper.forget(leased.lease)
     failed = sum(isinstance(outcome, JobError) for outcome in extracted.outcomes.values())

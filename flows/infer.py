@@ -198,7 +198,10 @@ def _read_handed_over(source: ShardQueue, leased: LeasedShard, spec: RunSpec) ->
     read = partial(read_extracted, *place, sampling=spec.sampling, seal=source.seal)
     try:
         return source.run_or_release(
-            leased, partial(retry_faults, read, {TransientError: partial(source.objects.reach, [leased.plan.plan_uri])})
+            leased,
+            partial(
+                retry_faults, read, {TransientError: partial(source.objects.check_reachable, [leased.plan.plan_uri])}
+            ),
         )
     except PlanLostError as error:
         get_run_logger().warning("%s", error.message)

@@ -17,7 +17,7 @@ from flows.run.run_flow import run_flow
 from flows.run.spec import make_spec, native_warning
 from infra.settings import load_settings
 from reelabel.sources.object_store import ObjectStore
-from reelabel.text import printable
+from reelabel.text import escape_controls
 from tasks.model.backend import backend_of
 from tasks.report.pages import page_link, page_uri
 from tasks.survey.describe import amount, headlines, title
@@ -60,7 +60,7 @@ def survey(request: SurveyRequest) -> State[str]:
 
 
 def _publish(found: Survey, settings: Settings) -> None:
-    table = [{"": name, "a run": printable(text)} for name, text in amount(found)]
+    table = [{"": name, "a run": escape_controls(text)} for name, text in amount(found)]
     with artifact_errors_logged():
         create_table_artifact(key="reelabel-survey", table=table, description="What a run would cost")
     store_uri = settings.store.uri

@@ -28,7 +28,7 @@ from infra.settings import load_settings
 from infra.settings.types import Started  # noqa: TC001 - pydantic reads it
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
-from reelabel.text import pluralize, printable
+from reelabel.text import escape_controls, pluralize
 from tasks.database.schema import prepare_database
 from tasks.manifest.location import stat_manifest_files
 from tasks.results.runs import record_started, unstarted_manifests
@@ -76,7 +76,7 @@ def _remove(client: SyncPrefectClient, flow_run: FlowRun) -> None:
 
 def watch_run_name() -> str:
     """Return the name of the current flow run, from the glob that it looks at."""
-    return printable(f"watch {current_run.parameters['manifests']}")
+    return escape_controls(f"watch {current_run.parameters['manifests']}")
 
 
 class WatchRequest(FlowRequest):

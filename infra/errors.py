@@ -68,7 +68,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from reelabel.errors import ConfigurationError, JobError, ReelabelError, TransientError
-from reelabel.text import pluralize, printable
+from reelabel.text import escape_controls, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -172,7 +172,7 @@ class ManifestError(ReelabelError):
     def __init__(self, message: str, faults: Iterable[object] = ()) -> None:
         super().__init__(message)
         self.args = (self.message, tuple(map(str, faults)))
-        self.message = "\n".join([self.message, *(f"  - {printable(fault)}" for fault in self.args[1])])
+        self.message = "\n".join([self.message, *(f"  - {escape_controls(fault)}" for fault in self.args[1])])
 
     def __str__(self) -> str:
         return self.message

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from reelabel.text import printable
+from reelabel.text import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -112,15 +112,17 @@ class PrintableRecord(logging.LogRecord):
             self.args = {name: _quoted(value) for name, value in self.args.items()}
         if self.exc_info and self.exc_info[0]:
             # Formatters use this text if there is one.
-            self.exc_text = printable("".join(traceback.format_exception(*self.exc_info)).rstrip("\n"), keep=_LAYOUT)
+            self.exc_text = escape_controls(
+                "".join(traceback.format_exception(*self.exc_info)).rstrip("\n"), keep=_LAYOUT
+            )
 
     def getMessage(self) -> str:  # noqa: N802 - overrides
         """Return the message."""
-        return printable(super().getMessage(), keep=_LAYOUT)
+        return escape_controls(super().getMessage(), keep=_LAYOUT)
 
 
 def _quoted(value: Any) -> Any:  # noqa: ANN401 - any argument of a log call
-    return printable(str(value)) if isinstance(value, str | PurePath | BaseException) else value
+    return escape_controls(str(value)) if isinstance(value, str | PurePath | BaseException) else value
 
 
 class _ToPrefect(logging.Handler):
@@ -158,7 +160,7 @@ class JsonLines(logging.Formatter):
 
 def json_line(message: str, *, level: str = "INFO", logger: str = "reelabel") -> str:
     """Return a line of a program that does not log as a line of the log."""
-    line = _line(level, logger, printable(message), datetime.now(UTC).timestamp())
+    line = _line(level, logger, escape_controls(message), datetime.now(UTC).timestamp())
     return json.dumps(line, default=str, ensure_ascii=False)
 
 
@@ -248,4 +250,4 @@ def _value(record: logging.LogRecord, name: str) -> object:
     value = getattr(record, name, None)
     if value == "<unknown>":  # as Prefect says
         return None
-    return printable(value) if isinstance(value, str) else value
+    return escape_controls(value) if isinstance(value, str) else value

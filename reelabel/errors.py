@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from reelabel.text import printable
+from reelabel.text import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ class ReelabelError(Exception):
     code: ClassVar[str] = "reelabel_error"
 
     def __init__(self, message: str) -> None:
-        self.message = printable(message)
+        self.message = escape_controls(message)
         super().__init__(self.message)
 
 

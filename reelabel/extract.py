@@ -11,7 +11,7 @@ import math
 import time
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import av
 import numpy as np
@@ -29,12 +29,12 @@ from reelabel.errors import (
     as_video_errors,
     unreadable,
 )
+from reelabel.index import UNKNOWN_POSITION
 from reelabel.limits import Limits
-from reelabel.sampled_frames import UNKNOWN_POSITION, SampledFrames
+from reelabel.result import Frames, Selection
 from reelabel.sampling.choose import choose
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.passes import resolve_auto
-from reelabel.sampling.registry import find_sampler
+from reelabel.sampling.registry import find_sampler, resolve_auto
 from reelabel.sampling.similar import drop_similar
 from reelabel.sampling.spec import EVERY
 from reelabel.segment import WHOLE
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 Method: TypeAlias = Literal["index", "seek", "linear"]
 
-_COLUMNS = ("images", "pts", "time_s", "frame_index", "is_keyframe")
+_COLUMNS = ("pts", "time_s", "frame_index", "is_keyframe")
 _DEFAULT_SAMPLING = Sampling()
 _DEFAULT_LIMITS = Limits()
 _ROUNDED_AWAY = 2  # frames that samplers of a rate lose by taking whole steps, and pairs
@@ -70,21 +70,21 @@ class Request:
         sampling: Which frames to decode, and at what size; `auto` uses keyframes where they cover the video.
         limits: Limits on the video.
         segment: The part of the video to sample from.
-        native: Leave frames as they are stored.
+        as_stored: Leave frames as they are stored.
         every: Return every keyframe once, whatever the sampler.
         windows: The parts of the segment that a dense sampler samples from; empty for all of it.
-        roughly: Leave out the loop filter where frames are decoded out of GOPs: faster, and unsuited for frames that a
-            model sees.
+        skip_loop_filter: Leave out the loop filter where frames are decoded out of GOPs: faster, and unsuited for
+            frames that a model sees.
         wanted: Frames that take the place of those of a dense sampler.
     """
 
     sampling: Sampling = _DEFAULT_SAMPLING
     limits: Limits = _DEFAULT_LIMITS
     segment: Segment = WHOLE
-    native: bool = False
+    as_stored: bool = False
     every: bool = False
     windows: Windows = ()
-    roughly: bool = False
+    skip_loop_filter: bool = False
     wanted: Wanted | None = None
 
     @property
@@ -95,7 +95,7 @@ class Request:
     @property
     def view(self) -> View:
         """How frames are drawn."""
-        return View.of(self.sampling, as_stored=self.native, skip_loop_filter=self.roughly)
+        return View.of(self.sampling, as_stored=self.as_stored, skip_loop_filter=self.skip_loop_filter)
 
     def choose(self, index: VideoIndex) -> Chosen:
         """Choose frames; raises as `reelabel.sampling.choose.choose` does, and if the index lists too many."""
@@ -126,17 +126,8 @@ class Progress:
         return "container" not in self.ways
 
 
-def extract_local(
-    video: Path | str | bytes,
-    *,
-    sampling: Sampling = _DEFAULT_SAMPLING,
-    limits: Limits = _DEFAULT_LIMITS,
-    native: bool = False,
-    every: bool = False,
-    threads: int = 1,
-    segment: Segment = WHOLE,
-) -> SampledFrames:
-    """Decode sampled frames of a local file, or the bytes of a video, in this process, with the options of `Request`.
+def extract_local(video: Path | str | bytes, *, threads: int = 1, **options: Any) -> Frames:  # noqa: ANN401
+    """Decode sampled frames of a local file, or the bytes of a video, in this process; options are those of `Request`.
 
     For untrusted video use a `DecodePool`.
 
@@ -144,8 +135,8 @@ def extract_local(
         ValueError: The segment is not valid.
         VideoError: The video is missing, empty, too large, refused or unreadable, or the sampler refuses it.
     """
-    segment.check_valid()
-    request = Request(sampling=sampling, limits=limits, native=native, every=every, segment=segment)
+    request = Request(**options)
+    request.segment.check_valid()
     with open_video_file(video) as file:
         try:
             return extract_file(file, request, threads=threads)
@@ -153,7 +144,7 @@ def extract_local(
             raise unreadable(error) from None
 
 
-def extract_file(file: VideoFile, request: Request, *, threads: int = 1) -> SampledFrames:
+def extract_file(file: VideoFile, request: Request, *, threads: int = 1) -> Frames:
     """Decode frames of an open video, as `extract_local` does."""
     with closing(open_decoder(file, request.limits, threads=threads)) as decoder:
         return extract(decoder, request, Progress())
@@ -162,52 +153,55 @@ def extract_file(file: VideoFile, request: Request, *, threads: int = 1) -> Samp
 def extract_ranges(
     source: ByteSource,
     *,
-    sampling: Sampling,
-    limits: Limits,
     known: tuple[CachedRange, ...] = (),
     threads: int = 1,
-    segment: Segment = WHOLE,
-    native: bool = False,
-) -> tuple[SampledFrames, tuple[CachedRange, ...]]:
+    **options: Any,  # noqa: ANN401
+) -> tuple[Frames, tuple[CachedRange, ...]]:
     """Decode sampled frames of a remote video, fetching little more than the index and what those frames need.
 
-    `known` are the ranges that an earlier call returned for the same bytes: those that hold the header.
+    `known` are the ranges that an earlier call returned for the same bytes: those that hold the header. Other options
+    are those of `Request`.
 
     Raises:
         FallbackRequired: Byte ranges do not suffice; download the whole file and call `extract_local`.
         VideoError: As `extract_local` does.
         Exception: Whatever `source.read` raises.
     """
-    request = Request(sampling=sampling, limits=limits, native=native, segment=segment)
-    with closing(open_decoder(source, limits, threads=threads, known=known)) as decoder:
+    request = Request(**options)
+    with closing(open_decoder(source, request.limits, threads=threads, known=known)) as decoder:
         return extract_remotely(decoder, request)
 
 
-def extract_remotely(decoder: Decoder, request: Request) -> tuple[SampledFrames, tuple[CachedRange, ...]]:
+def extract_remotely(decoder: Decoder, request: Request) -> tuple[Frames, tuple[CachedRange, ...]]:
     """Extract from a remote video by its ranges, as `extract_ranges` does, with an open decoder."""
     got = extract(decoder, request, Progress(ways=("container",)))
-    return replace(got, fetch_ms=decoder.wait_s * 1e3, bytes_fetched=decoder.bytes_fetched), decoder.known
+    fetched = decoder.ranges.bytes_fetched if decoder.ranges else 0
+    return got.knowing(fetch_ms=_wait_s(decoder) * 1e3, bytes_fetched=fetched), decoder.known
 
 
-def extract(decoder: Decoder, request: Request, progress: Progress) -> SampledFrames:
+def _wait_s(decoder: Decoder) -> float:
+    return decoder.ranges.wait_s if decoder.ranges else 0.0
+
+
+def extract(decoder: Decoder, request: Request, progress: Progress) -> Frames:
     """Extract frames by the fastest of some ways that is exact; raise FallbackRequired if none is."""
-    started, decoded_before = time.perf_counter() - decoder.wait_s, decoder.frames_decoded
+    started, decoded_before = time.perf_counter() - _wait_s(decoder), decoder.frames_decoded
     listed: VideoIndex | None = None
     if request.sampling.sampler == "auto":
         listed = _list_keyframes(decoder, progress)
         is_good = listed.coverage(CoverageThresholds.of(request.sampling), request.segment).is_good
         request = replace(request, sampling=resolve_auto(request.sampling, is_good=is_good))
     got, is_empty, missing = _take(decoder, request, progress)
-    if got.method != "index" and not decoder.is_remote:  # report the same keyframe times for every sampler
+    if got.method != "index" and not decoder.ranges:  # report the same keyframe times for every sampler
         got = _with_listing(got, listed or _try_list_keyframes(decoder))
     with as_video_errors():
         got = _without_similar(_check_request(got, request, is_empty=is_empty), request.sampling)
-        got = check_frame_times(_check_truncation(got, missing), request.limits)
-    return replace(
-        got,
+        got = _check_truncation(got, missing)
+        check_frame_times(got.selection, request.limits)
+    return got.knowing(
         frames_decoded=decoder.frames_decoded - decoded_before,
-        sampler=request.sampling.sampler,
-        decode_ms=max(0.0, time.perf_counter() - decoder.wait_s - started) * 1e3,
+        sampler="" if request.wanted else request.sampling.sampler,
+        decode_ms=max(0.0, time.perf_counter() - _wait_s(decoder) - started) * 1e3,
     )
 
 
@@ -229,7 +223,7 @@ def _try_list_keyframes(decoder: Decoder) -> VideoIndex | None:
         return None
 
 
-def _take(decoder: Decoder, request: Request, progress: Progress) -> tuple[SampledFrames, bool, int]:
+def _take(decoder: Decoder, request: Request, progress: Progress) -> tuple[Frames, bool, int]:
     """Return frames, whether none lies in the segment, and how many bytes the file lacks."""
     ways, notes, is_contradicted = [*progress.ways], dict(progress.notes), False
     if request.every and not progress.is_linear:  # also those that no index lists
@@ -250,11 +244,13 @@ def _take(decoder: Decoder, request: Request, progress: Progress) -> tuple[Sampl
                 notes[str(error)] = None
             is_contradicted |= is_news and error.index_is_wrong
         else:
-            is_wrong = is_contradicted and got.method != "linear"
-            return _with_notes(_without_counts(got) if is_wrong else got, first=notes), is_empty, missing
+            if is_contradicted and got.method != "linear":
+                unknown = np.full_like(got.selection.frame_index, UNKNOWN_POSITION)
+                got = got.knowing(frame_index=unknown, total_frames=None)
+            return _with_notes(got, first=notes), is_empty, missing
 
 
-def _take_in(way: Way, decoder: Decoder, request: Request, progress: Progress) -> tuple[SampledFrames, bool, int]:
+def _take_in(way: Way, decoder: Decoder, request: Request, progress: Progress) -> tuple[Frames, bool, int]:
     lists: Lists = "keyframes" if request.shows_keyframes and way == "container" else "frames"
     index = decoder.list_frames(way, lists, request.segment, in_pieces=progress.in_pieces)
     chosen, note = _choose(decoder, request, way, index)
@@ -301,10 +297,9 @@ def _widened(segment: Segment, index: VideoIndex) -> Segment:
     return segment._replace(start_s=float(index.keyframe_s[earlier] - index.first_s))
 
 
-def _assemble(request: Request, index: VideoIndex, chosen: Chosen, decoded: Decoded, method: Method) -> SampledFrames:
+def _assemble(request: Request, index: VideoIndex, chosen: Chosen, decoded: Decoded, method: Method) -> Frames:
     picks = np.searchsorted(chosen.unique, chosen.places)
-    return SampledFrames(
-        images=decoded.images,
+    selection = Selection(
         pts=decoded.pts,
         time_s=decoded.time_s,
         frame_index=decoded.position,
@@ -328,6 +323,7 @@ def _assemble(request: Request, index: VideoIndex, chosen: Chosen, decoded: Deco
         reason=decoded.note,
         decode_ms=0.0,
     )
+    return replace(Frames.of(decoded.images, selection), header=decoded.info)
 
 
 def _map_to_decoded(
@@ -363,68 +359,65 @@ def _note(fate: str, frames: list[str]) -> str:
     return f"{pluralize(len(frames), 'broken frame')} {fate}: {named}" if frames else ""
 
 
-def _with_listing(got: SampledFrames, listed: VideoIndex | None) -> SampledFrames:
+def _with_listing(got: Frames, listed: VideoIndex | None) -> Frames:
     if listed is None or not listed.is_listed:  # a linear decode has counted them itself
         return got
-    return replace(got, keyframe_ms=listed.keyframe_ms, first_ms=listed.first_ms)
+    return got.knowing(keyframe_ms=listed.keyframe_ms, first_ms=listed.first_ms)
 
 
-def _with_notes(got: SampledFrames, *notes: str, first: Iterable[str] = ()) -> SampledFrames:
-    return replace(got, reason="; ".join(filter(None, [*first, got.reason, *notes])))
+def _with_notes(got: Frames, *notes: str, first: Iterable[str] = ()) -> Frames:
+    return got.knowing(reason="; ".join(filter(None, [*first, got.note, *notes])))
 
 
-def _check_request(got: SampledFrames, request: Request, *, is_empty: bool) -> SampledFrames:
+def _check_request(got: Frames, request: Request, *, is_empty: bool) -> Frames:
     """Note in `reason` if no frame lies in the segment, and if `max_frames` does not allow the rate."""
-    start_s, duration_s = request.segment.start_s or 0.0, got.duration_s
+    start_s, duration_s = request.segment.start_s or 0.0, got.selection.duration_s
     if is_empty and 0 < duration_s <= start_s:
         raise SamplingRefusedError(
             f"The segment starts at {start_s:g} s, but the video ends at {duration_s:g} s; correct start_s.",
         )
-    notes = [_thinned_note(got, request.sampling)]
+    notes = [_thinned_note(got.selection, request.sampling)]
     if is_empty:
         what = "keyframe" if request.sampling.sampler == "keyframes" else "frame"
         notes.append(f"no {what} in the segment; using the last one before it")
     return _with_notes(got, first=notes)
 
 
-def _thinned_note(keyframes: SampledFrames, sampling: Sampling) -> str:
+def _thinned_note(got: Selection, sampling: Sampling) -> str:
     """Say that a video shows fewer frames than at its sampler's rate, because of `max_frames`; empty if it does not."""
-    sampler, shown = find_sampler(sampling.sampler), len(keyframes.picks)
+    sampler, shown = find_sampler(sampling.sampler), len(got.picks)
     asked_fps = sampling.fps or sampler.default_fps
-    asked_fps = keyframes.fps if asked_fps == EVERY else asked_fps
+    asked_fps = got.fps if asked_fps == EVERY else asked_fps
     if not asked_fps or "max_frames" not in sampler.options:
         return ""
-    wanted = math.floor(float(np.ptp(keyframes.time_s)) * min(asked_fps, keyframes.fps or asked_fps)) + 1
+    wanted = math.floor(float(np.ptp(got.time_s)) * min(asked_fps, got.fps or asked_fps)) + 1
     if wanted <= shown + _ROUNDED_AWAY:
         return ""
     return f"{asked_fps:g} frames per second would be {wanted:,} frames; {shown:,} are shown, spread over the video"
 
 
-def _without_counts(keyframes: SampledFrames) -> SampledFrames:
-    unknown = np.full_like(keyframes.frame_index, UNKNOWN_POSITION)
-    return replace(keyframes, frame_index=unknown, total_frames=None)
-
-
-def _check_truncation(keyframes: SampledFrames, missing: int) -> SampledFrames:
+def _check_truncation(got: Frames, missing: int) -> Frames:
     """Note in `reason` if the file is truncated; it is then as long as the frames that were counted, if they were."""
     if not missing:
-        return keyframes
-    counted_s = keyframes.total_frames / keyframes.fps if keyframes.total_frames and keyframes.fps else math.inf
-    shorter = replace(keyframes, duration_s=min(keyframes.duration_s, counted_s))
+        return got
+    known = got.selection
+    counted_s = known.total_frames / known.fps if known.total_frames and known.fps else math.inf
+    shorter = got.knowing(duration_s=min(known.duration_s, counted_s))
     return _with_notes(shorter, first=[f"the file is cut short: its last {missing:,} bytes are missing"])
 
 
-def _without_similar(keyframes: SampledFrames, sampling: Sampling) -> SampledFrames:
+def _without_similar(got: Frames, sampling: Sampling) -> Frames:
     if sampling.drop_similar is None:
-        return keyframes
-    kept = drop_similar(keyframes.images, threshold=sampling.drop_similar)
+        return got
+    known, kept = got.selection, drop_similar(got.unique, threshold=sampling.drop_similar)
     row_of = {int(row): new for new, row in enumerate(kept)}
-    columns = {name: getattr(keyframes, name)[kept] for name in _COLUMNS}
-    stays = np.isin(keyframes.picks, kept)
-    return replace(
-        keyframes,
+    columns = {name: getattr(known, name)[kept] for name in _COLUMNS}
+    stays = np.isin(known.picks, kept)
+    selection = replace(
+        known,
         **columns,
-        picks=np.array([row_of[row] for row in keyframes.picks[stays].tolist()], np.int64),
-        deviation_s=None if keyframes.deviation_s is None else keyframes.deviation_s[stays],
-        dropped_as_similar=len(keyframes.images) - len(kept),
+        picks=np.array([row_of[row] for row in known.picks[stays].tolist()], np.int64),
+        deviation_s=None if known.deviation_s is None else known.deviation_s[stays],
+        dropped_as_similar=len(known.pts) - len(kept),
     )
+    return replace(Frames.of(got.unique[kept], selection), header=got.header)

@@ -24,6 +24,9 @@ Hdr: TypeAlias = Literal["", "PQ", "HLG"]
 Kind: TypeAlias = Literal["container", "packets", "decode"]
 Lists: TypeAlias = Literal["frames", "keyframes"]
 
+NO_PTS = -(2**63)  # FFmpeg's AV_NOPTS_VALUE; -1 is a valid PTS
+UNKNOWN_POSITION = -1
+
 # Differences of larger numbers are inexact, and may exceed 64 bits; as seconds, they no longer resolve milliseconds.
 LATEST_MS = 2.0**53
 MOST = 2**31 - 1  # of a count or a side, which a column of a database holds

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from reelabel.errors import ConfigurationError
 from reelabel.optional import require
-from reelabel.text import printable
+from reelabel.text import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -85,7 +85,7 @@ class LiveClient:
             raise ConfigurationError(f"{self._url} does not serve live sessions.") from None
         if event["type"] != "session.created":
             await self.close()
-            why = printable(str(event.get("message", event["type"])))
+            why = escape_controls(str(event.get("message", event["type"])))
             raise ConfigurationError(f"The server refuses the session: {why}")
         self._is_connected = True
         return self
@@ -233,7 +233,7 @@ class LiveClient:
         except (OSError, WebSocketException, TimeoutError) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise _NotThereError(
-                f"No live sessions are served at {self._url} ({printable(why)}); start `reelabel serve`, or name "
+                f"No live sessions are served at {self._url} ({escape_controls(why)}); start `reelabel serve`, or name "
                 "another server with --url."
             ) from None
         return socket
@@ -251,7 +251,7 @@ def _socket_url(url: str) -> str:
     scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
     if scheme is None or not parts.netloc:
         raise ConfigurationError(
-            f"{printable(url)} is not the address of a server; use one such as http://127.0.0.1:8020."
+            f"{escape_controls(url)} is not the address of a server; use one such as http://127.0.0.1:8020."
         )
     return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/") or _PATH, "", ""))
 
@@ -261,7 +261,7 @@ def _reason(error: InvalidStatus) -> str:
         return "its token is missing or wrong; set serve.token (REELABEL_SERVE_TOKEN) to that of the server."
     body = error.response.body or b""
     with suppress(ValueError, KeyError, TypeError):
-        return printable(str(json.loads(body)["message"]))
+        return escape_controls(str(json.loads(body)["message"]))
     status = error.response.status_code
     if status in _NO_ROUTE:
         return f"it serves no live sessions ({status}); name live in serve.load, or check --url."

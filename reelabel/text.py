@@ -45,7 +45,7 @@ def on_one_line(message: str) -> str:
     return _OWN_LINE.sub(" ", message)
 
 
-def printable(text: str, *, keep: str = "") -> str:
+def escape_controls(text: str, *, keep: str = "") -> str:
     """Return a text with its invisible characters as pictures: `␛` for ESC, `␊` for a newline, `<U+202E>` for others.
 
     Otherwise a job id or a file name could move the cursor, forge a line, or reverse what follows it. `keep` are

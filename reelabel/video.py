@@ -16,33 +16,31 @@ from reelabel.errors import (
     FallbackRequired,
     NoIndexError,
     NoSuchFrameError,
-    RangesIgnoredError,
     ReelabelError,
     SamplingRefusedError,
     unreadable,
 )
 from reelabel.extract import Progress, Request, extract, extract_remotely
+from reelabel.frames.opened import open_source
 from reelabel.limits import Limits
-from reelabel.result import Cost, FrameIndex, Frames, VideoInfo
+from reelabel.result import FrameIndex, Frames, VideoInfo
 from reelabel.sampling.choose import Instants, Positions
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
-from reelabel.video_source import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
+    from reelabel.frames.opened import OpenedSource, VideoSource
     from reelabel.index import Lists, VideoIndex
     from reelabel.index import VideoInfo as HeaderInfo
     from reelabel.pool.decode_pool import DecodePool, PieceDecoder
-    from reelabel.sampled_frames import SampledFrames
     from reelabel.sampling.choose import Wanted
     from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.sparse_file import ByteSource, CachedRange
     from reelabel.sources.video_file import VideoFile
-    from reelabel.video_source import OpenedSource, VideoSource
 
     _Images: TypeAlias = npt.NDArray[np.uint8]
 
@@ -301,9 +299,10 @@ class Video:
                     if not start:
                         raise
                     return
-                yield self._shown(got, sampler="", copied=(0, 0.0))
-                start += len(got.picks)
-                if len(got.picks) < size or (segment.is_whole and start == got.total_frames):
+                self._info = self._info or got.info
+                yield got
+                start += len(got)
+                if len(got) < size or (segment.is_whole and start == got.selection.total_frames):
                     return
 
     def _slice(self, key: slice) -> Frames:
@@ -321,20 +320,19 @@ class Video:
 
     def _take(self, sampling: Sampling, *, segment: Segment = WHOLE, wanted: Wanted | None = None) -> Frames:
         request = self._request(sampling, segment, wanted)
-        of_keyframes, before = sampling.sampler == "keyframes", (self._source.bytes_fetched, self._source.fetch_ms)
+        of_keyframes = sampling.sampler == "keyframes"
 
-        def by_ranges(ranges: ByteSource) -> SampledFrames:
+        def by_ranges(ranges: ByteSource) -> Frames:
             work, known = partial(extract_remotely, request=request), self._known[of_keyframes]
             got, self._known[of_keyframes] = self._decoders.use(ranges, self._limits, work, known=known)
             return got
 
         with self._errors():
-            self._read_header()
-            got = self._of_bytes(by_ranges, partial(self._extract, request=request))
-        copied = self._source.bytes_fetched - before[0], self._source.fetch_ms - before[1]
-        return self._shown(got, sampler="" if wanted else got.sampler, copied=copied)
+            got = self._source.extract(by_ranges, partial(self._extract, request=request))
+        self._info = self._info or got.info
+        return got
 
-    def _extract(self, file: VideoFile, request: Request) -> SampledFrames:
+    def _extract(self, file: VideoFile, request: Request) -> Frames:
         if not isinstance(self._decoders, _Here):
             return self._decoders.use(file, self._limits, partial(extract, request=request, progress=Progress()))
         if self._linear is None:
@@ -356,7 +354,9 @@ class Video:
                 pieces.close()
 
     def _request(self, sampling: Sampling, segment: Segment, wanted: Wanted | None) -> Request:
-        return Request(sampling=sampling, limits=self._limits, segment=segment, native=self._as_stored, wanted=wanted)
+        return Request(
+            sampling=sampling, limits=self._limits, segment=segment, as_stored=self._as_stored, wanted=wanted
+        )
 
     def _read_header(self) -> HeaderInfo:
         if self._header is None:
@@ -370,26 +370,7 @@ class Video:
                 video, self._limits, lambda decoder: (decoder.read_header(lists, of_any_size=True), decoder.known)
             )
 
-        return self._of_bytes(read, read)
-
-    def _of_bytes(self, by_ranges: Callable[[ByteSource], _T], of_file: Callable[[VideoFile], _T]) -> _T:
-        """Read the ranges of a remote video, if they suffice; else a file, or a copy."""
-        if self._source.file is None and self._source.ranges is not None:
-            try:
-                return by_ranges(self._source.ranges)
-            except (FallbackRequired, RangesIgnoredError):
-                pass
-        return of_file(self._source.whole())
-
-    def _shown(self, got: SampledFrames, *, sampler: str, copied: tuple[int, float]) -> Frames:
-        self._info = self._info or VideoInfo.of(got, self._header)
-        cost = Cost(
-            decode_ms=got.decode_ms,
-            fetch_ms=got.fetch_ms + copied[1],
-            bytes_fetched=got.bytes_fetched + copied[0],
-            frames_decoded=got.frames_decoded,
-        )
-        return Frames.of(got, self._info, sampler=sampler, cost=cost)
+        return self._source.read(read, read)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from reelabel.errors import FrameFileError, SamplingRefusedError
-from reelabel.frames.extractor import FrameExtractor
-from reelabel.sampling.passes import with_times
 from reelabel.sampling.uniform import pick_evenly
 from reelabel_engine.errors import InferenceError
+from tasks.domain.passes import with_times
 from tasks.embedding.encoder import open_encoder, read_encoder_card
 from tasks.embedding.video import open_embedder
+from tasks.frame_cache.extractor import FrameExtractor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
-    from reelabel.frames.extractor import ExtractedVideo
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
     from tasks.description.embeddings import Embeddings
     from tasks.domain import EmbeddingSpec, View
     from tasks.embedding.encoder import EmbeddedTexts, Encoder
     from tasks.embedding.video import EmbeddedVideo, VideoEmbedder
+    from tasks.frame_cache.extractor import ExtractedVideo
 
     _Scores: TypeAlias = npt.NDArray[np.float64]
 

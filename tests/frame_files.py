@@ -7,7 +7,6 @@ import pyarrow as pa
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import read_metadata, write_frames
 from reelabel.frames.pixels import LosslessEncoding
-from reelabel.result import Frames
 from reelabel.sampling.options import Sampling
 from reelabel.seal import BLANK, METADATA_KEY, embed_checksum
 
@@ -15,11 +14,14 @@ LOSSLESS = get_args(LosslessEncoding)
 
 
 def frame_file_of(sampled, *, source_uri="v", fingerprint="e", sampling=None, encoding="zstd"):
-    """Return the bytes of the frame file of some `SampledFrames`."""
+    """Return the bytes of the frame file of some `Frames`."""
     identity = FrameIdentity(
-        source_uri=source_uri, fingerprint=fingerprint, sampling=sampling or Sampling(), segment=sampled.segment
+        source_uri=source_uri,
+        fingerprint=fingerprint,
+        sampling=sampling or Sampling(),
+        segment=sampled.selection.segment,
     )
-    return write_frames(Frames.of(sampled), identity, encoding=encoding)
+    return write_frames(sampled, identity, encoding=encoding)
 
 
 def encoding_of(data):

@@ -9,8 +9,7 @@ import numpy as np
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import read_frames, write_frames
 from reelabel.integrations.vllm.video_input import video_input
-from reelabel.result import Frames
-from reelabel.sampled_frames import Orientation, SampledFrames
+from reelabel.result import Frames, Orientation, Selection
 from reelabel.sampling.options import Sampling
 from reelabel_engine.protocol import Question
 from tasks.domain.spec import DEFAULT_TEMPLATE
@@ -36,26 +35,28 @@ def frame_file_of(
     """Return the frame file of a video all of whose frames were sampled; `frames` have shape (T, H, W, 3)."""
     count, height, width, _ = frames.shape
     order = np.arange(count)
-    sampled = SampledFrames(
-        images=frames,
-        pts=order,
-        time_s=order / fps,
-        frame_index=order,
-        is_keyframe=np.ones(count, bool),
-        picks=order,
-        keyframes_in_file=count,
-        total_frames=count,
-        fps=fps,
-        duration_s=count / fps,
-        native_width_px=width,
-        native_height_px=height,
-        orientation=Orientation(),
-        method="index",
-        reason="",
-        decode_ms=0.0,
+    sampled = Frames.of(
+        frames,
+        Selection(
+            pts=order,
+            time_s=order / fps,
+            frame_index=order,
+            is_keyframe=np.ones(count, bool),
+            picks=order,
+            keyframes_in_file=count,
+            total_frames=count,
+            fps=fps,
+            duration_s=count / fps,
+            native_width_px=width,
+            native_height_px=height,
+            orientation=Orientation(),
+            method="index",
+            reason="",
+            decode_ms=0.0,
+        ),
     )
     identity = FrameIdentity(source_uri=source_uri, fingerprint=fingerprint, sampling=sampling or Sampling())
-    return write_frames(Frames.of(sampled), identity)
+    return write_frames(sampled, identity)
 
 
 def question_of(

@@ -25,7 +25,7 @@ from tasks.model.identity import TINY_MODEL
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
 
 SAMPLINGS = (
     Sampling(sampler="uniform"),
@@ -232,9 +232,9 @@ class Reason(StrEnum):
     UNKNOWN = "unknown; please report it"
 
 
-def differences(ours: SampledFrames, choice: LoaderChoice, sampling: Sampling) -> dict[int, tuple[Reason, ...]]:
+def differences(ours: Frames, choice: LoaderChoice, sampling: Sampling) -> dict[int, tuple[Reason, ...]]:
     """Return why each frame that either side chooses, by its position, is shown by one only, or not as often."""
-    shown, theirs = Counter(ours.frame_index[ours.picks].tolist()), Counter(choice.shown)
+    shown, theirs = Counter(ours.selection.frame_index[ours.shown].tolist()), Counter(choice.shown)
     common = tuple(_common_reasons(ours, choice, sampling)) or (Reason.UNKNOWN,)
 
     def reasons(position: int) -> tuple[Reason, ...]:
@@ -247,17 +247,17 @@ def differences(ours: SampledFrames, choice: LoaderChoice, sampling: Sampling) -
     return {position: reasons(position) for position in sorted({*shown, *theirs, *choice.chosen})}
 
 
-def _common_reasons(ours: SampledFrames, choice: LoaderChoice, sampling: Sampling) -> Iterator[Reason]:
+def _common_reasons(ours: Frames, choice: LoaderChoice, sampling: Sampling) -> Iterator[Reason]:
     if choice.total_frames < 1 and (choice.chosen or choice.refusal):
         yield Reason.UNCOUNTED
     elif _would_choose(choice, sampling):
-        if choice.total_frames != ours.total_frames:
+        if choice.total_frames != ours.selection.total_frames:
             yield Reason.COUNT
-        if abs(choice.fps - ours.fps) > _RATE_TOLERANCE * ours.fps:
+        if abs(choice.fps - ours.selection.fps) > _RATE_TOLERANCE * ours.selection.fps:
             yield Reason.RATE
-    if "replaced by" in ours.reason:
+    if "replaced by" in ours.note:
         yield Reason.REPLACED
-    if ours.dropped_as_similar:
+    if ours.selection.dropped_as_similar:
         yield Reason.DROPPED
     if choice.refusal:
         yield Reason.REFUSED

@@ -11,7 +11,7 @@ from benchmarks.exactness.linear import digest_pixels
 
 if TYPE_CHECKING:
     from benchmarks.exactness.linear import LinearDecode
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
 
 _MAX_FAULTS = 5
 _SEVERITY = ("pixels", "facts", "counts")
@@ -30,31 +30,31 @@ class Disagreement(NamedTuple):
     text: str
 
 
-def disagreements(got: SampledFrames, linear: LinearDecode, *, num_frames: int | None) -> list[Disagreement]:
+def disagreements(got: Frames, linear: LinearDecode, *, num_frames: int | None) -> list[Disagreement]:
     """Compare native frames with the linear decode of the same file.
 
     A frame must have the pixels and the timestamp of a frame of that; its index, if it has one, must be that frame's.
     Frames must be in the order of the linear decode, which no timestamp decides, at times that never fall.
 
     Args:
-        got: Frames extracted with `native=True`.
+        got: Frames extracted with `as_stored=True`.
         linear: Every frame of the same bytes.
         num_frames: Number of requested picks; None for every keyframe.
 
     Returns:
         The first few differences, the most severe first; empty where there is none.
     """
-    faults = [fault for row in range(len(got.images)) for fault in _row_faults(got, row, linear)]
+    faults = [fault for row in range(len(got.unique)) for fault in _row_faults(got, row, linear)]
     chosen = _completeness_faults(got, linear) if num_frames is None else _pick_faults(got, num_frames)
     faults += [Disagreement("facts", fault) for fault in (*chosen, *_order_faults(got, linear))]
     faults += [Disagreement("counts", fault) for fault in _count_faults(got, linear)]
     return sorted(faults, key=lambda fault: _SEVERITY.index(fault.about))[:_MAX_FAULTS]
 
 
-def _row_faults(got: SampledFrames, row: int, linear: LinearDecode) -> list[Disagreement]:
-    index, pts = int(got.frame_index[row]), int(got.pts[row])
+def _row_faults(got: Frames, row: int, linear: LinearDecode) -> list[Disagreement]:
+    index, pts = int(got.selection.frame_index[row]), int(got.selection.pts[row])
     where = f"row {row} (frame {index}, pts {pts})"
-    digest = digest_pixels(got.images[row])
+    digest = digest_pixels(got.unique[row])
     same = [at for at, frame in enumerate(linear.frames) if frame.digest == digest and frame.pts in {pts, None}]
     if not same:
         return [_pixels(where, linear, pts)]
@@ -70,59 +70,59 @@ def _pixels(where: str, linear: LinearDecode, pts: int) -> Disagreement:
     return Disagreement("pixels", f"{where}: {text}")
 
 
-def _fact_faults(got: SampledFrames, row: int, linear: LinearDecode, positions: list[int]) -> list[str]:
+def _fact_faults(got: Frames, row: int, linear: LinearDecode, positions: list[int]) -> list[str]:
     frame = linear.frames[positions[0]]
     faults = []
     is_timed = frame.pts is not None and linear.are_times_ordered
-    if is_timed and not np.isclose(got.time_s[row], (frame.pts or 0) * linear.time_base_s):
-        faults.append(f"its time is {got.time_s[row]} s, not {(frame.pts or 0) * linear.time_base_s} s")
+    if is_timed and not np.isclose(got.selection.time_s[row], (frame.pts or 0) * linear.time_base_s):
+        faults.append(f"its time is {got.selection.time_s[row]} s, not {(frame.pts or 0) * linear.time_base_s} s")
     keyframes = set(linear.keyframes)
-    if not any(bool(got.is_keyframe[row]) == (position in keyframes) for position in positions):
-        faults.append(f"its keyframe flag is {bool(got.is_keyframe[row])}")
+    if not any(bool(got.selection.is_keyframe[row]) == (position in keyframes) for position in positions):
+        faults.append(f"its keyframe flag is {bool(got.selection.is_keyframe[row])}")
     if not any(position in set(linear.candidates) for position in positions):
         faults.append("it is not a keyframe, although the file has some")
     return faults
 
 
-def _count_faults(got: SampledFrames, linear: LinearDecode) -> list[str]:
+def _count_faults(got: Frames, linear: LinearDecode) -> list[str]:
     faults = []
-    if got.keyframes_in_file != len(linear.keyframes):
-        faults.append(f"{got.keyframes_in_file} keyframes are reported, there are {len(linear.keyframes)}")
-    if got.total_frames not in {None, len(linear.frames)}:
-        faults.append(f"{got.total_frames} frames are reported, there are {len(linear.frames)}")
+    if got.selection.keyframes_in_file != len(linear.keyframes):
+        faults.append(f"{got.selection.keyframes_in_file} keyframes are reported, there are {len(linear.keyframes)}")
+    if got.selection.total_frames not in {None, len(linear.frames)}:
+        faults.append(f"{got.selection.total_frames} frames are reported, there are {len(linear.frames)}")
     return faults
 
 
-def _completeness_faults(got: SampledFrames, linear: LinearDecode) -> list[str]:
+def _completeness_faults(got: Frames, linear: LinearDecode) -> list[str]:
     """Check that every keyframe is there, in the order of the linear decode."""
     expected = [linear.frames[position].digest for position in linear.candidates]
-    if [digest_pixels(image) for image in got.images] != expected:
-        return [f"{len(got.images)} frames returned, not the {len(expected)} keyframes in their order"]
+    if [digest_pixels(image) for image in got.unique] != expected:
+        return [f"{len(got.unique)} frames returned, not the {len(expected)} keyframes in their order"]
     return []
 
 
-def _order_faults(got: SampledFrames, linear: LinearDecode) -> list[str]:
+def _order_faults(got: Frames, linear: LinearDecode) -> list[str]:
     """Check that frames are in the order of the linear decode, and times never fall."""
-    faults = [] if (np.diff(got.time_s) >= 0).all() else [f"times fall: {got.time_s.tolist()}"]
+    faults = [] if (np.diff(got.selection.time_s) >= 0).all() else [f"times fall: {got.selection.time_s.tolist()}"]
     places: dict[bytes, list[int]] = defaultdict(list)
     for place, frame in enumerate(linear.frames):
         places[frame.digest].append(place)
     last = -1
-    for row, index in enumerate(got.frame_index.tolist()):
-        last = next((place for place in places[digest_pixels(got.images[row])] if place > last), -2)
+    for row, index in enumerate(got.selection.frame_index.tolist()):
+        last = next((place for place in places[digest_pixels(got.unique[row])] if place > last), -2)
         if last == -2 or (not last <= index < len(linear.frames) and index >= 0):  # noqa: PLR2004
             return [*faults, f"row {row} is not in the order of the linear decode"]
         last = max(last, index)
     return faults
 
 
-def _pick_faults(got: SampledFrames, num_frames: int) -> list[str]:
-    picks = got.picks.tolist()
+def _pick_faults(got: Frames, num_frames: int) -> list[str]:
+    picks = got.shown.tolist()
     counts = Counter(picks)
     faults = []
     if len(picks) != num_frames:
         faults.append(f"{len(picks)} picks, not {num_frames}")
-    if picks != sorted(picks) or set(picks) != set(range(len(got.images))):
+    if picks != sorted(picks) or set(picks) != set(range(len(got.unique))):
         faults.append(f"picks {picks} do not cover all rows in order")
     if max(counts.values()) - min(counts.values()) > 1:
         faults.append(f"picks {picks} are not repeated evenly")

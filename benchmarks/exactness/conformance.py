@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from benchmarks.media.matrix import Cell
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
 
 _PICKS = (16, 4, 1, None)
 _DENSE_FRAMES = (8, EVERY)
@@ -89,20 +89,20 @@ def check_file(path: Path) -> ConformanceResult:
         frames=len(linear.frames),
         keyframes=len(linear.keyframes),
         method=first.code if isinstance(first, VideoError) else first.method,
-        reason=first.message if isinstance(first, VideoError) else first.reason,
+        reason=first.message if isinstance(first, VideoError) else first.note,
         faults=tuple(faults),
     )
 
 
-def _extract(path: Path, num_frames: int | None) -> SampledFrames | VideoError:
+def _extract(path: Path, num_frames: int | None) -> Frames | VideoError:
     sampling = Sampling(num_frames=num_frames or 1)
     try:
-        return extract_local(path, sampling=sampling, limits=Limits(), native=True, every=num_frames is None)
+        return extract_local(path, sampling=sampling, limits=Limits(), as_stored=True, every=num_frames is None)
     except VideoError as error:
         return error
 
 
-def _faults(outcome: SampledFrames | VideoError, linear: LinearDecode, num_frames: int | None) -> list[str]:
+def _faults(outcome: Frames | VideoError, linear: LinearDecode, num_frames: int | None) -> list[str]:
     if not isinstance(outcome, VideoError):
         return [fault.text for fault in disagreements(outcome, linear, num_frames=num_frames)]
     if linear.frames:
@@ -116,17 +116,19 @@ def _dense_faults(path: Path, linear: LinearDecode, frames: int) -> list[str]:
     """Check that frames spread over the video are those at even distances among all that the decoder outputs."""
     sampling = Sampling(sampler="uniform", num_frames=frames)
     try:
-        got = extract_local(path, sampling=sampling, limits=Limits(), native=True)
+        got = extract_local(path, sampling=sampling, limits=Limits(), as_stored=True)
     except VideoError as error:
         return _faults(error, linear, frames)
-    if got.total_frames != len(linear.frames) or _BROKEN in got.reason:  # chosen among frames that do not decode, too
+    if (
+        got.selection.total_frames != len(linear.frames) or _BROKEN in got.note
+    ):  # chosen among frames that do not decode, too
         return []
     count = len(linear.frames) if frames == EVERY else min(frames, len(linear.frames))
     wanted = np.linspace(0, len(linear.frames) - 1, count, dtype=np.int64).tolist()
-    shown = [digest_pixels(image) for image in got.images[got.picks]]
+    shown = [digest_pixels(image) for image in got.unique[got.shown]]
     if shown != [linear.frames[position].digest for position in wanted]:
-        return [f"the frames {got.frame_index[got.picks].tolist()} are not those at {wanted}"]
-    return [] if (np.diff(got.time_s) >= 0).all() else [f"times fall: {got.time_s.tolist()}"]
+        return [f"the frames {got.selection.frame_index[got.shown].tolist()} are not those at {wanted}"]
+    return [] if (np.diff(got.selection.time_s) >= 0).all() else [f"times fall: {got.selection.time_s.tolist()}"]
 
 
 def _turn_faults(path: Path, turn: tuple[int, bool, bool]) -> list[str]:
@@ -134,14 +136,14 @@ def _turn_faults(path: Path, turn: tuple[int, bool, bool]) -> list[str]:
     sampling = Sampling(num_frames=1, size_multiple_px=1)
     seen = extract_local(path, sampling=sampling, limits=Limits())
     with av.open(str(path)) as container:
-        stored = next(frame for frame in container.decode(video=0) if frame.pts == seen.pts[0])
+        stored = next(frame for frame in container.decode(video=0) if frame.pts == seen.selection.pts[0])
         stored_image = np.asarray(stored.to_ndarray(format="rgb24"), np.uint8)
     orientations = {
         (degrees, is_mirrored): _turned(stored_image, degrees, is_mirrored=is_mirrored)
         for degrees in (0, 90, 180, 270)
         for is_mirrored in (False, True)
     }
-    nearest = min(orientations, key=lambda orientation: _distance(orientations[orientation], seen.images[0]))
+    nearest = min(orientations, key=lambda orientation: _distance(orientations[orientation], seen.unique[0]))
     degrees, is_mirrored, is_flipped = turn
     # A vertical flip is a mirrored half turn.
     wanted = ((degrees + 180 * is_flipped) % 360, is_mirrored != is_flipped)

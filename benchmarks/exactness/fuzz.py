@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from benchmarks.exactness.linear import LinearDecode
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
 
 TIMEOUT_S = 10.0
 REQUIRED_SHARE = 0.9
@@ -169,16 +169,16 @@ def _check(mutant: Mutant, folder: Path, ours: DecodePool, reference: ReferenceP
     return MutantResult(mutant=mutant, outcome=outcome, code=code, detail=detail, extract_s=extract_s)
 
 
-def _attempt(ours: DecodePool, path: Path, num_frames: int | None) -> SampledFrames | Exception:
+def _attempt(ours: DecodePool, path: Path, num_frames: int | None) -> Frames | Exception:
     try:
         sampling = Sampling(num_frames=num_frames or 1)
-        return ours.extract(path, sampling=sampling, limits=Limits(), native=True, every=num_frames is None)
+        return ours.extract(path, sampling=sampling, limits=Limits(), as_stored=True, every=num_frames is None)
     except Exception as error:  # noqa: BLE001 - an unexpected error is a finding
         return error
 
 
 def _outcome(
-    got: SampledFrames | Exception,
+    got: Frames | Exception,
     mutant: Mutant,
     path: Path,
     reference: ReferenceProcesses,
@@ -195,7 +195,7 @@ def _outcome(
 
 
 def _compare(
-    got: SampledFrames,
+    got: Frames,
     mutant: Mutant,
     linear: LinearDecode,
     decode_again: Callable[[], LinearDecode],

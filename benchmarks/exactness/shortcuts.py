@@ -14,15 +14,17 @@ from reelabel.errors import FallbackRequired, VideoError
 from reelabel.extract import Progress, Request, extract, extract_local, extract_ranges
 from reelabel.frames.cache import decode_index, encode_index
 from reelabel.limits import Limits
+from reelabel.result import Selection
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.sparse_file import CachedRange
 from reelabel.sources.video_file import open_video_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
 
 _FIRST, _LATER = Sampling(num_frames=3), Sampling(num_frames=7)
 _DENSE = (
@@ -30,9 +32,10 @@ _DENSE = (
     (Sampling(sampler="fps", fps=4), Segment(0.4, 1.1)),
     (Sampling(sampler="num_frames", num_frames=3), Segment(0.8, None)),
 )
-_SHOWN = ("images", "pts", "time_s", "picks", "deviation_s", "starts_s", "fps", "orientation")
+_SHOWN = ("pts", "time_s", "picks", "deviation_s", "starts_s", "fps", "orientation")
 # What varies from call to call.
 _IGNORED = {"reason", "frames_decoded", "decode_ms", "fetch_ms", "bytes_fetched"}
+_COMPARED = tuple(each.name for each in fields(Selection) if each.name not in _IGNORED)
 
 
 def shortcut_faults(path: Path) -> tuple[bool, list[str]]:
@@ -69,21 +72,22 @@ def dense_faults(path: Path) -> tuple[int, list[str]]:
             continue
         served += 1
         linear = extract_linearly(path, Request(sampling=sampling, segment=segment))
-        different = (name for name in _SHOWN if not np.array_equal(getattr(got, name), getattr(linear, name)))
+        different = _differences(got, linear, _SHOWN)
         faults += [f"{sampling.sampler} in parts: {name}" for name in different]
     return served, faults
 
 
-def extract_linearly(path: Path, request: Request) -> SampledFrames:
+def extract_linearly(path: Path, request: Request) -> Frames:
     """Extract frames by decoding all of a file."""
     with open_video_file(path) as file, closing(LocalDecoder(file, request.limits)) as decoder:
         return extract(decoder, request, Progress(ways=("decode",)))
 
 
-def _locally(path: Path, sampling: Sampling, *, threads: int = 1) -> SampledFrames:
+def _locally(path: Path, sampling: Sampling, *, threads: int = 1) -> Frames:
     return extract_local(path, sampling=sampling, limits=Limits(), threads=threads)
 
 
-def _differences(got: SampledFrames, whole: SampledFrames) -> list[str]:
-    names = [field.name for field in fields(got) if field.name not in _IGNORED]
-    return [name for name in names if not np.array_equal(getattr(got, name), getattr(whole, name))]
+def _differences(got: Frames, whole: Frames, names: Sequence[str] = _COMPARED) -> list[str]:
+    known = got.selection, whole.selection
+    different = [name for name in names if not np.array_equal(*(getattr(each, name) for each in known))]
+    return different if np.array_equal(got.unique, whole.unique) else ["pixels", *different]

@@ -129,10 +129,10 @@ def _calls(path: Path, pool: DecodePool) -> dict[str, Callable[[], object]]:
     opencv = {"opencv": partial(uniform_with_opencv, path)} if find_spec("cv2") else {}
     return opencv | {
         "pyav": partial(uniform_with_pyav, path),
-        "uniform": partial(local, sampling=UNIFORM_SAMPLING, native=True),
+        "uniform": partial(local, sampling=UNIFORM_SAMPLING, as_stored=True),
         "demux": partial(demux_and_seek, path),
-        "native": partial(local, sampling=SAMPLING, native=True),
-        "threaded": partial(local, sampling=SAMPLING, native=True, threads=2),
+        "native": partial(local, sampling=SAMPLING, as_stored=True),
+        "threaded": partial(local, sampling=SAMPLING, as_stored=True, threads=2),
         "ours": partial(local, sampling=SAMPLING),
         "indexed": partial(extract_ranges, held, sampling=SAMPLING, limits=Limits(), known=index),
         "limit": limit,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from benchmarks.harness import Row
     from benchmarks.media.clips import BenchClip
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
 
 FETCHED = (
@@ -143,8 +143,8 @@ def measure_fetch(
                 "clip": clip.name,
                 "file_bytes": info.size_bytes,
                 "needed_bytes": header_bytes(path) + Limit(path).size_bytes,
-                "read_bytes": keyframes.bytes_fetched,
-                "cached_bytes": again.bytes_fetched,
+                "read_bytes": keyframes.cost.bytes_fetched,
+                "cached_bytes": again.cost.bytes_fetched,
                 **medians(race(ways, rounds=rounds, warm_up=False)),
                 **medians(race(pools, rounds=rounds)),
             }
@@ -173,17 +173,15 @@ def measure_ranges(
         copy = path.with_suffix(".download")
         options = {"sampling": UNIFORM_SAMPLING, "limits": Limits(), "segment": case.segment}
 
-        def download(
-            decoders: int, info: ObjectInfo = info, copy: Path = copy, options: Row = options
-        ) -> SampledFrames:
+        def download(decoders: int, info: ObjectInfo = info, copy: Path = copy, options: Row = options) -> Frames:
             objects.download(info.uri, copy, fingerprint=info.fingerprint)
             return extract_local(copy, **options, threads=decoders)
 
-        def by_ranges(info: ObjectInfo = info, options: Row = options) -> SampledFrames:
+        def by_ranges(info: ObjectInfo = info, options: Row = options) -> Frames:
             return extract_ranges(StoredSource(objects, info), **options, threads=threads)[0]
 
         whole, got = download(threads), by_ranges()
-        bare = BareDecode(path, np.unique(whole.frame_index).tolist())
+        bare = BareDecode(path, np.unique(whole.selection.frame_index).tolist())
         ways: dict[str, Callable[[], object]] = {
             "before": partial(download, 1),
             "download": partial(download, threads),
@@ -194,13 +192,13 @@ def measure_ranges(
         yield {
             "clip": case.name,
             "file_bytes": info.size_bytes,
-            "needed_bytes": header_bytes(path) + _gop_bytes(path, set(whole.pts.tolist())),
-            "read_bytes": got.bytes_fetched,
+            "needed_bytes": header_bytes(path) + _gop_bytes(path, set(whole.selection.pts.tolist())),
+            "read_bytes": got.cost.bytes_fetched,
             **medians(times),
             "gain": paired(times, "before", "ranges"),
             "speedup": paired(times, "download", "ranges"),
             "bound": paired(times, "before", "bare"),
-            "is_same": np.array_equal(got.images, whole.images) and np.array_equal(got.pts, whole.pts),
+            "is_same": np.array_equal(got.unique, whole.unique) and np.array_equal(got.pts, whole.pts),
         }
         copy.unlink()
 

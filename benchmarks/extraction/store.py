@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from benchmarks.harness import Row
     from benchmarks.media.clips import BenchClip
     from reelabel.frames.pixels import LosslessEncoding
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
     from reelabel.sources.object_store import ObjectStore
 
 SPARSE = "sparse"
@@ -97,9 +97,9 @@ def measure_store(
                     "clip": clip.name,
                     "format": name,
                     "stored_bytes": len(data),
-                    "raw_bytes": keyframes.images.nbytes,
+                    "raw_bytes": keyframes.unique.nbytes,
                     **dict(zip(_STEPS, map(median, zip(*(turn[name] for turn in turns), strict=True)), strict=True)),
-                    "psnr_db": _psnr_db(keyframes.images, form.decode(data)),
+                    "psnr_db": _psnr_db(keyframes.unique, form.decode(data)),
                 }
 
 
@@ -112,12 +112,12 @@ def measure_seal(rounds: int) -> dict[str, float]:
     }
 
 
-def _formats(keyframes: SampledFrames) -> dict[str, Format]:
+def _formats(keyframes: Frames) -> dict[str, Format]:
     def stored(jpeg_quality: int | None = None, lossless: LosslessEncoding = "zstd") -> Format:
         identity = FrameIdentity(sampling=replace(SAMPLING, jpeg_quality=jpeg_quality))
-        return Format(lambda: write_frames(Frames.of(keyframes), identity, encoding=lossless), _decode)
+        return Format(lambda: write_frames(keyframes, identity, encoding=lossless), _decode)
 
-    images = keyframes.images
+    images = keyframes.unique
     return {
         **{name: stored(lossless=name) for name in _CODECS},
         "zstd, plain": _compressed(images, level=1, differences=False),  # the others compress differences
@@ -126,11 +126,11 @@ def _formats(keyframes: SampledFrames) -> dict[str, Format]:
     }
 
 
-def _sparse(keyframes: SampledFrames, video: SparseVideo, pool: DecodePool) -> Format:
+def _sparse(keyframes: Frames, video: SparseVideo, pool: DecodePool) -> Format:
     def encode() -> bytes:
         images = video.decode(pool, sampling=SAMPLING, segment=WHOLE, limits=Limits())
-        assert np.array_equal(images, keyframes.images)
-        return write_sparse(Frames.of(keyframes), FrameIdentity(sampling=SAMPLING), video)
+        assert np.array_equal(images, keyframes.unique)
+        return write_sparse(keyframes, FrameIdentity(sampling=SAMPLING), video)
 
     return Format(encode, lambda data: read_frames(data, pool=pool).unique)
 

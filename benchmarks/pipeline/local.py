@@ -13,12 +13,12 @@ from benchmarks.pipeline.contender import Timing
 from benchmarks.pipeline.workload import warm_up_batch
 from reelabel.cores import usable_cores
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.protocol import Batch
 from tasks.domain import Answer
+from tasks.frame_cache.extractor import FrameExtractor
 from tasks.model.prompts.prompt import build_question
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from reelabel.extract import extract_local
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import write_frames
 from reelabel.limits import Limits
-from reelabel.result import Frames
 from reelabel_engine.environment import find_python
 from reelabel_engine.protocol import Batch
 from tasks.demo.shapes import QUESTIONS
@@ -89,7 +88,7 @@ def warm_up_batch(workload: Workload) -> Batch:
         path = Path(job.video_uri)
         keyframes = extract_local(path, sampling=sampling, limits=Limits())
         identity = FrameIdentity(source_uri=job.video_uri, fingerprint=path.name, sampling=sampling)
-        files[job.video_uri] = write_frames(Frames.of(keyframes), identity)
+        files[job.video_uri] = write_frames(keyframes, identity)
     return Batch(frame_files=files, questions=tuple(build_question(job, workload.spec) for job in workload.warm_up))
 
 

@@ -19,10 +19,10 @@ from flows.shard.report import make_shard_report
 from infra.database.connect import connect
 from infra.settings import StoreSettings
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.frames.extractor import ExtractedVideo
-from reelabel.frames.provenance import FrameProvenance
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, RunPhase, View, group_by_views
+from tasks.domain.provenance import FrameProvenance
+from tasks.frame_cache.extractor import ExtractedVideo
 from tasks.manifest.plan_file import read_shard
 from tasks.plans.extracted import ExtractedShard
 from tasks.plans.lease import LeaseKeeper, Work

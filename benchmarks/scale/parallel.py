@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.scale.synthetic import RUN
 from infra.database.connect import connect
-from reelabel.frames.provenance import FrameProvenance
 from tasks.description.chunks import cut_chunks
 from tasks.description.described import DescribedVideo
 from tasks.description.pooling import ChunkDescription, Description, ScoredText
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.description.scenes.detect import Scene
 from tasks.domain import Answer, Failure, Job, JobResult, Stage
+from tasks.domain.provenance import FrameProvenance
 from tasks.plans.lease import Work, claim
 from tasks.results.write import ShardWriter
 

@@ -18,16 +18,17 @@ from reelabel.frames.frame_file import write_frames
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.result import Frames
-from reelabel.sampling.passes import choose_pass, dense_pass, sampling_of_pass
+from reelabel.sampling.registry import dense_pass
 from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.domain import Answer, Job
+from tasks.domain.passes import choose_pass, sampling_of_pass
 from tasks.model.engine.process import EngineProcess
 from tasks.model.prompts.prompt import build_question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
     from reelabel.sampling.options import Sampling
     from tasks.domain import RunSpec
     from tasks.model.identity import ModelCard
@@ -113,7 +114,7 @@ class SpecRunner:
         seen = list(decoders.map(self._extract, jobs, samplings))
         files = {
             job.video_uri: write_frames(
-                Frames.of(frames), FrameIdentity(source_uri=job.video_uri, fingerprint=job.job_id, sampling=sampling)
+                frames, FrameIdentity(source_uri=job.video_uri, fingerprint=job.job_id, sampling=sampling)
             )
             for job, frames, sampling in zip(jobs, seen, samplings, strict=True)
         }
@@ -121,7 +122,7 @@ class SpecRunner:
         replies = self.engine.answer(Batch(frame_files=files, questions=questions))
         return [_row(*each) for each in zip(jobs, seen, replies, strict=True)]
 
-    def _extract(self, job: Job, sampling: Sampling) -> SampledFrames:
+    def _extract(self, job: Job, sampling: Sampling) -> Frames:
         return self.pool.extract(Path(job.video_uri), sampling=sampling, limits=Limits())
 
 
@@ -142,7 +143,7 @@ def jobs_of(manifest: pl.DataFrame) -> list[Job]:
     return [Job(**row | {"choices": tuple(row["choices"])}) for row in asked.to_dicts()]
 
 
-def _row(job: Job, frames: SampledFrames, reply: object) -> dict[str, Any]:
+def _row(job: Job, frames: Frames, reply: object) -> dict[str, Any]:
     assert isinstance(reply, Answer), f"the engine rejected {job.job_id}: {reply}"
     assert reply.choice_index is not None
     return {
@@ -152,10 +153,10 @@ def _row(job: Job, frames: SampledFrames, reply: object) -> dict[str, Any]:
         "choice_mass": reply.choice_mass,
         "margin": reply.margin,
         "sampler": frames.sampler,
-        "frames_decoded": frames.frames_decoded,
-        "decode_s": frames.decode_ms / 1e3,
+        "frames_decoded": frames.cost.frames_decoded,
+        "decode_s": frames.cost.decode_ms / 1e3,
         "engine_s": reply.inference_ms / 1e3,
-        "keyframe_ms": None if frames.keyframe_ms is None else frames.keyframe_ms.tolist(),
-        "duration_s": frames.duration_s,
-        "times_ms": (frames.time_s * 1e3).round().astype(np.int64).tolist(),
+        "keyframe_ms": None if frames.selection.keyframe_ms is None else frames.selection.keyframe_ms.tolist(),
+        "duration_s": frames.selection.duration_s,
+        "times_ms": (frames.selection.time_s * 1e3).round().astype(np.int64).tolist(),
     }

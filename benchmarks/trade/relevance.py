@@ -14,10 +14,10 @@ from benchmarks.trade.brief import BRIEF
 from benchmarks.trade.inference import SpecRunner, decode_pool, engine_of, jobs_of
 from benchmarks.trade.report import share_cell, signed_cell
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.passes import with_times
 from reelabel.segment import WHOLE
 from tasks.demo.actors import SIDE_PX
 from tasks.domain import RunSpec
+from tasks.domain.passes import with_times
 from tasks.evaluation.significance import paired_difference, proportion
 from tasks.model.identity import read_model_card
 from tasks.relevance import choose_adaptively, choose_frames

@@ -21,7 +21,7 @@ from infra.limits import limit_reached
 from infra.logs import json_line, logs_are_json
 from reelabel.disk import full_disk, is_full, temporary_root
 from reelabel.errors import ConfigurationError, JobError, ReelabelError, TransientError
-from reelabel.text import printable
+from reelabel.text import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,7 +153,7 @@ class ReelabelGroup(TyperGroup):
                 sys.exit(1)
             where = f"{error.filename}: " if error.filename else ""
             message = f"{where}{error.strerror or error}; check the path and its permissions."
-            print_error("configuration", printable(message))
+            print_error("configuration", escape_controls(message))
             sys.exit(2)
 
 
@@ -170,7 +170,7 @@ def _usage_errors_printable() -> Iterator[None]:
         if isinstance(error.__cause__, ValidationError):
             _, value, clause = first_fault(error.__cause__)
             error.message = f"{value} {clause}."
-        error.message = printable(f"{error.message}{_quoting(error.message)}")
+        error.message = escape_controls(f"{error.message}{_quoting(error.message)}")
         raise
 
 
@@ -197,7 +197,7 @@ def _exit_if_set_up_wrongly(error: Exception) -> None:
     if limit := limit_reached(error):
         fault = f"{limit[:1].upper()}{limit[1:]}."
     if fault:
-        print_error("configuration", printable(fault))
+        print_error("configuration", escape_controls(fault))
         sys.exit(2)
 
 

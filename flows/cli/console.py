@@ -15,7 +15,7 @@ from rich.text import Text
 from infra.logs import logs_are_json
 from infra.program import with_program_name
 from reelabel.errors import ConfigurationError
-from reelabel.text import printable
+from reelabel.text import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -36,7 +36,7 @@ class SafeConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render anything, with the invisible characters of its texts as pictures."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=printable(segment.text, keep="\n"))
+            yield segment if segment.control else segment._replace(text=escape_controls(segment.text, keep="\n"))
 
 
 _MAX_TIMES = 16
@@ -51,7 +51,7 @@ def cell(value: object) -> Text:
     if isinstance(value, Text):
         return value
     shown = f"{value:.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
-    return Text(printable(str("" if shown is None else shown)))
+    return Text(escape_controls(str("" if shown is None else shown)))
 
 
 def make_table(
@@ -90,7 +90,9 @@ def make_table(
 def print_line(*parts: str | tuple[str, str]) -> None:
     """Print one line without wrapping; a part may be a pair of text and style, and commands name this program."""
     pairs = [(part, "") if isinstance(part, str) else part for part in parts]
-    OUT.print(Text.assemble(*((printable(with_program_name(text)), style) for text, style in pairs)), soft_wrap=True)
+    OUT.print(
+        Text.assemble(*((escape_controls(with_program_name(text)), style) for text, style in pairs)), soft_wrap=True
+    )
 
 
 def print_notice(message: str, *, console: SafeConsole = ERRORS) -> None:
@@ -134,7 +136,7 @@ class TerminalSink:
 
     def write(self, data: bytes, /) -> None:
         """Print whole lines in UTF-8."""
-        sys.stdout.write(printable(data.decode(), keep="\n"))
+        sys.stdout.write(escape_controls(data.decode(), keep="\n"))
 
 
 def text_sink() -> Sink:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reelabel.text import printable
+from reelabel.text import escape_controls
 from tasks.evaluation.scores import format_p_value
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def spec_cells(spec: CandidateScore) -> list[str]:
     """Return a candidate's row under SPEC_COLUMNS; unknown figures are empty."""
     cost = spec.cost
     return [
-        printable(spec.name),
+        escape_controls(spec.name),
         share_cell(spec.accuracy),
         *difference_cells(spec.difference),
         "" if spec.calibration_error is None else f"{spec.calibration_error:.3f}",
@@ -63,8 +63,8 @@ def group_cells(group: GroupScore) -> list[str]:
     """Return a group's row under GROUP_COLUMNS."""
     accuracy = share_cell(group.accuracy)
     return [
-        printable(group.title),
-        printable(group.spec),
+        escape_controls(group.title),
+        escape_controls(group.spec),
         f"{group.jobs:,}",
         accuracy,
         *difference_cells(group.difference),

@@ -21,7 +21,7 @@ from prefect.exceptions import PrefectException
 
 from flows.shard.report import set_jobs_left
 from infra.program import with_program_name
-from reelabel.text import printable
+from reelabel.text import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +109,7 @@ def publish_results(
             description="What the run cost, and how to read its results and its report",
         )
         if failures:
-            rows = [{name: printable(value) for name, value in failure.items()} for failure in failures]
+            rows = [{name: escape_controls(value) for name, value in failure.items()} for failure in failures]
             failed = report.failures
             first = (
                 f"The first {len(failures):,} of {failed:,} failed jobs" if failed > len(failures) else "Failed jobs"
@@ -125,7 +125,7 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#!|~&])")
 
 
 def _plain(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", printable(text))
+    return _MARKDOWN.sub(r"\\\1", escape_controls(text))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reelabel.text import printable
+from reelabel.text import escape_controls
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -25,4 +25,4 @@ def on_demand(flow: str) -> str:
 
 def run_name(kind: str, dataset: str, at: datetime, *, where: str = "") -> str:
     """Return the name of a flow run, such as `classify animals 2026-11-01 02:00`."""
-    return printable(" ".join(filter(None, (kind, dataset, f"{at:%Y-%m-%d %H:%M}", where))))
+    return escape_controls(" ".join(filter(None, (kind, dataset, f"{at:%Y-%m-%d %H:%M}", where))))

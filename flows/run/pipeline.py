@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from flows.shard.report import ShardReport
     from infra.settings import Settings
-    from reelabel.frames.extractor import FrameExtractor
     from reelabel.sources.object_store import ObjectStore
     from tasks.domain import RunSpec, Shard, WallClockProfile
+    from tasks.frame_cache.extractor import FrameExtractor
     from tasks.model.backend import InferenceBackend
     from tasks.plans.extracted import ExtractedShard
     from tasks.plans.plan import Plan

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from flows.run.pipeline import MakeExtractor, StartExtraction
     from flows.shard.extract import FrameStream
-    from reelabel.frames.extractor import FrameExtractor
     from reelabel.pool.decode_pool import DecodePool
     from tasks.domain import Shard
+    from tasks.frame_cache.extractor import FrameExtractor
     from tasks.plans.extracted import ExtractedShard
 
 _SPECS_KEPT = 4  # a worker serves few specs at a time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reelabel.text import pluralize, printable
+from reelabel.text import escape_controls, pluralize
 from tasks.domain import RunCost, RunPhase
 from tasks.domain.cost import format_price
 from tasks.results.summary import describe_rewritten
@@ -56,7 +56,7 @@ def completed_state(sentence: object) -> State[str]:
     """Return a Completed state whose message is the sentence, instead of Prefect's default."""
     from prefect.states import Completed  # noqa: PLC0415 - commands import this module before they configure Prefect
 
-    message = printable(str(sentence), keep="\n")
+    message = escape_controls(str(sentence), keep="\n")
     return Completed(message=message, data=message)
 
 

@@ -23,7 +23,7 @@ from flows.run.request import FlowRequest
 from infra.program import with_program_name
 from infra.validation import PLAIN_WORDS
 from reelabel.errors import ReelabelError
-from reelabel.text import printable
+from reelabel.text import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -128,7 +128,7 @@ def fail_with_message(
             raise error
         message = with_program_name(error.message)
         get_run_logger().error("%s", message)
-        return Failed(message=printable(message, keep="\n"), data=error)
+        return Failed(message=escape_controls(message, keep="\n"), data=error)
 
     return run
 

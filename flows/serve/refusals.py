@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 
 from infra.validation import describe_fault
 from reelabel.errors import JobError, ReelabelError, TransientError
-from reelabel.text import printable
+from reelabel.text import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -71,7 +71,7 @@ def refuse(code: str, message: str, status: HTTPStatus, *, retry_after_s: float 
     headers = {} if retry_after_s is None else {"Retry-After": str(math.ceil(retry_after_s))}
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    refusal = Refusal(code=code, message=printable(message))
+    refusal = Refusal(code=code, message=escape_controls(message))
     return JSONResponse(refusal.model_dump(), status_code=status, headers=headers)
 
 

@@ -19,10 +19,10 @@ from tasks.results.chunks import read_answered_chunks
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
     from reelabel_engine.protocol import Batch
     from tasks.domain import Failure, JobResult, RunSpec
     from tasks.domain.chunks import CutShard
+    from tasks.frame_cache.extractor import ExtractedVideo, FrameExtractor
     from tasks.model.backend import InferenceBackend, Reply
     from tasks.results.write import ShardWriter
 

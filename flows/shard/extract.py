@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
-    from reelabel.frames.extractor import ExtractedVideo, FrameExtractor
     from reelabel.sources.object_store import ObjectInfo
     from tasks.domain import Job, Shard, View
     from tasks.domain.chunks import CutShard
+    from tasks.frame_cache.extractor import ExtractedVideo, FrameExtractor
 
 _LOG = logging.getLogger("reelabel")
 _PARTS = (RunPhase.FETCH, RunPhase.DECODE, RunPhase.EMBED, RunPhase.CACHE_WRITE, RunPhase.CACHE_READ)

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
     from flows.shard.answering import AnswerContext, Shown
-    from reelabel.frames.extractor import ExtractedVideo
     from reelabel_engine.protocol import Question
     from tasks.domain import Job, RunSpec
+    from tasks.frame_cache.extractor import ExtractedVideo
     from tasks.model.backend import Reply
 
 _MAX_CONCURRENT_READS = 4

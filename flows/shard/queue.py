@@ -191,7 +191,7 @@ class ShardQueue:
     def _read(self, plan: Plan, lease: Lease) -> Shard | None:
         try:
             read = partial(read_shard, self.objects, plan.plan_uri, lease.shard_index, seal=self.seal)
-            return retry_faults(read, {TransientError: partial(self.objects.reach, [plan.plan_uri])})
+            return retry_faults(read, {TransientError: partial(self.objects.check_reachable, [plan.plan_uri])})
         except PlanLostError as error:
             retry_outage(close_plan, self.database, plan.plan_id, state="dropped")
             if not self.skip_lost_plans:

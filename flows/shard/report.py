@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from flows.shard.answering import ShardOutcome
-    from reelabel.frames.extractor import ExtractedVideo
     from reelabel.sampling.options import Sampling
     from tasks.description.described import DescribedVideo
     from tasks.domain import Answer, Failure, JobResult, View
+    from tasks.frame_cache.extractor import ExtractedVideo
     from tasks.plans.extracted import ExtractedShard
     from tasks.results.write import RunKey, ShardResults
 

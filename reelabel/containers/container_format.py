@@ -28,9 +28,8 @@ from reelabel.containers.packet_info import (
 )
 from reelabel.containers.stream_properties import pts_to_s, video_info
 from reelabel.errors import FallbackRequired, ReelabelError
-from reelabel.index import VideoIndex
+from reelabel.index import UNKNOWN_POSITION, VideoIndex
 from reelabel.output_order import output_order
-from reelabel.sampled_frames import UNKNOWN_POSITION
 from reelabel.segment import WHOLE
 from reelabel.sources.sparse_file import SparseFile
 

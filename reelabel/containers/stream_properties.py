@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from reelabel.index import Hdr
     from reelabel.limits import Limits
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Selection
 
 
 # FFmpeg requests buffers of this size even for tiny frames.
@@ -127,8 +127,8 @@ def check_duration(duration_s: float, limits: Limits, *, what: str = "duration")
         )
 
 
-def check_frame_times(frames: SampledFrames, limits: Limits) -> SampledFrames:
-    """Return the frames if their times, and all that is known of the others', are within the limit.
+def check_frame_times(frames: Selection, limits: Limits) -> None:
+    """Raise if the times of frames, and all that is known of the others', are not within the limit.
 
     Times count from the first frame: recordings of live streams start anywhere.
 
@@ -149,7 +149,6 @@ def check_frame_times(frames: SampledFrames, limits: Limits) -> SampledFrames:
     if frames.fps:
         count = frames.total_frames or int(frames.frame_index.max()) + 1
         check_duration(count / frames.fps, limits, what=f"length of {count:,} frames at {frames.fps:g} fps")
-    return frames
 
 
 def decoder_limit_options(limits: Limits) -> dict[str, str]:

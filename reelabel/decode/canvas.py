@@ -14,7 +14,7 @@ import numpy.typing as npt
 from reelabel.decode.render import Renderer, cut_margins, orientation_of
 from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.index import MOST, NOT_CROPPED, Bools, Float64s, Int64s, VideoIndex, VideoInfo
-from reelabel.sampled_frames import Orientation  # noqa: TC001
+from reelabel.result import Orientation  # noqa: TC001
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -66,7 +66,6 @@ class Decoded:
         is_counted: Whether the index has the right number of frames.
         missing_bytes: Bytes missing at the end of the file.
         frames_decoded: Frames that the decoder has output so far.
-        header_reads: How many of the first ranges read of a remote video hold its index.
     """
 
     images: Pixels
@@ -82,7 +81,6 @@ class Decoded:
     is_counted: bool = True
     missing_bytes: int = 0
     frames_decoded: int = 0
-    header_reads: int = 0
 
     def __post_init__(self) -> None:
         columns = self.pts, self.time_s, self.position, self.is_keyframe
@@ -96,7 +94,7 @@ class Decoded:
             raise ValueError(f"frames of {self.native_width_px} x {self.native_height_px}")
         if self.orientation.rotation_deg not in {0, 90, 180, 270}:
             raise ValueError(f"a rotation of {self.orientation.rotation_deg} degrees")
-        if min(self.missing_bytes, self.header_reads) < 0 or not 0 <= self.frames_decoded <= MOST:
+        if self.missing_bytes < 0 or not 0 <= self.frames_decoded <= MOST:
             raise ValueError("counts must not be negative")
 
 

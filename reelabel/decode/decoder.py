@@ -14,8 +14,7 @@ from reelabel.decode.canvas import Canvas, frames_of
 from reelabel.decode.gops import decode_gops, needed_ranges, no_other_index
 from reelabel.decode.keyframes import KeyframeDecoder
 from reelabel.decode.linear import LinearVideo
-from reelabel.decode.packet_scan import scan_file
-from reelabel.decode.read_index import list_keyframes, read_index
+from reelabel.decode.read_index import list_keyframes, read_index, scan_file
 from reelabel.decode.run_decoder import DecodeStats
 from reelabel.errors import FallbackRequired, VideoUnreadableError
 from reelabel.segment import WHOLE
@@ -44,27 +43,33 @@ if TYPE_CHECKING:
 Way: TypeAlias = Literal["container", "packets", "announced", "decode"]
 
 
+class Reads(Protocol):
+    """What was read of a remote video.
+
+    Attributes:
+        bytes_fetched: Bytes read so far.
+        wait_s: Seconds spent waiting for them.
+    """
+
+    bytes_fetched: int
+    wait_s: float
+
+
 class Decoder(Protocol):
     """An open video: its frames are listed in one way, and some of those listed last are decoded.
 
     Every method raises FallbackRequired if another way is needed, and VideoError if the video is at fault.
 
     Attributes:
-        is_remote: Whether ranges of it are read.
+        ranges: What was read of a remote video; None for a file.
         frames_decoded: Frames that decoders have output so far.
-        bytes_fetched: Bytes read of a remote video.
-        wait_s: Seconds spent waiting for them.
         known: The ranges of a remote video that hold its header and index, so that these need not be read again.
     """
 
     @property
-    def is_remote(self) -> bool: ...  # noqa: D102
+    def ranges(self) -> Reads | None: ...  # noqa: D102
     @property
     def frames_decoded(self) -> int: ...  # noqa: D102
-    @property
-    def bytes_fetched(self) -> int: ...  # noqa: D102
-    @property
-    def wait_s(self) -> float: ...  # noqa: D102
     @property
     def known(self) -> tuple[CachedRange, ...]: ...  # noqa: D102
 
@@ -92,8 +97,8 @@ class LocalDecoder:
 
     def __init__(self, file: VideoFile | SparseFile, limits: Limits, *, threads: int = 1) -> None:
         self._file, self._limits, self._threads = file, limits, threads
-        self._ranges = file if isinstance(file, SparseFile) else None
-        self._known: tuple[CachedRange, ...] = ()
+        self.ranges = file if isinstance(file, SparseFile) else None
+        self.known: tuple[CachedRange, ...] = ()
         self._open = ExitStack()  # what was listed last
         self._stream: VideoStream | None = None
         self._stats = DecodeStats()
@@ -103,24 +108,8 @@ class LocalDecoder:
         self._linear_way: Way | None = None
 
     @property
-    def is_remote(self) -> bool:  # noqa: D102
-        return self._ranges is not None
-
-    @property
     def frames_decoded(self) -> int:  # noqa: D102
         return self._stats.frames
-
-    @property
-    def bytes_fetched(self) -> int:  # noqa: D102
-        return self._ranges.bytes_fetched if self._ranges else 0
-
-    @property
-    def wait_s(self) -> float:  # noqa: D102
-        return self._ranges.wait_s if self._ranges else 0.0
-
-    @property
-    def known(self) -> tuple[CachedRange, ...]:  # noqa: D102
-        return self._known
 
     def close(self) -> None:
         """Close the video, but not the file."""
@@ -129,7 +118,7 @@ class LocalDecoder:
             self._linear.close()
 
     def read_header(self, lists: Lists, *, of_any_size: bool = False) -> VideoIndex:  # noqa: D102
-        index, self._known = read_index(self._file, self._limits, lists=lists, of_any_size=of_any_size)
+        index, self.known = read_index(self._file, self._limits, lists=lists, of_any_size=of_any_size)
         return index
 
     def list_keyframes(self) -> VideoIndex:  # noqa: D102
@@ -174,11 +163,11 @@ class LocalDecoder:
                 error.linear_only = False  # a pass over all packets may find the keyframes
                 raise
             decoder = KeyframeDecoder.of(video, segment)
+        if self.ranges:
+            missing_bytes(self._file)  # what this reads belongs to the header
+            self.known = self.ranges.extents
 
         def decode(places: Int64s, view: View) -> Decoded:
-            if self._ranges:
-                missing_bytes(self._file)  # what this reads belongs to the header
-                self._known = self._ranges.extents
             with _of_header():
                 return decoder.decode(places, view, self._stats, segment=segment, threads=self._threads)
 
@@ -186,11 +175,11 @@ class LocalDecoder:
         return decoder.index
 
     def _list_by_container(self, segment: Segment, *, in_pieces: bool) -> VideoIndex:
-        if self._ranges:
-            self._ranges.allow_whole_if_small()
+        if self.ranges:
+            self.ranges.allow_whole_if_small()
         with _of_header():
             try:
-                video = self._enter(with_places=self._ranges is not None)
+                video = self._enter(with_places=self.ranges is not None)
             except FallbackRequired as error:  # such as of a fragmented MP4, which has no index at all
                 error.linear_only |= in_pieces and not segment.is_whole
                 raise
@@ -201,11 +190,11 @@ class LocalDecoder:
         size = (codec.width, codec.height) if video.format.is_header_sufficient else None
 
         def decode(places: Int64s, view: View) -> Decoded:
-            if self._ranges:
-                self._ranges.end_of_header()
-                self._known = self._ranges.index
+            if self.ranges:
+                self.ranges.end_of_header()
+                self.known = self.ranges.index
                 with no_other_index():
-                    self._ranges.prefetch(needed_ranges(index, places))
+                    self.ranges.prefetch(needed_ranges(index, places))
             with _of_header():
                 return self._decode_gops((video.container, video.stream), index, places, view, video.reopen, size)
 
@@ -248,7 +237,7 @@ class LocalDecoder:
             reopen,
             self._stats,
             threads=self._threads,
-            is_remote=self._ranges is not None,
+            is_remote=self.ranges is not None,
             skip_loop_filter=view.skip_loop_filter,
         )
         return canvas.finish(index.position[places])
@@ -263,21 +252,22 @@ class LocalDecoder:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-            if self._ranges:
-                self._ranges.wait()
-                if self._ranges.failure:  # which FFmpeg may have treated as the end of the file
-                    raise self._ranges.failure  # noqa: TRY301 - as in the block
+            if self.ranges:
+                self.ranges.wait()
+                if self.ranges.failure:  # which FFmpeg may have treated as the end of the file
+                    raise self.ranges.failure  # noqa: TRY301 - as in the block
         except MemoryError:
             if self._stream:  # the HEVC decoder also reports a frame over the limit as out of memory
                 codec = self._stream.codec_context
                 check_frame_size(codec.width, codec.height, self._limits)
             raise
         except Exception as error:  # noqa: BLE001 - whatever the source raised
-            failure = self._ranges.failure if self._ranges else None
+            failure = self.ranges.failure if self.ranges else None
             cause = failure or error
             if isinstance(cause, FallbackRequired):
                 cause.linear_only &= failure is None
-                cause.bytes_fetched, cause.frames_decoded = self.bytes_fetched, self.frames_decoded
+                cause.bytes_fetched = self.ranges.bytes_fetched if self.ranges else 0
+                cause.frames_decoded = self.frames_decoded
             raise cause from None
 
 

@@ -23,7 +23,7 @@ from reelabel.decode.canvas import Canvas, Decoded, FrameInfo, frames_of
 from reelabel.decode.packets import CodecParameters, decode_single_packet, prime_mpeg4_decoder, threads_that_fit
 from reelabel.decode.parameter_sets import check_interlaced_flag, check_parameter_sets, has_parameter_sets
 from reelabel.errors import FallbackRequired
-from reelabel.sampled_frames import UNKNOWN_POSITION
+from reelabel.index import UNKNOWN_POSITION
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:

@@ -13,11 +13,10 @@ from reelabel.containers import mpegts
 from reelabel.containers.demux import decode_all, open_video
 from reelabel.containers.stream_properties import frame_rate, video_info
 from reelabel.decode.canvas import Canvas, Decoded, frames_of
-from reelabel.decode.packet_scan import scan_file, scan_packets
+from reelabel.decode.read_index import scan_file, scan_packets
 from reelabel.errors import FallbackRequired
-from reelabel.index import VideoIndex
+from reelabel.index import NO_PTS, VideoIndex
 from reelabel.output_order import ClockReader, play_times
-from reelabel.sampled_frames import NO_PTS
 from reelabel.sources.video_file import VideoFile
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 from reelabel.containers.stream_properties import check_frame_size, hdr_transfer
 from reelabel.decode.tone_mapping import DEEP_PLANAR, tone_map
 from reelabel.errors import VideoUnreadableError
-from reelabel.sampled_frames import Orientation
+from reelabel.result import Orientation
 from reelabel.sampling.options import AS_DECODED
 
 if TYPE_CHECKING:

@@ -49,9 +49,9 @@ class FrameCache:
         """Return the URI of a key."""
         return f"{self._root_uri}/{key}"
 
-    def reach(self) -> None:
-        """Raise StoreUnavailableError if the store does not respond; see `ObjectStore.reach`."""
-        self._objects.reach([self.uri_of("any")])
+    def check_reachable(self) -> None:
+        """Raise StoreUnavailableError if the store does not respond; see `ObjectStore.check_reachable`."""
+        self._objects.check_reachable([self.uri_of("any")])
 
     def read(self, identity: FrameIdentity) -> bytes:
         """Read a frame file; return its bytes, which `find` would accept.

@@ -8,8 +8,7 @@ under `reelabel`: the pixel encoding, what is known of the video, and all that t
 from __future__ import annotations
 
 import json
-from dataclasses import fields
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
@@ -22,11 +21,11 @@ from reelabel.errors import FallbackRequired, FrameFileError
 from reelabel.frames.cache_key import SCHEMA_VERSION
 from reelabel.frames.pixels import Encoding, LosslessEncoding, decode_pixels, encode_pixels, write_options
 from reelabel.frames.sparse import SparseVideo, hash_of
+from reelabel.index import NO_PTS, UNKNOWN_POSITION
 from reelabel.limits import Limits
 from reelabel.options import read_options
 from reelabel.records import arrays_of, from_json, to_json
-from reelabel.result import Frames
-from reelabel.sampled_frames import NO_PTS, UNKNOWN_POSITION, Selection
+from reelabel.result import Frames, Selection
 from reelabel.sampling.options import Sampling
 from reelabel.seal import BLANK, METADATA_KEY, embed_checksum, verify_checksum, verify_seal
 from reelabel.sources.sparse_file import CachedRange
@@ -79,9 +78,9 @@ def write_sparse(frames: Frames, identity: FrameIdentity, video: SparseVideo) ->
 
 
 def _write(frames: Frames, identity: FrameIdentity, pixels: Any, **more: Any) -> bytes:  # noqa: ANN401 - of Arrow, JSON
-    shown = {"picks": frames.shown, "deviation_s": frames.deviation_s}
-    known = {each.name: getattr(frames.selection, each.name) for each in fields(Selection)}
-    plain, arrays = to_json(Selection(**known | shown))
+    if not len(frames):
+        raise ValueError("There is no frame to write.")
+    plain, arrays = to_json(frames.selection)
     metadata = {
         **identity.facts(),
         **more,
@@ -131,14 +130,14 @@ def load_frames(data: bytes, *, pool: DecodePool | None = None, limits: Limits =
         stored = {name: column.to_numpy(zero_copy_only=False) for name, column in (columns | known).items()}
         arrays = {name: _column(name, values) for name, values in (stored | metadata["arrays"]).items()}
         selection = from_json(metadata["frames"], Selection, arrays)
-        count, height, width, channels = shape = tuple(metadata["shape"])
-        if (count, channels) != (len(selection.pts), 3) or not (height > 0 and width > 0):
-            raise ValueError(f"pixels of shape {shape}")
-        source_uri = str(metadata["source_uri"])
+        pixels = cache(partial(_read_pixels, data, metadata, selection, pool, limits))
+        shape, source_uri = tuple(metadata["shape"]), str(metadata["source_uri"])
+        frames = Frames(selection=selection, pixels=pixels, shape=shape, source_uri=source_uri)
+        if not len(frames) or min(shape) < 1:
+            raise ValueError("no frame")
     except (pa.ArrowException, *_DAMAGE) as error:
         raise _damaged(error) from None
-    pixels = partial(_read_pixels, data, metadata, selection, pool, limits)
-    return Frames.with_pixels(selection, pixels, shape, source_uri=source_uri)
+    return frames
 
 
 def with_pixels(data: bytes, pool: DecodePool, limits: Limits) -> bytes:

@@ -83,7 +83,7 @@ class SparseVideo:
         Raises FrameFileError or FallbackRequired if the ranges do not suffice.
         """
         frames, _ = pool.extract_by_ranges(self, sampling=sampling, segment=segment, limits=limits, known=self.ranges)
-        return frames.images
+        return frames.unique
 
 
 def check_ranges(ranges: Iterable[CachedRange]) -> tuple[CachedRange, ...]:

@@ -13,13 +13,10 @@ import pickle
 import signal
 import socket
 from contextlib import closing, suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from reelabel.decode.canvas import Decoded
 from reelabel.decode.decoder import open_decoder
 from reelabel.pool.messages import (
-    Listed,
     ReadFailedError,
     Reads,
     Ready,
@@ -37,7 +34,9 @@ from reelabel.sources.video_file import VideoFile
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from reelabel.decode.canvas import Decoded
     from reelabel.decode.decoder import LocalDecoder
+    from reelabel.index import VideoIndex
     from reelabel.pool.messages import Call, Open, Reply, Setup
 
 _STDIN, _STDERR = 0, 2
@@ -115,17 +114,14 @@ class Opened:
             with suppress(Exception):  # a decoder may raise anything
                 self.decoder.close()
 
-    def call(self, call: Call) -> Listed | Decoded:
+    def call(self, call: Call) -> VideoIndex | Decoded:
         """Call a method of the decoder; raises as that does."""
         decoder = self.decoder = self.decoder or self._open()
         try:
-            result: Any = getattr(decoder, call.method)(*call.arguments, **call.options)
+            result: VideoIndex | Decoded = getattr(decoder, call.method)(*call.arguments, **call.options)
         finally:
             self._source.wait()
-        reads = max(0, len(decoder.known) - len(self._opening.known))
-        if isinstance(result, Decoded):
-            return replace(result, header_reads=reads)
-        return Listed(index=result, header_reads=reads)
+        return result
 
     def _open(self) -> LocalDecoder:
         opening, video = self._opening, self._source
@@ -153,10 +149,10 @@ class _PoolSource:
             for _ in self._arriving:
                 pass
 
-    def read_many(self, spans: Sequence[ByteRange], *, is_kept: bool = True) -> Iterator[bytes]:
+    def read_many(self, spans: Sequence[ByteRange]) -> Iterator[bytes]:
         """Read ranges, which the pool does concurrently."""
         self.wait()
-        reply(self._connection, Reads(spans=tuple(spans), is_kept=is_kept))
+        reply(self._connection, Reads(spans=tuple(spans)))
         self._arriving = self._receive(spans)
         return self._arriving
 

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from reelabel.frames.opened import VideoSource
     from reelabel.index import Lists, VideoIndex
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
     from reelabel.sandbox import SandboxMode
     from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.sparse_file import ByteSource, CachedRange
     from reelabel.video import Video
-    from reelabel.video_source import VideoSource
 
 _Result = TypeVar("_Result")
 _MAX_THREADS = 8  # for the usual sixteen frames, more are not worth their memory
@@ -117,7 +117,7 @@ class DecodePool:
         """The ids of all processes that were started and not replaced."""
         return self._processes.ids
 
-    def extract(self, video: Path | str | bytes | VideoFile, **options: Any) -> SampledFrames:  # noqa: ANN401
+    def extract(self, video: Path | str | bytes | VideoFile, **options: Any) -> Frames:  # noqa: ANN401
         """Run `extract_local` in a decoding process, which gets the open file, not its path.
 
         It waits while all processes are busy: more threads than processes are of no use. Options are the fields of
@@ -186,7 +186,7 @@ class DecodePool:
         *,
         known: tuple[CachedRange, ...] = (),
         **options: Any,  # noqa: ANN401
-    ) -> tuple[SampledFrames, tuple[CachedRange, ...]]:
+    ) -> tuple[Frames, tuple[CachedRange, ...]]:
         """Run `extract_ranges` in a decoding process, for which this one reads `source`.
 
         Raises:
@@ -213,8 +213,7 @@ class DecodePool:
 
         def read(decoder: RemoteDecoder) -> tuple[VideoIndex, tuple[CachedRange, ...], int]:
             index = decoder.read_header(lists, of_any_size=of_any_size)
-            is_kept = lists == "keyframes" and index.is_listed
-            return index, decoder.known if is_kept else (), decoder.bytes_fetched
+            return index, decoder.known, decoder.ranges.bytes_fetched if decoder.ranges else 0
 
         return self.use(video, limits, read, known=known)
 
@@ -228,7 +227,7 @@ class DecodePool:
         return self._limits if math.isinf(reading_s) else replace(self._limits, reading_s=reading_s)
 
     @contextmanager
-    def lend(
+    def acquire(
         self,
         video: VideoFile | ByteSource,
         limits: Limits,
@@ -255,15 +254,15 @@ class DecodePool:
     ) -> _Result:
         """Do some work on a video with a process of the pool; raises as `extract` does."""
         self._require_free()
-        return self.retry(lambda: self.lend(video, limits, known=known), work)
+        return self.retry(lambda: self.acquire(video, limits, known=known), work)
 
     def retry(
-        self, lend: Callable[[], AbstractContextManager[RemoteDecoder]], work: Callable[[RemoteDecoder], _Result]
+        self, acquire: Callable[[], AbstractContextManager[RemoteDecoder]], work: Callable[[RemoteDecoder], _Result]
     ) -> _Result:
-        """Do some work with the process that `lend` provides, once more if it dies."""
+        """Do some work with the process that `acquire` provides, once more if it dies."""
         deaths = lost = 0
         while True:
-            with lend() as decoder:
+            with acquire() as decoder:
                 try:
                     return work(decoder)
                 except NotStartedError as error:
@@ -316,7 +315,7 @@ class PieceDecoder:
         """Whether the video is decoded from its beginning."""
         return self.progress.is_linear
 
-    def extract(self, video: Path | VideoFile, **options: Any) -> SampledFrames:  # noqa: ANN401
+    def extract(self, video: Path | VideoFile, **options: Any) -> Frames:  # noqa: ANN401
         """Decode the next piece, as `DecodePool.extract` does."""
         request = Request(**options)
         self.pieces += 1
@@ -325,7 +324,7 @@ class PieceDecoder:
     def use(self, video: Path | VideoFile, limits: Limits, work: Callable[[RemoteDecoder], _Result]) -> _Result:
         """Do some work on the video with the process that is kept for it, or another; raises as `extract` does."""
         with _opened(video) as file:
-            return self.pool.retry(lambda: self._lend(file, limits), work)
+            return self.pool.retry(lambda: self._acquire(file, limits), work)
 
     def close(self) -> None:
         """Release the process."""
@@ -333,9 +332,9 @@ class PieceDecoder:
         self._kept.close()
 
     @contextmanager
-    def _lend(self, file: VideoFile, limits: Limits) -> Iterator[RemoteDecoder]:
+    def _acquire(self, file: VideoFile, limits: Limits) -> Iterator[RemoteDecoder]:
         if self._decoder is None:
-            self._decoder = self._kept.enter_context(self.pool.lend(file, limits, self.allowed))
+            self._decoder = self._kept.enter_context(self.pool.acquire(file, limits, self.allowed))
         try:
             yield self._decoder
         finally:

@@ -22,7 +22,7 @@ from reelabel.errors import (
     VideoUnreadableError,
     unreadable,
 )
-from reelabel.index import VideoIndex  # noqa: TC001 - its fields are read by their types
+from reelabel.index import VideoIndex
 
 if TYPE_CHECKING:
     from reelabel.limits import Limits
@@ -80,9 +80,8 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reads:
-    """The process needs ranges of the video, by start and size, which may be part of the header if `is_kept`."""
+    """The process needs ranges of the video, by start and size."""
 
-    is_kept: bool = True
     spans: tuple[tuple[int, int], ...]
 
     def __post_init__(self) -> None:
@@ -105,19 +104,7 @@ class Failed:
             raise ValueError("frames_decoded must not be negative")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """The frames of the video, and how many of the first ranges read of a remote one hold its index."""
-
-    index: VideoIndex
-    header_reads: int = 0
-
-    def __post_init__(self) -> None:
-        if self.header_reads < 0:
-            raise ValueError("header_reads must not be negative")
-
-
-Reply: TypeAlias = Ready | Unavailable | Started | Reads | Failed | Listed | Decoded
+Reply: TypeAlias = Ready | Unavailable | Started | Reads | Failed | VideoIndex | Decoded
 
 # Errors of a video that a decoding process may report. The pool itself opens and reads it, and reports the others.
 _ERRORS: dict[str, type[VideoError]] = {

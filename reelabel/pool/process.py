@@ -176,7 +176,7 @@ class DecodingProcess:
             self._errors = -1
 
     def _read(self, wanted: Reads, reader: RangeReader) -> None:
-        batch = reader.start(wanted.spans, is_kept=wanted.is_kept)
+        batch = reader.start(wanted.spans)
         try:
             for number in range(len(wanted.spans)):
                 while not batch.wait(number, min(self._channel.watch(), _NOTICE_S)):

@@ -15,31 +15,32 @@ if TYPE_CHECKING:
 
     from reelabel.sources.sparse_file import ByteSource
 
-_MOST_KEPT_BYTES = 272 * 1024**2  # a sparse file holds 256 MiB
+_MOST_HEADER_BYTES = 272 * 1024**2  # a sparse file holds 256 MiB
 _SPARE_READS = 1024  # beyond one for each block of the file: ranges between known ones may be smaller
 
 
 class RangeReader:
-    """Reads ranges of one video, at most each byte once; `extents` are those read to be kept, in order."""
+    """Reads ranges of one video, at most each byte once; `header` are those read while `is_in_header`, in order."""
 
     def __init__(self, source: ByteSource) -> None:
-        self.extents: list[CachedRange] = []
+        self.header: list[CachedRange] = []
+        self.is_in_header = True
         self.failure: Exception | None = None
         self.wait_s = 0.0
         self.bytes_fetched = 0
         self._source = source
         self._reads_left = source.size_bytes // BLOCK_BYTES + _SPARE_READS
         self._bytes_left = source.size_bytes
-        self._kept_left = _MOST_KEPT_BYTES
+        self._header_left = _MOST_HEADER_BYTES
 
-    def start(self, spans: Sequence[tuple[int, int]], *, is_kept: bool = True) -> Batch:
+    def start(self, spans: Sequence[tuple[int, int]]) -> Batch:
         """Start reading ranges concurrently; raise InvalidReplyError if they exceed the file."""
         wanted = [ByteRange(*span) for span in spans]
         self._reads_left -= len(wanted)
         self._bytes_left -= sum(span.size for span in wanted)
         if self._reads_left < 0 or self._bytes_left < 0 or any(span.end > self._source.size_bytes for span in wanted):
             raise InvalidReplyError("reads outside the video, or more often than it has bytes")
-        return Batch(self._source, wanted, is_kept=is_kept)
+        return Batch(self._source, wanted)
 
     def take(self, batch: Batch, number: int) -> bytes | None:
         """Take over one of the ranges of a batch, in order; None if one has failed, or the source is too slow."""
@@ -55,18 +56,12 @@ class RangeReader:
             return None
         extent = batch.take(number)
         self.bytes_fetched += len(extent.data)
-        if batch.is_kept:
-            self._kept_left -= len(extent.data)
-            if self._kept_left < 0:
-                raise InvalidReplyError("more ranges to keep than an index has")
-            self.extents.append(extent)
+        if self.is_in_header:
+            self._header_left -= len(extent.data)
+            if self._header_left < 0:
+                raise InvalidReplyError("a header of more than a sparse file holds")
+            self.header.append(extent)
         return extent.data
-
-    def header(self, known: tuple[CachedRange, ...], reads: int) -> tuple[CachedRange, ...]:
-        """Return the known ranges and the first ones that were read; raise InvalidReplyError if fewer were."""
-        if reads > len(self.extents):
-            raise InvalidReplyError("an index of ranges that were not read")
-        return tuple(sorted([*known, *self.extents[:reads]]))
 
 
 class Batch:
@@ -75,8 +70,7 @@ class Batch:
     They are daemons: a read that never ends must not keep the program from ending.
     """
 
-    def __init__(self, source: ByteSource, spans: Sequence[ByteRange], *, is_kept: bool) -> None:
-        self.is_kept = is_kept
+    def __init__(self, source: ByteSource, spans: Sequence[ByteRange]) -> None:
         self.failure: Exception | None = None
         self._source = source
         self._spans = spans

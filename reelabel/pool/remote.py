@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from reelabel.decode.canvas import Decoded
 from reelabel.errors import FallbackRequired, InvalidReplyError
-from reelabel.pool.messages import Call, Listed, Open
+from reelabel.index import VideoIndex
+from reelabel.pool.messages import Call, Open
 from reelabel.pool.reading import RangeReader
 from reelabel.segment import WHOLE
 from reelabel.sources.video_file import VideoFile
@@ -14,7 +15,7 @@ from reelabel.sources.video_file import VideoFile
 if TYPE_CHECKING:
     from reelabel.decode.decoder import Way
     from reelabel.decode.render import View
-    from reelabel.index import Int64s, Lists, VideoIndex
+    from reelabel.index import Int64s, Lists
     from reelabel.limits import Limits
     from reelabel.pool.process import DecodingProcess, TimeLimits
     from reelabel.segment import Segment
@@ -43,7 +44,7 @@ class RemoteDecoder:
     ) -> None:
         """Open the video with the first call; the limits of time are for all calls."""
         self.process, self._video, self._allowed = process, video, allowed
-        self._reader = None if isinstance(video, VideoFile) else RangeReader(video)
+        self.ranges = None if isinstance(video, VideoFile) else RangeReader(video)
         self._opening = Open(
             size_bytes=video.size_bytes,
             suffix=video.suffix if isinstance(video, VideoFile) else "",
@@ -51,25 +52,12 @@ class RemoteDecoder:
             threads=threads,
             known=known,
         )
-        self._is_open = False
-        self._header_reads = 0
+        self._is_open = self._is_listed = False
         self.frames_decoded = 0
 
     @property
-    def is_remote(self) -> bool:  # noqa: D102
-        return self._reader is not None
-
-    @property
-    def bytes_fetched(self) -> int:  # noqa: D102
-        return self._reader.bytes_fetched if self._reader else 0
-
-    @property
-    def wait_s(self) -> float:  # noqa: D102
-        return self._reader.wait_s if self._reader else 0.0
-
-    @property
     def known(self) -> tuple[CachedRange, ...]:  # noqa: D102
-        return self._reader.header(self._opening.known, self._header_reads) if self._reader else ()
+        return tuple(sorted([*self._opening.known, *self.ranges.header])) if self.ranges and self._is_listed else ()
 
     def close(self) -> None:
         """Close the video."""
@@ -92,26 +80,22 @@ class RemoteDecoder:
         return self._list("list_announced")
 
     def decode(self, places: Int64s, view: View) -> Decoded:  # noqa: D102
+        self._is_listed = True
+        if self.ranges:
+            self.ranges.is_in_header = False
         decoded: Decoded = self._call(Decoded, "decode", places, view)
         if len(decoded.pts) != len(places):
             self.process.distrust()
             raise InvalidReplyError("another number of frames than was asked for")
         self.frames_decoded = decoded.frames_decoded
-        self._note_reads(decoded.header_reads)
         return decoded
 
     def _list(self, method: str, *arguments: Any, **options: Any) -> VideoIndex:  # noqa: ANN401
         is_bounded = not options.get("of_any_size")
         max_bytes = _LISTED_BYTES * (self._opening.limits.max_frames + _SPARE_FRAMES) if is_bounded else None
-        listed: Listed = self._call(Listed, method, *arguments, max_bytes=max_bytes, **options)
-        self._note_reads(listed.header_reads)
-        return listed.index
-
-    def _note_reads(self, reads: int) -> None:
-        if reads > (len(self._reader.extents) if self._reader else 0):
-            self.process.distrust()
-            raise InvalidReplyError("an index of ranges that were not read")
-        self._header_reads = reads
+        index: VideoIndex = self._call(VideoIndex, method, *arguments, max_bytes=max_bytes, **options)
+        self._is_listed = index.lists == "keyframes" and index.is_listed
+        return index
 
     def _call(
         self,
@@ -126,7 +110,7 @@ class RemoteDecoder:
             self.process.open(self._opening, descriptor, self._allowed)
             self._is_open = True
         try:
-            return self.process.call(Call(method, arguments, options), kind, self._reader, max_bytes=max_bytes)
+            return self.process.call(Call(method, arguments, options), kind, self.ranges, max_bytes=max_bytes)
         except FallbackRequired as error:
             self.frames_decoded = max(self.frames_decoded, error.frames_decoded)
             raise

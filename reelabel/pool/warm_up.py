@@ -14,8 +14,9 @@ import numpy as np
 from reelabel.decode.canvas import Decoded
 from reelabel.decode.decoder import LocalDecoder
 from reelabel.decode.render import View
+from reelabel.index import VideoIndex
 from reelabel.limits import Limits
-from reelabel.pool.messages import Call, Failed, Listed, Open, describe_failure
+from reelabel.pool.messages import Call, Failed, Open, describe_failure
 from reelabel.pool.packing import pack, unpack
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.sparse_file import CachedRange, SparseFile
@@ -67,11 +68,11 @@ def warm_up() -> None:
 def _decode(decoder: LocalDecoder, way: Way, *, keyframes: bool) -> None:
     index = decoder.list_frames(way, "keyframes" if keyframes else "frames", Segment(0.0, 0.5))
     decoded = decoder.decode(np.arange(2), View(max_pixels=784, size_multiple_px=28))
-    for message in (Listed(index=index), decoded):
+    for message in (index, decoded):
         data, arrays = pack(message)
         assert arrays is not None
         try:
-            unpack([Listed, Decoded], data, arrays, max_bytes=2**24)
+            unpack([VideoIndex, Decoded], data, arrays, max_bytes=2**24)
         finally:
             os.close(arrays)
 

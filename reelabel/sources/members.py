@@ -16,7 +16,7 @@ from reelabel.errors import ArchiveUnreadableError, MemberMissingError, RangesIg
 from reelabel.sources.object_info import ObjectInfo, changed, redact_uri
 from reelabel.sources.source import Source
 from reelabel.sources.video_file import Seekable
-from reelabel.text import printable
+from reelabel.text import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -196,7 +196,7 @@ class MemberIndex:
         members: dict[str, Member] = {}
         for member in found:
             name = plain_name(member.name)
-            kept = member._replace(name=name, refusal=printable(member.refusal))
+            kept = member._replace(name=name, refusal=escape_controls(member.refusal))
             if not member.name.partition("\0")[0]:
                 damage = damage or "it has a member without a name; pack it again"
                 continue
@@ -252,7 +252,7 @@ def decode_members(data: bytes | memoryview, archive: Source) -> MemberIndex:
         if len(names) > MAX_MEMBERS or any(table[name].null_count for name in _TYPES):
             raise ValueError("not the members of an archive")
         members = map(Member, names, *(table[name].cast(kind).to_pylist() for name, kind in _TYPES.items()))
-        return MemberIndex.of(members, size_bytes=archive.size_bytes, damage=printable(damage))
+        return MemberIndex.of(members, size_bytes=archive.size_bytes, damage=escape_controls(damage))
     except (pa.ArrowException, OSError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no member index ({type(error).__name__})") from None
 

@@ -175,7 +175,7 @@ class ObjectStore:
         """
         return self._archives.index_of(archive)
 
-    def reach(self, uris: Iterable[str]) -> None:
+    def check_reachable(self, uris: Iterable[str]) -> None:
         """Raise StoreUnavailableError if S3 does not respond at all for the buckets of some objects."""
         for bucket in sorted({"/".join(uri.split("/", 3)[:3]) for uri in uris if uri.startswith("s3://")}):
             with suppress(ObjectError, ConfigurationError):

@@ -47,8 +47,8 @@ class ByteSource(Protocol):
 class BatchSource(ByteSource, Protocol):
     """A source that reads several ranges at once by itself."""
 
-    def read_many(self, spans: Sequence[ByteRange], *, is_kept: bool) -> Iterator[bytes]:
-        """Start reading ranges, and yield each as `read` returns it; only what is kept will be asked for again."""
+    def read_many(self, spans: Sequence[ByteRange]) -> Iterator[bytes]:
+        """Start reading ranges, and yield each as `read` returns it."""
 
 
 class ByteRange(NamedTuple):
@@ -75,13 +75,13 @@ class CachedRange(NamedTuple):
         return self.start + len(self.data)
 
 
-def read_ranges(source: ByteSource, spans: Sequence[ByteRange], *, is_kept: bool = True) -> Iterator[bytes]:
-    """Start reading ranges of a source concurrently; yield them in order. `is_kept` is as for `BatchSource`.
+def read_ranges(source: ByteSource, spans: Sequence[ByteRange]) -> Iterator[bytes]:
+    """Start reading ranges of a source concurrently; yield them in order.
 
     Iterating raises EOFError if the source ends early, and whatever `source.read` raises.
     """
     if isinstance(source, BatchSource):
-        return source.read_many(spans, is_kept=is_kept)
+        return source.read_many(spans)
     read = partial(read_exactly, source)
     if len(spans) == 1:
         return map(read, spans)
@@ -228,7 +228,7 @@ class SparseFile(Seekable):
         with self._waiting():
             if self.bytes_fetched + sum(gap.size for gap in gaps) > self.max_bytes:
                 raise FallbackRequired("the required ranges cover most of the file")
-            self._arriving = read_ranges(self._source, gaps, is_kept=self._index is None)
+            self._arriving = read_ranges(self._source, gaps)
         self._ahead.extend(gaps)
 
     def _receive_next(self) -> bool:

@@ -30,11 +30,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from reelabel.frames.provenance import FrameProvenance
-from reelabel.record import Json, columns_of, names_of
 from tasks.database.meanings import describe_columns
 from tasks.description.cost import DescriptionCost
 from tasks.domain import Answer, ChunkCounts, FirstAnswer, OrderBias, Words
+from tasks.domain.provenance import FrameProvenance
+from tasks.domain.record import Json, columns_of, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -95,7 +95,7 @@ def _checks(*conditions: str) -> list[CheckConstraint]:
 
 
 def record_columns(record: type[DataclassInstance], *, required: Container[str] = ()) -> list[Column[Any]]:
-    """Return the columns that store a record (`reelabel.record`), with its docstring as their comments.
+    """Return the columns that store a record (`tasks.domain.record`), with its docstring as their comments.
 
     Those that are not required may be null.
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from infra.errors import ManifestError
 from reelabel import arrow as pa
 from reelabel.errors import ConfigurationError
-from reelabel.text import first_control, pluralize, printable, read_error
+from reelabel.text import escape_controls, first_control, pluralize, read_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -112,7 +112,7 @@ def _faults(found: list[tuple[int, str]]) -> Iterator[str]:
         elif hidden := first_control(text):
             yield f"line {line} has the character {hidden}, which cannot be printed"
         elif (key := text.lower()) in first:  # encoders are given lower case
-            yield f"line {line} repeats line {first[key]}: {printable(text[:_SHOWN])}"
+            yield f"line {line} repeats line {first[key]}: {escape_controls(text[:_SHOWN])}"
         else:
             first[key] = line
 
@@ -166,7 +166,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, str]]:
         kind = schema.field(column).type
         if kind not in (pa.string(), pa.large_string()):
             raise ConfigurationError(
-                f"The column {printable(column)} of the bank {path} is {kind}; it must hold strings."
+                f"The column {escape_controls(column)} of the bank {path} is {kind}; it must hold strings."
             )
         if count > _MAX_TEXTS:
             raise ConfigurationError(_too_many(path, count))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from reelabel.record import Merge, column, merge_records
+from tasks.domain.record import Merge, column, merge_records
 
 if TYPE_CHECKING:
     from typing import Self

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from pydantic import AfterValidator
 
 from reelabel.errors import VideoChangedError, VideoTooLargeError
-from reelabel.record import merge_records
 from reelabel.segment import Segment
 from tasks.domain.outcome import PASSING_CODES, ChunkCounts, Failure, JobResult, OrderBias, Stage, merge_provenance
+from tasks.domain.record import merge_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -9,16 +9,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from reelabel.digest import json_digest
-from reelabel.sampling.passes import choose_pass
 from reelabel.sampling.registry import find_sampler
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import unsigned_uri
+from tasks.domain.passes import choose_pass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from reelabel.sampling.options import Sampling
-    from reelabel.sampling.passes import FramePass
+    from tasks.domain.passes import FramePass
 
 MediumKind = Literal["video", "image"]
 # Most videos and images of a job: all of them are held in memory at once, and take their tokens of one prompt.

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from infra.errors import ServerFailedError
 from reelabel.errors import InternalError, VideoUnavailableError
-from reelabel.record import Json, Merge, column, merge_records, merged
 from reelabel.sources.object_info import redact_uri
 from tasks.domain.job import join_fingerprints
+from tasks.domain.record import Json, Merge, column, merge_records, merged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reelabel.frames.provenance import FrameProvenance
     from tasks.domain.job import Job, Medium
+    from tasks.domain.provenance import FrameProvenance
 
 # Of failures that the next run tries again: those of web servers, of a server that answers others, and of ourselves.
 PASSING_CODES = frozenset({VideoUnavailableError.code, InternalError.code, ServerFailedError.code})

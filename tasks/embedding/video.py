@@ -21,9 +21,8 @@ from reelabel.errors import (
     VideoUnreadableError,
 )
 from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.extractor import ExtractedVideo, FrameExtractor, KeyedLocks
-from reelabel.frames.fetch import VideoReader, stat_video
 from reelabel.frames.frame_file import is_sparse, load_frames, with_pixels
+from reelabel.frames.opened import stat_video
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import ObjectInfo
 from reelabel.waiting import go_on
@@ -32,6 +31,7 @@ from tasks.description.embeddings import Embeddings
 from tasks.embedding.batches import EmbeddedFrames, FrameBatcher
 from tasks.embedding.pieces import Piece, cut_pieces, first_chunk, most_chunks
 from tasks.embedding.vector_file import LEAST_VIDEOS, VectorCache, VectorKey, as_read_back
+from tasks.frame_cache.extractor import ExtractedVideo, FrameExtractor, KeyedLocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
-    from reelabel.result import Frames
-    from reelabel.sampled_frames import Selection
+    from reelabel.frames.fetch import VideoReader
+    from reelabel.result import Frames, Selection
     from reelabel.sources.object_store import ObjectStore
     from reelabel_engine.protocol import EncoderInfo
     from tasks.domain import EmbeddingSpec, Job

@@ -9,21 +9,20 @@ from infra.logs import in_context
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import JobError
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor, KeyedLocks
-from reelabel.frames.fetch import FrameFetcher, stat_video
+from reelabel.frames.fetch import VideoReader
+from reelabel.frames.opened import stat_video
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.segment import WHOLE
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.unexpected import failing_alone
+from tasks.frame_cache.extractor import FrameExtractor, KeyedLocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
-    from reelabel.segment import Segment
 
 # Frames on their way from extraction to inference that are kept in memory: as many as the engine gets at a time.
 KEPT_BYTES = 256 * 1024**2
@@ -65,25 +64,13 @@ def video_store(settings: Settings, *, files: ObjectStore | None = None) -> Obje
     )
 
 
-def uncached_fetcher(
-    settings: Settings,
-    pool: DecodePool,
-    sampling: Sampling,
-    *,
-    native: bool = False,
-    every: bool = False,
-    segment: Segment = WHOLE,
-) -> FrameFetcher:
-    """Return what fetches and decodes videos for a look at them, and keeps nothing; see `FrameFetcher`."""
-    return FrameFetcher(
+def uncached_reader(settings: Settings, pool: DecodePool) -> VideoReader:
+    """Return what reads videos for a look at them, and keeps nothing."""
+    return VideoReader(
         objects=video_store(settings),
         pool=pool,
-        sampling=sampling,
         limits=video_limits(settings),
         allow_roots=settings.extract.allow_roots,
-        native=native,
-        every=every,
-        segment=segment,
     )
 
 

@@ -11,14 +11,14 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from reelabel.sampling.uniform import pick_evenly
-from reelabel.text import pluralize, printable
+from reelabel.text import escape_controls, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
 
 _BOX_PX = (148, 148)
 _MAX_PICTURES = 64
@@ -63,13 +63,13 @@ class Section:
     error: str = ""
 
 
-def picture_frames(sampled: SampledFrames) -> tuple[tuple[Picture, ...], str]:
+def picture_frames(sampled: Frames) -> tuple[tuple[Picture, ...], str]:
     """Make thumbnails of the frames that a sampler shows, each once.
 
     Returns:
         At most 64 pictures, evenly spaced among the frames, and which part of them that is; empty if all.
     """
-    times = Counter(sampled.picks.tolist())  # in the order shown
+    times = Counter(sampled.shown.tolist())  # in the order shown
     rows = list(times)
     note = ""
     if len(rows) > _MAX_PICTURES:
@@ -77,8 +77,8 @@ def picture_frames(sampled: SampledFrames) -> tuple[tuple[Picture, ...], str]:
         rows = [rows[at] for at in pick_evenly(len(rows), _MAX_PICTURES)]
     pictures = (
         Picture(
-            image=scale(sampled.images[row], pixel_aspect=sampled.pixel_aspect),
-            lines=(f"{float(sampled.time_s[row]):.3f} s",),
+            image=scale(sampled.unique[row], pixel_aspect=sampled.selection.pixel_aspect),
+            lines=(f"{float(sampled.selection.time_s[row]):.3f} s",),
             times=times[row],
         )
         for row in rows
@@ -191,7 +191,7 @@ def _font(size_px: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 def _fit(text: str, room_px: int, size_px: int) -> str:
     """Leave out the beginning of a text that is too long; the end of a URI names the file."""
-    font, text = _font(size_px), printable(text)
+    font, text = _font(size_px), escape_controls(text)
     for cut in range(max(0, len(text) - room_px), len(text)):
         shown = f"…{text[cut:]}" if cut else text
         if font.getlength(shown) <= room_px:
@@ -201,5 +201,5 @@ def _fit(text: str, room_px: int, size_px: int) -> str:
 
 def _wrap(text: str, room_px: int) -> list[str]:
     columns = 2 * (room_px - 2 * _MARGIN_PX) // _TEXT_PX
-    lines = textwrap.wrap(printable(text), columns, max_lines=_MAX_LINES, placeholder=" …")
+    lines = textwrap.wrap(escape_controls(text), columns, max_lines=_MAX_LINES, placeholder=" …")
     return [_fit(line, room_px, _TEXT_PX) for line in lines]

@@ -80,9 +80,9 @@ class FrameReader:
             raise _unreadable("cannot be decoded") from None
         finally:
             os.close(descriptor)
-        if frames.total_frames != 1:
+        if frames.selection.total_frames != 1:
             raise _unreadable("has several pictures; send each as a frame")
-        return Picture(frames.images[0], frames.native_width_px * frames.native_height_px)
+        return Picture(frames.unique[0], frames.selection.native_width_px * frames.selection.native_height_px)
 
 
 def _require_picture(data: bytes) -> None:

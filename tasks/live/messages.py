@@ -24,7 +24,7 @@ from pydantic import (
 from infra.text_bounds import MAX_CHOICES, Choice, Id, Words
 from infra.validation import describe_fault, too_intricate, too_many_faults
 from reelabel.errors import ReelabelError
-from reelabel.text import printable
+from reelabel.text import escape_controls
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -440,4 +440,4 @@ def _describe(error: ValidationError) -> str:
 
 def _quote(text: object) -> str:
     short = str(text)
-    return printable(short if len(short) <= _MAX_NAMED else f"{short[:_MAX_NAMED]}...")
+    return escape_controls(short if len(short) <= _MAX_NAMED else f"{short[:_MAX_NAMED]}...")

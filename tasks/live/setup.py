@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from reelabel.text import printable
+from reelabel.text import escape_controls
 from tasks.live.events import Notice
 from tasks.live.messages import ProtocolError, SessionConfig
 from tasks.live.window import WindowRule
@@ -51,7 +51,7 @@ def differences(config: SessionConfig, setup: LiveSetup) -> Iterator[Notice]:
     """Yield what a client is told if its session is otherwise than it asks."""
     served = setup.info.model
     if config.model not in {None, served}:
-        text = f"The model {printable(config.model or '')} is not served here; {served} answers."
+        text = f"The model {escape_controls(config.model or '')} is not served here; {served} answers."
         yield Notice(code="other_model", message=text)
     if "text" not in config.modalities and not setup.info.speaks:
         yield Notice(code="no_speech", message=f"The model {served} does not speak; answers come as text.")

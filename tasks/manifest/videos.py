@@ -19,7 +19,7 @@ from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.archives import RemoteArchive
 from reelabel.sources.members import RangedFile
 from reelabel.sources.object_info import WEB_SCHEMES, escape_name, member_uri, redact_uri, scheme_of, split_member
-from reelabel.text import pluralize, printable, quoted
+from reelabel.text import escape_controls, pluralize, quoted
 from tasks.manifest.cells import parse_list
 from tasks.manifest.import_csv import require_one_video
 from tasks.manifest.imported import ImportedRows, merge_repeated, read_columns, require_columns
@@ -202,11 +202,13 @@ def read_folder(source: VideoFiles) -> ImportedRows:
         if is_valid_unicode(name):
             found.add(name, partial(source.job, name, uri, {}), job_id=name, given=uri)
         else:
-            found.reject(printable(name), "the name is not UTF-8; rename it", job_id=None, given=printable(uri))
+            found.reject(
+                escape_controls(name), "the name is not UTF-8; rename it", job_id=None, given=escape_controls(uri)
+            )
     if not videos:
         raise ManifestError(f"There is no video below {redact_uri(source.uri)}; check the path.")
     if others:
-        files, first = pluralize(len(others), "file"), printable(others[0])
+        files, first = pluralize(len(others), "file"), escape_controls(others[0])
         found.notes.append(f"Left out {files}, hidden or without the suffix of a video (first: {first}).")
     return found
 

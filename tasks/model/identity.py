@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from reelabel.disk import disk_errors, is_full
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
-from reelabel.text import printable, read_error
+from reelabel.text import escape_controls, read_error
 from reelabel_engine.cache_folders import cache_folders
 from reelabel_engine.errors import ModelError
 from tasks.domain import ModelIdentity
@@ -264,7 +264,10 @@ def _native(config: dict[str, Any], processors: list[dict[str, Any]]) -> dict[st
     found = native_sampler(processor=processor, model_type=config.get("model_type"))
     if found is None:
         named = f"video processor {processor}" if processor else f"model type {config.get('model_type')}"
-        return {"native_frames": frames, "native_doubt": f"no sampler is known for its {printable(named[:_MAX_NAME])}"}
+        return {
+            "native_frames": frames,
+            "native_doubt": f"no sampler is known for its {escape_controls(named[:_MAX_NAME])}",
+        }
     if frames and found.yields_to_num_frames:
         return {"native_frames": frames, "native_doubt": ""}
     return {

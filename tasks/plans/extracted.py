@@ -20,20 +20,20 @@ from reelabel.errors import (
     VideoError,
 )
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.frames.extractor import ExtractedVideo
-from reelabel.frames.provenance import FrameProvenance
-from reelabel.sampling.passes import sampling_of_pass, sampling_shown
 from reelabel.segment import Segment
 from tasks.domain import RunPhase, Shard, View
 from tasks.domain.chunks import CutVideo
+from tasks.domain.passes import sampling_of_pass, sampling_shown
+from tasks.domain.provenance import FrameProvenance
+from tasks.frame_cache.extractor import ExtractedVideo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from reelabel.sampling.options import Sampling
-    from reelabel.sampling.passes import FramePass
     from reelabel.seal import Seal
     from reelabel.sources.object_store import ObjectStore
+    from tasks.domain.passes import FramePass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

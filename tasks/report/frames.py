@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.result import Frames
-    from reelabel.sampled_frames import Selection
+    from reelabel.result import Frames, Selection
 
 THUMBNAIL_PX = 144
 _QUALITY = 60

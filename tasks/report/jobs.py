@@ -14,11 +14,12 @@ from sqlalchemy import Text, cast, func, literal, select
 from infra.errors import ManifestError
 from reelabel.errors import ObjectError
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.sampling.passes import dense_pass, sampling_of_pass, sampling_shown, with_sampler
+from reelabel.sampling.registry import dense_pass, with_sampler
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import redact_uri
 from tasks.database.tables import CHUNK, FAILURE, RESULT
 from tasks.domain.job import split_fingerprint
+from tasks.domain.passes import sampling_of_pass, sampling_shown
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
 from tasks.model.prompts.prompt import build_question

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from reelabel.text import pluralize, printable
+from reelabel.text import escape_controls, pluralize
 from tasks.evaluation.scores import format_p_value
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def environment() -> Environment:
         "value": lambda value: "none" if value is None else str(value),
         "uncut": _uncut,
         "short": _short,
-        "quoted": lambda text: shlex.quote(printable(text)),
+        "quoted": lambda text: shlex.quote(escape_controls(text)),
         "job_link": lambda job_id, shown: (
             Markup('<a href="#{}">{}</a>').format(_anchor(job_id), _uncut(job_id))
             if job_id in shown
@@ -220,17 +220,17 @@ def _shown_text(value: Any) -> Any:  # noqa: ANN401 - any value of the page
     """Return a text with pictures of invisible characters, cut if it is long; and any other value as it is."""
     if not isinstance(value, str) or isinstance(value, Markup):  # our own, or escaped already
         return value
-    shown, limit = printable(value, keep="\n\t"), _limit.get()
+    shown, limit = escape_controls(value, keep="\n\t"), _limit.get()
     return shown if len(shown) <= limit else f"{shown[:limit]}... ({len(shown):,} characters)"
 
 
 def _uncut(text: str) -> Markup:
-    return escape(printable(text, keep="\n\t"))
+    return escape(escape_controls(text, keep="\n\t"))
 
 
 def _anchor(job_id: str) -> str:
     """Return the part of an address that opens the card of a job."""
-    return quote("job-" + printable(job_id, keep="\n\t"))
+    return quote("job-" + escape_controls(job_id, keep="\n\t"))
 
 
 def duration(seconds: float) -> str:

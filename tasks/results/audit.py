@@ -14,7 +14,7 @@ from sqlalchemy import Text, column, select, table, text
 from infra.database.copy_out import copy_query
 from infra.formulas import without_formulas
 from reelabel.errors import ConfigurationError
-from reelabel.text import pluralize, printable
+from reelabel.text import escape_controls, pluralize
 from sql.queries import read_query
 from tasks.database.tables import RESULT, SPEC
 from tasks.database.temp_table import KEYS, temp_job_table, to_data_frames
@@ -137,7 +137,7 @@ class AuditReport:
         faults = f"{self.missing:,} missing, {self.doubled:,} doubled, {self.stale:,} stale"
         if self.repeated:
             faults += f", {self.repeated:,} ids in several rows of the manifest"
-        examples = ", ".join(map(printable, self.examples))
+        examples = ", ".join(map(escape_controls, self.examples))
         again = f"run `reelabel {'describe' if self.describes else 'classify'}` again"
         return f"Not reconciled: {counts}, but {faults}, such as {examples}; {again}."
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import delete, func, select
 
 from infra.database.connect import database_errors
-from reelabel.frames.provenance import FrameProvenance
-from reelabel.record import columns_of, names_of, reader_of, values_of
 from tasks.database.scope import Scope
 from tasks.database.tables import CHUNK
 from tasks.database.temp_table import array_literal, copy_rows
 from tasks.domain import Answer, Failure, JobResult, OrderBias
+from tasks.domain.provenance import FrameProvenance
+from tasks.domain.record import columns_of, names_of, reader_of, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

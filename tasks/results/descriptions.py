@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select
 
 from infra.database.connect import database_errors
-from reelabel.record import names_of, reader_of
 from reelabel.sources.object_info import redact_uri
 from tasks.database.tables import DESCRIPTION, DESCRIPTION_CHUNK
 from tasks.database.temp_table import copy_rows
 from tasks.description.cost import DescriptionCost
+from tasks.domain.record import names_of, reader_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,6 @@ from sqlalchemy import delete, func, insert, literal, select, text
 
 from infra.database.connect import database_errors
 from reelabel.errors import InternalError, ReelabelError, TransientError, VideoChangedError
-from reelabel.record import names_of, values_of
 from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError
 from sql.queries import read_query
@@ -23,6 +22,7 @@ from tasks.database.scope import Scope
 from tasks.database.tables import DESCRIPTION, FAILURE, RESULT, RESULT_HISTORY
 from tasks.database.temp_table import array_literal, copy_rows
 from tasks.domain import MAX_JOBS, ChunkCounts, Failure, FirstAnswer, Words
+from tasks.domain.record import names_of, values_of
 from tasks.plans.lease import finish
 from tasks.results.chunks import ANSWER_COLUMNS, answer_values, replace_chunks
 from tasks.results.descriptions import write_descriptions

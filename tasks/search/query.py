@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from reelabel.errors import ConfigurationError, FrameFileError, ObjectMissingError
-from reelabel.text import first_control, printable, read_error
+from reelabel.text import escape_controls, first_control, read_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,7 +171,7 @@ def parse_moment(text: str) -> tuple[str, float]:
         time_s = math.nan
     if not at or not job_id or not (math.isfinite(time_s) and time_s >= 0):
         raise ConfigurationError(
-            f"{printable(text)} does not name a moment; write a job id and seconds, such as film-7@12.5."
+            f"{escape_controls(text)} does not name a moment; write a job id and seconds, such as film-7@12.5."
         )
     return job_id, time_s
 

@@ -11,14 +11,14 @@ from reelabel.containers.stream_properties import check_duration
 from reelabel.coverage import CoverageThresholds
 from reelabel.decode.gops import spans_to_decode
 from reelabel.errors import JobError, SamplingRefusedError, VideoUnreadableError
-from reelabel.sampling.passes import choose_pass, resolve_auto, sampling_of_pass
-from reelabel.sampling.registry import choose_indices, find_sampler
+from reelabel.sampling.registry import choose_indices, find_sampler, resolve_auto
 from reelabel.sampling.spec import EVERY, VideoProperties
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.segment import select_segment
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
 from tasks.domain.chunks import cut_segment
+from tasks.domain.passes import choose_pass, sampling_of_pass
 from tasks.survey.read import SeenClip
 
 if TYPE_CHECKING:

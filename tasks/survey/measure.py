@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 from reelabel.errors import JobError
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.frames.fetch import FrameFetcher
 from reelabel.frames.frame_file import write_frames
-from reelabel.result import Frames
-from reelabel.sampling.passes import sampling_of_pass, with_sampler
-from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, find_sampler
+from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, find_sampler, with_sampler
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
+from tasks.domain.passes import sampling_of_pass
 from tasks.survey.clips import Tags
 from tasks.survey.cost import cost_of
 
@@ -75,25 +73,23 @@ def measure_rates(
         if each.seen is None or each.seen.info.size_bytes > _MAX_CLIP_BYTES:
             continue
         shown = sampling_of_pass(sampling, "first")
-        fetcher = FrameFetcher.of(reader, sampling=shown, segment=each.clip.segment)
         try:
             with failing_alone(f"Measuring {redact_uri(each.clip.uri)}"):
-                fetched = fetcher.fetch(each.seen.info)
-                got = fetched.keyframes
+                got = reader.fetch(each.seen.info, shown, segment=each.clip.segment).frames
                 identity = FrameIdentity(
                     source_uri=each.seen.info.uri,
                     fingerprint=each.seen.info.fingerprint,
                     sampling=sampling_of_pass(sampling, "keyframes" if got.sampler == "keyframes" else "dense"),
                     segment=each.clip.segment,
                 )
-                data = write_frames(Frames.of(got), identity, encoding="zstd" if encoding == "sparse" else encoding)
+                data = write_frames(got, identity, encoding="zstd" if encoding == "sparse" else encoding)
                 counted = cost_of(replace(each.clip, tags=(Tags(),)), each.seen, sampling).frames
         except JobError:
             continue
         measured += 1
-        frames, stored = frames + (counted or got.frames_decoded), stored + len(got.images)
-        decode_ms, fetch_ms = decode_ms + got.decode_ms, fetch_ms + fetched.fetch_ms
-        fetched_bytes, cached_bytes = fetched_bytes + fetched.bytes_fetched, cached_bytes + len(data)
+        frames, stored = frames + (counted or got.cost.frames_decoded), stored + len(got.unique)
+        decode_ms, fetch_ms = decode_ms + got.cost.decode_ms, fetch_ms + got.cost.fetch_ms
+        fetched_bytes, cached_bytes = fetched_bytes + got.cost.bytes_fetched, cached_bytes + len(data)
     if not measured or not frames:
         return None
     return MachineRates(

@@ -19,7 +19,7 @@ from infra.basic_auth import basic_auth_headers
 from infra.embedded import ServiceName, export, start, status, stop
 from infra.embedded.home import Home
 from infra.settings import Settings
-from reelabel.frames.fetch import RANGES_MIN_BYTES
+from reelabel.frames.opened import RANGES_MIN_BYTES
 from reelabel.sources.object_store import ObjectStore
 from tasks.demo.clips import make_demo
 from tasks.model.identity import TINY_ENCODER, TINY_MODEL

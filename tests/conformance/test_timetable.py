@@ -2,7 +2,7 @@ import pytest
 
 from benchmarks.media.matrix import matrix
 from reelabel.containers.formats import open_by_format
-from reelabel.decode.packet_scan import scan_file
+from reelabel.decode.read_index import scan_file
 from reelabel.errors import FallbackRequired, VideoError
 from reelabel.limits import Limits
 from reelabel.sources.video_file import open_video_file

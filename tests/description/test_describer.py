@@ -13,7 +13,6 @@ from infra.errors import EngineLostError
 from infra.settings import StoreSettings
 from reelabel.errors import NoFramesError, SamplingRefusedError, VideoMissingError, VideoUnreadableError
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
 from reelabel.limits import Limits
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.errors import InferenceError
@@ -21,6 +20,7 @@ from tasks.description import describer as describer_module
 from tasks.description.scenes.change import SceneChange, SceneChanges
 from tasks.domain import DescribeSpec, Job, ModelIdentity
 from tasks.embedding import pieces as piece_sizes
+from tasks.frame_cache.extractor import FrameExtractor
 from tasks.survey.cost import stated_length_s
 from tests.clips import blank_packet
 from tests.description.colours import ColourEncoder, colour_describer

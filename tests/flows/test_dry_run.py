@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import select
 
 from infra.database.connect import connected
-from reelabel.frames.extractor import FrameExtractor
 from tasks.database.tables import RUN
+from tasks.frame_cache.extractor import FrameExtractor
 from tests.clips import make_clip
 from tests.command_line import reelabel as run_command
 from tests.flows.runs import logged

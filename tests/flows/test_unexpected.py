@@ -23,11 +23,11 @@ from flows.shard.describe import DescriptionContext, describe_shard
 from flows.shard.extract import FrameStream, extract_shard
 from infra.settings import ExtractSettings, ServeSettings, Settings, StoreSettings
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, DescribeSpec, Job, ModelIdentity, RunSpec, Shard
+from tasks.frame_cache.extractor import FrameExtractor
 from tasks.plans.lease import Lease
 from tasks.results.write import RunKey
 from tasks.survey.clips import Clip, ManifestClips, Tags

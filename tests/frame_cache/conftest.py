@@ -1,5 +1,5 @@
-"""Frames shared with the tests of frame files."""
+"""Frames and clips shared with the tests of frame files."""
 
-from tests.reelabel.frames.conftest import keyframes
+from tests.reelabel.frames.conftest import keyframes, make_clip
 
-__all__ = ["keyframes"]
+__all__ = ["keyframes", "make_clip"]

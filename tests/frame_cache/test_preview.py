@@ -23,7 +23,7 @@ def test_saved_arrays_hold_each_frame_once(keyframes, tmp_path):
     save_npz(keyframes, path)
 
     with np.load(path) as saved:
-        np.testing.assert_array_equal(saved["frames"], keyframes.images)
+        np.testing.assert_array_equal(saved["frames"], keyframes.unique)
         assert saved["pts"].tolist() == [0, 512, 1024]
 
 
@@ -34,5 +34,5 @@ def test_the_contact_sheet_shows_each_frame_above_its_time(keyframes, tmp_path):
 
     sheet = np.asarray(Image.open(path))
     left, top = 16 + 92 + 8, 16 + 60 + 20 + 8
-    np.testing.assert_array_equal(sheet[top : top + 28, left : left + 56], keyframes.images[1])
+    np.testing.assert_array_equal(sheet[top : top + 28, left : left + 56], keyframes.unique[1])
     assert (sheet[top + 28 : top + 48, left : left + 56] < 128).any()

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from reelabel.sampled_frames import Orientation, SampledFrames
+from reelabel.result import Frames, Orientation, Selection
 from reelabel.sampling.options import Sampling
 from reelabel_engine.protocol import Batch, Question
 from tasks.demo.shapes import draw_shape, render_frames
@@ -14,23 +14,25 @@ from tests.frame_files import frame_file_of
 def frame_file(seed, *, repeats=2, every_s=0.5, lasts_s=4.0):
     rng = np.random.default_rng(seed)
     count = 8
-    keyframes = SampledFrames(
-        images=render_frames(draw_shape(rng), np.linspace(0, 1, count), rng),
-        pts=np.arange(count),
-        time_s=np.arange(count) * every_s,
-        frame_index=np.arange(count) * 6,
-        is_keyframe=np.ones(count, bool),
-        picks=np.repeat(np.arange(count), repeats),
-        keyframes_in_file=count,
-        total_frames=round(lasts_s * 12),
-        fps=12.0,
-        duration_s=lasts_s,
-        native_width_px=56,
-        native_height_px=56,
-        orientation=Orientation(),
-        method="seek",
-        reason="",
-        decode_ms=1.0,
+    keyframes = Frames.of(
+        render_frames(draw_shape(rng), np.linspace(0, 1, count), rng),
+        Selection(
+            pts=np.arange(count),
+            time_s=np.arange(count) * every_s,
+            frame_index=np.arange(count) * 6,
+            is_keyframe=np.ones(count, bool),
+            picks=np.repeat(np.arange(count), repeats),
+            keyframes_in_file=count,
+            total_frames=round(lasts_s * 12),
+            fps=12.0,
+            duration_s=lasts_s,
+            native_width_px=56,
+            native_height_px=56,
+            orientation=Orientation(),
+            method="seek",
+            reason="",
+            decode_ms=1.0,
+        ),
     )
     return frame_file_of(keyframes, source_uri="v", fingerprint="e", sampling=Sampling())
 

@@ -7,14 +7,15 @@ from infra.errors import PlanForeignError, PlanLostError
 from infra.settings import StoreSettings
 from reelabel.errors import DecoderCrashedError, VideoMissingError
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.frames.extractor import ExtractedVideo
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.passes import with_sampler, with_times
+from reelabel.sampling.registry import with_sampler
 from reelabel.seal import NO_KEY, Seal
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import RunPhase, Shard, View
 from tasks.domain.chunks import CutVideo
+from tasks.domain.passes import with_times
+from tasks.frame_cache.extractor import ExtractedVideo
 from tasks.plans.extracted import ExtractedShard, read_extracted, write_extracted
 from tests.results.rows import PROVENANCE, job
 

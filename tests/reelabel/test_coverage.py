@@ -121,7 +121,7 @@ def test_every_sampler_reports_all_keyframe_times(make_clip, decode_linearly, sa
 
     got = extract_local(path, sampling=Sampling(sampler=sampler, num_frames=3), limits=Limits())
 
-    assert got.keyframe_ms.tolist() == expected
+    assert got.selection.keyframe_ms.tolist() == expected
     assert got.sampler == sampler
 
 
@@ -169,7 +169,7 @@ def test_frames_before_the_first_keyframe_count_in_a_remote_video_and_its_frame_
 def test_decoded_keyframes_are_counted(make_clip, name, sampling, decoded):
     got = extract_local(make_clip(name), sampling=sampling, limits=Limits())
 
-    assert got.frames_decoded == decoded
+    assert got.cost.frames_decoded == decoded
 
 
 AUTO = Sampling(sampler="auto", num_frames=3, dense_sampler="num_frames")
@@ -182,8 +182,8 @@ def test_auto_takes_keyframes_if_they_are_enough_and_otherwise_decodes_none(make
     got = extract_local(path, sampling=AUTO, limits=Limits())
 
     alone = extract_local(path, sampling=Sampling(sampler=sampler, num_frames=3), limits=Limits())
-    assert (got.sampler, got.frames_decoded) == (sampler, decoded)
-    np.testing.assert_array_equal(got.images, alone.images)
+    assert (got.sampler, got.cost.frames_decoded) == (sampler, decoded)
+    np.testing.assert_array_equal(got.unique, alone.unique)
 
 
 def test_auto_follows_the_given_thresholds(make_clip):
@@ -220,7 +220,7 @@ def test_packet_flags_are_not_trusted(tmp_path):
 
     got = extract_local(path, sampling=AUTO)
 
-    assert (got.sampler, got.keyframes_in_file) == ("num_frames", 1)
+    assert (got.sampler, got.selection.keyframes_in_file) == ("num_frames", 1)
 
 
 def test_without_times_coverage_is_unknown(tmp_path):

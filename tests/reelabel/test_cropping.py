@@ -66,8 +66,8 @@ def test_margins_are_cut_off_whatever_the_container_and_the_sampler(make_cropped
     got = extract_local(cropped, sampling=sampling)
 
     assert got.method == (method if sampling.sampler == "keyframes" else "seek")
-    assert (got.native_width_px, got.native_height_px) == CROPPED
-    np.testing.assert_array_equal(got.images, inside(extract_local(whole, sampling=sampling).images))
+    assert (got.selection.native_width_px, got.selection.native_height_px) == CROPPED
+    np.testing.assert_array_equal(got.unique, inside(extract_local(whole, sampling=sampling).unique))
 
 
 def test_margins_are_cut_off_of_what_is_decoded_from_the_beginning(make_cropped):
@@ -77,8 +77,8 @@ def test_margins_are_cut_off_of_what_is_decoded_from_the_beginning(make_cropped)
     linear = extract_local(cropped, sampling=Sampling(), every=True)
 
     assert linear.method == "linear"
-    assert got.images.shape[1:3] == linear.images.shape[1:3] == CROPPED[::-1]
-    np.testing.assert_array_equal(linear.images, inside(extract_local(whole, sampling=Sampling(), every=True).images))
+    assert got.unique.shape[1:3] == linear.unique.shape[1:3] == CROPPED[::-1]
+    np.testing.assert_array_equal(linear.unique, inside(extract_local(whole, sampling=Sampling(), every=True).unique))
 
 
 def test_a_picture_is_cropped_before_it_is_turned(make_cropped):
@@ -86,9 +86,9 @@ def test_a_picture_is_cropped_before_it_is_turned(make_cropped):
 
     got = extract_local(cropped, sampling=Sampling(num_frames=2))
 
-    assert got.rotation_deg == 90
-    upright = np.rot90(extract_local(whole, sampling=Sampling(num_frames=2)).images, -1, axes=(1, 2))
-    np.testing.assert_array_equal(got.images, np.rot90(inside(upright), 1, axes=(1, 2)))
+    assert got.selection.rotation_deg == 90
+    upright = np.rot90(extract_local(whole, sampling=Sampling(num_frames=2)).unique, -1, axes=(1, 2))
+    np.testing.assert_array_equal(got.unique, np.rot90(inside(upright), 1, axes=(1, 2)))
 
 
 def test_a_picture_is_cropped_before_it_is_scaled(make_cropped):
@@ -96,17 +96,17 @@ def test_a_picture_is_cropped_before_it_is_scaled(make_cropped):
 
     got = extract_local(cropped, sampling=Sampling(num_frames=1, max_pixels=112 * 84 // 4, size_multiple_px=28))
 
-    assert got.images.shape[1:3] == (28, 56)
-    assert (got.native_width_px, got.native_height_px) == CROPPED
+    assert got.unique.shape[1:3] == (28, 56)
+    assert (got.selection.native_width_px, got.selection.native_height_px) == CROPPED
 
 
 def test_native_frames_are_as_stored(make_cropped, decode_linearly):
     _, cropped = make_cropped()
 
-    got = extract_local(cropped, sampling=Sampling(num_frames=2), native=True)
+    got = extract_local(cropped, sampling=Sampling(num_frames=2), as_stored=True)
 
-    assert (got.native_width_px, got.native_height_px) == SIZE
-    np.testing.assert_array_equal(got.images[0], decode_linearly(cropped)[0][2])
+    assert (got.selection.native_width_px, got.selection.native_height_px) == SIZE
+    np.testing.assert_array_equal(got.unique[0], decode_linearly(cropped)[0][2])
 
 
 class Held:
@@ -130,10 +130,10 @@ def test_ranges_of_a_video_suffice_to_crop_it_and_so_does_its_saved_index(make_c
     got, index = extract_ranges(Held(cropped), **wanted)
     again, _ = extract_ranges(Held(cropped), **wanted, known=decode_index(encode_index(index)))
 
-    expected = inside(extract_local(whole, sampling=SAMPLERS[0]).images)
+    expected = inside(extract_local(whole, sampling=SAMPLERS[0]).unique)
     for frames in (got, again):
-        assert (frames.native_width_px, frames.native_height_px) == CROPPED
-        np.testing.assert_array_equal(frames.images, expected)
+        assert (frames.selection.native_width_px, frames.selection.native_height_px) == CROPPED
+        np.testing.assert_array_equal(frames.unique, expected)
 
 
 def test_a_sandboxed_process_crops_as_well(make_cropped):
@@ -142,8 +142,8 @@ def test_a_sandboxed_process_crops_as_well(make_cropped):
         sandboxed = [pool.extract(cropped, sampling=sampling, limits=Limits()) for sampling in SAMPLERS]
 
     for frames, sampling in zip(sandboxed, SAMPLERS, strict=True):
-        assert (frames.native_width_px, frames.native_height_px) == CROPPED
-        np.testing.assert_array_equal(frames.images, extract_local(cropped, sampling=sampling).images)
+        assert (frames.selection.native_width_px, frames.selection.native_height_px) == CROPPED
+        np.testing.assert_array_equal(frames.unique, extract_local(cropped, sampling=sampling).unique)
 
 
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv"])
@@ -164,4 +164,4 @@ def test_margins_that_leave_nothing_are_ignored(make_clip):
 
     got = extract_local(path, sampling=Sampling(num_frames=1))
 
-    np.testing.assert_array_equal(got.images, plain.images)
+    np.testing.assert_array_equal(got.unique, plain.unique)

@@ -36,19 +36,21 @@ def test_every_frame_equals_that_of_the_linear_decode(make_clip, decode_linearly
     path = make_clip(name, codec=codec, **options)
     linear = decode_linearly(path)
 
-    got = extract_local(path, sampling=Sampling(num_frames=6), limits=LIMITS, native=True)
+    got = extract_local(path, sampling=Sampling(num_frames=6), limits=LIMITS, as_stored=True)
 
     assert got.method == method
-    assert len(got.picks) == 6
-    for image, pts, index, is_keyframe in zip(got.images, got.pts, got.frame_index, got.is_keyframe, strict=True):
+    assert len(got.shown) == 6
+    for image, pts, index, is_keyframe in zip(
+        got.unique, got.selection.pts, got.selection.frame_index, got.selection.is_keyframe, strict=True
+    ):
         true_pts, true_flag, true_image = (
             next(frame for frame in linear if frame[0] == pts) if index < 0 else linear[index]
         )
         assert (true_pts if true_pts is not None else -1) == pts
         assert true_flag == is_keyframe
         np.testing.assert_array_equal(image, true_image)
-    assert got.keyframes_in_file == sum(flag for _, flag, _ in linear)
-    assert got.total_frames in {None, len(linear)}
+    assert got.selection.keyframes_in_file == sum(flag for _, flag, _ in linear)
+    assert got.selection.total_frames in {None, len(linear)}
 
 
 @pytest.mark.parametrize(("name", "codec", "options"), [case.values[:3] for case in CONTAINERS])
@@ -56,10 +58,10 @@ def test_every_keyframe_is_taken_if_all_are_requested(make_clip, decode_linearly
     path = make_clip(name, codec=codec, **options)
     expected = [image for _, flag, image in decode_linearly(path) if flag]
 
-    got = extract_local(path, sampling=Sampling(), limits=LIMITS, native=True, every=True)
+    got = extract_local(path, sampling=Sampling(), limits=LIMITS, as_stored=True, every=True)
 
-    np.testing.assert_array_equal(got.images, np.stack(expected))
-    assert got.picks.tolist() == list(range(len(expected)))
+    np.testing.assert_array_equal(got.unique, np.stack(expected))
+    assert got.shown.tolist() == list(range(len(expected)))
     assert got.method == "linear"
 
 
@@ -68,9 +70,9 @@ def test_two_keyframes_for_sixteen_frames_are_shown_eight_times_each(make_clip):
 
     got = extract_local(path, sampling=Sampling(num_frames=16), limits=LIMITS)
 
-    assert len(got.images) == 2
-    assert got.picks.tolist() == [0] * 8 + [1] * 8
-    assert got.time_s.tolist() == [0.0, 1.0]
+    assert len(got.unique) == 2
+    assert got.shown.tolist() == [0] * 8 + [1] * 8
+    assert got.selection.time_s.tolist() == [0.0, 1.0]
 
 
 def test_frames_are_scaled_to_the_models_patch_within_its_pixel_limit(make_clip):
@@ -78,8 +80,8 @@ def test_frames_are_scaled_to_the_models_patch_within_its_pixel_limit(make_clip)
 
     got = extract_local(path, sampling=Sampling(max_pixels=28 * 28 * 20, size_multiple_px=28), limits=LIMITS)
 
-    assert got.images.shape[1:3] == (84, 140)
-    assert (got.native_width_px, got.native_height_px) == (320, 240)
+    assert got.unique.shape[1:3] == (84, 140)
+    assert (got.selection.native_width_px, got.selection.native_height_px) == (320, 240)
 
 
 def test_a_file_cut_in_the_middle_yields_the_keyframes_before_the_cut(make_clip, decode_linearly):
@@ -87,9 +89,9 @@ def test_a_file_cut_in_the_middle_yields_the_keyframes_before_the_cut(make_clip,
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     linear = {pts: image for pts, _, image in decode_linearly(path)}
 
-    got = extract_local(path, sampling=Sampling(num_frames=4), limits=LIMITS, native=True)
+    got = extract_local(path, sampling=Sampling(num_frames=4), limits=LIMITS, as_stored=True)
 
-    for pts, image in zip(got.pts.tolist(), got.images, strict=True):
+    for pts, image in zip(got.selection.pts.tolist(), got.unique, strict=True):
         np.testing.assert_array_equal(image, linear[pts])
 
 

@@ -24,8 +24,8 @@ from benchmarks.media.recipe import make_clip as make_recipe
 from reelabel.decode import keyframes
 from reelabel.errors import NoVideoStreamError, VideoMissingError, VideoUnreadableError
 from reelabel.extract import extract_local
+from reelabel.index import NO_PTS
 from reelabel.limits import Limits
-from reelabel.sampled_frames import NO_PTS
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 
@@ -36,7 +36,7 @@ def extract(path, *, num_frames=6, **options):
 
 def assert_is_linear(got, linear):
     where = {pts: index for index, (pts, _, _) in enumerate(linear)}
-    for image, index, pts in zip(got.images, got.frame_index, got.pts.tolist(), strict=True):
+    for image, index, pts in zip(got.unique, got.selection.frame_index, got.selection.pts.tolist(), strict=True):
         assert index in {-1, where[pts]}
         np.testing.assert_array_equal(image, linear[where[pts]][2])
 
@@ -50,9 +50,9 @@ def test_a_damaged_keyframe_looks_as_in_a_linear_decode(make_clip, decode_linear
     data[damaged + 80 : damaged + 90] = random.Random(0).randbytes(10)
     path.write_bytes(data)
 
-    got = extract(path, native=True)
+    got = extract(path, as_stored=True)
 
-    assert (got.method, got.reason) == ("linear", "a keyframe is damaged")
+    assert (got.method, got.note) == ("linear", "a keyframe is damaged")
     assert_is_linear(got, decode_linearly(path))
 
 
@@ -67,9 +67,9 @@ def test_nothing_is_counted_by_an_index_that_does_not_match_its_file(make_clip):
     linear = decode_past_errors(path)
     assert len(linear.frames) < 120
 
-    got = extract(path, num_frames=16, native=True)
+    got = extract(path, num_frames=16, as_stored=True)
 
-    assert got.total_frames is None
+    assert got.selection.total_frames is None
     assert disagreements(got, linear, num_frames=16) == []
 
 
@@ -77,10 +77,10 @@ def test_frames_before_an_edit_lists_start_are_not_counted(make_clip, decode_lin
     path = tmp_path / "trimmed.mp4"
     remux(make_clip(b_frames=2), path, shift=Fraction(-7, 12))
 
-    got = extract(path, native=True)
+    got = extract(path, as_stored=True)
 
     linear = decode_linearly(path)
-    assert (got.method, got.total_frames, got.keyframes_in_file) == ("index", len(linear), 3)
+    assert (got.method, got.selection.total_frames, got.selection.keyframes_in_file) == ("index", len(linear), 3)
     assert_is_linear(got, linear)
 
 
@@ -88,14 +88,14 @@ def test_frames_before_an_edit_lists_start_are_not_counted(make_clip, decode_lin
 def test_frames_of_a_clip_without_its_first_keyframe_are_not_counted(make_clip, decode_linearly, tmp_path, name):
     remux(make_clip(b_frames=2), tmp_path / name, skip=3)
 
-    got = extract(tmp_path / name, native=True)
+    got = extract(tmp_path / name, as_stored=True)
 
-    assert (got.method, got.total_frames) == ("index", None)
-    assert (got.frame_index == -1).all()
+    assert (got.method, got.selection.total_frames) == ("index", None)
+    assert (got.selection.frame_index == -1).all()
     linear = decode_linearly(tmp_path / name)
     assert_is_linear(got, linear)
     part = extract(tmp_path / name, segment=Segment(0.5, None))
-    assert part.starts_s == pytest.approx(0.5 + float(linear[0][0] * time_base(tmp_path / name)))
+    assert part.selection.starts_s == pytest.approx(0.5 + float(linear[0][0] * time_base(tmp_path / name)))
 
 
 FRAGMENTED = {"mux_options": {"movflags": "frag_keyframe+empty_moov"}}
@@ -117,10 +117,13 @@ def test_packets_that_are_no_keyframes_are_not_counted_where_all_are_listed(
     path.write_bytes(make_recipe(replace(cell.recipe, **changes)))
     linear = decode_linearly(path)
 
-    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=2), native=True, segment=segment)
+    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=2), as_stored=True, segment=segment)
 
-    assert got.reason == "a packet is flagged as a keyframe, but its frame is not"
-    assert (got.total_frames, got.keyframes_in_file) == (len(linear), sum(is_key for _, is_key, _ in linear))
+    assert got.note == "a packet is flagged as a keyframe, but its frame is not"
+    assert (got.selection.total_frames, got.selection.keyframes_in_file) == (
+        len(linear),
+        sum(is_key for _, is_key, _ in linear),
+    )
     assert_is_linear(got, linear)
 
 
@@ -130,7 +133,7 @@ def test_a_matroska_file_that_ends_before_zero_is_decoded(tmp_path, decode_linea
     before_zero = {"ticks": lambda number: number - 70, "mux_options": {"avoid_negative_ts": "disabled"}}
     path.write_bytes(make_recipe(replace(Cell("mkv", "vp8").recipe, frames=1, **before_zero)))
 
-    got = extract_local(path, sampling=Sampling(sampler=sampler), native=True)
+    got = extract_local(path, sampling=Sampling(sampler=sampler), as_stored=True)
 
     assert got.method == "linear"
     assert_is_linear(got, decode_linearly(path))
@@ -139,25 +142,25 @@ def test_a_matroska_file_that_ends_before_zero_is_decoded(tmp_path, decode_linea
 def test_hidden_frames_of_vp8_are_not_counted(make_clip, decode_linearly):
     path = make_clip("clip.webm", codec="libvpx", **{"auto-alt-ref": "1", "lag-in-frames": "16"})
 
-    got = extract(path, native=True)
+    got = extract(path, as_stored=True)
 
-    assert (got.method, got.total_frames) == ("index", None)
+    assert (got.method, got.selection.total_frames) == ("index", None)
     assert_is_linear(got, decode_linearly(path))
 
 
 def test_a_clip_of_only_keyframes_has_them_all_in_its_index(make_clip, decode_linearly):
     path = make_clip(gop=1)
 
-    got = extract(path, native=True)
+    got = extract(path, as_stored=True)
 
-    assert (got.method, got.keyframes_in_file) == ("index", 48)
+    assert (got.method, got.selection.keyframes_in_file) == ("index", 48)
     assert_is_linear(got, decode_linearly(path))
 
 
 def test_a_stream_that_refreshes_without_keyframes_is_decoded_linearly(make_clip, decode_linearly):
     path = make_clip(**{"x264-params": "intra-refresh=1:keyint=12"})
 
-    got = extract(path, native=True)
+    got = extract(path, as_stored=True)
 
     assert got.method == "linear"
     assert_is_linear(got, decode_linearly(path))
@@ -168,10 +171,10 @@ def test_packet_flags_are_used_if_the_decoder_marks_no_keyframe(make_clip, decod
     linear = decode_linearly(path)
     assert not any(is_marked for _, is_marked, _ in linear)
 
-    got = extract(path, native=True, every=True)
+    got = extract(path, as_stored=True, every=True)
 
-    assert got.frame_index.tolist() == [0, 12, 24, 36]
-    assert got.is_keyframe.all()
+    assert got.selection.frame_index.tolist() == [0, 12, 24, 36]
+    assert got.selection.is_keyframe.all()
     assert_is_linear(got, linear)
 
 
@@ -180,8 +183,8 @@ def test_a_raw_stream_without_times_is_timed_by_its_frame_rate(make_clip):
 
     got = extract(path, num_frames=4)
 
-    assert got.pts.tolist() == [NO_PTS] * 4
-    assert got.time_s.tolist() == pytest.approx([0.0, 0.48, 0.96, 1.44])
+    assert got.selection.pts.tolist() == [NO_PTS] * 4
+    assert got.selection.time_s.tolist() == pytest.approx([0.0, 0.48, 0.96, 1.44])
 
 
 @pytest.mark.parametrize(("rotation_deg", "turns"), [(90, 1), (-90, 3), (180, 2)])
@@ -201,9 +204,9 @@ def test_rotation_is_applied_unless_native(make_clip, rotation_deg, turns):
 
     got = extract(path)
 
-    np.testing.assert_array_equal(got.images, np.rot90(upright.images, turns, axes=(1, 2)))
-    assert got.rotation_deg == extract(path, native=True).rotation_deg == turns * 90
-    assert extract(path, native=True).images.shape[1:] == (84, 168, 3)
+    np.testing.assert_array_equal(got.unique, np.rot90(upright.unique, turns, axes=(1, 2)))
+    assert got.selection.rotation_deg == extract(path, as_stored=True).selection.rotation_deg == turns * 90
+    assert extract(path, as_stored=True).unique.shape[1:] == (84, 168, 3)
 
 
 def test_several_decoding_threads_rotate_a_clip_like_one(make_clip, monkeypatch):
@@ -221,8 +224,8 @@ def test_several_decoding_threads_rotate_a_clip_like_one(make_clip, monkeypatch)
 
     got = extract(path, threads=3)
 
-    assert (got.method, got.rotation_deg) == ("index", 90)
-    np.testing.assert_array_equal(got.images, extract(path).images)
+    assert (got.method, got.selection.rotation_deg) == ("index", 90)
+    np.testing.assert_array_equal(got.unique, extract(path).unique)
 
 
 @pytest.mark.parametrize("codec", ["libvpx", "libvpx-vp9"])
@@ -245,7 +248,7 @@ def test_several_decoding_threads_know_where_matroska_says_that_chroma_lies(tmp_
     one, three = (extract(path, threads=threads) for threads in (1, 3))
 
     assert one.method == three.method == "index"
-    np.testing.assert_array_equal(one.images, three.images)
+    np.testing.assert_array_equal(one.unique, three.unique)
 
 
 def test_frames_of_changing_size_must_be_scaled(make_clip, tmp_path):
@@ -254,10 +257,10 @@ def test_frames_of_changing_size_must_be_scaled(make_clip, tmp_path):
     path.write_bytes(b"".join(part.read_bytes() for part in parts))
 
     scaled = Sampling(num_frames=6, max_pixels=3136, size_multiple_px=28)
-    assert extract_local(path, sampling=scaled, limits=Limits()).images.shape[1:] == (56, 56, 3)
+    assert extract_local(path, sampling=scaled, limits=Limits()).unique.shape[1:] == (56, 56, 3)
     for native in (False, True):
         with pytest.raises(VideoUnreadableError, match=r"frame size changes .* set max_pixels"):
-            extract(path, native=native)
+            extract(path, as_stored=native)
 
 
 def test_a_stream_that_appears_midway_does_not_stop_decoding(tmp_path):
@@ -267,9 +270,9 @@ def test_a_stream_that_appears_midway_does_not_stop_decoding(tmp_path):
     path.write_bytes(silent * 5 + sounding + silent * 10)
 
     # PyAV raises an IndexError at its end, or not, by what lay in a byte of memory that it never set.
-    got = extract(path, num_frames=2, native=True)
+    got = extract(path, num_frames=2, as_stored=True)
 
-    assert got.total_frames > 6 * 100
+    assert got.selection.total_frames > 6 * 100
     assert disagreements(got, decode_past_errors(path), num_frames=2) == []
 
 
@@ -356,7 +359,7 @@ def test_any_file_name_is_taken_literally(make_clip, tmp_path, monkeypatch):
     shutil.copy(make_clip(), tmp_path / "http:%03d.mp4")
     monkeypatch.chdir(tmp_path)
 
-    assert extract(tmp_path.joinpath("http:%03d.mp4").relative_to(tmp_path)).keyframes_in_file == 4
+    assert extract(tmp_path.joinpath("http:%03d.mp4").relative_to(tmp_path)).selection.keyframes_in_file == 4
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -416,11 +419,11 @@ def test_a_multi_file_format_is_refused_and_its_siblings_are_not_read(tmp_path, 
 def test_a_jpeg_is_a_video_of_one_frame_whatever_its_name(tmp_path, name):
     Image.new("RGB", (56, 84), "red").save(tmp_path / name, "jpeg")
 
-    assert extract_local(tmp_path / name).images.shape == (1, 84, 56, 3)
+    assert extract_local(tmp_path / name).unique.shape == (1, 84, 56, 3)
 
 
 @pytest.mark.parametrize("name", ["clip.ts", "clip.flv"])
 def test_a_container_without_an_index_is_decoded_at_once_for_a_dense_sampler(make_clip, name):
     got = extract_local(make_clip(name), sampling=Sampling(sampler="uniform", num_frames=6), limits=Limits())
 
-    assert (got.method, got.reason) == ("linear", "the container has no index in its header")
+    assert (got.method, got.note) == ("linear", "the container has no index in its header")

@@ -84,9 +84,9 @@ def patches_of(image):
 def test_an_hdr_video_is_shown_in_the_colours_of_its_sdr_original(tmp_path, transfer, sampling, suffix):
     got = extract_local(encode(tmp_path / f"clip{suffix}", transfer), sampling=sampling)
 
-    assert got.images.shape[1:3] == SIZE[::-1]
-    assert f"{transfer} tone-mapped to SDR" in got.reason
-    for image in got.images:
+    assert got.unique.shape[1:3] == SIZE[::-1]
+    assert f"{transfer} tone-mapped to SDR" in got.note
+    for image in got.unique:
         assert np.abs(patches_of(image) - PATCHES).max() <= 25
 
 
@@ -94,7 +94,7 @@ def test_an_hdr_video_is_shown_in_the_colours_of_its_sdr_original(tmp_path, tran
 def test_light_keeps_its_brightness_up_to_the_knee_and_is_compressed_above(tmp_path, transfer):
     path = encode(tmp_path / "clip.mp4", transfer, nits=[[50, 100, 150, 203], [250, 300, 400, 1000]])
 
-    [image] = extract_local(path, sampling=Sampling(num_frames=1)).images
+    [image] = extract_local(path, sampling=Sampling(num_frames=1)).unique
 
     grey = patches_of(image)
     assert np.ptp(grey, axis=-1).max() <= 2
@@ -109,12 +109,12 @@ def test_frames_as_decoded_are_those_of_ffmpeg(tmp_path, transfer, decode_linear
     path = encode(tmp_path / "clip.mp4", transfer)
 
     got = extract_local(path, sampling=Sampling(num_frames=1, hdr="as_decoded"))
-    native = extract_local(path, sampling=Sampling(num_frames=1), native=True)
+    native = extract_local(path, sampling=Sampling(num_frames=1), as_stored=True)
 
-    assert got.reason == f"{transfer} shown as decoded"
-    assert np.abs(patches_of(got.images[0]) - patches_of(native.images[0])).max() <= 3  # scaled exactly, and not
-    assert native.reason == ""
-    np.testing.assert_array_equal(native.images[0], decode_linearly(path)[native.frame_index[0]][2])
+    assert got.note == f"{transfer} shown as decoded"
+    assert np.abs(patches_of(got.unique[0]) - patches_of(native.unique[0])).max() <= 3  # scaled exactly, and not
+    assert native.note == ""
+    np.testing.assert_array_equal(native.unique[0], decode_linearly(path)[native.selection.frame_index[0]][2])
 
 
 def test_ranges_a_saved_index_and_a_sandboxed_process_show_the_same(tmp_path):
@@ -129,8 +129,8 @@ def test_ranges_a_saved_index_and_a_sandboxed_process_show_the_same(tmp_path):
         pooled = pool.extract(path, **wanted)
 
     for frames in (got, again, pooled):
-        assert frames.reason == expected.reason == "HLG tone-mapped to SDR"
-        np.testing.assert_array_equal(frames.images, expected.images)
+        assert frames.note == expected.note == "HLG tone-mapped to SDR"
+        np.testing.assert_array_equal(frames.unique, expected.unique)
 
 
 def test_each_row_of_prepare_video_says_what_was_done(tmp_path):

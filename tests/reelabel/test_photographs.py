@@ -40,31 +40,31 @@ def turned_by_pillow(image, orientation):
 @pytest.mark.parametrize("name", ["photo.jpg", "photo.png", "photo.webp"])
 @pytest.mark.parametrize("orientation", EVERY_ORIENTATION)
 def test_a_photograph_is_turned_as_its_exif_data_says(tmp_path, name, orientation):
-    stored = extract_local(save(tmp_path / f"plain-{name}")).images[0]
+    stored = extract_local(save(tmp_path / f"plain-{name}")).unique[0]
 
-    shown = extract_local(save_turned(tmp_path / name, orientation)).images[0]
+    shown = extract_local(save_turned(tmp_path / name, orientation)).unique[0]
 
     np.testing.assert_array_equal(shown, turned_by_pillow(stored, orientation))
 
 
 def test_a_locked_process_turns_photographs(tmp_path):
-    stored = extract_local(save(tmp_path / "plain.jpg")).images[0]
+    stored = extract_local(save(tmp_path / "plain.jpg")).unique[0]
     turned = {n: save_turned(tmp_path / f"{n}.jpg", n) for n in EVERY_ORIENTATION}
 
     with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
         shown = {n: pool.extract(path, sampling=Sampling(), limits=Limits()) for n, path in turned.items()}
 
     for orientation, frames in shown.items():
-        np.testing.assert_array_equal(frames.images[0], turned_by_pillow(stored, orientation))
+        np.testing.assert_array_equal(frames.unique[0], turned_by_pillow(stored, orientation))
 
 
 @pytest.mark.parametrize(
     "exif", [b"", b"Exif\0\0", b"Exif\0\0MM\0*\xff\xff\xff\xff", b"Exif\0\0II*\0\x08\0\0\0\xff\xff"]
 )
 def test_damaged_exif_data_leaves_a_photograph_as_it_is(tmp_path, exif):
-    stored = extract_local(save(tmp_path / "plain.jpg")).images
+    stored = extract_local(save(tmp_path / "plain.jpg")).unique
 
-    shown = extract_local(save(tmp_path / "photo.jpg", exif=exif)).images
+    shown = extract_local(save(tmp_path / "photo.jpg", exif=exif)).unique
 
     np.testing.assert_array_equal(shown, stored)
 
@@ -86,7 +86,7 @@ def test_an_animated_webp_is_called_what_it_is(tmp_path):
 
     with pytest.raises(VideoUnreadableError, match=r"^The file is an animated WebP, .*; convert it to MP4\.$"):
         extract_local(tmp_path / "clip.webp")
-    assert extract_local(tmp_path / "photo.webp").total_frames == 1
+    assert extract_local(tmp_path / "photo.webp").selection.total_frames == 1
 
 
 def in_tiles(clip, *, rows, columns, side_px):

@@ -9,7 +9,6 @@ from reelabel.decode.read_index import read_index
 from reelabel.errors import FallbackRequired, InvalidReplyError
 from reelabel.index import VideoIndex
 from reelabel.limits import Limits
-from reelabel.pool.messages import Listed
 from reelabel.pool.packing import pack, unpack
 from reelabel.segment import lie_in_windows
 from reelabel.sources.video_file import open_video_file
@@ -53,7 +52,7 @@ def test_packets_without_times_are_not_listed(make_clip):
 def test_an_index_arrives_unchanged(make_clip, lists):
     sent = read(make_clip(b_frames=2), lists)
 
-    got = unpack([Listed], *pack(Listed(index=sent)), max_bytes=10**6).index
+    got = unpack([VideoIndex], *pack(sent), max_bytes=10**6)
 
     for name in VideoIndex.__slots__:
         np.testing.assert_array_equal(getattr(got, name), getattr(sent, name), name)
@@ -81,20 +80,18 @@ def test_an_index_that_contradicts_itself_is_refused(make_clip, column, value):
     object.__setattr__(sent, column, columns)
 
     with pytest.raises(InvalidReplyError):
-        unpack([Listed], *pack(Listed(index=sent)), max_bytes=10**6)
+        unpack([VideoIndex], *pack(sent), max_bytes=10**6)
 
 
-@pytest.mark.parametrize(
-    "shapes", [{"index.pts": [10**6]}, {"index.order": [5]}, {"index.keyframe_s": [9]}, {"index.keyframe_s": None}]
-)
+@pytest.mark.parametrize("shapes", [{"pts": [10**6]}, {"order": [5]}, {"keyframe_s": [9]}, {"keyframe_s": None}])
 def test_columns_that_are_missing_are_noticed(make_clip, shapes):
-    data, descriptor = pack(Listed(index=read(make_clip())))
+    data, descriptor = pack(read(make_clip()))
     message = json.loads(data)
     arrays = message["arrays"] | shapes
     message["arrays"] = {name: shape for name, shape in arrays.items() if shape is not None}
 
     with pytest.raises(InvalidReplyError):
-        unpack([Listed], json.dumps(message).encode(), descriptor, max_bytes=10**8)
+        unpack([VideoIndex], json.dumps(message).encode(), descriptor, max_bytes=10**8)
 
 
 def test_columns_of_other_shapes_are_no_index(make_clip):

@@ -57,7 +57,7 @@ def test_of_several_video_streams_the_one_is_shown_that_ffmpegs_tools_show(tmp_p
 
     got = extract_local(path, sampling=sampling)
 
-    assert (got.native_width_px, got.native_height_px) == SIZES[shown]
+    assert (got.selection.native_width_px, got.selection.native_height_px) == SIZES[shown]
     assert got.method != "linear"
 
 
@@ -67,7 +67,9 @@ def test_matroska_files_that_are_joined_are_shown_to_their_end(tmp_path, cell, s
     path = tmp_path / "clip.mkv"
     path.write_bytes(2 * cell.make())
 
-    got = extract_local(path, sampling=sampling, native=True)
+    got = extract_local(path, sampling=sampling, as_stored=True)
 
-    assert (got.total_frames, got.keyframes_in_file) == (80, 8)
-    assert sorted(got.frame_index) == ([0, 10, 20, 30, 40, 50, 60, 70] if len(got.images) == 8 else [*range(80)])
+    assert (got.selection.total_frames, got.selection.keyframes_in_file) == (80, 8)
+    assert sorted(got.selection.frame_index) == (
+        [0, 10, 20, 30, 40, 50, 60, 70] if len(got.unique) == 8 else [*range(80)]
+    )

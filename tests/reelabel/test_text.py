@@ -4,29 +4,29 @@ import pytest
 
 from infra.errors import ManifestError
 from reelabel.errors import ReelabelError, VideoMissingError
-from reelabel.text import on_one_line, printable, quoted, read_error
+from reelabel.text import escape_controls, on_one_line, quoted, read_error
 from tests.hostile import HOSTILE, SHOWN, hidden_in
 
 
 def test_invisible_characters_are_shown():
-    assert printable(HOSTILE) == SHOWN
-    assert printable("\udcff\0\ufeff\U000e0041") == "<U+DCFF>␀<U+FEFF><U+E0041>"
-    assert printable(SHOWN) == SHOWN
-    assert printable("a\u200cb\u200d") == "a<U+200C>b<U+200D>"
+    assert escape_controls(HOSTILE) == SHOWN
+    assert escape_controls("\udcff\0\ufeff\U000e0041") == "<U+DCFF>␀<U+FEFF><U+E0041>"
+    assert escape_controls(SHOWN) == SHOWN
+    assert escape_controls("a\u200cb\u200d") == "a<U+200C>b<U+200D>"
 
 
 @pytest.mark.parametrize("text", ["", "clip 7", "é", "日本語\u3000x", "שלום", "مرحبا", "👍🏽", "a\u00a0b", "\ue0b0"])
 def test_visible_characters_are_unchanged(text):
-    assert printable(text) == text
+    assert escape_controls(text) == text
 
 
 @pytest.mark.parametrize("text", ["می\u200cرود", "क्\u200dष", "👨\u200d👩\u200d👧"], ids=["fa", "hi", "emoji"])
 def test_what_joins_the_letters_of_a_script_is_unchanged(text):
-    assert printable(text) == text
+    assert escape_controls(text) == text
 
 
 def test_our_own_line_breaks_are_kept():
-    assert printable("a\nb\tc\r", keep="\n\t") == "a\nb\tc␍"
+    assert escape_controls("a\nb\tc\r", keep="\n\t") == "a\nb\tc␍"
 
 
 @pytest.mark.parametrize("error", [ReelabelError, VideoMissingError, ManifestError])

@@ -8,7 +8,6 @@ from infra.settings import StoreSettings
 from reelabel.errors import SamplingRefusedError, VideoMissingError
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.fetch import VideoReader
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
@@ -18,6 +17,7 @@ from tasks.domain import EmbeddingSpec, Job, ModelIdentity, View, views_of
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.vector_file import VectorCache
 from tasks.embedding.video import VideoEmbedder
+from tasks.frame_cache.extractor import FrameExtractor
 from tasks.relevance import RelevantExtractor
 from tests.description.colours import INFO
 from tests.relevance.colours import ReadingEncoder
@@ -75,14 +75,14 @@ def shown_s(video):
 def test_the_frames_that_the_question_is_about_are_shown_exactly(extractor, clips, container):
     uri = clips[container]
     every = extract_local(uri, sampling=Sampling(sampler="uniform", num_frames=-1), limits=Limits())
-    since_s = every.time_s - every.time_s[0]
+    since_s = every.selection.time_s - every.selection.time_s[0]
 
     video = prepare_view(extractor, asked(uri, "red"))
 
     frames = extractor.cache.find(video.identity)
-    rows = [int(np.abs(every.time_s - time_s).argmin()) for time_s in shown_s(video)]
+    rows = [int(np.abs(every.selection.time_s - time_s).argmin()) for time_s in shown_s(video)]
     assert all(RED_S[0] <= since_s[row] < RED_S[1] for row in rows)
-    np.testing.assert_allclose(frames.selection.time_s, every.time_s[rows])
+    np.testing.assert_allclose(frames.selection.time_s, every.selection.time_s[rows])
     assert np.abs(frames.unique.astype(int)[..., 0] - 200).max() < 40  # red, whatever the codec rounds
     assert (video.provenance.sampler, video.provenance.frames_used) == ("relevant", 4)
     assert video.identity.sampling.times_ms == tuple(int(text) for text in video.provenance.chosen_ms.split(","))

@@ -18,11 +18,11 @@ from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.passes import sampling_of_pass
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import PLAN, SHARD
 from tasks.domain import ModelIdentity, RunSpec
 from tasks.domain.job import join_fingerprints
+from tasks.domain.passes import sampling_of_pass
 from tasks.manifest.table import read_jobs
 from tasks.report.run import load_run, render_run
 from tasks.results.runs import close_run, find_run, open_run, read_spec, update_run

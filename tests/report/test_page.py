@@ -5,7 +5,7 @@ from html import escape
 
 import pytest
 
-from reelabel.text import printable
+from reelabel.text import escape_controls
 from tasks.report.render import MAX_BYTES
 from tasks.report.run import render_run
 from tests.hostile import HOSTILE as INVISIBLE
@@ -104,7 +104,7 @@ def test_a_page_shows_invisible_characters():
     page = without_script(render_run(made))
 
     assert hidden_in(page, keep="\n\t") == []
-    assert escape(printable(SHOWABLE, keep="\n\t"), quote=False) in page
+    assert escape(escape_controls(SHOWABLE, keep="\n\t"), quote=False) in page
 
 
 def test_frames_of_the_last_videos_are_left_out_if_the_page_would_be_too_large():
@@ -193,7 +193,7 @@ def test_a_system_prompt_that_all_jobs_share_is_on_the_page_once():
 
     page = render_run(report(jobs=[job_card(f"clip-{at}", system_prompt=prompt) for at in range(300)]))
 
-    assert page.count(escape(printable(prompt), quote=False)) == 1
+    assert page.count(escape(escape_controls(prompt), quote=False)) == 1
 
 
 def test_a_page_says_that_it_contains_a_sample():

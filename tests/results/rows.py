@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import polars as pl
 
-from reelabel.frames.provenance import FrameProvenance
 from tasks.database.scope import Scope
 from tasks.domain import Answer, Failure, Job, JobResult, ModelIdentity, RunSpec, Stage
+from tasks.domain.provenance import FrameProvenance
 from tasks.manifest.schema import ROW
 
 SPEC = RunSpec(model=ModelIdentity(name="tiny"))

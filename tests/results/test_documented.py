@@ -8,10 +8,10 @@ import pytest
 import sqlalchemy
 
 from flows.cli.rows.formats import write_rows
-from reelabel.frames.provenance import FrameProvenance
-from reelabel.record import names_of
 from tasks.database.tables import CHUNK, DESCRIPTION, FAILURE, RESULT, RUN
 from tasks.domain import Stage
+from tasks.domain.provenance import FrameProvenance
+from tasks.domain.record import names_of
 from tasks.results.read import read_outcomes
 from tasks.results.write import ShardWriter
 from tests.results.rows import SCOPE, failure, job, result

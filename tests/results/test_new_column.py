@@ -45,12 +45,12 @@ with connected(DatabaseSettings(url=url)) as db:
 @pytest.mark.usefixtures("db")
 def test_one_line_adds_a_column(database_url):
     page = (ROOT / "docs" / "extending.md").read_text()
-    [field] = re.findall(r"# reelabel/frames/provenance\.py\nclass .*\n +\.\.\.\n +(.*)\n", page)
+    [field] = re.findall(r"# tasks/domain/provenance\.py\nclass .*\n +\.\.\.\n +(.*)\n", page)
     downgrade(database_url)
-    path = ROOT / "reelabel" / "frames" / "provenance.py"
+    path = ROOT / "tasks" / "domain" / "provenance.py"
 
     run = subprocess.run(
-        [sys.executable, "-c", SCRIPT, "reelabel.frames.provenance", path, field, database_url],
+        [sys.executable, "-c", SCRIPT, "tasks.domain.provenance", path, field, database_url],
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -8,11 +8,11 @@ from sqlalchemy import text
 
 import sql.migrate
 from infra.database.connect import Role, connected
-from reelabel.frames.provenance import FrameProvenance
-from reelabel.record import Merge, column, columns_of
 from sql.roles import OWNER
 from tasks.database.tables import RESULT
 from tasks.domain.outcome import merge_answers
+from tasks.domain.provenance import FrameProvenance
+from tasks.domain.record import Merge, column, columns_of
 from tasks.results.choose import choose_jobs
 from tasks.results.read import read_results
 from tasks.results.selection import Selection

@@ -3,7 +3,7 @@
 import pytest
 
 from reelabel.extract import extract_local
-from reelabel.frames.fetch import FrameFetcher, VideoReader
+from reelabel.frames.fetch import VideoReader
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -33,19 +33,22 @@ def test_the_frames_to_decode_are_those_that_a_run_decodes(name, sampler, segmen
     decoded = extract_local(path, sampling=sampling, segment=segment)
     assert cost.coverage == decoded.coverage(cost_thresholds())
     if sampler == "keyframes":
-        assert (cost.frames, cost.stored) == (decoded.frames_decoded, len(decoded.images))
+        assert (cost.frames, cost.stored) == (decoded.cost.frames_decoded, len(decoded.unique))
     else:
-        assert decoded.frames_decoded * 0.9 <= cost.frames <= decoded.frames_decoded * 2
+        assert decoded.cost.frames_decoded * 0.9 <= cost.frames <= decoded.cost.frames_decoded * 2
 
 
 @pytest.mark.parametrize("sampler", ["keyframes", "uniform"])
 def test_the_seconds_forecast_of_a_measured_clip_are_those_measured(sampler, make_clip, reader, monkeypatch):
     path, spent_ms = make_clip("clip.mp4", frames=240, gop=60, b_frames=3), []
-    fetch, sampling = FrameFetcher.fetch, Sampling(sampler=sampler, num_frames=6)
+    fetch, sampling = VideoReader.fetch, Sampling(sampler=sampler, num_frames=6)
     monkeypatch.setattr(
-        FrameFetcher,
+        VideoReader,
         "fetch",
-        lambda fetcher, info: (got := fetch(fetcher, info), spent_ms.append(got.keyframes.decode_ms))[0],
+        lambda reader, info, sampling, **options: (
+            got := fetch(reader, info, sampling, **options),
+            spent_ms.append(got.frames.cost.decode_ms),
+        )[0],
     )
     clip = SeenClip(clip=Clip(uri=str(path)), seen=reader.look(str(path)))
 

@@ -10,7 +10,7 @@ import pytest
 
 from infra.errors import ManifestError
 from infra.settings import Settings
-from reelabel.frames.fetch import RANGES_MIN_BYTES
+from reelabel.frames.opened import RANGES_MIN_BYTES
 from reelabel.sampling.options import Sampling
 from tasks.survey.describe import amount, headlines
 from tasks.survey.page import render

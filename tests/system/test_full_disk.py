@@ -19,12 +19,12 @@ from infra.errors import DatabaseUnavailableError
 from infra.settings import Settings, StoreSettings
 from reelabel.errors import DiskFullError, StoreUnavailableError
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.protocol import EngineConfig
+from tasks.frame_cache.extractor import FrameExtractor
 from tasks.manifest.table import open_jobs
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL

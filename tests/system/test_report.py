@@ -12,7 +12,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import choose_indices
 from reelabel.sampling.spec import VideoProperties
 from reelabel.sampling.uniform import pick_evenly
-from reelabel.text import printable
+from reelabel.text import escape_controls
 from tasks.report.run import render_run, select_trade_off
 from tests.report.rows import job_card, report, strip, with_strip
 from tests.report.test_page import HOSTILE
@@ -258,7 +258,7 @@ def test_links_open_jobs_and_reasons_and_words_filter_them(page):
     expect(page.locator(".card:visible")).to_have_count(1)
     card(page, "clip-8").locator("summary").click()
     expect(card(page, "clip-8")).to_contain_text("previously blue")
-    assert card(page, "clip-8").get_by_label("Question").text_content() == printable(SEPARATED)
+    assert card(page, "clip-8").get_by_label("Question").text_content() == escape_controls(SEPARATED)
 
     page.get_by_role("button", name="changed label (1)").click()
     page.get_by_label("Search").fill("HANGS no_frames")

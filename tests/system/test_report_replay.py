@@ -49,9 +49,9 @@ def shown(page, sampler):
 def chosen(clip, sampler, num_frames):
     """What a run shows of the clip."""
     found = extract_local(clip, sampling=Sampling(sampler=sampler, num_frames=num_frames))
-    times = {row: int((found.picks == row).sum()) for row in found.picks.tolist()}
+    times = {row: int((found.shown == row).sum()) for row in found.shown.tolist()}
     return [
-        f"Frame at {found.time_s[row]:.2f} s, shown {'once' if count == 1 else f'{count} times'}"
+        f"Frame at {found.selection.time_s[row]:.2f} s, shown {'once' if count == 1 else f'{count} times'}"
         for row, count in times.items()
     ]
 

@@ -15,7 +15,7 @@ from infra.settings import Settings, load_settings
 from infra.signals import EXIT_CODE
 from reelabel.errors import ConfigurationError
 from reelabel.live import LiveClient
-from reelabel.text import pluralize, printable
+from reelabel.text import escape_controls, pluralize
 from tasks.live.events import EVENTS, ErrorEvent, Event, FrameAck, Notice, ResponseDone, SessionCreated
 from tasks.live.messages import ProtocolError, parse_message
 
@@ -92,8 +92,8 @@ def _sends_audio(options: LiveOptions, source: Source, session: SessionCreated) 
         raise ConfigurationError("The source has no audio; leave out --audio.")
     if options.audio and not session.takes_audio:
         raise ConfigurationError(
-            f"The model {printable(session.model)} takes no audio; leave out --audio, or have the server load one that "
-            "does."
+            f"The model {escape_controls(session.model)} takes no audio; leave out --audio, or have the server load "
+            "one that does."
         )
     return options.audio is not False and source.has_audio and session.takes_audio
 
@@ -124,7 +124,7 @@ class _Conversation:
         await self.client.__aenter__()
         session = SessionCreated.model_validate(self.client.session)
         if not self.options.as_json:
-            print_notice(f"Session {session.session_id}: {printable(session.model)}.")
+            print_notice(f"Session {session.session_id}: {escape_controls(session.model)}.")
         sending = asyncio.create_task(self._send_all(with_audio=_sends_audio(self.options, self.source, session)))
         listening = asyncio.create_task(self._listen())
         self._tasks = [sending, listening]
@@ -212,9 +212,9 @@ class _Conversation:
                 if event.frame_id is not None:
                     self._sent_at.pop(event.frame_id, None)
                     self.acks["refused"] += 1
-                print_notice(f"{event.code}: {printable(event.message)}")
+                print_notice(f"{event.code}: {escape_controls(event.message)}")
             case Notice():
-                print_notice(printable(event.message))
+                print_notice(escape_controls(event.message))
             case SessionCreated():
                 print_notice("The connection was lost; the session continues.")
 
@@ -225,7 +225,7 @@ class _Conversation:
         question = self._questions.get(done.query_id or "", "")
         share = "" if done.probabilities is None or done.choice is None else f" ({done.probabilities[done.choice]:.3f})"
         audio = f"{done.audio_s:.1f} s of audio, " if done.audio_s else ""
-        print_line(f"{done.last_frame_s:.1f} s  {printable(question)}  {printable(done.text)}{share}")
+        print_line(f"{done.last_frame_s:.1f} s  {escape_controls(question)}  {escape_controls(done.text)}{share}")
         print_line(
             f"  first token {done.first_token_ms or done.total_ms:.0f} ms, whole answer {done.total_ms:.0f} ms; "
             f"{pluralize(done.frames_used, 'frame')}, {audio}{pluralize(done.prompt_tokens, 'token')}, "

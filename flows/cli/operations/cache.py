@@ -18,7 +18,7 @@ from infra.embedded import ServiceName
 from infra.program import command
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
-from reelabel.text import pluralize, printable
+from reelabel.text import escape_controls, pluralize
 from tasks.frame_cache.eviction import cached_files, evict, kind_of
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _line(info: ObjectInfo, *, as_json: bool) -> str:
     written = info.modified.isoformat(timespec="seconds") if info.modified else ""
     if as_json:
         return dumps(asdict(info) | {"modified": written, "kind": kind_of(info)})
-    return f"{written}  {info.size_bytes:>12,}  {printable(info.uri)}"
+    return f"{written}  {info.size_bytes:>12,}  {escape_controls(info.uri)}"
 
 
 def _before(age: str) -> datetime:

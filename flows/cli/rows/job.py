@@ -25,7 +25,7 @@ from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError, TransientError
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.text import pluralize, printable
+from reelabel.text import escape_controls, pluralize
 from tasks.database.scope import Scope
 from tasks.domain import RunSpec
 from tasks.frame_cache.pool import frame_cache
@@ -149,8 +149,8 @@ def _print(known: _Known) -> None:
     print_line((newest["job_id"], "bold"), f" of {newest['dataset']}")
     if shown and shown.question is not None:
         if shown.system_prompt:
-            OUT.print(Text(printable(f"System: {shown.system_prompt}", keep="\n")), style="dim")
-        OUT.print(Text(printable(shown.question, keep="\n")))
+            OUT.print(Text(escape_controls(f"System: {shown.system_prompt}", keep="\n")), style="dim")
+        OUT.print(Text(escape_controls(shown.question, keep="\n")))
     for parts in _outcome(known):
         print_line(*parts)
     for line in _videos(known):

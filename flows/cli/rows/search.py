@@ -19,7 +19,7 @@ from flows.cli.options import Raw, example, with_options
 from flows.cli.rows.formats import check_format, print_rows
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError, ReelabelError, VideoMissingError, VideoRefusedError
-from reelabel.frames.fetch import stat_video
+from reelabel.frames.opened import stat_video
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
@@ -28,7 +28,7 @@ from tasks.description.banks import read_bank
 from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.encoder import open_encoder, read_encoder_card
 from tasks.embedding.vector_file import VectorCache
-from tasks.frame_cache.pool import decode_pool, uncached_fetcher, video_store
+from tasks.frame_cache.pool import decode_pool, uncached_reader, video_store
 from tasks.frame_cache.sheet import Picture, Section, draw_sheet, scale
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.search.catalogue import name_version, require_model
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
-    from reelabel.frames.fetch import FrameFetcher
+    from reelabel.frames.fetch import VideoReader
     from tasks.domain import ModelIdentity
     from tasks.embedding.encoder import Encoder
     from tasks.search.searcher import SearchResult
@@ -311,12 +311,12 @@ def fetch_pictures(found: pl.DataFrame, settings: Settings) -> tuple[Picture, ..
     sampling = Sampling(sampler="uniform", num_frames=1, max_pixels=_SHEET_PIXELS, size_multiple_px=28)
     pictures = []
     with decode_pool(settings, processes=1) as pool:
-        fetcher = uncached_fetcher(settings, pool, sampling)
+        reader = uncached_reader(settings, pool)
         for row in found.iter_rows(named=True):
             uri, time_s = row["video_uri"], row["time_s"]
             lines = (f"{row['score']:.3f}   {time_s:.3f} s", row["job_id"], uri.rpartition("/")[2])
             try:
-                image = scale(_fetch_frame(fetcher, uri, time_s), box_px=_BOX_PX)
+                image = scale(_fetch_frame(reader, uri, time_s, sampling), box_px=_BOX_PX)
             except ReelabelError as error:
                 pictures.append(Picture(lines=lines, error=error.message))
             else:
@@ -330,10 +330,8 @@ def _require_whole_uri(uri: str) -> None:
         raise VideoRefusedError("Its address had a signature, or was the video itself, and is not stored.")
 
 
-def _fetch_frame(fetcher: FrameFetcher, uri: str, time_s: float) -> npt.NDArray[np.uint8]:
+def _fetch_frame(reader: VideoReader, uri: str, time_s: float, sampling: Sampling) -> npt.NDArray[np.uint8]:
     """Fetch the frame of a moment; shape (H, W, 3)."""
     _require_whole_uri(uri)
-    info = stat_video(fetcher.objects, uri, allow_roots=fetcher.allow_roots)
-    at = replace(fetcher, segment=Segment.of(time_s, time_s + _FRAME_S))
-    frame: npt.NDArray[np.uint8] = at.fetch(info).keyframes.images[0]
-    return frame
+    info = stat_video(reader.objects, uri, allow_roots=reader.allow_roots)
+    return reader.fetch(info, sampling, segment=Segment.of(time_s, time_s + _FRAME_S)).frames[0]

@@ -14,7 +14,7 @@ from rich.text import Text
 from flows.cli.console import OUT, print_line
 from infra.logs import IS_OUTAGE
 from reelabel.errors import ReelabelError
-from reelabel.text import on_one_line, pluralize, printable
+from reelabel.text import escape_controls, on_one_line, pluralize
 from tasks.results.runs import newest_run, read_run
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class _WaitHandler(logging.Handler):
         if record.created - self._printed_s.get(message, 0.0) > _REPEAT_AFTER_S:
             self._printed_s[message] = record.created
             style = "yellow" if record.levelno >= logging.WARNING else ""
-            self._console.print(Text(printable(on_one_line(message)), style=style), soft_wrap=True)
+            self._console.print(Text(escape_controls(on_one_line(message)), style=style), soft_wrap=True)
 
 
 class _View:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,20 +25,20 @@ from flows.run.spec import make_spec, native_warning
 from infra.settings import SamplingOptions
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import ConfigurationError, VideoError
-from reelabel.frames.fetch import stat_video
+from reelabel.frames.opened import stat_video
 from reelabel.frames.pixels import jpeg_round_trip
+from reelabel.result import Frames
 from reelabel.sampling.registry import NATIVE
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import redact_uri, scheme_of
-from reelabel.text import pluralize, printable
-from tasks.frame_cache.pool import decode_pool, uncached_fetcher, video_store
+from reelabel.text import escape_controls, pluralize
+from tasks.frame_cache.pool import decode_pool, uncached_reader, video_store
 from tasks.frame_cache.preview import frames_as_json, save_contact_sheet, save_npz
 from tasks.frame_cache.sheet import Section, draw_sheet, picture_frames
 from tasks.model.backend import backend_of
 
 if TYPE_CHECKING:
     from infra.settings import Settings
-    from reelabel.frames.fetch import FetchedFrames
     from reelabel.sampling.options import Sampling
     from reelabel.sources.object_info import ObjectInfo
 
@@ -93,7 +93,7 @@ def frames(  # noqa: PLR0913 - a command's options
         _show_all(info, shown, as_json=json, sheet=sheet)
 
 
-def fetch_frames(video: str, settings: Settings, sampling: Sampling, *, segment: Segment = WHOLE) -> FetchedFrames:
+def fetch_frames(video: str, settings: Settings, sampling: Sampling, *, segment: Segment = WHOLE) -> Frames:
     """Extract frames in a decoding process, at the model's input size.
 
     Raises:
@@ -101,7 +101,7 @@ def fetch_frames(video: str, settings: Settings, sampling: Sampling, *, segment:
     """
     info = stat_video(video_store(settings), video, allow_roots=settings.extract.allow_roots)
     with decode_pool(settings, processes=1) as pool:
-        return uncached_fetcher(settings, pool, sampling, segment=segment).fetch(info)
+        return uncached_reader(settings, pool).fetch(info, sampling, segment=segment).frames
 
 
 def _parse_samplers(text: str, usual: SamplingOptions) -> dict[str, SamplingOptions]:
@@ -146,12 +146,12 @@ class _Shown:
     """What one sampler shows of a video.
 
     Attributes:
-        fetched: Its frames as the model sees them; None if it fails.
+        frames: Its frames as the model sees them; None if it fails.
         facts: As JSON values; `error` instead if it fails.
     """
 
     name: str
-    fetched: FetchedFrames | None = None
+    frames: Frames | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -167,32 +167,32 @@ def _extract(
     """Extract what each sampler shows; if all fail, raise the first one's error."""
     shown, faults = [], []
     with decode_pool(settings, processes=1) as pool, ERRORS.status("Extracting the frames") as status:
+        reader = uncached_reader(settings, pool)
         for name, sampling in samplings.items():
             status.update(f"Extracting the frames of {name}")
-            fetcher = uncached_fetcher(settings, pool, sampling, native=as_stored, every=every, segment=segment)
             try:
-                fetched = fetcher.fetch(info)
+                frames = reader.fetch(info, sampling, as_stored=as_stored, every=every, segment=segment).frames
             except VideoError as error:
                 faults.append(error)
                 shown.append(_Shown(name=name, facts={"error": {"code": error.code, "message": error.message}}))
                 continue
             if sampling.jpeg_quality and not as_stored:
-                images = jpeg_round_trip(fetched.keyframes.images, quality=sampling.jpeg_quality)
-                fetched = replace(fetched, keyframes=replace(fetched.keyframes, images=images))
+                images = jpeg_round_trip(frames.unique, quality=sampling.jpeg_quality)
+                frames = Frames.of(images, frames.selection)
             thresholds = CoverageThresholds.of(sampling if sampling.sampler == "auto" else settings.sampling)
-            shown.append(_Shown(name=name, fetched=fetched, facts=frames_as_json(fetched.keyframes, thresholds)))
+            shown.append(_Shown(name=name, frames=frames, facts=frames_as_json(frames, thresholds)))
     if len(faults) == len(shown):
         raise faults[0]
     return shown
 
 
 def _show_one(info: ObjectInfo, shown: _Shown, *, as_json: bool, npz: str | None, sheet: str | None) -> None:
-    assert shown.fetched is not None
+    assert shown.frames is not None
     if npz:
-        save_npz(shown.fetched.keyframes, Path(npz))
+        save_npz(shown.frames, Path(npz))
     if sheet:
-        save_contact_sheet(shown.fetched.keyframes, Path(sheet))
-    read = {"bytes_fetched": shown.fetched.bytes_fetched, "size_bytes": info.size_bytes}
+        save_contact_sheet(shown.frames, Path(sheet))
+    read = {"bytes_fetched": shown.frames.cost.bytes_fetched, "size_bytes": info.size_bytes}
     if as_json:
         print(dumps(shown.facts | read, indent=2))  # noqa: T201 - for programs: not wrapped
     else:
@@ -237,13 +237,13 @@ def _coverage_line(facts: dict[str, Any]) -> str:
 
 
 def _show_all(info: ObjectInfo, shown: list[_Shown], *, as_json: bool, sheet: str | None) -> None:
-    facts = next(each.facts for each in shown if each.fetched)
+    facts = next(each.facts for each in shown if each.frames)
     size = f"{facts['native_width_px']}x{facts['native_height_px']}, {pluralize(info.size_bytes, 'byte')}"
     about = f"{_keyframes_of(facts)}, {facts['duration_s']:.2f} s, {size}"
     is_local = _is_local(info)
     sections = [_section(each, is_local=is_local) for each in shown]
     if sheet:
-        draw_sheet(printable(redact_uri(info.uri)), about, sections).save(sheet)
+        draw_sheet(escape_controls(redact_uri(info.uri)), about, sections).save(sheet)
     if as_json:
         samplers = [{"name": each.name} | each.facts | _bytes_read(each, is_local=is_local) for each in shown]
         facts = {"video_uri": redact_uri(info.uri), "size_bytes": info.size_bytes, "samplers": samplers}
@@ -253,28 +253,29 @@ def _show_all(info: ObjectInfo, shown: list[_Shown], *, as_json: bool, sheet: st
     for section, each in zip(sections, shown, strict=True):
         print_line((section.title, "bold"))
         print_line(f"  {section.error or section.facts}")
-        if each.fetched:
+        if each.frames:
             print_line("  " + ", ".join(list_times(pick["time_s"] for pick in each.facts["picks"])))
 
 
 def _bytes_read(shown: _Shown, *, is_local: bool) -> dict[str, Any]:
-    if shown.fetched is None or is_local:
+    if shown.frames is None or is_local:
         return {}
-    return {"bytes_fetched": shown.fetched.bytes_fetched, "fetch_ms": round(shown.fetched.fetch_ms, 3)}
+    return {"bytes_fetched": shown.frames.cost.bytes_fetched, "fetch_ms": round(shown.frames.cost.fetch_ms, 3)}
 
 
 def _section(shown: _Shown, *, is_local: bool) -> Section:
-    if shown.fetched is None:
-        return Section(title=shown.name, error=printable(shown.facts["error"]["message"]))
-    fetched, frames = shown.fetched, shown.fetched.keyframes
+    if shown.frames is None:
+        return Section(title=shown.name, error=escape_controls(shown.facts["error"]["message"]))
+    frames = shown.frames
     pictures, note = picture_frames(frames)
-    total = "" if frames.total_frames is None else f" of {frames.total_frames:,}"
+    dropped = frames.selection.dropped_as_similar
+    total = "" if frames.selection.total_frames is None else f" of {frames.selection.total_frames:,}"
     costs = [
-        f"{pluralize(len(frames.picks), 'frame')} shown, {len(frames.images):,} distinct",
-        f"{frames.frames_decoded:,}{total} decoded by {frames.method} in {frames.decode_ms:.1f} ms",
-        "" if is_local else f"{pluralize(fetched.bytes_fetched, 'byte')} read in {fetched.fetch_ms:.1f} ms",
-        f"{pluralize(frames.dropped_as_similar, 'frame')} dropped as similar" if frames.dropped_as_similar else "",
-        printable(frames.reason),
+        f"{pluralize(len(frames), 'frame')} shown, {len(frames.unique):,} distinct",
+        f"{frames.cost.frames_decoded:,}{total} decoded by {frames.method} in {frames.cost.decode_ms:.1f} ms",
+        "" if is_local else f"{pluralize(frames.cost.bytes_fetched, 'byte')} read in {frames.cost.fetch_ms:.1f} ms",
+        f"{pluralize(dropped, 'frame')} dropped as similar" if dropped else "",
+        escape_controls(frames.note),
         note,
     ]
     return Section(title=shown.name, facts="; ".join(filter(None, costs)), pictures=pictures)

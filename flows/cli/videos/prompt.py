@@ -18,16 +18,17 @@ from flows.run.request import QuestionOptions  # noqa: TC001 - defines a command
 from flows.run.spec import engine_settings, make_spec, native_warning
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
-from reelabel.frames.extractor import check_image
 from reelabel.frames.pixels import jpeg_round_trip
 from reelabel.integrations.vllm.video_input import video_input
-from reelabel.sampling.passes import sampling_of_pass
+from reelabel.result import Frames
 from reelabel.sources.object_info import absolute_uri, redact_uri
 from reelabel.sources.object_store import ObjectStore
-from reelabel.text import pluralize, printable
+from reelabel.text import escape_controls, pluralize
 from reelabel_engine.protocol import PreviewRequest
 from tasks.domain import MediaCounts, views_of
 from tasks.domain.chunks import cut_job, split_chunk_id
+from tasks.domain.passes import sampling_of_pass
+from tasks.frame_cache.extractor import check_image
 from tasks.frame_cache.pool import decode_pool
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.table import open_jobs
@@ -134,11 +135,11 @@ def _render(job_id: str, manifest: str, overrides: QuestionOptions, settings: Se
 def _frames(view: View, sampling: Sampling, settings: Settings) -> Video:
     """Extract the frames of a view as the model's processor takes them."""
     taken = sampling_of_pass(sampling, view.shown)
-    frames = fetch_frames(view.video_uri, settings, taken, segment=view.segment).keyframes
+    frames = fetch_frames(view.video_uri, settings, taken, segment=view.segment)
     if view.shown == "image":
         check_image(view.video_uri, frames)
     if sampling.jpeg_quality:
-        frames = replace(frames, images=jpeg_round_trip(frames.images, quality=sampling.jpeg_quality))
+        frames = Frames.of(jpeg_round_trip(frames.unique, quality=sampling.jpeg_quality), frames.selection)
     return video_input(frames)
 
 
@@ -168,7 +169,7 @@ def _facts(shown: PromptPreview) -> dict[str, Any]:
 def _print_prompt(shown: PromptPreview) -> None:
     rendered = shown.rendered
     for run in rendered.runs:
-        OUT.print(Text(printable(run.text, keep="\n\t")), end="", soft_wrap=True)
+        OUT.print(Text(escape_controls(run.text, keep="\n\t")), end="", soft_wrap=True)
         if run.repeats > 1:
             OUT.print(f"(x{run.repeats})", end="", style="dim")
     print_line()

@@ -9,14 +9,13 @@ import numpy as np
 
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.optional import require
-from reelabel.sampled_frames import shown_pixels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
 
 _CHANNELS = 3
 
@@ -85,11 +84,11 @@ class OutputFormat:
         if self.kind == "pil":
             _pillow()
 
-    def video(self, frames: SampledFrames) -> Any:  # noqa: ANN401 - a list, an array or a pair
+    def video(self, frames: Frames) -> Any:  # noqa: ANN401 - a list, an array or a pair
         """Convert the M frames shown to the model, with repeats; arrays may be those of `frames`."""
         if self.kind == "packed":
             return video_input(frames)
-        pixels = shown_pixels(frames.images, frames.picks)
+        pixels = frames.images
         if self.kind == "pil":
             return [_pillow().fromarray(image) for image in pixels]
         return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)) if self.channels_first else pixels
@@ -106,18 +105,18 @@ def _pillow() -> Any:  # noqa: ANN401 - a module
     return require("PIL.Image", extra="images", purpose="The output format pil")
 
 
-def frame_metadata(frames: SampledFrames, source: str) -> VideoMeta:
+def frame_metadata(frames: Frames, source: str) -> VideoMeta:
     """Return the metadata of one video's frames."""
-    height, width = frames.images.shape[1:3]
+    height, width = frames.shape[1:3]
     deviation_s = np.empty(0) if frames.deviation_s is None else frames.deviation_s
     return {
         **no_frames(source),
         "video_size": [width, height],
-        "video_num_frames": len(frames.picks),
-        "frame_timestamps": frames.time_s[frames.picks],
-        "frame_indices": frames.frame_index[frames.picks],
+        "video_num_frames": len(frames),
+        "frame_timestamps": frames.selection.time_s[frames.shown],
+        "frame_indices": frames.index,
         "deviation_s": deviation_s,
-        "decode_note": frames.reason,
+        "decode_note": frames.note,
     }
 
 

@@ -17,8 +17,7 @@ from reelabel.integrations.ray_data.worker import close_worker, get_worker
 from reelabel.limits import Limits
 from reelabel.options import check_options, conflict, option, read_options
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.passes import check_no_job_options
-from reelabel.sampling.registry import find_sampler
+from reelabel.sampling.registry import check_no_job_options, find_sampler
 from reelabel.sandbox import SandboxMode  # noqa: TC001 - `check_options` reads the annotations
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.options import S3Options, WebOptions
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from reelabel.integrations.ray_data.cells import PreparedRow, VideoMeta
     from reelabel.integrations.ray_data.rows import Video
     from reelabel.integrations.ray_data.worker import PrepareWorker
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
     from reelabel.segment import Segment
 
     _Cell = tuple[Any, VideoMeta]
@@ -216,7 +215,7 @@ class PrepareVideo:
         except SamplingRefusedError as error:
             return self._failed(error, source=meta["source"])
 
-    def _wait(self, prepared: Callable[[], SampledFrames], video: Video) -> _Cell:
+    def _wait(self, prepared: Callable[[], Frames], video: Video) -> _Cell:
         source = "" if isinstance(video, bytes) else redact_uri(video)
         try:
             frames = prepared()

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.fetch import RANGES_MIN_BYTES, FrameFetcher, stat_video
+from reelabel.frames.fetch import VideoReader
+from reelabel.frames.opened import RANGES_MIN_BYTES, stat_video
 from reelabel.pool.decode_pool import DecodePool
+from reelabel.result import Frames
 from reelabel.sources.object_store import ObjectStore
 
 if TYPE_CHECKING:
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
     from reelabel.integrations.ray_data.prepare import PrepareVideo
     from reelabel.integrations.ray_data.rows import Video
-    from reelabel.sampled_frames import SampledFrames
     from reelabel.segment import Segment
 
     _Key = tuple[Video, Segment]
@@ -38,7 +39,7 @@ _workers_lock = Lock()
 
 @dataclass(slots=True)
 class _Shared:
-    frames: Future[SampledFrames]
+    frames: Future[Frames]
     rows: int = 1
 
 
@@ -61,11 +62,11 @@ class PrepareWorker:
         self._pool = DecodePool(
             processes=options.processes, videos_per_process=options.videos_per_process, sandbox=options.sandbox
         )
-        self._fetcher = FrameFetcher(
+        self._sampling = options.sampling
+        self._reader = VideoReader(
             objects=self._objects,
             cache=FrameCache(self._objects, options.cache_dir.as_uri()) if options.cache_dir else None,
             pool=self._pool,
-            sampling=options.sampling,
             limits=options.limits,
             ranges_min_bytes=RANGES_MIN_BYTES if options.cache_mode == "auto" else _UNLIMITED_BYTES,
             copies=_copies(options),
@@ -75,7 +76,7 @@ class PrepareWorker:
         self._in_progress: dict[_Key, _Shared] = {}
         self._lock = Lock()
 
-    def start(self, video: Video, segment: Segment) -> Callable[[], SampledFrames]:
+    def start(self, video: Video, segment: Segment) -> Callable[[], Frames]:
         """Start preparing a segment of a video, unless this is in progress; return what waits for the frames.
 
         The pixels that it returns are nobody else's.
@@ -90,10 +91,10 @@ class PrepareWorker:
         shared.frames.add_done_callback(lambda _: self._forget(key, shared))
         return partial(self._take, key, shared)
 
-    def _take(self, key: _Key, shared: _Shared) -> SampledFrames:
+    def _take(self, key: _Key, shared: _Shared) -> Frames:
         frames = shared.frames.result()
         self._forget(key, shared)  # no other row joins now
-        return frames if shared.rows == 1 else replace(frames, images=frames.images.copy())
+        return frames if shared.rows == 1 else Frames.of(frames.unique.copy(), frames.selection)
 
     def _forget(self, key: _Key, shared: _Shared) -> None:
         with self._lock:
@@ -105,13 +106,11 @@ class PrepareWorker:
         self._pool.close()
         self._threads.shutdown(cancel_futures=True)
 
-    def _prepare(self, video: Video, segment: Segment) -> SampledFrames:
+    def _prepare(self, video: Video, segment: Segment) -> Frames:
         if isinstance(video, bytes):
-            return self._pool.extract(
-                video, sampling=self._fetcher.sampling, limits=self._fetcher.limits, segment=segment
-            )
+            return self._pool.extract(video, sampling=self._sampling, limits=self._reader.limits, segment=segment)
         info = stat_video(self._objects, video, allow_roots=self._allow_roots)
-        return replace(self._fetcher, segment=segment).fetch(info).keyframes
+        return self._reader.fetch(info, self._sampling, segment=segment).frames
 
 
 def _renew_lock() -> None:

@@ -18,15 +18,15 @@ from reelabel.errors import (
     as_video_errors,
 )
 from reelabel.extract import Request, extract_file, extract_ranges
-from reelabel.frames.fetch import RANGES_MIN_BYTES
 from reelabel.frames.frame_file import is_sparse, read_frames
+from reelabel.frames.opened import RANGES_MIN_BYTES
 from reelabel.integrations.vllm.media_options import invalid_option, translate_media_options
 from reelabel.limits import Limits
 from reelabel.optional import require
 from reelabel.options import read_options
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.passes import check_no_job_options
+from reelabel.sampling.registry import check_no_job_options
 from reelabel.sandbox import SandboxMode
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.options import WebOptions
@@ -35,7 +35,6 @@ from reelabel.sources.video_file import video_in_memory
 
 if TYPE_CHECKING:
     from reelabel.result import Frames
-    from reelabel.sampled_frames import SampledFrames
 
 
 PROCESSES_VARIABLE = "REELABEL_LOADER_PROCESSES"
@@ -50,7 +49,7 @@ _TIMEOUT_S = 60
 _MEMORY_MIB = 4096
 
 
-def decode_video(data: bytes, **options: Any) -> SampledFrames:  # noqa: ANN401
+def decode_video(data: bytes, **options: Any) -> Frames:  # noqa: ANN401
     """Decode sampled frames of the bytes of a video; options are those of `Sampling`, or of vLLM's own loaders.
 
     Raises:
@@ -135,7 +134,7 @@ NETWORKS_VARIABLE = "REELABEL_LOADER_NETWORKS"
 class RemoteFrames(NamedTuple):
     """Frames of a remote video, and the version of the video that they are of."""
 
-    frames: SampledFrames
+    frames: Frames
     fingerprint: str
 
 

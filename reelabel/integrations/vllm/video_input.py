@@ -11,7 +11,7 @@ from reelabel.result import Frames
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from reelabel.sampled_frames import SampledFrames, Selection
+    from reelabel.result import Frames, Selection
 
     Video = tuple[npt.NDArray[np.uint8], dict[str, Any]]
 
@@ -21,7 +21,7 @@ _TOLERANCE_FRAMES = 0.1
 _MILLISECONDS = 1000.0
 
 
-def video_input(frames: Frames | SampledFrames) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+def video_input(frames: Frames) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
     """Convert frames and their true times to one item of `multi_modal_data["video"]`.
 
     Models use `frames_indices` / `fps` as a frame's time, and `total_num_frames` / `fps` as the length that
@@ -33,11 +33,9 @@ def video_input(frames: Frames | SampledFrames) -> tuple[npt.NDArray[np.uint8], 
         Pixels as shown to the model, shape (M, H, W, 3), uint8, which may be those of `frames`; and the metadata of
         vLLM's own loaders.
     """
-    shown = frames if isinstance(frames, Frames) else Frames.of(frames)
-    selection = shown.sampled()  # of a slice, its own frames
-    fps, indices = _timeline(selection)
-    total = max(max(indices) + 1, _length(selection, fps))
-    return shown.images, {
+    fps, indices = _timeline(frames.selection)
+    total = max(max(indices) + 1, _length(frames.selection, fps))
+    return frames.images, {
         "fps": fps,
         "duration": total / fps,
         "total_num_frames": total,

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel.errors import FallbackRequired
-from reelabel.frames.fetch import open_video
+from reelabel.frames.opened import opened_object
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.spec import EVERY
 from reelabel.segment import WHOLE
-from reelabel.sources.local import FileSource
 from reelabel.sources.video_file import VideoFile
 from tasks.description.scenes.change import SceneMethodError, Thumbnails
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from reelabel.index import VideoIndex
     from reelabel.limits import Limits
     from reelabel.pool.decode_pool import DecodePool
-    from reelabel.sampled_frames import SampledFrames
+    from reelabel.result import Frames
     from reelabel.segment import Segment, Windows
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
     from reelabel.sources.sparse_file import ByteSource, CachedRange
@@ -90,17 +89,24 @@ class Footage:
         """
         sampling = Sampling(sampler="uniform", num_frames=EVERY, max_pixels=THUMBNAIL_PIXELS, size_multiple_px=1)
         got = self._extract(sampling, windows)
-        self.frames_decoded += got.frames_decoded
-        self.bytes_read += got.bytes_fetched
-        times_ms = np.round(got.time_s * _MS).astype(np.int64) - self._first_ms
-        return Thumbnails(images=got.images, times_ms=times_ms)
+        self.frames_decoded += got.cost.frames_decoded
+        self.bytes_read += got.cost.bytes_fetched
+        times_ms = np.round(got.selection.time_s * _MS).astype(np.int64) - self._first_ms
+        return Thumbnails(images=got.unique, times_ms=times_ms)
 
-    def _extract(self, sampling: Sampling, windows: Windows) -> SampledFrames:
+    def _extract(self, sampling: Sampling, windows: Windows) -> Frames:
         if isinstance(self.video, VideoFile):
-            return self.pool.extract(self.video, sampling=sampling, limits=self.limits, windows=windows, roughly=True)
+            return self.pool.extract(
+                self.video, sampling=sampling, limits=self.limits, windows=windows, skip_loop_filter=True
+            )
         try:
             got, self._index = self.pool.extract_by_ranges(
-                self.video, sampling=sampling, limits=self.limits, known=self._index, windows=windows, roughly=True
+                self.video,
+                sampling=sampling,
+                limits=self.limits,
+                known=self._index,
+                windows=windows,
+                skip_loop_filter=True,
             )
         except FallbackRequired as error:
             raise SceneMethodError(f"The video cannot be read in ranges ({error}); download it first.") from None
@@ -131,6 +137,5 @@ def open_footage(
         VideoError: It cannot be read any more, here or in the body.
         TransientError: The store is unavailable.
     """
-    with open_video(objects, info, allow_roots=allow_roots) as source:
-        video = source.as_video() if isinstance(source, FileSource) else source
-        yield Footage(video=video, pool=pool, limits=limits, segment=segment)
+    with opened_object(objects, info, limits, allow_roots=allow_roots) as opened:
+        yield Footage(video=opened.ranges or opened.whole(), pool=pool, limits=limits, segment=segment)

@@ -12,8 +12,8 @@ import numpy as np
 
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import load_frames, write_frames
-from reelabel.result import Frames
-from reelabel.sampled_frames import NO_PTS, Orientation, SampledFrames
+from reelabel.index import NO_PTS
+from reelabel.result import Frames, Orientation, Selection
 from reelabel.sampling.options import Sampling
 from reelabel.seal import Seal, embed_seal, verify_seal
 
@@ -48,30 +48,32 @@ def encode_part(frames: Sequence[KeptFrame], *, session_id: UUID, part: int, sea
     """Return the sealed frame file of some kept frames: at least one, all of one size, in order of time."""
     times_s = np.array([frame.time_s for frame in frames])
     count, (height, width, _) = len(frames), frames[0].image.shape
-    sampled = SampledFrames(
-        images=np.stack([frame.image for frame in frames]),
-        pts=np.full(count, NO_PTS),
-        time_s=times_s,
-        frame_index=np.array([frame.number for frame in frames], np.int64),
-        is_keyframe=np.ones(count, np.bool_),
-        picks=np.arange(count),
-        keyframes_in_file=count,
-        keyframe_ms=np.round(times_s * 1e3).astype(np.int64),
-        first_ms=round(times_s[0] * 1e3),
-        total_frames=count,
-        fps=0.0,
-        duration_s=float(times_s[-1] - times_s[0]),
-        native_width_px=width,
-        native_height_px=height,
-        orientation=Orientation(),
-        method="linear",
-        reason="",
-        decode_ms=0.0,
-        frames_decoded=count,
+    sampled = Frames.of(
+        np.stack([frame.image for frame in frames]),
+        Selection(
+            pts=np.full(count, NO_PTS),
+            time_s=times_s,
+            frame_index=np.array([frame.number for frame in frames], np.int64),
+            is_keyframe=np.ones(count, np.bool_),
+            picks=np.arange(count),
+            keyframes_in_file=count,
+            keyframe_ms=np.round(times_s * 1e3).astype(np.int64),
+            first_ms=round(times_s[0] * 1e3),
+            total_frames=count,
+            fps=0.0,
+            duration_s=float(times_s[-1] - times_s[0]),
+            native_width_px=width,
+            native_height_px=height,
+            orientation=Orientation(),
+            method="linear",
+            reason="",
+            decode_ms=0.0,
+            frames_decoded=count,
+        ),
     )
     sampling = Sampling(sampler="keyframes", num_frames=-1, max_pixels=602_112, size_multiple_px=28)
     identity = FrameIdentity(source_uri=f"live:{session_id}", fingerprint=f"{part:06d}", sampling=sampling)
-    return embed_seal(write_frames(Frames.of(sampled), identity), seal, key_of(session_id, part))
+    return embed_seal(write_frames(sampled, identity), seal, key_of(session_id, part))
 
 
 def read_part(files: SealedFiles, key: str) -> Frames:

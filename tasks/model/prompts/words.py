@@ -6,10 +6,10 @@ import json
 import re
 from typing import TYPE_CHECKING, NoReturn
 
-from reelabel.record import Json
 from reelabel.text import quoted
 from reelabel_engine.errors import AnswerCutShortError, AnswerNotJsonError
 from tasks.domain import Words
+from tasks.domain.record import Json
 
 if TYPE_CHECKING:
     from reelabel_engine.protocol import FinishReason, Question

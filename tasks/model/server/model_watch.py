@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import ConfigurationError, JobError
-from reelabel.text import printable
+from reelabel.text import escape_controls
 from tasks.model.identity import fingerprint_folder
 from tasks.model.server.scoring import ReturnedLogprobs, read_logprobs
 
@@ -175,4 +175,4 @@ def _difference(one: ReturnedLogprobs, other: ReturnedLogprobs) -> float:
 
 
 def _shown(value: object) -> str:
-    return printable(str(value)[:200])
+    return escape_controls(str(value)[:200])

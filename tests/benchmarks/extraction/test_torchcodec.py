@@ -54,14 +54,14 @@ def test_keyframes_are_compared_with_an_approximate_seek_as_their_users_get_them
 )
 def test_ffmpeg_alone_decodes_the_pictures_that_ours_decodes_and_all_up_to_the_picks(tmp_path, encode, threads):
     path = write_clip(tmp_path / "clip.mp4", frames=48, gop=24, **encode)
-    ours = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=4), native=True)
-    request = {"path": str(path), "indices": ours.frame_index.tolist(), "threads": threads}
+    ours = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=4), as_stored=True)
+    request = {"path": str(path), "indices": ours.selection.frame_index.tolist(), "threads": threads}
     load = load_bare()
 
     whole, needed = (answer(load, request | {"skips_leaves": skips})["decoded"] for skips in (False, True))
 
-    assert ours.frame_index.tolist() == [0, 15, 31, 47]
-    assert needed == ours.frames_decoded < whole <= 48
+    assert ours.selection.frame_index.tolist() == [0, 15, 31, 47]
+    assert needed == ours.cost.frames_decoded < whole <= 48
 
 
 def test_our_process_answers_with_the_times_and_pixels_of_its_frames(tmp_path):
@@ -71,12 +71,12 @@ def test_our_process_answers_with_the_times_and_pixels_of_its_frames(tmp_path):
     keyframes = answer(load_ours(), request | {"sampler": "keyframes"})
     got = answer(load_ours(), request)
 
-    expected = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=5), native=True)
-    assert got["indices"] == expected.frame_index.tolist()
-    assert got["times_s"] == expected.time_s.tolist()
+    expected = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=5), as_stored=True)
+    assert got["indices"] == expected.selection.frame_index.tolist()
+    assert got["times_s"] == expected.selection.time_s.tolist()
     assert min(got["ms"], got["cpu_ms"], got["bytes_read"]) > 0
     assert {*keyframes["indices"]} == {0, 12, 24, 36}
-    np.testing.assert_array_equal(np.load(kept), expected.images)
+    np.testing.assert_array_equal(np.load(kept), expected.unique)
 
 
 def test_without_ffmpeg_the_package_to_install_is_named(monkeypatch, tmp_path):

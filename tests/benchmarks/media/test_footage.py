@@ -18,9 +18,9 @@ def test_one_minute_clips_differ_and_have_the_right_length(folder):
 
     shown = [extract_local(path, sampling=Sampling(num_frames=16), limits=Limits()) for path in paths]
 
-    assert len({frames.images.tobytes() for frames in shown}) == 6
-    assert all(30 <= frames.duration_s <= 45 for frames in shown)
-    assert {(frames.method, frames.reason) for frames in shown} == {("index", "")}
+    assert len({frames.unique.tobytes() for frames in shown}) == 6
+    assert all(30 <= frames.selection.duration_s <= 45 for frames in shown)
+    assert {(frames.method, frames.note) for frames in shown} == {("index", "")}
 
 
 def test_clips_are_created_once(folder):

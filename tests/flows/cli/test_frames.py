@@ -35,7 +35,7 @@ def test_a_samplers_picks_are_shown(frames, make_clip):
     shown = frames(str(clip), "--sampler", "fps", "--fps", "1.5")
 
     expected = extract_local(clip, sampling=sampling, limits=Limits())
-    assert [pick["pts"] for pick in shown["picks"]] == expected.pts[expected.picks].tolist()
+    assert [pick["pts"] for pick in shown["picks"]] == expected.pts.tolist()
     assert len(shown["picks"]) == 12
     assert (shown["longest_gap_s"], shown["coverage"], shown["sampler"]) == (2.0, [], "fps")
     assert shown["unique_frames"] < shown["frames_decoded"] <= 96

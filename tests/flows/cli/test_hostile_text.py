@@ -21,7 +21,7 @@ from flows.schedule.catch_up import ScheduledRun
 from infra.embedded import export
 from infra.settings import StoreSettings
 from reelabel.sources.object_info import ObjectInfo
-from reelabel.text import printable
+from reelabel.text import escape_controls
 from reelabel_engine.protocol import PromptSpan, RenderedPrompt
 from tasks.domain import Failure, Stage
 from tasks.evaluation.scores import CandidateScore, Difference, Evaluation, GroupScore, Proportion
@@ -246,7 +246,7 @@ def test_raw_requires_csv(shown):
 
 
 def test_tables_and_messages_write_a_job_id_alike(shown):
-    assert shown("results", "last").count(printable(HOSTILE)) >= 2
+    assert shown("results", "last").count(escape_controls(HOSTILE)) >= 2
 
 
 def test_a_full_disk_is_named_if_an_output_file_does_not_fit(settings, run_id):  # noqa: ARG001 - the run of the report

@@ -15,7 +15,8 @@ from pyarrow import parquet
 from flows.cli.manifest import ImportOptions, read_source
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
-from reelabel.frames.fetch import FrameFetcher, stat_video
+from reelabel.frames.fetch import VideoReader
+from reelabel.frames.opened import stat_video
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
@@ -34,15 +35,9 @@ def rows(source, layout, objects=None, **options):
 
 def colours(job, objects, pool):
     """The colours of the frames that a job shows."""
-    fetcher = FrameFetcher(
-        objects=objects,
-        cache=None,
-        pool=pool,
-        sampling=Sampling(sampler="uniform", num_frames=6),
-        limits=Limits(),
-        segment=Segment.of(job.get("start_s"), job.get("end_s")),
-    )
-    images = fetcher.fetch(stat_video(objects, job["video_uri"])).keyframes.images
+    reader, info = VideoReader(objects=objects, pool=pool, limits=Limits()), stat_video(objects, job["video_uri"])
+    segment = Segment.of(job.get("start_s"), job.get("end_s"))
+    images = reader.fetch(info, Sampling(sampler="uniform", num_frames=6), segment=segment).frames.images
     return {("red", "green", "blue")[at] for at in images.mean((1, 2)).argmax(1).tolist()}
 
 

@@ -74,7 +74,7 @@ def test_videos_are_read_with_their_own_key_and_frame_files_written_with_the_sto
     first, again = (extractor.prepare(uri, known[uri]) for uri in (videos[0], videos[0]))
     assert (set(known), first.was_cached, again.was_cached) == (set(videos), False, True)
     assert extractor.cache.find(first.identity).shape[0] == 2
-    assert fetch_frames(videos[1], settings, SPEC.sampling).keyframes.images.shape[0] == 2
+    assert fetch_frames(videos[1], settings, SPEC.sampling).images.shape[0] == 2
     assert current_fingerprints(video_store(settings), videos[:2]) == [known[uri].fingerprint for uri in videos[:2]]
     assert remove_orphans(ObjectStore(settings.store), "s3://frames/cache", videos=video_store(settings)).removed == 0
 

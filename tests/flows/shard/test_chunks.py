@@ -14,12 +14,12 @@ from flows.shard.extract import FrameStream, cut_into_chunks, extract_shard
 from flows.shard.infer import infer_views
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import read_frames
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, Job, ModelIdentity, RunSpec, Shard, group_by_views
+from tasks.frame_cache.extractor import FrameExtractor
 from tasks.plans.extracted import read_extracted, write_extracted
 from tasks.results.write import RunKey, ShardWriter
 from tests.clips import make_clip

@@ -8,11 +8,11 @@ import pytest
 from flows.shard.extract import extract_shard
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Job, RunPhase, Shard
+from tasks.frame_cache.extractor import FrameExtractor
 from tests.clips import make_clip
 
 __all__ = ["make_clip"]

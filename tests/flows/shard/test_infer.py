@@ -22,14 +22,14 @@ from infra.errors import DatabaseUnavailableError, ServerUnavailableError
 from infra.settings import ServerSettings, StoreSettings
 from reelabel.errors import ConfigurationError
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import read_frames
-from reelabel.frames.provenance import FrameProvenance
 from reelabel.limits import Limits
-from reelabel.record import Merge, column
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, Job, JobResult, ModelIdentity, RunSpec, Shard, WallClockProfile, group_by_views
+from tasks.domain.provenance import FrameProvenance
+from tasks.domain.record import Merge, column
+from tasks.frame_cache.extractor import FrameExtractor
 from tasks.model.server.backend import ServerBackend
 from tasks.plans.lease import Lease
 from tasks.results.write import RunKey

@@ -14,7 +14,6 @@ from flows.shard.extract import FrameStream, extract_shard
 from flows.shard.infer import escalate, infer_views
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import read_frames
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
@@ -22,6 +21,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.seal import Seal
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, Job, Medium, ModelIdentity, RunSpec, Shard, group_by_views, views_of
+from tasks.frame_cache.extractor import FrameExtractor
 from tasks.plans.extracted import read_extracted, write_extracted
 from tests.clips import make_clip
 

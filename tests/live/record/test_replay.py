@@ -62,7 +62,7 @@ def test_frames_that_are_hours_apart_are_all_shown(tmp_path):
 
     found = extract_local(tmp_path / "night.mkv", sampling=Sampling(sampler="qwen2_vl"), limits=Limits())
 
-    assert found.time_s[found.picks].tolist() == [frame.time_s for frame in frames]
+    assert found.selection.time_s[found.shown].tolist() == [frame.time_s for frame in frames]
 
 
 def test_asking_again_twice_writes_the_same_videos(recorder, db, objects):

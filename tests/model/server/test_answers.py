@@ -8,7 +8,7 @@ import random
 
 from infra.settings import ServerSettings
 from reelabel.errors import ReelabelError
-from reelabel.text import printable
+from reelabel.text import escape_controls
 from reelabel_engine.prompts import choice_tokens
 from reelabel_engine.protocol import Batch
 from tasks.domain import Answer
@@ -117,7 +117,7 @@ def test_anything_in_a_response_is_an_answer_or_the_failure_of_its_question(stub
     for one in got:
         if not isinstance(one, Answer):
             assert one.code in {"server_failed", "inference_failed", "prompt_too_long"}
-            assert one.message == printable(one.message)
+            assert one.message == escape_controls(one.message)
             assert len(one.message.encode()) < 4000
 
 

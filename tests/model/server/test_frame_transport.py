@@ -51,7 +51,7 @@ def test_a_clip_with_fewer_frames_than_requested_is_sent_with_the_right_times(ma
     video = FRAME_ENCODINGS["png"](data).options["media_io_kwargs"]["video"]
 
     assert video["total_num_frames"] >= len(video["frames_indices"]) == 16  # as vLLM demands
-    assert [index / video["fps"] for index in video["frames_indices"]] == (clip.picks / 12).tolist()
+    assert [index / video["fps"] for index in video["frames_indices"]] == (clip.shown / 12).tolist()
     assert video["duration"] == video["total_num_frames"] / video["fps"] == frames / 12
 
 

@@ -15,12 +15,12 @@ FRAMES, GOP = 48, 12
 
 
 def extract(path, *, num_frames=4):
-    return extract_local(path, sampling=Sampling(num_frames=num_frames), limits=Limits(), native=True)
+    return extract_local(path, sampling=Sampling(num_frames=num_frames), limits=Limits(), as_stored=True)
 
 
 def assert_is_linear(got, linear):
     times = [pts for pts, _, _ in linear]
-    for image, pts in zip(got.images, got.pts.tolist(), strict=True):
+    for image, pts in zip(got.unique, got.selection.pts.tolist(), strict=True):
         np.testing.assert_array_equal(image, linear[times.index(pts)][2])
 
 
@@ -44,8 +44,8 @@ def index_entry(data, number):
 def test_keyframes_are_read_through_the_index(clip, decode_linearly):
     got = extract(clip)
 
-    assert (got.method, got.reason, got.keyframes_in_file) == ("index", "", FRAMES // GOP)
-    assert got.pts.tolist() == [0, 12, 24, 36]
+    assert (got.method, got.note, got.selection.keyframes_in_file) == ("index", "", FRAMES // GOP)
+    assert got.selection.pts.tolist() == [0, 12, 24, 36]
     assert_is_linear(got, decode_linearly(clip))
 
 
@@ -55,7 +55,7 @@ def test_frames_that_may_be_reordered_are_not_read_through_the_index(make_clip, 
     got = extract(path)
 
     assert got.method == "linear"
-    assert "presentation order differs from decode order" in got.reason
+    assert "presentation order differs from decode order" in got.note
     assert_is_linear(got, decode_linearly(path))
 
 
@@ -68,7 +68,7 @@ def test_an_index_that_omits_a_frame_is_not_trusted(clip, decode_linearly):
 
     got = extract(clip)
 
-    assert "the index does not match the chunks" in got.reason
+    assert "the index does not match the chunks" in got.note
     assert_is_linear(got, decode_linearly(clip))
 
 
@@ -81,7 +81,7 @@ def test_a_frame_lost_between_keyframes_shifts_all_later_times(clip, decode_line
     got = extract(clip)
 
     assert got.method == "linear"
-    assert got.pts.tolist() == [0, 12, 23, 35]
+    assert got.selection.pts.tolist() == [0, 12, 23, 35]
     assert_is_linear(got, decode_linearly(clip))
 
 
@@ -98,7 +98,7 @@ def test_empty_chunks_count_as_frames_of_time(make_clip, decode_linearly, tmp_pa
 
     got = extract(sparse)
 
-    assert (got.method, got.pts.tolist()) == ("index", [0, 36, 72, 108])
+    assert (got.method, got.selection.pts.tolist()) == ("index", [0, 36, 72, 108])
     assert_is_linear(got, decode_linearly(sparse))
 
 
@@ -118,5 +118,5 @@ def test_pictures_whose_palette_is_in_the_header_have_its_colours(tmp_path, suff
         container.mux(stream.encode())
 
     assert check_file(path).faults == ()
-    dense = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=5), native=True)
+    dense = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=5), as_stored=True)
     assert dense.method == "linear"

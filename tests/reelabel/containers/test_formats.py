@@ -30,7 +30,7 @@ def change(monkeypatch):
 
 def extract(path, sampler="keyframes"):
     sampling = PICKS if sampler == "keyframes" else Sampling(sampler=sampler, num_frames=3)
-    return extract_local(path, sampling=sampling, limits=Limits(), native=True)
+    return extract_local(path, sampling=sampling, limits=Limits(), as_stored=True)
 
 
 def fail(*_):
@@ -69,15 +69,15 @@ def test_if_an_index_fails_the_video_is_decoded_without_it(clip, change, changes
     got = extract(clip)
 
     assert (exact.method, got.method) == ("index", "seek")
-    assert got.reason
-    assert got.pts.tolist() == exact.pts.tolist()
-    np.testing.assert_array_equal(got.images, exact.images)
+    assert got.note
+    assert got.selection.pts.tolist() == exact.selection.pts.tolist()
+    np.testing.assert_array_equal(got.unique, exact.unique)
 
 
 def test_the_reason_names_the_container_that_failed(clip, change):
     change(read_keyframes=fail)
 
-    assert "the container mp4 failed (RuntimeError: broken)" in extract(clip).reason
+    assert "the container mp4 failed (RuntimeError: broken)" in extract(clip).note
 
 
 def test_frames_that_no_index_lists_are_found_by_the_packets(clip, change):
@@ -85,8 +85,8 @@ def test_frames_that_no_index_lists_are_found_by_the_packets(clip, change):
     change(read_frames=None)
     got = extract(clip, "uniform")
 
-    assert (got.method, got.reason) == ("seek", "")
-    np.testing.assert_array_equal(got.images, exact.images)
+    assert (got.method, got.note) == ("seek", "")
+    np.testing.assert_array_equal(got.unique, exact.unique)
 
 
 def _refuse(*_):
@@ -97,7 +97,7 @@ def _refuse(*_):
 def test_a_container_that_cannot_check_for_truncation_does_not_fail_the_video(clip, change, missing_bytes):
     change(missing_bytes=missing_bytes)
 
-    assert extract(clip).reason == ""
+    assert extract(clip).note == ""
 
 
 def test_a_broken_container_does_not_affect_those_asked_before_it(make_clip, monkeypatch):

@@ -83,8 +83,8 @@ def test_keyframes_that_begin_an_open_gop_may_be_listed_apart(tmp_path, decode_l
     )
 
     for got in (local, parts):
-        assert got.is_keyframe.tolist() == are_key
-        assert got.keyframes_in_file == len(got.keyframe_ms) == len(keyframes)
+        assert got.selection.is_keyframe.tolist() == are_key
+        assert got.selection.keyframes_in_file == len(got.selection.keyframe_ms) == len(keyframes)
     assert check_file(path).faults == ()
 
 

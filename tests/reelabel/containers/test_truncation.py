@@ -40,7 +40,7 @@ def test_frames_of_a_truncated_file_say_so(make_clip):
 
     got = extract_local(path, sampling=Sampling(num_frames=4), limits=Limits())
 
-    assert f"its last {len(whole) - len(whole) // 2:,} bytes are missing" in got.reason
+    assert f"its last {len(whole) - len(whole) // 2:,} bytes are missing" in got.note
 
 
 @pytest.mark.parametrize("name", ["clip.mkv", "clip.webm"])
@@ -55,7 +55,7 @@ def test_a_cut_video_is_as_long_as_what_can_be_decoded(make_clip, name):
     got = extract_local(path, sampling=Sampling(num_frames=4), limits=Limits())
 
     assert left < 80
-    assert (got.total_frames, got.duration_s) == (left, left / 12)
+    assert (got.selection.total_frames, got.selection.duration_s) == (left, left / 12)
     assert video_input(got)[1]["total_num_frames"] == left
 
 

@@ -16,7 +16,7 @@ from benchmarks.media.matrix import Cell
 from reelabel.decode import gops
 from reelabel.errors import VideoError
 from reelabel.extract import extract_local
-from reelabel.sampled_frames import NO_PTS
+from reelabel.index import NO_PTS
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from tests.reelabel.decode.nal_units import units_of
@@ -68,10 +68,10 @@ def require_same_pixels(path, requests=REQUESTS):
     for request in requests:
         for threads in (1, 4):
             try:
-                got = extract_local(path, native=True, threads=threads, **request)
+                got = extract_local(path, as_stored=True, threads=threads, **request)
             except VideoError:
                 continue
-            for pts, image in zip(got.pts.tolist(), got.images, strict=True):
+            for pts, image in zip(got.selection.pts.tolist(), got.unique, strict=True):
                 is_shown = any(np.array_equal(image, decoded) for decoded in linear[pts])
                 assert is_shown, f"{request}, {threads} threads, frame at {pts}"
 

@@ -45,7 +45,7 @@ def test_frames_that_span_too_long_are_refused_in_every_container(write, contain
         extract_local(path, sampling=Sampling(sampler=sampler), limits=HOUR)
 
 
-@pytest.mark.parametrize("wanted", [{}, {"every": True}, {"native": True}, {"segment": Segment(0.0, 1.0)}], ids=str)
+@pytest.mark.parametrize("wanted", [{}, {"every": True}, {"as_stored": True}, {"segment": Segment(0.0, 1.0)}], ids=str)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_header_that_claims_a_second_changes_nothing(write, sampler, wanted):
     path = write(with_sample_times([(40, 2**30)], timescale=12_800))
@@ -71,8 +71,8 @@ def test_a_recording_may_start_at_any_time(write, sampler):
 
     frames = extract_local(path, sampling=Sampling(sampler=sampler), limits=HOUR)
 
-    assert frames.time_s[0] == EPOCH_MS / 1e3
-    assert np.ptp(frames.time_s) < 2
+    assert frames.selection.time_s[0] == EPOCH_MS / 1e3
+    assert np.ptp(frames.selection.time_s) < 2
 
 
 def test_times_too_large_to_be_exact_are_refused(write):
@@ -106,7 +106,7 @@ def test_every_known_time_counts(frames, changed, words):
     changed = changed | ({"time_s": np.array(changed["time_s"])} if "time_s" in changed else {})
 
     with pytest.raises(VideoTooLargeError, match=words):
-        check_frame_times(replace(frames, **changed), HOUR)
+        check_frame_times(replace(frames.selection, **changed), HOUR)
 
 
 @pytest.mark.parametrize("sampler", ["keyframes", "fps"])
@@ -116,7 +116,7 @@ def test_random_timestamps_are_shown_or_refused_with_a_reason(write, sampler):
         with suppress(VideoError):  # any other error fails the test
             frames = extract_local(path, sampling=Sampling(sampler=sampler), limits=Limits())
             shown = video_input(frames)[1]
-            assert np.ptp(frames.time_s) <= Limits().max_duration_s, seed
+            assert np.ptp(frames.selection.time_s) <= Limits().max_duration_s, seed
             assert min(shown["frames_indices"]) >= 0, seed
             assert shown["duration"] <= Limits().max_duration_s + 1, seed
 
@@ -135,5 +135,5 @@ def test_a_file_of_a_recording_is_as_long_as_its_frames_whenever_it_begins(make_
 
     found = extract_local(tmp_path / "late.mkv", sampling=Sampling(sampler="auto", num_frames=8))
 
-    assert found.duration_s == pytest.approx(4, abs=0.1)
-    assert (found.time_s[0], found.method) == (late_s, "index")
+    assert found.selection.duration_s == pytest.approx(4, abs=0.1)
+    assert (found.selection.time_s[0], found.method) == (late_s, "index")

@@ -54,10 +54,10 @@ def timed(unit):
 def test_frames_shown_as_fields_are_those_of_a_linear_decode(shown_as, decode_linearly, name, suffix, sampling):
     path = shown_as(name, suffix)
 
-    got = extract_local(path, sampling=sampling, native=True)
+    got = extract_local(path, sampling=sampling, as_stored=True)
 
     linear = {pts: pixels for pts, _, pixels in decode_linearly(path)}
-    for pts, image in zip(got.pts.tolist(), got.images, strict=True):
+    for pts, image in zip(got.selection.pts.tolist(), got.unique, strict=True):
         np.testing.assert_array_equal(image, linear[pts])
     assert name != "frames alone" or got.method != "linear"
 
@@ -85,11 +85,11 @@ def test_scaling_lists_before_what_tells_of_fields_are_read_past(make_clip, tmp_
             if packet.size:
                 copy.mux(packet)
 
-    got = extract_local(path, sampling=Sampling(num_frames=4), native=True)
+    got = extract_local(path, sampling=Sampling(num_frames=4), as_stored=True)
 
     assert got.method == "index"
     linear = decode_linearly(path)
-    for index, image in zip(got.frame_index, got.images, strict=True):
+    for index, image in zip(got.selection.frame_index, got.unique, strict=True):
         np.testing.assert_array_equal(image, linear[index][2])
 
 

@@ -45,7 +45,7 @@ def test_frames_are_the_linear_decodes_own_for_fewer_pictures(make_clip, decode_
     path = make_clip(name, **options)
 
     require_linear_frames(path, decode_linearly, method="seek")
-    assert extract_local(path, sampling=FEW).frames_decoded < 48
+    assert extract_local(path, sampling=FEW).cost.frames_decoded < 48
 
 
 @pytest.mark.parametrize(("name", "options"), OTHERS.values(), ids=OTHERS)
@@ -56,7 +56,7 @@ def test_pictures_that_may_be_referred_to_are_decoded(make_clip, decode_linearly
 def test_half_of_a_hevc_stream_with_a_pyramid_is_not_decoded(make_clip):
     path = make_clip(codec="libx265", gop=48, **{"x265-params": "bframes=4:b-adapt=0"})
 
-    assert extract_local(path, sampling=FEW).frames_decoded < 48 * 0.6
+    assert extract_local(path, sampling=FEW).cost.frames_decoded < 48 * 0.6
 
 
 @pytest.mark.parametrize("period", [1, 2, 5])
@@ -149,9 +149,9 @@ def require_linear_frames(path, decode_linearly, *, method):
     """Compare the frames of several samplings with those of the linear decode."""
     linear = decode_linearly(path)
     for sampling in (FEW, MANY):
-        got = extract_local(path, sampling=sampling, native=True)
+        got = extract_local(path, sampling=sampling, as_stored=True)
         assert got.method == method, got.reason
-        for image, index in zip(got.images, got.frame_index, strict=True):
+        for image, index in zip(got.unique, got.selection.frame_index, strict=True):
             np.testing.assert_array_equal(image, linear[index][2])
 
 

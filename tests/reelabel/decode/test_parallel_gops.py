@@ -49,11 +49,11 @@ def tiny_pictures_are_shared(monkeypatch):
 def facts_of(frames):
     """Return all that is known of frames, but what it took to decode them."""
     costs = {"decode_ms", "frames_decoded"}
-    return {
+    return {"pixels": frames.unique.tobytes()} | {
         field.name: (value.shape, value.tobytes())
-        if isinstance(value := getattr(frames, field.name), np.ndarray)
+        if isinstance(value := getattr(frames.selection, field.name), np.ndarray)
         else value
-        for field in fields(frames)
+        for field in fields(frames.selection)
         if field.name not in costs
     }
 
@@ -80,7 +80,7 @@ def test_threads_decode_a_video_that_states_a_deep_reordering(make_clip, tmp_pat
     with DecodePool(processes=1, timeout_s=60, memory_mib=2048, threads=4) as pool:  # FFmpeg would end this process
         got = pool.extract(path, sampling=EVERY, limits=LIMITS)
 
-    np.testing.assert_array_equal(got.images, extract_local(clip, sampling=EVERY, limits=LIMITS).images)
+    np.testing.assert_array_equal(got.unique, extract_local(clip, sampling=EVERY, limits=LIMITS).unique)
 
 
 def test_no_gop_is_decoded_twice_by_several_decoders(make_clip):
@@ -88,7 +88,7 @@ def test_no_gop_is_decoded_twice_by_several_decoders(make_clip):
 
     alone, shared = (extract_local(path, sampling=UNIFORM, limits=LIMITS, threads=count) for count in (1, 4))
 
-    assert shared.frames_decoded == alone.frames_decoded
+    assert shared.cost.frames_decoded == alone.cost.frames_decoded
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ def test_long_runs_are_shared_out_before_short_ones(make_clip, monkeypatch):
 
     got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=4), limits=LIMITS, threads=2)
 
-    assert got.frame_index.tolist() == [0, 31, 63, 95]
+    assert got.selection.frame_index.tolist() == [0, 31, 63, 95]
     assert [info.position for [info] in shared] == [0, 95, 63, 31]
 
 
 def test_runs_wait_until_the_first_frame_has_settled_size_and_orientation(make_clip, monkeypatch):
     path = make_clip(frames=48, gop=12, rotation_deg=90)
-    first_pts = extract_local(path, sampling=UNIFORM, limits=LIMITS).pts[0]
+    first_pts = extract_local(path, sampling=UNIFORM, limits=LIMITS).selection.pts[0]
     settled, others = [], threading.Event()
     decode = RunDecoder.decode
 
@@ -162,11 +162,11 @@ def test_damage_in_any_gop_leads_to_the_linear_decode(make_clip, decode_linearly
     shown = {pts: image for pts, _, image in decode_linearly(path)}
     before = threading.active_count()
 
-    got = extract_local(path, sampling=EVERY_SECOND, limits=LIMITS, native=True, threads=3)
+    got = extract_local(path, sampling=EVERY_SECOND, limits=LIMITS, as_stored=True, threads=3)
 
     assert got.method == "linear"
-    assert got.frames_decoded > 2 * 48
-    for image, pts in zip(got.images, got.pts.tolist(), strict=True):
+    assert got.cost.frames_decoded > 2 * 48
+    for image, pts in zip(got.unique, got.selection.pts.tolist(), strict=True):
         np.testing.assert_array_equal(image, shown[pts])
     assert threading.active_count() == before
 
@@ -223,13 +223,13 @@ def test_much_is_shared_and_tiny_pictures_have_one_thread_each(make_clip, monkey
 
     got = extract_local(path, sampling=EVERY, limits=LIMITS, threads=8)
 
-    assert (threads, len(got.pts)) == (used, 96)
+    assert (threads, len(got.selection.pts)) == (used, 96)
 
 
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
 def test_roughly_decoded_frames_are_nearly_the_same(make_clip, codec):
     path = make_clip(codec=codec, gop=48, b_frames=2)
-    exact, rough = (read(path, roughly=roughly).images.astype(int) for roughly in (False, True))
+    exact, rough = (read(path, skip_loop_filter=roughly).unique.astype(int) for roughly in (False, True))
 
     assert 0 < np.abs(rough - exact).mean() < 3
 

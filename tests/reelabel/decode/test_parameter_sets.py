@@ -70,8 +70,8 @@ def test_keyframes_of_joined_clips_are_those_of_a_linear_decode(make_clip, tmp_p
 
     for sampling in SAMPLINGS:
         for threads in (1, 3):
-            got = extract_local(path, sampling=sampling, native=True, threads=threads)
-            for pts, image in zip(got.pts.tolist(), got.images, strict=True):
+            got = extract_local(path, sampling=sampling, as_stored=True, threads=threads)
+            for pts, image in zip(got.selection.pts.tolist(), got.unique, strict=True):
                 np.testing.assert_array_equal(image, linear[pts])
 
     assert extract_local(path, sampling=Sampling(num_frames=8)).method == method

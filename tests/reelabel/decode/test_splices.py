@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from reelabel.extract import extract_local
-from reelabel.sampled_frames import UNKNOWN_POSITION
+from reelabel.index import UNKNOWN_POSITION
 from reelabel.sampling.options import Sampling
 from tests.reelabel.decode.nal_units import rewrite
 
@@ -53,7 +53,7 @@ def spliced(make_clip, path, name, **options):
 
 
 def assert_shown(got, linear):
-    for index, pts, image in zip(got.frame_index, got.pts.tolist(), got.images, strict=True):
+    for index, pts, image in zip(got.selection.frame_index, got.selection.pts.tolist(), got.unique, strict=True):
         position = [each for each, _, _ in linear].index(pts)
         assert index in {position, UNKNOWN_POSITION}
         np.testing.assert_array_equal(image, linear[position][2])
@@ -69,9 +69,9 @@ def test_no_frame_around_a_splice_is_shown_or_counted_that_a_linear_decode_leave
     assert len(linear) < 48
 
     for sampling in SAMPLINGS:
-        got = extract_local(path, sampling=sampling, native=True)
+        got = extract_local(path, sampling=sampling, as_stored=True)
         is_read = name != "ends of sequences" or sampling.sampler != "keyframes"  # else the end is in another packet
-        assert got.total_frames in {None, len(linear)} or not is_read
+        assert got.selection.total_frames in {None, len(linear)} or not is_read
         assert_shown(got, linear)
 
 
@@ -84,4 +84,4 @@ def test_an_end_of_the_last_sequence_is_no_splice(make_clip, tmp_path):
 
     got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=9))
 
-    assert (got.method, got.total_frames) == ("seek", 48)
+    assert (got.method, got.selection.total_frames) == ("seek", 48)

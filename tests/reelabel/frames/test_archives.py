@@ -27,14 +27,15 @@ from reelabel.errors import (
 )
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
-from reelabel.frames.fetch import FrameFetcher, stat_video
+from reelabel.frames.fetch import VideoReader
+from reelabel.frames.opened import stat_video
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.seal import Seal
 from reelabel.sources.archives import RemoteArchive
 from reelabel.sources.members import Member, MemberIndex, decode_members, encode_members
 from reelabel.sources.object_store import ObjectStore
+from tasks.frame_cache.extractor import FrameExtractor
 from tests.clips import write_clip
 from tests.reelabel.sources.web_server import serving
 
@@ -90,12 +91,12 @@ FORMS = {
 }
 
 
-def fetcher_of(objects, pool, **options):
-    return FrameFetcher(objects=objects, pool=pool, sampling=SAMPLING, limits=Limits(), **{"cache": None} | options)
+def reader_of(objects, pool, **options):
+    return VideoReader(objects=objects, pool=pool, limits=Limits(), **options)
 
 
 def fetched(objects, uri, pool, **options):
-    return fetcher_of(objects, pool, **options).fetch(stat_video(objects, uri))
+    return reader_of(objects, pool, **options).fetch(stat_video(objects, uri), SAMPLING)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -108,9 +109,9 @@ def test_frames_of_a_member_are_those_of_the_file(form, place, ranges_min_bytes,
 
     def frames(objects, archive):
         got = fetched(objects, f"{archive}#{member}", pool, ranges_min_bytes=ranges_min_bytes)
-        np.testing.assert_array_equal(got.keyframes.images, local.images)
-        np.testing.assert_array_equal(got.keyframes.pts, local.pts)
-        assert got.bytes_fetched <= 1.5 * clip.stat().st_size
+        np.testing.assert_array_equal(got.frames.unique, local.unique)
+        np.testing.assert_array_equal(got.frames.selection.pts, local.selection.pts)
+        assert got.frames.cost.bytes_fetched <= 1.5 * clip.stat().st_size
         return got
 
     if place == "http":
@@ -125,8 +126,8 @@ def test_frames_of_a_member_are_those_of_the_file(form, place, ranges_min_bytes,
     objects.replace(f"{root}/{name}", data)
     got = frames(objects, f"{root}/{name}")
     if ranges_min_bytes == 0 and form in {"tar", "stored"}:
-        assert got.keyframes.method == "index"
-        assert got.bytes_fetched < clip.stat().st_size / 2
+        assert got.frames.method == "index"
+        assert got.frames.cost.bytes_fetched < clip.stat().st_size / 2
 
 
 class Counting:
@@ -156,10 +157,10 @@ def test_a_clip_costs_its_own_header_and_picks_once_the_index_is_known(
     got = fetched(elsewhere, f"{uri}#clips/30.mp4", pool, cache=cache, ranges_min_bytes=0)
 
     start = data.index(b"clips/30.mp4") + 512
-    assert got.bytes_fetched == sum(size for _, size in counting.reads) < clip.stat().st_size / 2
+    assert got.frames.cost.bytes_fetched == sum(size for _, size in counting.reads) < clip.stat().st_size / 2
     assert all(start <= at <= at + size <= start + clip.stat().st_size for at, size in counting.reads)
     again = fetched(elsewhere, f"{uri}#clips/30.mp4", pool, cache=cache, ranges_min_bytes=0)
-    assert again.bytes_fetched < got.bytes_fetched  # its keyframe index is cached as well
+    assert again.frames.cost.bytes_fetched < got.frames.cost.bytes_fetched  # its keyframe index is cached as well
 
 
 def test_the_index_is_read_once_by_all_threads(objects, store_settings, monkeypatch):
@@ -228,16 +229,16 @@ def test_a_member_lies_within_the_allowed_folders_wherever_links_lead(tmp_path, 
         (folder / "a.tar").write_bytes(as_tar(clip.read_bytes()))
     (inside / "out.tar").symlink_to(outside / "a.tar")
     objects = ObjectStore()
-    fetcher = fetcher_of(objects, pool, allow_roots=(inside,))
+    reader = reader_of(objects, pool, allow_roots=(inside,))
 
     for path in (outside / "a.tar", inside / "out.tar", inside / ".." / "outside" / "a.tar"):
         with pytest.raises(VideoRefusedError, match=r"outside extract\.allow_roots"):
             stat_video(objects, f"{path}#clips/0.mp4", allow_roots=(inside,))
         with pytest.raises(VideoRefusedError):
-            fetcher.fetch(stat_video(objects, f"{path}#clips/0.mp4"))
-    assert fetcher.fetch(
-        stat_video(objects, f"{inside}/a.tar#clips/0.mp4", allow_roots=(inside,))
-    ).keyframes.picks.any()
+            reader.fetch(stat_video(objects, f"{path}#clips/0.mp4"), SAMPLING)
+    assert reader.fetch(
+        stat_video(objects, f"{inside}/a.tar#clips/0.mp4", allow_roots=(inside,)), SAMPLING
+    ).frames.shown.any()
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -250,7 +251,7 @@ def test_a_replaced_archive_is_not_mixed_with_the_one_that_was_looked_at(form, t
     os.utime(path, ns=(1, 1))
 
     with pytest.raises(VideoChangedError, match="was replaced"):
-        fetcher_of(objects, pool).fetch(seen)
+        reader_of(objects, pool).fetch(seen, SAMPLING)
     with pytest.raises(ObjectChangedError):
         objects.read_range(seen.uri, start=0, size=1, fingerprint=seen.fingerprint)
     assert stat_video(objects, seen.uri).fingerprint != seen.fingerprint
@@ -303,10 +304,10 @@ def test_a_server_without_ranges_is_named(clip):
 def test_a_member_over_the_limit_is_not_read(tmp_path, clip, pool):
     (tmp_path / "a.tar").write_bytes(as_tar(clip.read_bytes()))
     objects = ObjectStore()
-    fetcher = replace(fetcher_of(objects, pool), limits=Limits(max_video_bytes=1000))
+    reader = replace(reader_of(objects, pool), limits=Limits(max_video_bytes=1000))
 
     with pytest.raises(VideoTooLargeError, match=r"a\.tar#clips/0\.mp4 exceed extract\.max_video_bytes"):
-        fetcher.fetch(stat_video(objects, f"{tmp_path}/a.tar#clips/0.mp4"))
+        reader.fetch(stat_video(objects, f"{tmp_path}/a.tar#clips/0.mp4"), SAMPLING)
 
 
 def test_frame_files_of_members_are_found_again(tmp_path, clip, pool):

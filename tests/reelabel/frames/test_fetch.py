@@ -18,7 +18,7 @@ from reelabel.errors import (
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import index_key
-from reelabel.frames.fetch import FrameFetcher
+from reelabel.frames.fetch import VideoReader
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -28,6 +28,8 @@ from tests.clips import blank_packet, flag_as_keyframe
 from tests.reelabel.sources.s3_elsewhere import serving_elsewhere
 from tests.reelabel.sources.web_server import serving
 
+FOUR = Sampling(num_frames=4)
+
 
 @pytest.fixture
 def clip(make_clip):
@@ -35,12 +37,11 @@ def clip(make_clip):
 
 
 @pytest.fixture
-def fetcher(objects, store_settings, pool):
-    return FrameFetcher(
+def reader(objects, store_settings, pool):
+    return VideoReader(
         objects=objects,
         cache=FrameCache(objects, f"{store_settings.uri}/cache"),
         pool=pool,
-        sampling=Sampling(num_frames=4),
         limits=Limits(),
         ranges_min_bytes=0,
     )
@@ -58,30 +59,30 @@ def put(objects, store_settings):
     return put
 
 
-def test_a_remote_video_yields_the_frames_of_the_file_from_a_part_of_its_bytes(fetcher, put, clip):
-    local = extract_local(clip, sampling=fetcher.sampling, limits=Limits())
+def test_a_remote_video_yields_the_frames_of_the_file_from_a_part_of_its_bytes(reader, put, clip):
+    local = extract_local(clip, sampling=FOUR, limits=Limits())
 
-    got = fetcher.fetch(put(clip))
+    got = reader.fetch(put(clip), FOUR)
 
-    assert got.keyframes.method == "index"
-    np.testing.assert_array_equal(got.keyframes.images, local.images)
-    assert 0 < got.bytes_fetched < clip.stat().st_size / 2
-    assert got.fetch_ms > 0
+    assert got.frames.method == "index"
+    np.testing.assert_array_equal(got.frames.unique, local.unique)
+    assert 0 < got.frames.cost.bytes_fetched < clip.stat().st_size / 2
+    assert got.frames.cost.fetch_ms > 0
 
 
-def test_a_store_without_etags_and_ranges_yields_the_frames_of_the_whole_file(fetcher, clip):
+def test_a_store_without_etags_and_ranges_yields_the_frames_of_the_whole_file(reader, clip):
     with serving_elsewhere(etags=False, ranges=False) as server:
         objects = ObjectStore(server.settings)
         objects.replace("s3://bucket/clip.mp4", clip.read_bytes())
-        elsewhere = replace(fetcher, objects=objects, cache=FrameCache(objects, server.settings.uri))
+        elsewhere = replace(reader, objects=objects, cache=FrameCache(objects, server.settings.uri))
 
-        got = elsewhere.fetch(objects.stat("s3://bucket/clip.mp4"))
+        got = elsewhere.fetch(objects.stat("s3://bucket/clip.mp4"), FOUR)
 
-    local = extract_local(clip, sampling=fetcher.sampling, limits=Limits())
-    np.testing.assert_array_equal(got.keyframes.images, local.images)
+    local = extract_local(clip, sampling=FOUR, limits=Limits())
+    np.testing.assert_array_equal(got.frames.unique, local.unique)
 
 
-def test_a_body_that_its_server_compresses_unasked_is_named(fetcher, clip):
+def test_a_body_that_its_server_compresses_unasked_is_named(reader, clip):
     web = WebSettings(allow_private=True)
     with serving() as server:
         headers = {"Content-Encoding": "gzip"}
@@ -89,7 +90,7 @@ def test_a_body_that_its_server_compresses_unasked_is_named(fetcher, clip):
         objects = ObjectStore(StoreSettings(), web)
 
         with pytest.raises(VideoUnreadableError, match="is compressed with gzip"):
-            replace(fetcher, objects=objects, cache=None).fetch(objects.stat(uri))
+            replace(reader, objects=objects, cache=None).fetch(objects.stat(uri), FOUR)
 
 
 SEGMENT = Segment(9.1, 11.2)
@@ -97,116 +98,114 @@ SEGMENT = Segment(9.1, 11.2)
 
 # In Matroska, clusters of 5 s are read, and the first and the last of the file.
 @pytest.mark.parametrize(("name", "share"), [("clip.mp4", 0.15), ("clip.mkv", 0.4)])
-def test_a_segment_of_a_remote_video_is_read_at_about_its_bytes(fetcher, put, make_clip, name, share):
+def test_a_segment_of_a_remote_video_is_read_at_about_its_bytes(reader, put, make_clip, name, share):
     path = make_clip(name, size=(160, 120), frames=480, gop=12, b_frames=2, qp="2")
-    dense = replace(fetcher, sampling=Sampling(sampler="fps", fps=2), segment=SEGMENT)
-    local = extract_local(path, sampling=dense.sampling, limits=Limits(), segment=SEGMENT)
+    sampling = Sampling(sampler="fps", fps=2)
+    local = extract_local(path, sampling=sampling, limits=Limits(), segment=SEGMENT)
 
-    got = dense.fetch(put(path))
+    got = reader.fetch(put(path), sampling, segment=SEGMENT)
 
-    assert (got.keyframes.method, got.keyframes.pts.tolist()) == ("seek", local.pts.tolist())
-    np.testing.assert_array_equal(got.keyframes.images, local.images)
-    assert 0 < got.bytes_fetched < path.stat().st_size * share
+    assert (got.frames.method, got.frames.selection.pts.tolist()) == ("seek", local.selection.pts.tolist())
+    np.testing.assert_array_equal(got.frames.unique, local.unique)
+    assert 0 < got.frames.cost.bytes_fetched < path.stat().st_size * share
 
 
-def test_a_second_dense_sampler_reads_no_header(fetcher, put, clip):
+def test_a_second_dense_sampler_reads_no_header(reader, put, clip):
     info = put(clip)
-    dense = replace(fetcher, sampling=Sampling(sampler="uniform", num_frames=2))
-    first = dense.fetch(info)
+    dense = Sampling(sampler="uniform", num_frames=2)
+    first = reader.fetch(info, dense)
 
-    again = dense.fetch(info)
+    again = reader.fetch(info, dense)
 
-    np.testing.assert_array_equal(again.keyframes.images, first.keyframes.images)
-    assert again.bytes_fetched < first.bytes_fetched
-
-
-@pytest.fixture
-def dense(fetcher):
-    return replace(fetcher, sampling=Sampling(sampler="num_frames", num_frames=9), segment=Segment(2.6, 4))
+    np.testing.assert_array_equal(again.frames.unique, first.frames.unique)
+    assert again.frames.cost.bytes_fetched < first.frames.cost.bytes_fetched
 
 
-def test_a_frame_that_the_header_takes_for_a_keyframe_is_decoded_from_a_real_one(dense, put, make_clip):
+DENSE = {"sampling": Sampling(sampler="num_frames", num_frames=9), "segment": Segment(2.6, 4)}
+
+
+def test_a_frame_that_the_header_takes_for_a_keyframe_is_decoded_from_a_real_one(reader, put, make_clip):
     path = make_clip(size=(160, 120), frames=240, gop=24, qp="2")
-    intact = extract_local(path, sampling=dense.sampling, limits=Limits(), segment=dense.segment)
+    intact = extract_local(path, limits=Limits(), **DENSE)
     flag_as_keyframe(path, 30)
 
-    got = dense.fetch(put(path))
+    got = reader.fetch(put(path), **DENSE)
 
-    assert got.keyframes.pts.tolist() == intact.pts.tolist()
-    np.testing.assert_array_equal(got.keyframes.images, intact.images)
+    assert got.frames.selection.pts.tolist() == intact.selection.pts.tolist()
+    np.testing.assert_array_equal(got.frames.unique, intact.unique)
 
 
 def test_a_remote_video_that_does_not_decode_as_its_header_says_is_downloaded_and_the_note_says_so(
-    dense, put, make_clip
+    reader, put, make_clip
 ):
     path = make_clip(size=(160, 120), frames=240, gop=24, qp="2")
     blank_packet(path, 30)
 
-    got = dense.fetch(put(path))
+    got = reader.fetch(put(path), **DENSE)
 
-    assert got.keyframes.method == "linear"
-    assert "does not decode to the frames" in got.keyframes.reason
-    assert got.bytes_fetched > path.stat().st_size
+    assert got.frames.method == "linear"
+    assert "does not decode to the frames" in got.frames.note
+    assert got.frames.cost.bytes_fetched > path.stat().st_size
 
 
-def test_a_second_sampler_does_not_read_the_header_again(fetcher, put, clip):
+def test_a_second_sampler_does_not_read_the_header_again(reader, put, clip):
     info = put(clip)
-    first = fetcher.fetch(info)
+    first = reader.fetch(info, FOUR)
 
-    again = fetcher.fetch(info)
+    again = reader.fetch(info, FOUR)
 
-    np.testing.assert_array_equal(again.keyframes.images, first.keyframes.images)
-    assert again.bytes_fetched < first.bytes_fetched
+    np.testing.assert_array_equal(again.frames.unique, first.frames.unique)
+    assert again.frames.cost.bytes_fetched < first.frames.cost.bytes_fetched
 
 
-def test_the_index_of_an_earlier_version_of_a_video_is_not_used(fetcher, put, clip, make_clip):
-    fetcher.fetch(put(clip))
+def test_the_index_of_an_earlier_version_of_a_video_is_not_used(reader, put, clip, make_clip):
+    reader.fetch(put(clip), FOUR)
     replaced = make_clip(size=(160, 120), frames=264, gop=24, b_frames=2, qp="2")
 
-    got = fetcher.fetch(put(replaced))
+    got = reader.fetch(put(replaced), FOUR)
 
-    assert (replaced, got.keyframes.method) == (clip, "index")
-    local = extract_local(replaced, sampling=fetcher.sampling, limits=Limits())
-    np.testing.assert_array_equal(got.keyframes.images, local.images)
-    assert got.bytes_fetched < replaced.stat().st_size / 2
+    assert (replaced, got.frames.method) == (clip, "index")
+    local = extract_local(replaced, sampling=FOUR, limits=Limits())
+    np.testing.assert_array_equal(got.frames.unique, local.unique)
+    assert got.frames.cost.bytes_fetched < replaced.stat().st_size / 2
 
 
-def test_a_damaged_index_file_is_replaced(fetcher, put, clip, objects):
+def test_a_damaged_index_file_is_replaced(reader, put, clip, objects):
     info = put(clip)
-    first = fetcher.fetch(info)
+    first = reader.fetch(info, FOUR)
     key = index_key(source_uri=info.uri, fingerprint=info.fingerprint)
-    uri = fetcher.cache.uri_of(key)
+    uri = reader.cache.uri_of(key)
     objects.replace(uri, objects.read(uri)[:-9])
 
-    again = fetcher.fetch(info)
+    again = reader.fetch(info, FOUR)
 
-    assert again.bytes_fetched == first.bytes_fetched
-    assert fetcher.cache.find_index(key)
+    assert again.frames.cost.bytes_fetched == first.frames.cost.bytes_fetched
+    assert reader.cache.find_index(key)
 
 
-def test_a_video_without_an_index_is_downloaded(fetcher, put, make_clip):
+def test_a_video_without_an_index_is_downloaded(reader, put, make_clip):
     path = make_clip("clip.ts", size=(160, 120), frames=96, qp="2")
 
-    got = fetcher.fetch(put(path))
+    got = reader.fetch(put(path), FOUR)
 
-    assert got.keyframes.method == "linear"
-    assert got.bytes_fetched >= path.stat().st_size
+    assert got.frames.method == "linear"
+    assert got.frames.cost.bytes_fetched >= path.stat().st_size
 
 
-def test_a_video_replaced_during_reading_is_an_error(fetcher, put, clip, objects):
+def test_a_video_replaced_during_reading_is_an_error(reader, put, clip, objects):
     info = put(clip)
     objects.replace(info.uri, clip.read_bytes()[::-1])
 
     with pytest.raises(VideoChangedError):
-        fetcher.fetch(info)
+        reader.fetch(info, FOUR)
 
 
 @pytest.fixture
-def behind(store_gate, fetcher, store_settings):
-    """The fetcher, with the store behind the gate."""
+def behind(store_gate, reader, store_settings):
+    """The reader, with the store behind the gate."""
     there = replace(store_settings, endpoint_url=f"http://127.0.0.1:{store_gate.port}")
     objects = ObjectStore(there)
-    return replace(fetcher, objects=objects, cache=FrameCache(objects, f"{store_settings.uri}/cache"))
+    return replace(reader, objects=objects, cache=FrameCache(objects, f"{store_settings.uri}/cache"))
 
 
 def path_of(uri):
@@ -228,14 +227,14 @@ WAYS = pytest.mark.parametrize("ranges_min_bytes", [0, 1 << 40], ids=["in parts"
 def test_a_video_that_can_be_listed_but_not_read_fails_alone(
     behind, store_gate, put, clip, ranges_min_bytes, status, code, message
 ):
-    fetcher, info = replace(behind, ranges_min_bytes=ranges_min_bytes), put(clip)
+    reader, info = replace(behind, ranges_min_bytes=ranges_min_bytes), put(clip)
 
     with store_gate.refusing(f"GET {path_of(info.uri)}", status, code):
-        assert fetcher.objects.stat(info.uri) == info
+        assert reader.objects.stat(info.uri) == info
         with pytest.raises(VideoRefusedError, match=rf"{message}.*{code}"):
-            fetcher.fetch(info)
+            reader.fetch(info, FOUR)
 
-    assert len(fetcher.fetch(info).keyframes.images) == 4
+    assert len(reader.fetch(info, FOUR).frames.unique) == 4
 
 
 @WAYS
@@ -244,7 +243,7 @@ def test_a_refused_login_is_not_the_fault_of_a_video(behind, store_gate, put, cl
     info = put(clip)
 
     with store_gate.refusing(f"GET {path_of(info.uri)}", 403, code), pytest.raises(ConfigurationError, match=code):
-        replace(behind, ranges_min_bytes=ranges_min_bytes).fetch(info)
+        replace(behind, ranges_min_bytes=ranges_min_bytes).fetch(info, FOUR)
 
 
 @pytest.mark.parametrize("verb", ["GET", "PUT"])
@@ -255,14 +254,14 @@ def test_an_inaccessible_cache_is_not_the_fault_of_a_video(behind, store_gate, p
         store_gate.refusing(f"{verb} {path_of(store_settings.uri)}/cache/", 403, "AccessDenied"),
         pytest.raises(ConfigurationError, match=r"/cache/.*AccessDenied"),
     ):
-        behind.fetch(info)
+        behind.fetch(info, FOUR)
 
 
 @pytest.mark.parametrize("verb", ["GET", "PUT"])
-def test_an_outage_of_the_cache_is_not_the_fault_of_a_web_server(store_gate, fetcher, clip, store_settings, verb):
+def test_an_outage_of_the_cache_is_not_the_fault_of_a_web_server(store_gate, reader, clip, store_settings, verb):
     there = {"endpoint_url": f"http://127.0.0.1:{store_gate.port}", "max_attempts": 1}
     store = ObjectStore(replace(store_settings, **there), WebSettings(allow_private=True))
-    behind = replace(fetcher, objects=store, cache=FrameCache(store, f"{store_settings.uri}/cache"))
+    behind = replace(reader, objects=store, cache=FrameCache(store, f"{store_settings.uri}/cache"))
     with serving() as server:
         info = store.stat(server.add("/clip", body=clip.read_bytes()))
 
@@ -270,9 +269,9 @@ def test_an_outage_of_the_cache_is_not_the_fault_of_a_web_server(store_gate, fet
             store_gate.refusing(f"{verb} {path_of(store_settings.uri)}/cache/", 503, "SlowDown"),
             pytest.raises(StoreUnavailableError, match=r"/cache/.*SlowDown"),
         ):
-            behind.fetch(info)
+            behind.fetch(info, FOUR)
 
-        assert len(behind.fetch(info).keyframes.images) == 4
+        assert len(behind.fetch(info, FOUR).frames.unique) == 4
 
 
 def test_a_silent_server_is_blamed_instead_of_the_video(clip):
@@ -282,9 +281,7 @@ def test_a_silent_server_is_blamed_instead_of_the_video(clip):
         uri = server.add("/clip", body=clip.read_bytes())
         info = store.stat(uri)
         server.pages["/clip"].pause_s = 2
-        fetcher = FrameFetcher(
-            objects=store, cache=None, pool=pool, sampling=Sampling(), limits=Limits(), ranges_min_bytes=0
-        )
+        reader = VideoReader(objects=store, pool=pool, limits=Limits(), ranges_min_bytes=0)
 
         with pytest.raises(VideoUnavailableError, match="attempts"):
-            fetcher.fetch(info)
+            reader.fetch(info, FOUR)

@@ -14,8 +14,8 @@ from reelabel.errors import FrameFileError, VideoTooLargeError
 from reelabel.frames.cache_key import SCHEMA_VERSION, FrameIdentity
 from reelabel.frames.frame_file import read_frames, write_frames
 from reelabel.frames.pixels import ExactEncoding
-from reelabel.result import Frames
-from reelabel.sampled_frames import NO_PTS, Selection
+from reelabel.index import NO_PTS
+from reelabel.result import Frames, Selection
 from reelabel.sampling.options import Sampling
 from reelabel.seal import BLANK
 from tests.frame_files import LOSSLESS, encoding_of, frame_file_of
@@ -38,25 +38,24 @@ def data(keyframes, request):
 def test_losslessly_written_frames_are_read_back_unchanged(keyframes, lossless):
     got = read_frames(encode(keyframes, lossless))
 
-    np.testing.assert_array_equal(got.unique, keyframes.images)
+    np.testing.assert_array_equal(got.unique, keyframes.unique)
     for each in fields(Selection):
-        np.testing.assert_array_equal(getattr(got.selection, each.name), getattr(keyframes, each.name))
-    assert (got.source_uri, got.shape) == ("s3://b/v.mp4", keyframes.images.shape)
+        np.testing.assert_array_equal(getattr(got.selection, each.name), getattr(keyframes.selection, each.name))
+    assert (got.source_uri, got.shape) == ("s3://b/v.mp4", keyframes.unique.shape)
 
 
 def test_slices_decode_the_pixels_once(keyframes):
-    decoded = []
-    frames = Frames.with_pixels(keyframes, lambda: decoded.append(1) or keyframes.images, keyframes.images.shape)
+    frames = read_frames(encode(keyframes))
 
-    slices = [frames[start:] for start in (0, 1, 2, 3) * 2]
+    slices = [frames[start:] for start in (0, 1, 2, 3)]
 
-    assert [len(each.images) for each in slices] == [4, 3, 2, 1] * 2
-    assert len(decoded) == 1
+    assert [len(each.images) for each in slices] == [4, 3, 2, 1]
+    assert all(each.unique is frames.unique for each in slices)
 
 
-@pytest.mark.parametrize("of", [Frames.of, lambda got: read_frames(encode(got))], ids=["decoded", "frame file"])
-def test_frames_can_be_pickled(keyframes, of):
-    frames = of(keyframes)[1:]
+@pytest.mark.parametrize("is_stored", [False, True], ids=["decoded", "frame file"])
+def test_frames_can_be_pickled(keyframes, is_stored):
+    frames = (read_frames(encode(keyframes)) if is_stored else keyframes)[1:]
 
     got = pickle.loads(pickle.dumps(frames))
 
@@ -65,12 +64,25 @@ def test_frames_can_be_pickled(keyframes, of):
 
 
 def test_some_of_the_frames_can_be_written_and_read_back(keyframes):
-    some = Frames.of(keyframes)[1:3]
+    some = keyframes[1:3]
 
     got = read_frames(write_frames(some, FrameIdentity(sampling=Sampling())))
 
     assert (got.shown.tolist(), got.time_s.tolist()) == ([0, 1], [0.0, 1.0])
-    np.testing.assert_array_equal(got.images, keyframes.images[:2])
+    np.testing.assert_array_equal(got.images, keyframes.unique[:2])
+
+
+def test_no_frames_are_no_frame_file(keyframes):
+    assert len(keyframes[:0].images) == 0
+
+    with pytest.raises(ValueError, match="no frame to write"):
+        write_frames(keyframes[:0], FrameIdentity(sampling=Sampling()))
+
+
+@pytest.mark.parametrize("shape", [(2, 28, 56, 3), (3, 28, 56, 4), (3, 0, 56, 3), (3, 28, 56)])
+def test_pixels_of_another_shape_are_no_frames(keyframes, shape):
+    with pytest.raises(ValueError, match=r"images must be \(3, H, W, 3\)"):
+        Frames.of(np.zeros(shape, np.uint8), keyframes.selection)
 
 
 @given(st.integers(1, 3), st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32 - 1))
@@ -78,15 +90,16 @@ def test_some_of_the_frames_can_be_written_and_read_back(keyframes):
 @pytest.mark.parametrize("lossless", LOSSLESS)
 def test_frames_of_any_size_are_read_back(keyframes, lossless, count, height, width, seed):
     images = np.random.default_rng(seed).integers(0, 256, (count, height, width, 3), np.uint8)
-    columns = {name: getattr(keyframes, name)[:count] for name in ("pts", "time_s", "frame_index", "is_keyframe")}
-    some = replace(keyframes, images=images, picks=np.arange(count), **columns)
+    known = keyframes.selection
+    columns = {name: getattr(known, name)[:count] for name in ("pts", "time_s", "frame_index", "is_keyframe")}
+    some = Frames.of(images, replace(known, picks=np.arange(count), **columns))
 
     np.testing.assert_array_equal(read_frames(encode(some, lossless)).unique, images)
 
 
 def test_jpeg_frames_are_close_and_smaller(keyframes):
-    ramp = np.linspace(0, 255, keyframes.images.size).reshape(keyframes.images.shape).astype(np.uint8)
-    smooth = replace(keyframes, images=ramp)
+    ramp = np.linspace(0, 255, keyframes.unique.size).reshape(keyframes.unique.shape).astype(np.uint8)
+    smooth = Frames.of(ramp, keyframes.selection)
 
     coarse, fine = (encode(smooth, jpeg_quality=quality) for quality in (30, 95))
 
@@ -96,7 +109,7 @@ def test_jpeg_frames_are_close_and_smaller(keyframes):
 
 
 def test_a_frame_larger_than_jpeg_allows_is_too_large(keyframes):
-    long = replace(keyframes, images=np.zeros((3, 1, 70_000, 3), np.uint8))
+    long = Frames.of(np.zeros((3, 1, 70_000, 3), np.uint8), keyframes.selection)
 
     with pytest.raises(VideoTooLargeError, match="70000x1 pixels is too large for JPEG"):
         encode(long, jpeg_quality=90)
@@ -141,7 +154,7 @@ def test_the_checksum_must_be_the_same_in_both_places(data, find):
 
 
 def test_what_is_unknown_is_null_to_any_arrow_reader(keyframes):
-    timeless = replace(keyframes, pts=np.array([0, NO_PTS, -1]))
+    timeless = keyframes.knowing(pts=np.array([0, NO_PTS, -1]))
 
     table = pa.ipc.open_file(encode(timeless)).read_all()
 
@@ -151,9 +164,9 @@ def test_what_is_unknown_is_null_to_any_arrow_reader(keyframes):
 
 
 def test_pixels_that_look_like_a_seal_stay_pixels(keyframes):
-    keyframes.images[1].reshape(-1)[: len(BLANK)] = np.frombuffer(BLANK, np.uint8)
+    keyframes.unique[1].reshape(-1)[: len(BLANK)] = np.frombuffer(BLANK, np.uint8)
 
-    np.testing.assert_array_equal(read_frames(encode(keyframes, "raw")).unique, keyframes.images)
+    np.testing.assert_array_equal(read_frames(encode(keyframes, "raw")).unique, keyframes.unique)
 
 
 def test_any_arrow_reader_can_open_it(data):

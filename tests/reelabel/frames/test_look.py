@@ -1,5 +1,7 @@
 """What indexes tell of videos on a real S3 server, and what the run that follows saves by it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from reelabel.errors import (
 )
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.fetch import FrameFetcher, VideoReader
+from reelabel.frames.fetch import VideoReader
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 
@@ -47,52 +49,32 @@ def test_an_index_tells_what_extraction_finds(reader, put, make_clip, name, plac
     index = reader.look(put(path) if place == "s3" else str(path)).index
 
     found = extract_local(path, sampling=Sampling())
-    np.testing.assert_array_equal(index.keyframe_ms, found.keyframe_ms)
+    np.testing.assert_array_equal(index.keyframe_ms, found.selection.keyframe_ms)
     info = index.info
     assert (info.codec, info.width_px, info.height_px) == ("h264", 160, 120)
-    assert (info.fps, info.duration_s) == (found.fps, found.duration_s)
+    assert (info.fps, info.duration_s) == (found.selection.fps, found.selection.duration_s)
     assert (index.kind, index.total_frames or info.frames) == ("container", 240)
 
 
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv"])
 def test_the_run_that_follows_reads_no_header_again(reader, put, make_clip, name):
-    uri, alone = (
-        put(make_clip(name, **LONG)),
-        FrameFetcher(
-            objects=reader.objects,
-            cache=None,
-            pool=reader.pool,
-            sampling=Sampling(),
-            limits=Limits(),
-            ranges_min_bytes=0,
-        ),
-    )
-    without = alone.fetch(reader.objects.stat(uri))
+    uri = put(make_clip(name, **LONG))
+    without = replace(reader, cache=None).fetch(reader.objects.stat(uri), Sampling())
 
     seen = reader.look(uri)
     again = reader.look(uri)
 
-    known = reader.cache
-    after = FrameFetcher(
-        objects=reader.objects, cache=known, pool=reader.pool, sampling=Sampling(), limits=Limits(), ranges_min_bytes=0
-    ).fetch(reader.objects.stat(uri))
+    after = reader.fetch(reader.objects.stat(uri), Sampling())
     assert seen.bytes_read > 0 == again.bytes_read
     np.testing.assert_array_equal(again.index.keyframe_ms, seen.index.keyframe_ms)
-    assert after.bytes_fetched < without.bytes_fetched
-    np.testing.assert_array_equal(after.keyframes.images, without.keyframes.images)
+    assert after.frames.cost.bytes_fetched < without.frames.cost.bytes_fetched
+    np.testing.assert_array_equal(after.frames.unique, without.frames.unique)
 
 
 def test_a_table_of_an_earlier_run_answers_without_reading(reader, put, make_clip):
     uri = put(make_clip(**LONG))
     fresh = VideoReader(objects=reader.objects, pool=reader.pool, limits=Limits(), ranges_min_bytes=0).look(uri)
-    FrameFetcher(
-        objects=reader.objects,
-        cache=reader.cache,
-        pool=reader.pool,
-        sampling=Sampling(),
-        limits=Limits(),
-        ranges_min_bytes=0,
-    ).fetch(reader.objects.stat(uri))
+    reader.fetch(reader.objects.stat(uri), Sampling())
 
     seen = reader.look(uri)
 

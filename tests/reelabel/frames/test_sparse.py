@@ -10,7 +10,6 @@ from reelabel.errors import FrameFileError, VideoError
 from reelabel.extract import extract_local
 from reelabel.frames import sparse
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
 from reelabel.frames.frame_file import load_frames, read_metadata, with_pixels
 from reelabel.frames.sparse import RecordingSource, SparseVideo, check_ranges
 from reelabel.limits import Limits
@@ -18,6 +17,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.sparse_file import CachedRange
+from tasks.frame_cache.extractor import FrameExtractor
 from tests.frame_files import encoding_of, with_pixel_rows
 from tests.reelabel.frames.rewrite import rewrite
 
@@ -66,9 +66,9 @@ def test_ranges_decode_to_the_extracted_frames(preparer, pool, make_clip, name, 
     raw = with_pixels(data, pool, Limits())
     assert (encoding_of(data), encoding_of(raw)) == ("sparse", "raw")
     for got in (load_frames(data, pool=pool), load_frames(raw)):
-        np.testing.assert_array_equal(got.unique, expected.images)
+        np.testing.assert_array_equal(got.unique, expected.unique)
         for column in ("pts", "time_s", "frame_index", "is_keyframe", "picks"):
-            np.testing.assert_array_equal(getattr(got.selection, column), getattr(expected, column))
+            np.testing.assert_array_equal(getattr(got.selection, column), getattr(expected.selection, column))
 
 
 def test_ranges_of_a_segment_decode_to_its_frames(preparer, pool, clip):
@@ -79,7 +79,7 @@ def test_ranges_of_a_segment_decode_to_its_frames(preparer, pool, clip):
 
     expected = extract_local(clip, sampling=dense.sampling, limits=Limits(), segment=segment)
     assert encoding_of(data) == "sparse"
-    np.testing.assert_array_equal(load_frames(data, pool=pool).unique, expected.images)
+    np.testing.assert_array_equal(load_frames(data, pool=pool).unique, expected.unique)
 
 
 def test_ranges_take_fewer_bytes_than_pixels(preparer, clip):
@@ -102,7 +102,7 @@ def test_ranges_of_a_video_on_s3_are_stored_and_nothing_is_printed(
     for data, count in ((first, 4), (again, 3)):
         expected = extract_local(clip, sampling=Sampling(num_frames=count), limits=Limits())
         assert encoding_of(data) == "sparse"
-        np.testing.assert_array_equal(load_frames(data, pool=pool).unique, expected.images)
+        np.testing.assert_array_equal(load_frames(data, pool=pool).unique, expected.unique)
     assert capfd.readouterr() == ("", "")
 
 

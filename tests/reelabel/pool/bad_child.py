@@ -19,9 +19,9 @@ from reelabel.decode.canvas import Decoded
 from reelabel.errors import FallbackRequired
 from reelabel.index import VideoIndex, VideoInfo
 from reelabel.pool import child, packing
-from reelabel.pool.messages import Failed, Listed, Reads, Started
+from reelabel.pool.messages import Failed, Reads, Started
 from reelabel.pool.packing import pack
-from reelabel.sampled_frames import Orientation
+from reelabel.result import Orientation
 
 PREFIX = b"do "
 BY_RANGES_ONLY = 77
@@ -45,7 +45,7 @@ def call(video, call):
         video.left = 1  # that many pieces are decoded honestly
         raise FallbackRequired("in order, please", linear_only=True)
     if call.method.startswith("list_"):
-        return Listed(index=index())
+        return index()
     if getattr(video, "left", 0):
         video.left -= 1
         return frames()
@@ -113,14 +113,14 @@ def put(offset, value):
 @behaviour
 def index_with(connection, name=None, value=None):
     """Send an index, with another value of a field, of its `info` or of a column of the memory file."""
-    data, descriptor = pack(Listed(index=index()))
+    data, descriptor = pack(index())
     answer = json.loads(data)
-    listed = answer["fields"]["index"]
+    listed = answer["fields"]
     if name in COLUMNS:
         column = np.array(json.loads(value), np.uint8 if name.startswith("is_") else None)
-        _, descriptor = pack(Listed(index=index(**{name: column})))
+        _, descriptor = pack(index(**{name: column}))
     elif name:
-        fields = next((each for each in (answer, answer["fields"], listed["info"]) if name in each), listed)
+        fields = next((each for each in (answer, listed["info"]) if name in each), listed)
         fields[name] = json.loads(value)
     child.send(connection, json.dumps(answer).encode(), descriptor)
 
@@ -168,7 +168,7 @@ CHANGES = {
     "fewer_than_none_decoded": {"frames_decoded": -1},
     "more_fields": {"picks": []},
     "pixels_in_the_message": {"images": [[0]]},
-    "another_kind": {"change": lambda text: text.replace('"Decoded"', '"Listed"')},
+    "another_kind": {"change": lambda text: text.replace('"Decoded"', '"VideoIndex"')},
     "not_sealed": {"seals": 0},
     "sealed_but_writable": {"seals": fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW},
     "sealed_but_shrinkable": {"seals": fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW},

@@ -59,10 +59,12 @@ def open_descriptors():
 def test_frames_of_a_child_equal_those_of_this_process(pool, make_clip):
     clip = make_clip(size=(320, 240))
 
-    got = pool.extract(clip, **WANTED)
+    found = pool.extract(clip, **WANTED)
 
-    expected = extract_local(clip, **WANTED)
-    for name in ("images", "pts", "time_s", "frame_index", "is_keyframe", "picks", "keyframe_ms"):
+    alone = extract_local(clip, **WANTED)
+    np.testing.assert_array_equal(found.unique, alone.unique)
+    got, expected = found.selection, alone.selection
+    for name in ("pts", "time_s", "frame_index", "is_keyframe", "picks", "keyframe_ms"):
         np.testing.assert_array_equal(getattr(got, name), getattr(expected, name))
         assert getattr(got, name).dtype == getattr(expected, name).dtype
     for name in ("fps", "duration_s", "total_frames", "orientation", "method", "reason", "sampler", "first_ms"):
@@ -75,7 +77,7 @@ def test_each_sampler_works_in_a_locked_child(pool, make_clip):
     for name in dense_samplers():
         sampled = pool.extract(clip, sampling=Sampling(sampler=name), limits=limits)
         expected = extract_local(clip, sampling=Sampling(sampler=name), limits=limits)
-        assert sampled.pts[sampled.picks].tolist() == expected.pts[expected.picks].tolist()
+        assert sampled.selection.pts[sampled.shown].tolist() == expected.selection.pts[expected.shown].tolist()
 
 
 def test_frames_are_writable_and_leave_nothing_behind(pool, make_clip):
@@ -84,9 +86,9 @@ def test_frames_are_writable_and_leave_nothing_behind(pool, make_clip):
     descriptors = open_descriptors()
     got = pool.extract(clip, **WANTED)
 
-    got.images[:] = 7
+    got.unique[:] = 7
 
-    assert (got.images == 7).all()
+    assert (got.unique == 7).all()
     del got
     assert open_descriptors() <= descriptors
 
@@ -98,11 +100,11 @@ def test_the_ranges_of_a_header_cross_the_process_boundary_and_are_read_once(poo
     first, header = pool.extract_by_ranges(source, **WANTED)
     again, same = pool.extract_by_ranges(source, **WANTED, known=header)
 
-    np.testing.assert_array_equal(again.images, first.images)
+    np.testing.assert_array_equal(again.unique, first.unique)
     assert same == header
     assert all(source.read(each.start, len(each.data)) == each.data for each in header)
-    assert again.bytes_fetched == first.bytes_fetched - sum(len(each.data) for each in header)
-    assert first.fetch_ms > 0
+    assert again.cost.bytes_fetched == first.cost.bytes_fetched - sum(len(each.data) for each in header)
+    assert first.cost.fetch_ms > 0
 
 
 def test_an_error_of_a_video_crosses_the_process_boundary(pool, tmp_path):
@@ -142,7 +144,7 @@ def test_children_are_locked_and_their_time_is_reported(make_clip):
         child = only_child(pool)
         status = Path(f"/proc/{child}/status").read_text()
 
-        np.testing.assert_array_equal(got.images, extract_local(clip, **WANTED).images)
+        np.testing.assert_array_equal(got.unique, extract_local(clip, **WANTED).unique)
         assert locks_of(child) == LOCKS
         assert "Threads:\t1" in status.splitlines()
         with pytest.raises(DecoderTimeoutError, match="0 s of CPU time"):
@@ -166,7 +168,7 @@ def test_a_pool_survives_the_death_of_idle_children(pool, make_clip):
     os.kill(only_child(pool), signal.SIGKILL)
 
     for _ in range(3):
-        assert pool.extract(make_clip(), **WANTED).keyframes_in_file == 4
+        assert pool.extract(make_clip(), **WANTED).selection.keyframes_in_file == 4
 
 
 def test_a_child_that_accepts_no_more_videos_is_replaced(pool, monkeypatch, make_clip):
@@ -175,7 +177,7 @@ def test_a_child_that_accepts_no_more_videos_is_replaced(pool, monkeypatch, make
     child = only_child(pool)
     os.kill(child, signal.SIGSTOP)
 
-    assert pool.extract(make_clip(), **WANTED).keyframes_in_file == 4
+    assert pool.extract(make_clip(), **WANTED).selection.keyframes_in_file == 4
     assert only_child(pool) != child
 
 
@@ -194,7 +196,7 @@ def test_each_video_can_have_its_own_process(make_clip):
         pool.extract(clip, **WANTED)
         for _ in range(3):
             seen.append(only_child(pool))  # started ahead
-            assert len(pool.extract(clip, **WANTED).images) == 4
+            assert len(pool.extract(clip, **WANTED).unique) == 4
 
     assert len(set(seen)) == 3
 
@@ -401,7 +403,7 @@ with DecodePool(processes=1, timeout_s=60, memory_mib=4096) as pool:
     got = pool.extract(Path(sys.argv[1]), sampling=Sampling(), limits=Limits())
     limits = Path(f"/proc/{pool.process_ids[0]}/limits").read_text()
     [line] = [line for line in limits.splitlines() if line.startswith(sys.argv[2])]
-    print(got.keyframes_in_file, line.split()[3:5])
+    print(got.selection.keyframes_in_file, line.split()[3:5])
 """
 
 
@@ -428,7 +430,7 @@ register(SamplerSpec(name="last", summary="the last frame", choose=last))
 if __name__ == "__main__":
     with DecodePool(processes=1, timeout_s=60, memory_mib=4096) as pool:
         got = pool.extract(Path(sys.argv[1]), sampling=Sampling(sampler="last"), limits=Limits())
-        print(got.frame_index.tolist())
+        print(got.index.tolist())
 """
 
 
@@ -458,8 +460,8 @@ def test_a_video_may_be_a_path_or_its_bytes(pool, make_clip):
     expected = extract_local(clip)
 
     for video in (clip, str(clip), clip.read_bytes()):
-        np.testing.assert_array_equal(pool.extract(video).images, expected.images)
-        np.testing.assert_array_equal(extract_local(video).images, expected.images)
+        np.testing.assert_array_equal(pool.extract(video).unique, expected.unique)
+        np.testing.assert_array_equal(extract_local(video).unique, expected.unique)
 
 
 def test_a_forked_process_is_refused_instead_of_sharing_decoding_processes(make_clip):
@@ -474,7 +476,7 @@ def test_a_forked_process_is_refused_instead_of_sharing_decoding_processes(make_
 
         assert "which this one was forked; make one here" in ours.recv()
         child.join()
-        assert len(pool.extract(clip).picks) == 16  # what the child closed was not the parent's
+        assert len(pool.extract(clip).shown) == 16  # what the child closed was not the parent's
 
 
 def _use_and_close(pool, clip, connection):

@@ -56,7 +56,7 @@ def test_whatever_is_killed_is_replaced(make_clip, lost):
         os.kill(server if lost == "server" else child, signal.SIGKILL)
         until(lambda: not is_running(child))
 
-        assert len(pool.extract(make_clip(), **WANTED).images) == 4
+        assert len(pool.extract(make_clip(), **WANTED).unique) == 4
         assert only_child(pool) != child
         assert (parent_of(only_child(pool)) != server) == (lost == "server")
 

@@ -16,7 +16,6 @@ from reelabel.limits import Limits
 from reelabel.pool import fork_server
 from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.pool.messages import Listed
 from reelabel.pool.packing import unpack
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE
@@ -57,7 +56,7 @@ def test_frames_that_no_honest_process_sends_are_refused(change):
     data, descriptor = bad_child.changed_answer(**bad_child.CHANGES.get(change, {}))
     try:
         with pytest.raises(InvalidReplyError) if change else nullcontext():
-            assert len(unpack([Decoded, Listed], data, descriptor, max_bytes=2 * 1024**3).images) == 2
+            assert len(unpack([Decoded, VideoIndex], data, descriptor, max_bytes=2 * 1024**3).images) == 2
     finally:
         os.close(descriptor)
 
@@ -92,7 +91,7 @@ def test_an_invalid_answer_fails_its_video_and_stops_its_process(bad_pool, video
     with pytest.raises(DecoderCrashedError, match=r"returned invalid data .*Treat the video as malicious\.$"):
         bad_pool.extract(video(behaviour), **WANTED)
 
-    assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
+    assert len(bad_pool.extract(make_clip(), **WANTED).unique) == 2
     assert not before & set(bad_pool.process_ids)
     assert open_descriptors() <= descriptors
 
@@ -112,7 +111,7 @@ WRONG_INDEX = {
     "doubt": 7,
     "note": '["x"]',
 }
-WRONG_MESSAGE = {"fields": "[]", "arrays": "{}", "header_reads": 5}
+WRONG_MESSAGE = {"fields": "[]", "arrays": "{}"}
 WRONG_INFO = {
     "container": 7,
     "codec": "null",
@@ -160,7 +159,7 @@ def test_an_index_with_a_wrong_value_in_any_field_is_refused(bad_pool, video, ma
     ):
         bad_pool.read_index(file, limits=Limits(), lists="keyframes")
 
-    assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
+    assert len(bad_pool.extract(make_clip(), **WANTED).unique) == 2
 
 
 @pytest.mark.parametrize("behaviour", ["drip", "descriptors_in_the_body"])
@@ -169,7 +168,7 @@ def test_a_process_that_never_finishes_is_stopped(bad_pool, video, make_clip, be
         bad_pool.extract(video(behaviour), **WANTED)
 
     assert isinstance(error.value, DecoderTimeoutError | DecoderCrashedError)
-    assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
+    assert len(bad_pool.extract(make_clip(), **WANTED).unique) == 2
 
 
 def test_nothing_sent_by_a_process_is_unpickled(bad_pool, video, tmp_path):
@@ -180,16 +179,16 @@ def test_nothing_sent_by_a_process_is_unpickled(bad_pool, video, tmp_path):
 
 
 def test_an_answer_sent_ahead_is_not_taken_for_that_of_the_next_video(bad_pool, video, make_clip):
-    assert bad_pool.extract(video("one_more_answer"), **WANTED).reason == "taken over"
+    assert bad_pool.extract(video("one_more_answer"), **WANTED).note == "taken over"
 
     assert bad_pool.extract(make_clip(), **WANTED).method == "index"
 
 
 def test_text_from_a_process_cannot_control_a_terminal_or_break_a_row(bad_pool, video, make_clip, monkeypatch):
-    assert bad_pool.extract(video("control_characters"), **WANTED).reason == "?[2J?red"
+    assert bad_pool.extract(video("control_characters"), **WANTED).note == "?[2J?red"
 
     monkeypatch.setattr(process_module, "_BEGIN_S", 1.0)  # it does nothing for the next video
-    assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
+    assert len(bad_pool.extract(make_clip(), **WANTED).unique) == 2
 
 
 class Bytes:
@@ -216,7 +215,7 @@ def test_reads_are_confined_to_the_video(bad_pool, make_clip, size_bytes):
         bad_pool.extract_by_ranges(source, **wanted)
 
     assert len(source.reads) < 2000
-    assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
+    assert len(bad_pool.extract(make_clip(), **WANTED).unique) == 2
 
 
 def test_no_sampler_chooses_among_more_frames_than_are_allowed(bad_pool, video):
@@ -228,7 +227,7 @@ def test_a_killed_child_fails_only_its_video(bad_pool, video, make_clip):
     with pytest.raises(DecoderCrashedError, match=r"died twice \(exit code -9\)"):
         bad_pool.extract(video("die"), **WANTED)
 
-    assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
+    assert len(bad_pool.extract(make_clip(), **WANTED).unique) == 2
 
 
 def test_a_child_killed_once_costs_its_video_nothing(bad_pool, video, tmp_path):
@@ -243,7 +242,7 @@ def test_a_hanging_child_is_stopped_in_time(bad_pool, video, make_clip):
         bad_pool.extract(video("hang"), **WANTED)
 
     assert time.monotonic() - started < 10
-    assert len(bad_pool.extract(make_clip(), **WANTED).images) == 2
+    assert len(bad_pool.extract(make_clip(), **WANTED).unique) == 2
 
 
 def test_memory_is_limited(bad_pool, video):
@@ -265,7 +264,7 @@ def test_cpu_time_is_limited_separately_for_each_video(video, monkeypatch):
 @pytest.mark.parametrize("behaviour", ["another_number_of_frames", "sealed_but_writable", "longer_file", "more_fields"])
 def test_a_process_that_answers_a_later_piece_with_something_invalid_is_not_used_again(bad_pool, video, behaviour):
     decoder, path = bad_pool.in_pieces(), video(behaviour)
-    assert len(decoder.extract(path, segment=WHOLE, **WANTED).images) == 2
+    assert len(decoder.extract(path, segment=WHOLE, **WANTED).unique) == 2
     [before] = bad_pool.process_ids
 
     with pytest.raises(DecoderCrashedError, match="Treat the video as malicious"):

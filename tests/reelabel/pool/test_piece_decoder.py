@@ -12,7 +12,7 @@ from benchmarks.media.matrix import Cell
 from reelabel.errors import SamplingRefusedError
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.sampled_frames import SampledFrames
+from reelabel.result import Selection
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
 from tests.clips import blank_packet
@@ -40,8 +40,9 @@ def extract(pool, path, pieces=PIECES, sampling=MIDDLES):
 
 
 def require_same(got, expected):
-    for name in {field.name for field in fields(SampledFrames)} - COSTS:
-        found, wanted = getattr(got, name), getattr(expected, name)
+    np.testing.assert_array_equal(got.unique, expected.unique)
+    for name in {field.name for field in fields(Selection)} - COSTS:
+        found, wanted = getattr(got.selection, name), getattr(expected.selection, name)
         assert np.array_equal(found, wanted) if isinstance(wanted, np.ndarray) else found == wanted, name
 
 
@@ -62,7 +63,7 @@ def test_pieces_are_those_of_separate_extractions_byte_for_byte(pool, make_clip,
 
     got = extract(pool, path, pieces, sampling)
 
-    assert sum(each.frames_decoded for each in got) <= 2 * FRAMES
+    assert sum(each.cost.frames_decoded for each in got) <= 2 * FRAMES
     for piece, found in zip(pieces, got, strict=True):
         require_same(found, pool.extract(path, sampling=sampling, limits=Limits(), segment=piece))
 
@@ -73,10 +74,10 @@ def test_all_pieces_are_decoded_in_one_pass_after_the_one_that_lists_the_frames(
     got = extract(pool, path)
 
     assert [each.method for each in got] == ["linear"] * 4
-    assert FRAMES + 90 <= sum(each.frames_decoded for each in got) <= 2 * FRAMES
+    assert FRAMES + 90 <= sum(each.cost.frames_decoded for each in got) <= 2 * FRAMES
     shown = decode_linearly(path)
-    at = [position for each in got for position in each.frame_index.tolist()]
-    assert [pts for each in got for pts in each.pts.tolist()] == [shown[position][0] for position in at]
+    at = [position for each in got for position in each.selection.frame_index.tolist()]
+    assert [pts for each in got for pts in each.selection.pts.tolist()] == [shown[position][0] for position in at]
     assert at == sorted(set(at))
     assert len(at) == 16
 
@@ -92,7 +93,7 @@ def test_a_fragmented_mp4_is_not_demuxed_for_each_piece(pool, tmp_path):
     for piece, found in zip(pieces, got, strict=True):
         alone = pool.extract(path, sampling=MIDDLES, limits=Limits(), segment=piece)
         assert alone.method == "seek"
-        assert np.array_equal(found.images, alone.images)
+        assert np.array_equal(found.unique, alone.unique)
     assert [each.method for each in extract(pool, path, [WHOLE])] == ["seek"]
 
 
@@ -108,8 +109,8 @@ def test_a_piece_without_a_frame_has_the_last_one_before_it_and_nothing_is_decod
     path = make_clip("clip.ts", frames=FRAMES, fps=1)
     got = extract(pool, path, [Segment(0.0, 3.5), Segment(3.6, 3.7), Segment(3.8, 3.9), Segment(3.95, 6.5)])
 
-    assert [each.frame_index.tolist() for each in got] == [[0, 1, 2, 3], [3], [3], [4, 5, 6]]
-    assert sum(each.frames_decoded for each in got) == FRAMES + 7
+    assert [each.selection.frame_index.tolist() for each in got] == [[0, 1, 2, 3], [3], [3], [4, 5, 6]]
+    assert sum(each.cost.frames_decoded for each in got) == FRAMES + 7
 
 
 def test_a_damaged_file_is_decoded_in_order_from_the_first_piece_that_needs_it(pool, make_clip):
@@ -121,7 +122,7 @@ def test_a_damaged_file_is_decoded_in_order_from_the_first_piece_that_needs_it(p
     assert [each.method for each in got] == ["seek", "seek", "linear", "linear"]
     for piece, found in zip(PIECES, got, strict=True):
         expected = pool.extract(path, sampling=MIDDLES, limits=Limits(), segment=piece)
-        assert np.array_equal(found.images, expected.images)
+        assert np.array_equal(found.unique, expected.unique)
 
 
 def test_the_process_serves_other_videos_afterwards_also_after_a_piece_that_fails(pool, make_clip):
@@ -133,7 +134,7 @@ def test_the_process_serves_other_videos_afterwards_also_after_a_piece_that_fail
     with pytest.raises(SamplingRefusedError, match="starts at 60 s"):
         extract(pool, path, [*PIECES[:2], Segment(60.0, 61.0)])
 
-    assert len(pool.extract(path, sampling=MIDDLES, limits=Limits()).images) == 4
+    assert len(pool.extract(path, sampling=MIDDLES, limits=Limits()).unique) == 4
     assert pool.process_ids == [before]
 
 

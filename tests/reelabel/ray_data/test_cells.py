@@ -25,7 +25,7 @@ def test_images_come_in_the_order_shown(keyframes):
     images = OutputFormat(kind="pil").video(keyframes)
 
     assert [image.size for image in images] == [(56, 28)] * 4
-    np.testing.assert_array_equal(np.asarray(images[3]), keyframes.images[2])
+    np.testing.assert_array_equal(np.asarray(images[3]), keyframes.unique[2])
 
 
 def test_arrays_have_channels_last_or_first(keyframes):

@@ -40,13 +40,13 @@ def test_frames_equal_those_of_extract_and_other_columns_are_kept(preparing, mak
     got = preparing()({"id": np.array([7]), "video_uri": np.array([str(path)])})
 
     [[frames]], [[meta]] = got["video"], got["video_meta"]
-    np.testing.assert_array_equal(frames, expected.images[expected.picks])
+    np.testing.assert_array_equal(frames, expected.unique[expected.shown])
     assert got["id"].tolist() == [7]
     assert {name: getattr(value, "tolist", lambda value=value: value)() for name, value in meta.items()} == {
         "video_size": [56, 56],
         "video_num_frames": 4,
-        "frame_timestamps": expected.time_s.tolist(),
-        "frame_indices": expected.frame_index.tolist(),
+        "frame_timestamps": expected.selection.time_s.tolist(),
+        "frame_indices": expected.selection.frame_index.tolist(),
         "source": str(path),
         "deviation_s": expected.deviation_s.tolist(),
         "decode_note": "",
@@ -108,7 +108,7 @@ def test_a_row_about_a_segment_has_the_frames_of_that_segment(preparing, make_cl
     )
 
     times_s = [meta["frame_timestamps"] for [meta] in got["video_meta"]]
-    assert times_s[0].tolist() == whole.time_s[whole.picks].tolist()
+    assert times_s[0].tolist() == whole.selection.time_s[whole.shown].tolist()
     assert len(times_s[1]) > 1
     assert all(1.0 <= time_s <= 2.0 for time_s in times_s[1])
     assert got["video_meta"][2][0]["error"] == "The segment from start_s 2.0 to end_s 1.0 is not valid; correct them."

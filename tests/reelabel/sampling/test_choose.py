@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from reelabel.errors import NoFramesError, SamplingRefusedError
-from reelabel.index import VideoIndex, VideoInfo
-from reelabel.sampled_frames import NO_PTS
+from reelabel.index import NO_PTS, VideoIndex, VideoInfo
 from reelabel.sampling.choose import choose
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment

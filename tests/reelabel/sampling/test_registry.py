@@ -86,7 +86,7 @@ def test_a_registered_sampler_chooses_the_frames_of_a_video(make_clip):
     got = extract_local(clip, sampling=Sampling(sampler="every_nth", num_frames=4), limits=Limits())
 
     assert got.sampler == "every_nth"
-    assert got.frame_index[got.picks].tolist() == [0, 12, 24, 36]
+    assert got.selection.frame_index[got.shown].tolist() == [0, 12, 24, 36]
     assert got.deviation_s is None
 
 
@@ -97,7 +97,7 @@ def test_decoding_processes_use_the_sampler_registered_here(make_clip):
     with DecodePool(processes=1, timeout_s=60, memory_mib=4096) as pool:
         got = pool.extract(clip, sampling=Sampling(sampler="every_nth", num_frames=3), limits=Limits())
 
-    assert got.frame_index[got.picks].tolist() == [0, 16, 32]
+    assert got.selection.frame_index[got.shown].tolist() == [0, 16, 32]
 
 
 @pytest.mark.usefixtures("every_nth")

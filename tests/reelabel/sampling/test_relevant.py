@@ -9,8 +9,7 @@ from reelabel.extract import extract_local
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.passes import with_sampler
-from reelabel.sampling.registry import choose_indices, dense_samplers
+from reelabel.sampling.registry import choose_indices, dense_samplers, with_sampler
 from reelabel.sampling.spec import VideoProperties
 from reelabel.segment import Segment
 
@@ -26,15 +25,15 @@ def test_the_frames_of_the_named_times_are_extracted(make_clip, name, options, s
     path = make_clip(name, frames=48, gop=12, **options)
     every = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=-1), limits=Limits(), segment=segment)
     rows = [1, 7, 8, 20]
-    times_ms = tuple(round(time_s * 1e3) for time_s in every.time_s[rows])
+    times_ms = tuple(round(time_s * 1e3) for time_s in every.selection.time_s[rows])
 
     got = extract_local(
         path, sampling=Sampling(sampler="relevant", times_ms=times_ms), limits=Limits(), segment=segment
     )
 
     assert got.sampler == "relevant"
-    assert got.time_s.tolist() == every.time_s[rows].tolist()
-    np.testing.assert_array_equal(got.images, every.images[rows])
+    assert got.selection.time_s.tolist() == every.selection.time_s[rows].tolist()
+    np.testing.assert_array_equal(got.unique, every.unique[rows])
     assert np.abs(got.deviation_s).max() <= 0.5e-3  # times are rounded to milliseconds
 
 

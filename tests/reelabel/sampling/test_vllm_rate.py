@@ -25,8 +25,10 @@ def test_samplers_use_the_frame_rate_that_vllm_uses(cell, options, tmp_path):
     sampling = Sampling(num_frames=32, **options)
     got = extract_local(path, sampling=sampling)
 
-    facts = VideoProperties(total_frames=got.total_frames, fps=rate, duration_s=got.total_frames / rate)
-    assert got.fps == pytest.approx(rate)
-    assert got.frame_index[got.picks].tolist() == choose_indices(sampling, facts).tolist()
+    facts = VideoProperties(
+        total_frames=got.selection.total_frames, fps=rate, duration_s=got.selection.total_frames / rate
+    )
+    assert got.selection.fps == pytest.approx(rate)
+    assert got.selection.frame_index[got.shown].tolist() == choose_indices(sampling, facts).tolist()
     # Where frames follow no rate, the model is told their times in milliseconds.
     assert video_input(got)[1]["fps"] in (pytest.approx(rate), 1000.0)

@@ -22,7 +22,7 @@ from reelabel.sources.video_file import VideoFile
 from tests.clips import write_clip
 from tests.reelabel.sandbox.child import lock, result_of, run_child
 
-EVERY_FRAME = Request(sampling=Sampling(sampler="uniform", num_frames=-1), native=True)
+EVERY_FRAME = Request(sampling=Sampling(sampler="uniform", num_frames=-1), as_stored=True)
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 # Every container once, with the codecs that most videos have, and some that have decoders of another kind.
 CELLS = (
@@ -36,7 +36,7 @@ def decode(video, threads):
     try:
         with os.fdopen(video, "rb", buffering=0) as file:
             whole = VideoFile(file.fileno(), file.seek(0, os.SEEK_END))
-            return extract_file(whole, EVERY_FRAME, threads=threads).images
+            return extract_file(whole, EVERY_FRAME, threads=threads).unique
     except (av.FFmpegError, VideoError) as error:
         return type(error).__name__
 

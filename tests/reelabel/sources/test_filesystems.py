@@ -23,7 +23,8 @@ from reelabel.errors import (
     VideoChangedError,
     VideoUnavailableError,
 )
-from reelabel.frames.fetch import FrameFetcher, stat_video
+from reelabel.frames.fetch import VideoReader
+from reelabel.frames.opened import stat_video
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
@@ -157,16 +158,18 @@ def test_a_video_on_a_filesystem_gives_the_same_frames_as_the_file(store, tmp_pa
     assert (from_filesystem.images == from_file.images).all()
 
 
-@pytest.mark.parametrize("work", [FrameFetcher.fetch, lambda fetcher, info: fetcher.look(info.uri, info)])
+@pytest.mark.parametrize(
+    "work", [lambda reader, info: reader.fetch(info, Sampling()), lambda reader, info: reader.look(info.uri, info)]
+)
 def test_a_video_that_is_cut_short_while_it_is_read_has_changed(store, memory, pool, tmp_path, work):
     video = write_clip(tmp_path / "clip.mp4", size=(160, 120), frames=240, gop=24, qp="2").read_bytes()
     memory.pipe_file("/bucket/clip.mp4", video)
     info = store.stat("fsspec+memory://bucket/clip.mp4")
     memory.pipe_file("/bucket/clip.mp4", video[:100])
-    fetcher = FrameFetcher(objects=store, pool=pool, sampling=Sampling(), limits=Limits(), ranges_min_bytes=0)
+    reader = VideoReader(objects=store, pool=pool, limits=Limits(), ranges_min_bytes=0)
 
     with pytest.raises(VideoChangedError, match="was replaced while it was being read"):
-        work(fetcher, info)
+        work(reader, info)
 
 
 class _Handler(BaseHTTPRequestHandler):

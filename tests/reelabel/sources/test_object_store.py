@@ -207,12 +207,12 @@ def test_a_store_counts_as_available_whatever_it_answers(objects, store_settings
     nobody = f"http://127.0.0.1:{free_port()}/clip.mp4"
     missing = ["s3://not-made/clip", f"{store_settings.uri}/none"]
     elsewhere = [nobody, str(tmp_path / "none" / "clip.mp4"), "data:video/mp4;base64,AAAA", "gopher://host/clip.mp4"]
-    objects.reach([*missing, *elsewhere, "s3://bucket"])
+    objects.check_reachable([*missing, *elsewhere, "s3://bucket"])
 
     shut = replace(store_settings, endpoint_url=f"http://127.0.0.1:{free_port()}", max_attempts=1)
-    ObjectStore(shut).reach(elsewhere)
+    ObjectStore(shut).check_reachable(elsewhere)
     with pytest.raises(StoreUnavailableError, match=r"store\.endpoint_url"):
-        ObjectStore(shut).reach(missing)
+        ObjectStore(shut).check_reachable(missing)
 
 
 def test_an_endpoint_that_is_not_a_url_is_a_configuration_error():

@@ -96,7 +96,7 @@ def test_a_store_that_refuses_three_of_four_requests_is_got_through_to(elsewhere
     monkeypatch.setattr(s3_errors, "_LONGEST_PAUSE_S", 0.05)
     store = elsewhere(refused=3)
 
-    store.reach(NAMES)
+    store.check_reachable(NAMES)
     with ThreadPoolExecutor(8) as threads:
         infos = list(threads.map(store.stat, NAMES))
         parts = threads.map(lambda it: store.read_range(it.uri, start=9, size=9, fingerprint=it.fingerprint), infos)

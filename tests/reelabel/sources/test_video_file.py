@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from reelabel.errors import JobError, ObjectChangedError, ObjectMissingError, ReelabelError, VideoRefusedError
-from reelabel.frames.fetch import FrameFetcher, stat_video
+from reelabel.frames.fetch import VideoReader
+from reelabel.frames.opened import stat_video
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
@@ -85,19 +86,12 @@ def test_frames_come_from_the_file_inside(make_clip, tmp_path):
         os.utime(folder / "clip.mp4", (0, 0))
     link, objects, seen, refused = inside / "link.mp4", ObjectStore(), [], 0
     with DecodePool(processes=1, timeout_s=30, memory_mib=2048) as pool:
-        fetcher = FrameFetcher(
-            objects=objects,
-            cache=None,
-            pool=pool,
-            sampling=Sampling(num_frames=4),
-            limits=Limits(),
-            allow_roots=(inside,),
-        )
+        reader = VideoReader(objects=objects, pool=pool, limits=Limits(), allow_roots=(inside,))
         with flipping(link, [inside / "clip.mp4", outside / "clip.mp4"]):
             for _ in range(150):
                 try:
                     info = stat_video(objects, str(link), allow_roots=(inside,))
-                    seen.append(fetcher.fetch(info).keyframes.total_frames)
+                    seen.append(reader.fetch(info, Sampling(num_frames=4)).frames.selection.total_frames)
                 except JobError:
                     refused += 1
 
@@ -156,5 +150,5 @@ def test_an_open_file_that_is_replaced_keeps_its_content(make_clip):
         got = pool.extract(file.as_video(), sampling=Sampling(), limits=Limits())
 
         file.check_unchanged()
-        assert got.total_frames == 24
-        assert np.isfinite(got.time_s).all()
+        assert got.selection.total_frames == 24
+        assert np.isfinite(got.selection.time_s).all()

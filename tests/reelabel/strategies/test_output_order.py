@@ -18,10 +18,10 @@ from reelabel.decode.decoder import LocalDecoder
 from reelabel.decode.read_index import read_index
 from reelabel.errors import FallbackRequired
 from reelabel.extract import Progress, Request, extract, extract_local, extract_ranges
+from reelabel.index import NO_PTS
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
 from reelabel.output_order import ClockReader, output_order, play_times
-from reelabel.sampled_frames import NO_PTS
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.video_file import open_video_file
@@ -78,7 +78,7 @@ def padded(mp4, folder):
 
 
 def numbers_of(got):
-    return np.array([read_number(image) for image in got.images])
+    return np.array([read_number(image) for image in got.unique])
 
 
 @pytest.mark.parametrize("segment", [Segment(), Segment(0.3, 1.1)], ids=["whole", "segment"])
@@ -87,31 +87,31 @@ def numbers_of(got):
 def test_each_frame_is_at_its_place_and_time(file_of, cell, sampling, segment):
     note, first = FILES[cell]
 
-    got = extract_local(file_of(cell), sampling=sampling, native=True, segment=segment)
+    got = extract_local(file_of(cell), sampling=sampling, as_stored=True, segment=segment)
 
     since = numbers_of(got) - first
     assert (np.diff(since) > 0).all()
-    assert (np.diff(got.picks) >= 0).all()
-    assert (got.time_s - got.first_ms / 1e3) * FPS == pytest.approx(since, abs=0.05)
-    assert set((got.frame_index - since).tolist()) <= {0, *(-1 - since)}
+    assert (np.diff(got.shown) >= 0).all()
+    assert (got.selection.time_s - got.selection.first_ms / 1e3) * FPS == pytest.approx(since, abs=0.05)
+    assert set((got.selection.frame_index - since).tolist()) <= {0, *(-1 - since)}
     assert since.min() >= (segment.start_s or 0) * FPS
     assert since.max() <= FPS * (segment.end_s or 99)
     if got.method == "linear":
-        assert note in got.reason
+        assert note in got.note
 
 
 @pytest.mark.parametrize("cell", FILES, ids=lambda cell: cell.name)
 def test_frames_spread_over_a_video_are_evenly_spread_over_what_the_decoder_outputs(file_of, cell):
     note, first = FILES[cell]
 
-    got = extract_local(file_of(cell), sampling=Sampling(sampler="uniform", num_frames=8), native=True)
+    got = extract_local(file_of(cell), sampling=Sampling(sampler="uniform", num_frames=8), as_stored=True)
 
-    assert (numbers_of(got) - first).tolist() == np.linspace(0, got.total_frames - 1, 8, dtype=int).tolist()
-    assert note in got.reason
-    assert got.duration_s == pytest.approx(got.total_frames / FPS, abs=0.2)
+    assert (numbers_of(got) - first).tolist() == np.linspace(0, got.selection.total_frames - 1, 8, dtype=int).tolist()
+    assert note in got.note
+    assert got.selection.duration_s == pytest.approx(got.selection.total_frames / FPS, abs=0.2)
     told = video_input(got)[1]
-    assert told["frames_indices"] == got.frame_index[got.picks].tolist()
-    assert (told["fps"], told["total_num_frames"]) == (FPS, got.total_frames)
+    assert told["frames_indices"] == got.selection.frame_index[got.shown].tolist()
+    assert (told["fps"], told["total_num_frames"]) == (FPS, got.selection.total_frames)
 
 
 def test_the_note_is_in_the_rows_of_datasets(file_of):
@@ -132,12 +132,12 @@ def test_a_note_says_from_when_on_the_video_goes_on_in_another_stream(file_of, t
     others = {"mpegts_start_pid": "512", "mpegts_pmt_start_pid": "4352"}
     path.write_bytes(first + make_clip(replace(Cell("ts", "h264").recipe, mux_options=others, first_number=40)))
 
-    got = extract_local(path, sampling=Sampling(sampler=sampler, num_frames=8), native=True)
+    got = extract_local(path, sampling=Sampling(sampler=sampler, num_frames=8), as_stored=True)
 
     assert numbers_of(got).max() < 40
-    assert got.reason.endswith("; from 1.6 s on, the video goes on in another stream (PID 512), which is not shown")
+    assert got.note.endswith("; from 1.6 s on, the video goes on in another stream (PID 512), which is not shown")
     path.write_bytes(2 * first)
-    assert "another stream" not in extract_local(path, sampling=Sampling(sampler=sampler), native=True).reason
+    assert "another stream" not in extract_local(path, sampling=Sampling(sampler=sampler), as_stored=True).note
 
 
 def test_pieces_of_joined_recordings_follow_each_other(file_of):
@@ -153,10 +153,10 @@ def test_pieces_of_joined_recordings_follow_each_other(file_of):
 
 
 def test_every_keyframe_of_joined_recordings_is_in_its_place(file_of):
-    got = extract_local(file_of(Cell("ts", "h264", "joined")), sampling=Sampling(), native=True, every=True)
+    got = extract_local(file_of(Cell("ts", "h264", "joined")), sampling=Sampling(), as_stored=True, every=True)
 
-    assert got.frame_index.tolist() == numbers_of(got).tolist() == list(range(0, 80, 10))
-    assert (got.keyframe_ms - got.first_ms).tolist() == list(range(0, 3200, 400))
+    assert got.selection.frame_index.tolist() == numbers_of(got).tolist() == list(range(0, 80, 10))
+    assert (got.selection.keyframe_ms - got.selection.first_ms).tolist() == list(range(0, 3200, 400))
 
 
 @pytest.mark.parametrize(
@@ -174,11 +174,11 @@ def test_a_segment_counts_from_the_leading_pictures_that_are_shown_first(file_of
     path = file_of(Cell("mkv", "hevc", "leading-pictures"))
 
     got = extract_local(
-        path, sampling=Sampling(sampler=sampler, num_frames=1), native=True, segment=Segment(0.07, 0.09)
+        path, sampling=Sampling(sampler=sampler, num_frames=1), as_stored=True, segment=Segment(0.07, 0.09)
     )
 
-    assert (numbers_of(got).tolist(), got.reason.count("in the segment")) == ([10], 0)
-    assert got.starts_s == pytest.approx(0.4 if sampler == "uniform" else 0.39)
+    assert (numbers_of(got).tolist(), got.note.count("in the segment")) == ([10], 0)
+    assert got.selection.starts_s == pytest.approx(0.4 if sampler == "uniform" else 0.39)
 
 
 def test_the_packets_of_joined_recordings_are_not_listed(file_of):
@@ -191,10 +191,12 @@ def test_the_packets_of_joined_recordings_are_not_listed(file_of):
 
 def test_a_frame_without_a_timestamp_is_timed_by_its_neighbours(file_of):
     """In MPEG-PS, only some frames of H.264 have one, and the first is not at zero."""
-    got = extract_local(file_of(Cell("ps", "h264")), sampling=Sampling(sampler="uniform", num_frames=-1), native=True)
+    got = extract_local(
+        file_of(Cell("ps", "h264")), sampling=Sampling(sampler="uniform", num_frames=-1), as_stored=True
+    )
 
-    assert NO_PTS in got.pts
-    assert np.diff(got.time_s) == pytest.approx(np.full(39, 1 / FPS), abs=1e-4)
+    assert NO_PTS in got.selection.pts
+    assert np.diff(got.selection.time_s) == pytest.approx(np.full(39, 1 / FPS), abs=1e-4)
 
 
 @pytest.mark.parametrize("structure", ["plain", "b-frames-h264"])
@@ -228,14 +230,14 @@ def assert_all_are_shown(tmp_path, data):
     path = tmp_path / "clip"
     path.write_bytes(data)
 
-    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=-1), native=True)
+    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=-1), as_stored=True)
     linear = decode_linearly(path).frames
 
     assert check_file(path).faults == ()
-    assert [digest_pixels(image) for image in got.images] == [frame.digest for frame in linear]
+    assert [digest_pixels(image) for image in got.unique] == [frame.digest for frame in linear]
     assert len(linear) > 40
-    assert SET_BACK in got.reason
-    assert (np.diff(got.time_s) > 0).all()
+    assert SET_BACK in got.note
+    assert (np.diff(got.selection.time_s) > 0).all()
 
 
 @pytest.mark.parametrize(

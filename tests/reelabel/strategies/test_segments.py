@@ -89,13 +89,13 @@ def test_every_sampler_takes_the_true_frames_of_a_segment(clips, name, sampling,
             extract_local(path, sampling=sampling, limits=LIMITS, segment=segment)
         return
 
-    got = extract_local(path, sampling=sampling, limits=LIMITS, native=True, segment=segment)
+    got = extract_local(path, sampling=sampling, limits=LIMITS, as_stored=True, segment=segment)
 
-    np.testing.assert_allclose(got.time_s[got.picks], times_s[wanted], atol=1e-3)
-    for image, row in zip(got.images[got.picks], wanted, strict=True):
+    np.testing.assert_allclose(got.selection.time_s[got.shown], times_s[wanted], atol=1e-3)
+    for image, row in zip(got.unique[got.shown], wanted, strict=True):
         np.testing.assert_array_equal(image, images[row])
-    assert got.segment == segment
-    assert got.keyframes_in_file == sum(are_key)
+    assert got.selection.segment == segment
+    assert got.selection.keyframes_in_file == sum(are_key)
 
 
 def test_a_segment_without_a_keyframe_shows_the_last_one_before_it_and_says_so(clips):
@@ -103,8 +103,8 @@ def test_a_segment_without_a_keyframe_shows_the_last_one_before_it_and_says_so(c
 
     got = extract_local(path, sampling=Sampling(num_frames=4), limits=LIMITS, segment=Segment(1.5, 1.9))
 
-    assert got.time_s.tolist() == [1.0]
-    assert got.reason == "no keyframe in the segment; using the last one before it"
+    assert got.selection.time_s.tolist() == [1.0]
+    assert got.note == "no keyframe in the segment; using the last one before it"
 
 
 def test_a_segment_after_the_end_is_refused(clips):
@@ -123,9 +123,9 @@ def test_segments_of_a_remote_video_always_count_from_its_first_frame(tmp_path):
         got, known = extract_ranges(
             FileParts(path), sampling=Sampling(num_frames=1), limits=LIMITS, segment=Segment(2.0, 3.0), known=known
         )
-        assert got.time_s.tolist() == pytest.approx([3.0 - MISSING / FPS])
-        assert got.reason == ""
-        assert got.starts_s == 2.0
+        assert got.selection.time_s.tolist() == pytest.approx([3.0 - MISSING / FPS])
+        assert got.note == ""
+        assert got.selection.starts_s == 2.0
 
 
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.avi"])
@@ -139,11 +139,11 @@ def test_only_the_keyframes_of_a_remote_videos_segment_are_read(tmp_path, name):
         FileParts(path), sampling=Sampling(num_frames=4), limits=LIMITS, segment=segment, known=index
     )
 
-    assert first.time_s.round(3).tolist() == [5.0, 6.0, 7.0]
+    assert first.selection.time_s.round(3).tolist() == [5.0, 6.0, 7.0]
     for got in (first, again):
-        np.testing.assert_array_equal(got.images, whole.images)
-        np.testing.assert_array_equal(got.time_s, whole.time_s)
-    assert again.bytes_fetched <= first.bytes_fetched < path.stat().st_size / 2
+        np.testing.assert_array_equal(got.unique, whole.unique)
+        np.testing.assert_array_equal(got.selection.time_s, whole.selection.time_s)
+    assert again.cost.bytes_fetched <= first.cost.bytes_fetched < path.stat().st_size / 2
 
 
 def test_the_model_is_told_times_as_if_the_video_had_been_cut(clips):

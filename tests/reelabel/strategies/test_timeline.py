@@ -47,11 +47,11 @@ def test_frames_are_those_chosen_by_the_sampler(make_clip, decode_linearly, samp
     times_s = np.array([pts for pts, _, _ in linear]) * time_base if known else None
     facts = VideoProperties(total_frames=len(linear), fps=12.0, duration_s=len(linear) / 12, times_s=times_s)
 
-    got = extract_local(path, sampling=sampling, limits=LIMITS, native=True)
+    got = extract_local(path, sampling=sampling, limits=LIMITS, as_stored=True)
 
     assert got.method == method
-    assert got.frame_index[got.picks].tolist() == choose_indices(sampling, facts).tolist()
-    for image, index, is_keyframe in zip(got.images, got.frame_index, got.is_keyframe, strict=True):
+    assert got.selection.frame_index[got.shown].tolist() == choose_indices(sampling, facts).tolist()
+    for image, index, is_keyframe in zip(got.unique, got.selection.frame_index, got.selection.is_keyframe, strict=True):
         np.testing.assert_array_equal(image, linear[index][2])
         assert is_keyframe == linear[index][1]
 
@@ -62,11 +62,11 @@ def test_only_the_needed_gops_of_a_fragmented_mp4_are_decoded(tmp_path, decode_l
     path.write_bytes(Cell("fmp4", codec).make())
     linear = decode_linearly(path)
 
-    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=3), native=True)
+    got = extract_local(path, sampling=Sampling(sampler="uniform", num_frames=3), as_stored=True)
 
-    assert (got.method, got.frame_index.tolist()) == ("seek", [0, 19, 39])
-    assert got.frames_decoded < len(linear)
-    for image, index in zip(got.images, got.frame_index, strict=True):
+    assert (got.method, got.selection.frame_index.tolist()) == ("seek", [0, 19, 39])
+    assert got.cost.frames_decoded < len(linear)
+    for image, index in zip(got.unique, got.selection.frame_index, strict=True):
         np.testing.assert_array_equal(image, linear[index][2])
 
 
@@ -104,29 +104,29 @@ def broken(make_clip, decode_linearly):
 def test_a_broken_frame_is_replaced_by_the_next_good_one(broken):
     path, whole = broken
 
-    got = extract_local(path, sampling=Sampling(sampler="fps", fps=3), limits=LIMITS, native=True)
+    got = extract_local(path, sampling=Sampling(sampler="fps", fps=3), limits=LIMITS, as_stored=True)
 
     # Asked for 0, 4, ..., 20, ...: 20 is gone, and what was 21 is now the twentieth frame shown.
-    assert got.reason.endswith("; 1 broken frame replaced by the next good one: 20 by 21")
-    np.testing.assert_array_equal(got.images[5], whole[21][2])
+    assert got.note.endswith("; 1 broken frame replaced by the next good one: 20 by 21")
+    np.testing.assert_array_equal(got.unique[5], whole[21][2])
 
 
 def test_a_broken_frame_is_left_out_where_frames_are_not_to_be_replaced(broken):
     path, whole = broken
     sampling = Sampling(sampler="fps", fps=3, frame_recovery=False)
 
-    got = extract_local(path, sampling=sampling, limits=LIMITS, native=True)
+    got = extract_local(path, sampling=sampling, limits=LIMITS, as_stored=True)
 
-    assert got.reason.endswith("; 1 broken frame left out: 20")
-    assert len(got.picks) == len(got.images) == 11
-    np.testing.assert_array_equal(got.images[5], whole[24][2])
+    assert got.note.endswith("; 1 broken frame left out: 20")
+    assert len(got.shown) == len(got.unique) == 11
+    np.testing.assert_array_equal(got.unique[5], whole[24][2])
 
 
 def test_a_broken_frame_without_a_good_one_before_the_next_pick_is_told(broken):
     got = extract_local(broken[0], sampling=Sampling(sampler="uniform", num_frames=48), limits=LIMITS)
 
-    assert got.reason.endswith("; 1 broken frame left out: 20")
-    assert len(got.picks) == 47
+    assert got.note.endswith("; 1 broken frame left out: 20")
+    assert len(got.shown) == 47
 
 
 @pytest.mark.parametrize(
@@ -141,16 +141,16 @@ def test_a_broken_frame_without_a_good_one_before_the_next_pick_is_told(broken):
 def test_every_frame_is_shown_once(make_clip, decode_linearly, options):
     path = make_clip(frames=30, gop=10, b_frames=2)
 
-    got = extract_local(path, sampling=Sampling(**options), limits=LIMITS, native=True)
+    got = extract_local(path, sampling=Sampling(**options), limits=LIMITS, as_stored=True)
 
-    assert got.frame_index[got.picks].tolist() == list(range(30))
-    np.testing.assert_array_equal(got.images, [image for *_, image in decode_linearly(path)])
+    assert got.selection.frame_index[got.shown].tolist() == list(range(30))
+    np.testing.assert_array_equal(got.unique, [image for *_, image in decode_linearly(path)])
 
 
 def test_every_keyframe_is_shown_once(make_clip):
     got = extract_local(make_clip(frames=48, gop=12), sampling=Sampling(num_frames=-1), limits=LIMITS)
 
-    assert (got.frame_index[got.picks].tolist(), got.method) == ([0, 12, 24, 36], "index")
+    assert (got.selection.frame_index[got.shown].tolist(), got.method) == ([0, 12, 24, 36], "index")
 
 
 def test_the_rate_of_the_video_itself_is_thinned_out_to_the_most_frames(make_clip):
@@ -158,8 +158,8 @@ def test_the_rate_of_the_video_itself_is_thinned_out_to_the_most_frames(make_cli
 
     got = extract_local(make_clip(frames=31, gop=10), sampling=sampling, limits=LIMITS)
 
-    assert got.frame_index[got.picks].tolist() == [0, 10, 20, 30]
-    assert got.reason.startswith("12 frames per second would be 31 frames; 4 are shown, spread over the video")
+    assert got.selection.frame_index[got.shown].tolist() == [0, 10, 20, 30]
+    assert got.note.startswith("12 frames per second would be 31 frames; 4 are shown, spread over the video")
 
 
 @pytest.mark.parametrize("sampler", ["fps", "qwen2_vl", "qwen3_vl", "glmga"])
@@ -170,8 +170,8 @@ def test_a_samplers_own_rate_that_is_thinned_out_to_the_most_frames_is_told(make
         extract_local(path, sampling=Sampling(sampler=sampler, max_frames=most), limits=LIMITS) for most in (8, 64)
     )
 
-    assert re.search("2 frames per second would be 1[5-7] frames; 8 are shown, spread over the video", thinned.reason)
-    assert "frames per second" not in whole.reason
+    assert re.search("2 frames per second would be 1[5-7] frames; 8 are shown, spread over the video", thinned.note)
+    assert "frames per second" not in whole.note
 
 
 def test_a_sampler_that_refuses_a_video_says_so(make_clip):
@@ -186,6 +186,6 @@ def test_similar_frames_are_dropped_on_request(make_clip):
 
     got = extract_local(path, sampling=sampling, limits=LIMITS)
 
-    assert got.dropped_as_similar == len(every.images) - len(got.images) > 0
-    assert set(got.pts) < set(every.pts)
-    assert got.picks.max() == len(got.images) - 1
+    assert got.selection.dropped_as_similar == len(every.unique) - len(got.unique) > 0
+    assert set(got.selection.pts) < set(every.selection.pts)
+    assert got.shown.max() == len(got.unique) - 1

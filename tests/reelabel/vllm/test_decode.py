@@ -15,11 +15,11 @@ from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError, FrameFileError, SandboxUnavailableError, VideoUnreadableError
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.extractor import FrameExtractor
 from reelabel.integrations.vllm import decode
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
+from tasks.frame_cache.extractor import FrameExtractor
 from tests.clips import make_clip
 from tests.frame_files import encoding_of
 from tests.only_child import LOCKS, locks_of, only_child
@@ -49,8 +49,8 @@ def test_frames_keep_their_size_by_default(make_clip):
     as_stored = decode.decode_video(data, num_frames=4)
     scaled = decode.decode_video(data, num_frames=4, size_multiple_px=28, max_pixels=3136)
 
-    assert as_stored.images.shape == (4, 50, 66, 3)
-    assert scaled.images.shape == (4, 56, 56, 3)
+    assert as_stored.unique.shape == (4, 50, 66, 3)
+    assert scaled.unique.shape == (4, 56, 56, 3)
 
 
 @pytest.mark.usefixtures("one_process")
@@ -60,7 +60,7 @@ def test_a_separate_process_gives_the_same_frames(make_clip):
     got = decode.decode_video(path.read_bytes(), num_frames=4, size_multiple_px=28)
 
     expected = extract_local(path, sampling=Sampling(num_frames=4, size_multiple_px=28), limits=Limits())
-    np.testing.assert_array_equal(got.images, expected.images)
+    np.testing.assert_array_equal(got.unique, expected.unique)
 
 
 @pytest.mark.usefixtures("one_process")
@@ -75,7 +75,7 @@ def test_killed_decoding_processes_are_restarted(make_clip, pool):
     [killed] = pool.process_ids
     os.kill(killed, signal.SIGKILL)
 
-    assert len(decode.decode_video(data, num_frames=4).images) == 4
+    assert len(decode.decode_video(data, num_frames=4).unique) == 4
 
 
 def test_an_invalid_number_of_processes_is_named(make_clip, monkeypatch):
@@ -162,7 +162,7 @@ def test_a_frame_file_of_ranges_is_decoded_if_there_are_processes_for_it(make_cl
 
     assert encoding_of(data) == "sparse"
     expected = extract_local(path, sampling=Sampling(num_frames=4), limits=Limits())
-    np.testing.assert_array_equal(file.images, expected.images)
+    np.testing.assert_array_equal(file.images, expected.unique)
 
 
 def test_a_frame_file_of_ranges_is_refused_without_processes(make_clip, tmp_path, pool, monkeypatch):

@@ -1,6 +1,5 @@
 """What vLLM is told about the frames and times of a video."""
 
-from dataclasses import replace
 from fractions import Fraction
 
 import av
@@ -10,7 +9,6 @@ import pytest
 from reelabel.extract import extract_local
 from reelabel.integrations.vllm.video_input import video_input
 from reelabel.limits import Limits
-from reelabel.result import Frames
 from reelabel.sampling.options import Sampling
 from tests.clips import make_clip
 from tests.reelabel.frames.conftest import keyframes
@@ -43,14 +41,14 @@ def test_frames_come_in_the_order_shown_with_indices_that_encode_their_times(mak
 
     pixels, metadata = video_input(frames)
 
-    np.testing.assert_array_equal(pixels, frames.images[frames.picks])
+    np.testing.assert_array_equal(pixels, frames.unique[frames.shown])
     assert metadata["frames_indices"] == [0, 0, 12, 24, 24, 36]
     assert (metadata["fps"], metadata["total_num_frames"], metadata["duration"]) == (12, 48, 4)
     assert metadata["do_sample_frames"] is False
 
 
 def test_a_slice_of_frames_has_the_times_of_its_own_frames(make_clip):
-    frames = Frames.of(extract_local(make_clip(), sampling=Sampling(num_frames=6), limits=Limits()))
+    frames = extract_local(make_clip(), sampling=Sampling(num_frames=6), limits=Limits())
 
     pixels, metadata = video_input(frames[2:4])
 
@@ -68,9 +66,9 @@ def test_every_time_is_true_with_a_variable_frame_rate(make_uneven_clip, name, s
     _, metadata = video_input(frames)
 
     told_s = np.array(metadata["frames_indices"]) / metadata["fps"]
-    true_s = frames.time_s[frames.picks] - frames.time_s[0]
+    true_s = frames.selection.time_s[frames.shown] - frames.selection.time_s[0]
     np.testing.assert_allclose(told_s, true_s, rtol=0, atol=0.004)
-    assert len(set(metadata["frames_indices"])) == len(set(frames.picks.tolist()))
+    assert len(set(metadata["frames_indices"])) == len(set(frames.shown.tolist()))
     assert metadata["frames_indices"][-1] < metadata["total_num_frames"]
     assert metadata["duration"] == pytest.approx(times_s[-1], abs=0.6)
 
@@ -87,7 +85,7 @@ def test_times_count_from_the_first_frame_wherever_the_streams_clock_starts(make
 
 
 def test_without_a_frame_rate_indices_are_milliseconds(keyframes):
-    _, metadata = video_input(replace(keyframes, fps=0.0, duration_s=0.0, total_frames=None))
+    _, metadata = video_input(keyframes.knowing(fps=0.0, duration_s=0.0, total_frames=None))
 
     assert (metadata["fps"], metadata["frames_indices"]) == (1000, [0, 0, 1000, 2000])
     assert metadata["total_num_frames"] == 2001
@@ -102,5 +100,5 @@ def test_the_length_of_a_file_that_is_cut_short_is_that_of_the_frames_that_decod
 
     _, metadata = video_input(frames)
 
-    assert frames.duration_s * frames.fps == pytest.approx(frames.total_frames)
-    assert metadata["total_num_frames"] == frames.total_frames < 100
+    assert frames.selection.duration_s * frames.selection.fps == pytest.approx(frames.selection.total_frames)
+    assert metadata["total_num_frames"] == frames.selection.total_frames < 100

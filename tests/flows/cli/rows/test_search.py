@@ -12,7 +12,7 @@ from PIL import Image
 from sqlalchemy import insert
 
 from infra.embedded import export
-from reelabel.frames.fetch import stat_video
+from reelabel.frames.opened import stat_video
 from reelabel.seal import Seal
 from tasks.database.tables import DESCRIPTION, RUN, RUN_SPEC, SPEC
 from tasks.demo.clips import make_demo

@@ -20,7 +20,7 @@ from infra.settings import ServerSettings, ServeSettings, Settings, StoreSetting
 from infra.settings.sections import ExtractSettings
 from reelabel.errors import StoreUnavailableError
 from reelabel.frames.frame_file import read_frames
-from reelabel.text import printable
+from reelabel.text import escape_controls
 from tasks.domain import Answer
 from tasks.frame_cache.pool import decode_pool
 from tasks.model.server.backend import ServerBackend
@@ -256,7 +256,7 @@ def test_mutated_requests_get_a_code_and_leave_no_place_taken(client, clip):
         assert answer.status_code in {200, 422}, (bytes(data), answer.text)
         if answer.status_code != 200:
             assert set(answer.json()) == {"code", "message"}
-            assert answer.json()["message"] == printable(answer.json()["message"])
+            assert answer.json()["message"] == escape_controls(answer.json()["message"])
         seen[answer.status_code] += 1
     assert min(seen.values()) > MUTATIONS / 20
     assert client.get("/health").json()["requests"] == 0

@@ -6,9 +6,10 @@ import pytest
 
 from reelabel.errors import InvalidOptionError
 from reelabel.sampling.options import Sampling
-from reelabel.sampling.passes import check_no_job_options, dense_pass, first_pass, resolve_auto, sampling_of_pass
+from reelabel.sampling.registry import check_no_job_options, dense_pass, resolve_auto
 from reelabel.segment import Segment
 from tasks.domain import Job, ModelIdentity, RunSpec, View, group_by_views
+from tasks.domain.passes import first_pass, sampling_of_pass
 
 
 def spec_id(**sampling):

@@ -2,7 +2,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from reelabel.record import Merge, RecordColumn, column, columns_of, merge_records, merged, reader_of
+from tasks.domain.record import Merge, RecordColumn, column, columns_of, merge_records, merged, reader_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reelabel.record import Merge, column
+from tasks.domain.record import Merge, column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,17 +15,17 @@ import numpy as np
 from reelabel.coverage import DEFAULT_THRESHOLDS
 from reelabel.errors import FallbackRequired, FrameFileError, VideoError, VideoUnreadableError
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.fetch import FrameFetcher, VideoReader, stat_video
+from reelabel.frames.fetch import VideoReader
 from reelabel.frames.frame_file import write_frames, write_sparse
-from reelabel.frames.provenance import FrameProvenance
+from reelabel.frames.opened import stat_video
 from reelabel.frames.sparse import SparseVideo
-from reelabel.result import Frames
-from reelabel.sampling.passes import dense_pass, first_pass, resolve_auto, with_sampler
-from reelabel.sampling.passes import sampling_of_pass as sampling_of
+from reelabel.sampling.registry import dense_pass, resolve_auto, with_sampler
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import redact_uri
 from reelabel.waiting import LOOK_S, go_on
+from tasks.domain.passes import first_pass
+from tasks.domain.passes import sampling_of_pass as sampling_of
+from tasks.domain.provenance import FrameProvenance
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from reelabel.frames.fetch import FetchedFrames
     from reelabel.frames.pixels import ExactEncoding
     from reelabel.pool.decode_pool import PieceDecoder
-    from reelabel.sampled_frames import Selection
+    from reelabel.result import Frames
     from reelabel.sampling.options import Sampling
-    from reelabel.sampling.passes import FramePass
     from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectInfo
+    from tasks.domain.passes import FramePass
 
 _NO_RANGES = "sparse was requested, but ranges of the video do not decode to these pixels by themselves"
 
@@ -125,7 +125,6 @@ class FrameExtractor(VideoReader):
         pixel_encoding: Pixel encoding of frame files, unless the sampling has a `jpeg_quality`.
         thresholds: The limits of sufficient keyframe coverage.
         locks: Let one thread decode if several prepare one video.
-        copies: Where copies of whole videos are stored, for as long as they are decoded.
         pieces: Decodes the one video of which segments are prepared in order of time; None decodes each by itself.
     """
 
@@ -134,13 +133,12 @@ class FrameExtractor(VideoReader):
     pixel_encoding: ExactEncoding = "zstd"
     thresholds: CoverageThresholds = DEFAULT_THRESHOLDS
     locks: KeyedLocks = field(default_factory=KeyedLocks, repr=False, compare=False)
-    copies: DownloadCache = field(default_factory=DownloadCache, repr=False, compare=False)
     pieces: PieceDecoder | None = field(default=None, repr=False, compare=False)
 
     def check_stores(self, uris: Iterable[str]) -> None:
         """Raise StoreUnavailableError if videos or frame files are on S3, and it does not respond."""
-        self.objects.reach(uris)
-        self.cache.reach()
+        self.objects.check_reachable(uris)
+        self.cache.check_reachable()
 
     def prepare(
         self,
@@ -184,7 +182,7 @@ class FrameExtractor(VideoReader):
                 if found is None:
                     return self._extract(info, identity, lookup_ms, shown=shown)
                 if shown == "image":
-                    check_image(info.uri, found.selection)
+                    check_image(info.uri, found)
             except VideoError as error:
                 error.fingerprint = info.fingerprint
                 raise
@@ -193,7 +191,7 @@ class FrameExtractor(VideoReader):
             was_cached=True,
             frame_bytes=math.prod(found.shape),
             lookup_ms=lookup_ms,
-            provenance=self._provenance(info, found.selection),
+            provenance=self._provenance(info, found),
         )
 
     def _find(self, requested: FrameIdentity) -> tuple[FrameIdentity, Frames | None]:
@@ -213,21 +211,13 @@ class FrameExtractor(VideoReader):
         sampling = identity.sampling
         is_in_order = self.pieces is not None and self.pieces.is_in_order
         keeps_ranges = self.pixel_encoding == "sparse" and not sampling.jpeg_quality and not is_in_order
-        fetcher = FrameFetcher.of(
-            self,
-            sampling=sampling,
-            keep_ranges=keeps_ranges,
-            segment=identity.segment,
-            copies=self.copies,
-            pieces=self.pieces,
-        )
-        fetched = fetcher.fetch(info)
-        keyframes = fetched.keyframes
+        fetched = self.fetch(info, sampling, segment=identity.segment, keep_ranges=keeps_ranges, pieces=self.pieces)
+        frames = fetched.frames
         if shown == "image":
-            check_image(info.uri, keyframes)
+            check_image(info.uri, frames)
         started = time.perf_counter()
         if sampling.sampler == "auto":
-            sampling = resolve_auto(sampling, is_good=keyframes.sampler == "keyframes")
+            sampling = resolve_auto(sampling, is_good=frames.sampler == "keyframes")
             identity = replace(identity, sampling=sampling)
         data = self._encode(fetched, identity, info, encoding_note=_NO_RANGES if keeps_ranges else "")
         refused = {"index": fetched.refused_index, "frame": self.cache.write(identity, data)}
@@ -236,38 +226,38 @@ class FrameExtractor(VideoReader):
         return ExtractedVideo(
             identity=identity,
             was_cached=False,
-            frame_bytes=keyframes.images.nbytes,
+            frame_bytes=frames.unique.nbytes,
             lookup_ms=lookup_ms,
             provenance=replace(
-                self._provenance(info, keyframes),
-                decode_note="; ".join(filter(None, (info.note, keyframes.reason, *rewritten))),
-                bytes_fetched=fetched.bytes_fetched,
-                fetch_ms=fetched.fetch_ms,
-                decode_ms=keyframes.decode_ms,
+                self._provenance(info, frames),
+                decode_note="; ".join(filter(None, (info.note, frames.note, *rewritten))),
+                bytes_fetched=frames.cost.bytes_fetched,
+                fetch_ms=frames.cost.fetch_ms,
+                decode_ms=frames.cost.decode_ms,
                 cache_write_ms=cache_write_ms,
             ),
             rewritten="; ".join(rewritten),
         )
 
-    def _provenance(self, info: ObjectInfo, frames: Selection) -> FrameProvenance:
+    def _provenance(self, info: ObjectInfo, frames: Frames) -> FrameProvenance:
         coverage = frames.coverage(self.thresholds)
         return FrameProvenance(
             fingerprint=info.fingerprint,
             sampler=frames.sampler,
             decode_method=frames.method,
-            decode_note=frames.reason,
-            keyframes_in_file=frames.keyframes_in_file,
+            decode_note=frames.note,
+            keyframes_in_file=frames.selection.keyframes_in_file,
             longest_gap_s=coverage.longest_gap_s,
             keyframe_coverage=coverage.cover,
             coverage=",".join(coverage.reasons),
-            frames_used=len(frames.pts),
-            frames_decoded=frames.frames_decoded,
+            frames_used=frames.shape[0],
+            frames_decoded=frames.cost.frames_decoded,
         )
 
     def _encode(
         self, fetched: FetchedFrames, identity: FrameIdentity, info: ObjectInfo, *, encoding_note: str
     ) -> bytes:
-        frames = Frames.of(fetched.keyframes)
+        frames = fetched.frames
         if self.pixel_encoding != "sparse":
             return write_frames(frames, identity, encoding=self.pixel_encoding)
         if fetched.ranges and (video := self._sparse(fetched, identity, info)):
@@ -280,10 +270,10 @@ class FrameExtractor(VideoReader):
             images = video.decode(self.pool, sampling=identity.sampling, segment=identity.segment, limits=self.limits)
         except (ValueError, FrameFileError, FallbackRequired, VideoError):
             return None
-        return video if np.array_equal(images, fetched.keyframes.images) else None
+        return video if np.array_equal(images, fetched.frames.unique) else None
 
 
-def check_image(uri: str, frames: Selection) -> None:
+def check_image(uri: str, frames: Frames) -> None:
     """Raise VideoUnreadableError if a file that is to be shown as an image has more than one frame."""
-    if frames.total_frames != 1:
+    if frames.selection.total_frames != 1:
         raise VideoUnreadableError(f"{redact_uri(uri)} is a video, not an image; give it as a video.")

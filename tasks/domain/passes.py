@@ -1,16 +1,15 @@
-"""Resolve a sampling that combines several samplers into samplings with one sampler each.
+"""What a job is shown of a video, by its tags: the sampler of each pass.
 
-`auto` chooses keyframes or a dense sampler, by the video and by the job; escalation asks again with a dense sampler.
-The resolved samplings equal those of a run that uses the sampler alone, so that frame files are shared.
+Escalation asks again with a dense sampler. The samplings of passes equal those of a run that uses their sampler alone,
+so that frame files are shared.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, SAMPLER_OPTIONS, find_sampler
+from reelabel.sampling.registry import dense_pass, with_sampler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,43 +50,11 @@ def sampling_of_pass(sampling: Sampling, name: FramePass) -> Sampling:
     return dense_pass(sampling) if name == "dense" else first_pass(sampling)
 
 
-def check_no_job_options(sampling: Sampling) -> Sampling:
-    """Return a sampling that depends on videos only; raise ValueError if it depends on the tasks or answers of jobs."""
-    by_jobs = [
-        name for name in ("escalate_below", "motion_tasks", "still_tasks") if getattr(sampling, name) is not None
-    ]
-    if by_jobs:
-        names = " and ".join(by_jobs)
-        raise ValueError(f"{names} cannot be used without jobs and answers; leave it out")
-    return sampling
-
-
 def first_pass(sampling: Sampling) -> Sampling:
     """Return the sampling of the first pass; `auto` stays, since it depends on the video."""
     if sampling.sampler == "auto":
         return replace(sampling, escalate_below=None, motion_tasks=None, still_tasks=None)
     return with_sampler(sampling, sampling.sampler)
-
-
-def dense_pass(sampling: Sampling) -> Sampling:
-    """Return the sampling of the dense pass, for when keyframes are not enough."""
-    return with_sampler(sampling, sampling.dense_sampler or DEFAULT_DENSE_SAMPLER)
-
-
-def resolve_auto(sampling: Sampling, *, is_good: bool) -> Sampling:
-    """Resolve `auto` for a video, by whether its keyframes cover it."""
-    return with_sampler(sampling, "keyframes") if is_good else dense_pass(sampling)
-
-
-@lru_cache(maxsize=64)  # a run resolves the same few for every job
-def with_sampler(sampling: Sampling, sampler: str) -> Sampling:
-    """Return a sampling with one sampler only, and only the options that it takes."""
-    spec = find_sampler(sampler)
-    excluded = SAMPLER_OPTIONS - spec.options | {"escalate_below"}
-    if spec.choose is None:
-        excluded |= {"frame_recovery"}
-    unset: dict[str, Any] = dict.fromkeys(excluded)
-    return replace(sampling, sampler=sampler, **unset)
 
 
 def sampling_shown(sampling: Sampling, *, sampler: str, chosen_ms: str) -> Sampling:

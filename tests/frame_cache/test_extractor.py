@@ -26,13 +26,13 @@ from reelabel.errors import (
 from reelabel.frames import cache_key
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.frames.extractor import FrameExtractor, KeyedLocks
 from reelabel.limits import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources import web
 from reelabel.sources.object_store import ObjectStore
+from tasks.frame_cache.extractor import FrameExtractor, KeyedLocks
 from tests.clips import blank_packet
 from tests.frame_files import encoding_of
 from tests.reelabel.sources.web_server import serving
