@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from tasks.plans.plan import Plan
 
 
+_WORDS = "Some jobs have no choices, and are answered in words"
+
+
 @contextmanager
 def prepare_questions(
     request: ClassifyRequest | BackfillRequest,
@@ -77,7 +80,7 @@ def prepare_questions(
         spec=spec,
         card=card,
         execute=partial(execute_remotely, model=request.overrides.model) if is_remote else _execute_here,
-        warnings=(warning,) if warning else (),
+        warnings=tuple(filter(None, (warning, _WORDS if jobs.has_words else ""))),
     )
 
 

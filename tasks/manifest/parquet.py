@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from os import SEEK_END
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectStore
 
 _BATCH_ROWS = 65_536
+_SPELLING = 0.85  # of difflib, at which a name is meant as another
 _IDS_AT_ONCE = 16 * _BATCH_ROWS
 # The first and last bytes of a file, and those of one whose footer is encrypted.
 _MARK, _ENCRYPTED = b"PAR1", b"PARE"
@@ -177,6 +179,12 @@ def _empty(uri: str, table: ParquetTable) -> pl.DataFrame:
     if not names:
         found = ", ".join(table.names) or "no columns"
         raise ManifestError(f"{uri} has no manifest columns; it needs {', '.join(REQUIRED)}, and has {found}.")
+    others = {name.casefold(): name for name in table.names if name not in COLUMNS}
+    if "choices" not in names and (meant := get_close_matches("choices", others, 1, _SPELLING)):
+        raise ManifestError(
+            f"{uri} has no column choices, but {others[meant[0]]}: rename it to choices, or, for answers in words, to "
+            "another name."
+        )
     for name in names:
         if names.count(name) > 1:
             raise ManifestError(f"{uri} has duplicate columns {name}; remove all but one.")

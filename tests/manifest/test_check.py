@@ -158,6 +158,14 @@ def test_rows_without_choices_are_jobs_in_words(tmp_path, objects):
     assert words[1].digest == jobs[1].digest
 
 
+@pytest.mark.parametrize("name", ["choice", "Choices", "choises"])
+def test_a_misspelt_column_of_choices_does_not_ask_for_words(tmp_path, objects, name):
+    rows(choices=[["yes", "no"]] * 3).rename({"choices": name}).write_parquet(tmp_path / "jobs.parquet")
+
+    with pytest.raises(ManifestError, match=f"has no column choices, but {name}: rename it to choices"):
+        read_jobs(str(tmp_path / "jobs.parquet"), objects)
+
+
 def test_a_glob_may_be_relative_and_its_star_stays_within_a_folder(tmp_path, objects, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows().write_parquet(tmp_path / "a.parquet")
