@@ -55,7 +55,7 @@ COMMANDS = (
             "Tag, caption and find the scenes of the videos of a manifest; described videos are skipped.",
         ),
         ("search", "rows.search", "Search described videos by text, image or example."),
-        ("results", "rows.results", "Print the labels or descriptions and the failures of a run."),
+        ("results", "rows.results", "Print the labels, answers in words or descriptions, and the failures of a run."),
         ("report", "rows.report", "Write a self-contained HTML page about a run."),
         ("serve", "serve", "Answer single requests and live sessions over HTTP until Ctrl-C."),
         ("live", "run_commands", "Ask about a camera, a stream or a file as it plays."),

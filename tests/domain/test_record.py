@@ -47,5 +47,5 @@ def test_a_type_that_no_column_stores_is_an_error(unfit):
     class Longer(Trip):
         odd: unfit = field(default=None, metadata=column(Merge.LAST))
 
-    with pytest.raises(TypeError, match=r"Longer\.odd is a .*; a column stores a str, bool, int or float, or None"):
+    with pytest.raises(TypeError, match=r"Longer\.odd is a .*; a column stores a str, bool, int, float or Json"):
         columns_of(Longer)

@@ -20,7 +20,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
 from reelabel_engine.live.items import FOOTAGE
 from tasks.live.record.stored import SessionFrames, StoredSession
-from tasks.manifest.schema import REQUIRED
+from tasks.manifest.schema import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ def write_jobs(
         reasons = "; ".join(f"{pluralize(count, 'question')}: {why}" for why, count in left_out.items())
         raise ConfigurationError(f"No question of the session can be replayed: {reasons or 'it has none'}.")
     manifest = io.BytesIO()
-    pl.DataFrame(rows, schema=REQUIRED | {"task": pl.String()}).write_parquet(manifest)
+    pl.DataFrame(rows, schema={name: COLUMNS[name] for name in rows[0]}).write_parquet(manifest)
     objects.replace(f"{folder}/queries.parquet", manifest.getvalue())
     return SessionJobs(manifest_uri=f"{folder}/queries.parquet", jobs=len(rows), left_out=left_out)
 

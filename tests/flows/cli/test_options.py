@@ -29,6 +29,7 @@ OPTIONS = {
 # A value of each option other than its default, and what must be set for the option to have a meaning.
 VALUES = {
     "video_pruning_rate": (0.5, {}),
+    "max_tokens": (32, {}),
     "sampler": ("uniform", {}),
     "num_frames": (5, {}),
     "fps": (3.0, {"sampler": "fps"}),

@@ -255,7 +255,7 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment, cli
     assert "if empty, every open plan" in plans["description"]
     for name in ("classify/on-demand", "backfill/by-ids"):
         groups = found[name].parameter_openapi_schema["definitions"]
-        overridden = {"model", "video_pruning_rate", "sampling", "prompts", "chunks"}
+        overridden = {"model", "video_pruning_rate", "max_tokens", "sampling", "prompts", "chunks"}
         assert groups["QuestionOptions"]["properties"].keys() == overridden
         sampling, prompts = (groups[kind]["properties"] for kind in ("SamplingOptions", "PromptOptions"))
         assert any(kind.get("maximum") == 2048 for kind in sampling["num_frames"]["anyOf"])

@@ -35,11 +35,11 @@ def test_a_query_asked_again_shows_exactly_the_frames_that_it_saw(recorder, db, 
         video = tmp_path / "seen.mkv"
         video.write_bytes(objects.read(job["video_uri"]))
         frames = extract_local(video, sampling=Sampling(sampler=sampler, num_frames=8), limits=Limits())
-        assert frames.images.shape == (3, *image(0).shape)
-        assert [sorted(set(each.ravel().tolist())) for each in frames.images] == [
+        assert frames.unique.shape == (3, *image(0).shape)
+        assert [sorted(set(each.ravel().tolist())) for each in frames.unique] == [
             [value] for value in seen[job["job_id"]]
         ]
-        assert frames.time_s.tolist() == times_s[job["job_id"]]
+        assert frames.selection.time_s.tolist() == times_s[job["job_id"]]
 
 
 def test_stored_queries_and_frame_files_are_in_order_however_their_rows_lie(recorder, db):
