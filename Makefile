@@ -9,13 +9,20 @@ TORCH_INDEX := https://download.pytorch.org/whl/cpu
 # Each module is compiled once, not in every process that the tests start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo engine test test-all chaos system-packages check conformance docs format lock audit-dependencies sbom wheel clean
+.PHONY: demo engine unit test test-all chaos system-packages check conformance docs format lock audit-dependencies sbom wheel clean
 
 demo: .venv/installed .venv-engine/installed
 	$(BIN)/reelabel demo $(ARGS)
 
 # What runs models, on a machine without a GPU.
 engine: .venv-engine/installed
+
+# What computes, without any service: in under a minute, while you write.
+UNIT := $(addprefix tests/,domain evaluation engine search relevance survey embedding report live manifest \
+  model/prompts infra/settings flows/serve/requests reelabel/containers reelabel/sampling test_docs.py)
+unit: .venv/installed
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not system and not service" \
+	  --ignore=tests/manifest/test_bombs.py $(UNIT) $(ARGS)
 
 # What a change in one room can break, and one run from end to end; ARGS="-n 0" uses one process.
 test: .venv/installed .venv-engine/installed
