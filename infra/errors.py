@@ -50,6 +50,7 @@ ReelabelError
 ├── PlanLostError                   a run's plan is missing or was altered: the run must be planned again
 ├── NotReconciledError              the run ended with missing or duplicate rows
 ├── RunFailedError                  a run that a worker executed failed
+├── BudgetReachedError              the run ended at run.max_cost; the next one continues it
 ├── ManifestError                   the run cannot start: nothing has been written
 │   └── ManifestMissingError            manifest_missing
 ├── ModelError                      the model cannot be loaded: the run cannot continue
@@ -158,7 +159,7 @@ class RunFailedError(ReelabelError):
     code = "run_failed"
 
 
-class BudgetReachedError(RunFailedError):
+class BudgetReachedError(ReelabelError):
     """A run has reached `run.max_cost`; another one continues it."""
 
     code = "budget_reached"

@@ -41,9 +41,9 @@ _root: ContextVar[UUID | None] = ContextVar("root", default=None)
 
 
 def start_telemetry(settings: MetricsSettings, *, page: bool = False) -> int | None:
-    """Start exporting the metrics of this process, also to a page of our own (`metrics_page`) if it is asked for.
+    """Start exporting the metrics and traces of this process; the metrics also to `metrics_page` if it is asked for.
 
-    And its traces. Further calls have no effect. What is pending is sent when the process exits.
+    Further calls have no effect. What is pending is sent when the process exits.
 
     Returns:
         The port of the Prometheus endpoint; None if there is none.
@@ -152,7 +152,7 @@ def run_traced(run_id: UUID, name: str) -> Iterator[None]:
         span = trace.get_tracer(_TRACER).start_span(name, Context(), attributes={"reelabel.run": str(run_id)})
     finally:
         _root.reset(token)
-    with trace.use_span(span, end_on_exit=True):
+    with _current(span):
         yield
 
 
@@ -168,5 +168,17 @@ def traced(name: str) -> Iterator[None]:
         )
         context = trace.set_span_in_context(trace.NonRecordingSpan(first))
     attributes = {f"reelabel.{field}": str(value) for field, value in known.items()}
-    with trace.get_tracer(_TRACER).start_as_current_span(name, context, attributes=attributes):
+    span = trace.get_tracer(_TRACER).start_span(name, context, attributes=attributes)
+    with _current(span):
         yield
+
+
+@contextmanager
+def _current(span: trace.Span) -> Iterator[None]:
+    """Have a span as the current one; an error sets its status by type, since its text may hold addresses."""
+    with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+        try:
+            yield
+        except BaseException as error:
+            span.set_status(trace.StatusCode.ERROR, type(error).__name__)
+            raise

@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from flows.cli.console import print_error, print_notice
 from infra import signals
-from infra.errors import NotReconciledError, RunFailedError
+from infra.errors import BudgetReachedError, NotReconciledError, RunFailedError
 from infra.limits import limit_reached
 from infra.logs import json_line, logs_are_json
 from reelabel.disk import full_disk, is_full, temporary_root
@@ -26,6 +26,7 @@ from reelabel.text import escape_controls
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_OF_A_RUN = (JobError, TransientError, NotReconciledError, RunFailedError, BudgetReachedError)
 _GO_ON = " the same command again to continue."
 
 
@@ -136,7 +137,7 @@ class ReelabelGroup(TyperGroup):
             sys.exit(signals.EXIT_CODE)
         except ReelabelError as error:
             print_error(error.code, error.message)
-            sys.exit(1 if isinstance(error, JobError | TransientError | NotReconciledError | RunFailedError) else 2)
+            sys.exit(1 if isinstance(error, _OF_A_RUN) else 2)
         except (ValueError, MemoryError, RuntimeError, ImportError) as error:
             _exit_if_set_up_wrongly(error)
             raise

@@ -23,7 +23,7 @@ from flows.run.run_flow import is_stopped_by_user
 from flows.shard.retry import retry_outage
 from infra.database.connect import connected
 from infra.embedded import full_disk_named
-from infra.errors import BudgetReachedError, ManifestMissingError, NotReconciledError
+from infra.errors import ManifestMissingError, NotReconciledError
 from infra.logs import logged
 from infra.program import with_program_name
 from infra.settings import load_settings
@@ -37,7 +37,6 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.schema import prepare_database
 from tasks.domain import RunPhase, WallClockProfile
-from tasks.domain.cost import format_price
 from tasks.frame_cache.pool import frame_cache
 from tasks.manifest.location import dataset_name, manifest_fingerprint
 from tasks.manifest.rejects import rejected_csv
@@ -223,23 +222,16 @@ def _answer_jobs(planner: Planner, progress: Progress) -> AuditReport:
 def _execute_plan(plan: Plan, progress: Progress, run: Run, *, done_before: Sequence[int]) -> None:
     """Execute a plan until it is drained; a shared plan of a run that fails is kept for the next run."""
     try:
+        progress.require_budget()  # before a further plan
         run.prepared.execute(run, plan, progress, done_before)
-        _require_budget(run, plan, progress)
+        if not retry_outage(is_drained, run.database, plan.plan_id):
+            progress.require_budget()
     except BaseException:
         if not plan.shared:
             with suppress(TransientError):
                 finish_plan(run.database, run.objects, plan, state="dropped")
         raise
     retry_outage(finish_plan, run.database, run.objects, plan, state="done")
-
-
-def _require_budget(run: Run, plan: Plan, progress: Progress) -> None:
-    if progress.is_over_budget() and not retry_outage(is_drained, run.database, plan.plan_id):
-        cost, most = format_price(progress.price or 0.0), format_price(progress.max_cost)
-        raise BudgetReachedError(
-            f"The run has cost {cost}, and run.max_cost is {most}: it ended after "
-            f"{pluralize(progress.jobs_ended, 'job')}. Start it again to continue, up to the same cost."
-        )
 
 
 def _record(run: Run, progress: Progress, report: AuditReport) -> dict[str, Any]:
@@ -267,7 +259,7 @@ def _export(run: Run) -> None:
             run.key.dataset,
         )
     else:
-        get_run_logger().info("Exported %s to %s", pluralize(rows, "row"), target)
+        get_run_logger().info("Exported %s to %s", pluralize(rows, "row"), redact_uri(target))
 
 
 def _sentence(error: Exception) -> str:

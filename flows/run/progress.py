@@ -8,10 +8,12 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from flows.shard.report import set_time_spent
+from infra.errors import BudgetReachedError
 from infra.settings import CostSettings
 from reelabel.cores import usable_cores
+from reelabel.text import pluralize
 from tasks.domain import RunCost, RunPhase, WallClockProfile
-from tasks.domain.cost import describe_bottleneck
+from tasks.domain.cost import describe_bottleneck, format_price
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +39,7 @@ class Progress:
     Attributes:
         gpus: GPUs held by the engines, once loaded.
         engines_ms: Milliseconds by part, summed over engines on other machines.
+        gpu_ms: Milliseconds for which these held GPUs, summed over GPUs.
         profile: Wall-clock profile.
         prices: What machines cost.
         max_cost: Cost at which the run ends.
@@ -47,6 +50,7 @@ class Progress:
     gpus: int = 0
     engines: int = 1
     engines_ms: dict[str, float] = field(default_factory=dict)
+    gpu_ms: float = 0.0
     profile: WallClockProfile = field(default_factory=WallClockProfile)
     prices: CostSettings = field(default_factory=CostSettings)
     max_cost: float = inf
@@ -82,7 +86,7 @@ class Progress:
 
     def sums(self) -> dict[str, Any]:
         """Return the current sums, for `take_over`."""
-        return {name: getattr(self, name) for name in (*_SHOWN, "engines_ms")}
+        return {name: getattr(self, name) for name in (*_SHOWN, "engines_ms", "gpu_ms")}
 
     def take_over(self, sums: Mapping[str, Any], *, earlier: Mapping[str, Any]) -> None:
         """Set sums, by attribute name, to those of a plan's workers plus those of earlier plans."""
@@ -101,17 +105,27 @@ class Progress:
             stage_ms=self.stage_ms,
         )
 
-    @property
-    def price(self) -> float | None:
-        """What the run has cost so far; None without prices."""
-        if not self.prices.is_set:
-            return None
-        cost = self.cost()
-        return cost.gpu_hours * self.prices.per_gpu_hour + cost.cpu_hours * self.prices.per_cpu_hour
-
     def is_over_budget(self) -> bool:
         """Return whether the run has reached the cost at which it ends; each run answers some jobs."""
-        return self.jobs_ended > 0 and (self.price or 0.0) >= self.max_cost
+        return self.jobs_ended > 0 and (self._price() or 0.0) >= self.max_cost
+
+    def require_budget(self) -> None:
+        """Raise BudgetReachedError if the run has reached the cost at which it ends."""
+        if self.is_over_budget():
+            cost, most = format_price(self._price() or 0.0), format_price(self.max_cost)
+            raise BudgetReachedError(
+                f"The run has cost {cost}, and run.max_cost is {most}: it ended after "
+                f"{pluralize(self.jobs_ended, 'job')}. Start it again to continue, up to the same cost."
+            )
+
+    def _price(self) -> float | None:
+        """Return what the run has cost so far; None without prices."""
+        if not self.prices.is_set:
+            return None
+        return self._gpu_hours() * self.prices.per_gpu_hour + self.cost().cpu_hours * self.prices.per_cpu_hour
+
+    def _gpu_hours(self) -> float:
+        return (self.gpu_ms if self.engines_ms else self.cost().gpu_ms) / 3.6e6
 
     def bottleneck(self) -> str:
         """Describe the bottleneck and what to change; empty if no job was labelled."""
@@ -151,7 +165,9 @@ class Progress:
             "wall_ms": cost.wall_ms,
             "jobs_per_s": cost.jobs_per_s,
             "jobs_per_hour_held": cost.jobs_per_hour_held,
-            "cost": self.price,
+            "gpu_hours": self._gpu_hours(),
+            "cpu_hours": cost.cpu_hours,
+            "cost": self._price(),
             "bottleneck": self.bottleneck(),
         }
 

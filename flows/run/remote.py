@@ -84,9 +84,9 @@ def execute_remotely(
                     flows.start_again()
             alarm.check(state)
             show()
-            if progress.is_over_budget():
-                retry_outage(finish_plan, database, run.objects, plan, state="dropped")  # else its workers go on
-                return
+            if progress.is_over_budget() and plan.run_id == run_id:  # else its workers go on
+                retry_outage(finish_plan, database, run.objects, plan, state="dropped")
+            progress.require_budget()
             time.sleep(_POLL_S)
         show()
 

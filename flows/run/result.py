@@ -76,7 +76,7 @@ def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
     if cost.prompt_tokens:
         lines.append(("tokens", _tokens(cost)))
     if run["cost"] is not None:
-        hours = f"{cost.gpu_hours:,.2f} GPU-hours, {cost.cpu_hours:,.2f} CPU-hours"
+        hours = f"{run['gpu_hours']:,.2f} GPU-hours, {run['cpu_hours']:,.2f} CPU-hours"
         lines.append(("cost", f"{format_price(run['cost'])}: {hours}"))
     if run["bottleneck"]:
         lines.append(("bottleneck", run["bottleneck"]))

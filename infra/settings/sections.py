@@ -184,7 +184,7 @@ class CostSettings(SettingsSection):
     per_gpu_hour: float = Field(0.0, ge=0, le=1e6)
     """Price of one GPU for an hour; it is held from the start of the engine to its end."""
     per_cpu_hour: float = Field(0.0, ge=0, le=1e6)
-    """Price of one CPU core for an hour: of each process while it decodes, and of an engine without a GPU."""
+    """Price of one CPU core for an hour, while a process fetches and decodes videos, or of an engine without a GPU."""
 
     @property
     def is_set(self) -> bool:

@@ -1,5 +1,5 @@
 -- Sum the reports of a plan's done shards, by all workers, without the excluded shards.
--- Parameters: plan_id, excluded. Rows: one, with a column per sum; stage_ms, engines_ms and coverage are JSON objects.
+-- Parameters: plan_id, excluded, held (parts of the time for which an engine is held). Rows: one, with a column per sum; stage_ms, engines_ms and coverage are JSON objects.
 WITH ended AS (
     SELECT holder, report
     FROM reelabel.shard
@@ -16,6 +16,11 @@ WITH ended AS (
     SELECT name, sum(ms::double precision) AS ms
     FROM ended, jsonb_each_text(report -> 'wall_ms') AS spent (name, ms)
     GROUP BY name
+), held AS (
+    SELECT ended.holder, sum(ms::double precision) AS ms
+    FROM ended, jsonb_each_text(report -> 'wall_ms') AS spent (name, ms)
+    WHERE name = ANY (CAST(:held AS text []))
+    GROUP BY ended.holder
 ), coverage AS (
     SELECT name, sum(videos::bigint) AS videos
     FROM ended, jsonb_each_text(report -> 'coverage') AS counted (name, videos)
@@ -34,5 +39,6 @@ SELECT
     (SELECT greatest(count(*), 1) FROM engine) AS engines,
     (SELECT coalesce(sum(gpus), 0)::bigint FROM engine) AS gpus,
     (SELECT coalesce(jsonb_object_agg(name, ms), '{}') FROM lap) AS engines_ms,
+    (SELECT coalesce(sum(held.ms * engine.gpus), 0) FROM held JOIN engine USING (holder))::double precision AS gpu_ms,
     (SELECT coalesce(jsonb_object_agg(name, videos), '{}') FROM coverage) AS coverage
 FROM ended

@@ -62,7 +62,10 @@ _MEANINGS = {
     "run.cached_tokens": "Those of them served from the prefix cache.",
     "run.jobs_per_s": "Jobs per second for which the engine was loaded.",
     "run.jobs_per_hour_held": "Jobs per hour for which a GPU was held.",
-    "run.cost": "What it cost, by the prices in `[cost]`; null without prices.",
+    "run.gpu_hours": "Hours for which GPUs were held, all together.",
+    "run.cpu_hours": "Hours of processes that fetched and decoded videos, and of engines without a GPU.",
+    "run.cost": "What these cost, by the prices in `[cost]`; null without prices. Runs that share a plan on remote "
+    "workers each have the cost of all that they waited for.",
     "run.bottleneck": "What limits it, in a sentence.",
     "run.coverage": "Videos answered from keyframes (`videos`), and those to which each reason of coverage applies.",
     "run.versions": "Of Reelabel and of what the run used.",

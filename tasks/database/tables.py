@@ -140,7 +140,7 @@ RUN = Table(
     *(*_times("started_at"), *_some(_TIME, "ended_at")),
     *_some(JSONB, "wall_ms"),
     *(*_all(BigInteger, "engines", default="1"), *_some(BigInteger, "gpus", "prompt_tokens", "cached_tokens")),
-    *(*_some(Double, "jobs_per_s", "jobs_per_hour_held", "cost"), *_some(Text, "bottleneck")),
+    *(*_some(Double, "jobs_per_s", "jobs_per_hour_held", "gpu_hours", "cpu_hours", "cost"), *_some(Text, "bottleneck")),
     *_times("seen_at"),
     *_all(JSONB, "coverage", default="'{}'"),
     *_some(_TIME, "reference_at", "exported_at"),

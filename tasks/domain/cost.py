@@ -129,8 +129,8 @@ class WallClockProfile:
 
 
 _LOADED = frozenset(RunPhase) - {RunPhase.SETUP, RunPhase.ELSEWHERE, RunPhase.LOAD, RunPhase.UNLOAD, RunPhase.AUDIT}
-_DECODING = (RunPhase.FETCH, RunPhase.DECODE, RunPhase.CACHE_WRITE)
-_HELD = _LOADED | {RunPhase.LOAD, RunPhase.UNLOAD}
+_PREPARING = (RunPhase.FETCH, RunPhase.DECODE, RunPhase.CACHE_WRITE)
+HELD = _LOADED | {RunPhase.LOAD, RunPhase.UNLOAD}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +171,7 @@ class RunCost:
     @property
     def held_ms(self) -> float:
         """Milliseconds for which the engine was held, from its start to its end."""
-        return fsum([*(self.wall_ms.get(part, 0.0) for part in _HELD), self.ahead_ms])
+        return fsum([*(self.wall_ms.get(part, 0.0) for part in HELD), self.ahead_ms])
 
     @property
     def ahead_ms(self) -> float:
@@ -189,15 +189,15 @@ class RunCost:
         return self.jobs * 3.6e6 / (self.held_ms * max(self.engines, self.gpus)) if self.held_ms else 0.0
 
     @property
-    def gpu_hours(self) -> float:
-        """Hours for which GPUs were held."""
-        return self.held_ms * self.gpus / 3.6e6
+    def gpu_ms(self) -> float:
+        """Milliseconds for which GPUs were held, by engines that held as many for as long."""
+        return self.held_ms * self.gpus
 
     @property
     def cpu_hours(self) -> float:
-        """Hours for which processes fetched and decoded videos, and engines without a GPU were held."""
+        """Hours of the processes that prepare videos, and for which engines without a GPU were held."""
         engines_ms = 0.0 if self.gpus else self.held_ms * self.engines
-        return fsum([engines_ms, *(self.stage_ms.get(stage, 0.0) for stage in _DECODING)]) / 3.6e6
+        return fsum([engines_ms, *(self.stage_ms.get(stage, 0.0) for stage in _PREPARING)]) / 3.6e6
 
     @property
     def busy(self) -> float:

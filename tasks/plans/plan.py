@@ -15,6 +15,7 @@ from infra.database.connect import database_errors
 from infra.errors import PlanLostError
 from sql.queries import read_query
 from tasks.database.tables import PLAN, SHARD
+from tasks.domain.cost import HELD
 from tasks.plans.lease import Work
 from tasks.results.runs import lock_dataset
 
@@ -199,8 +200,9 @@ def done_shards(engine: Engine, plan_id: UUID) -> list[int]:
 
 def sum_shard_reports(engine: Engine, plan_id: UUID, *, excluded: Sequence[int] = ()) -> dict[str, Any]:
     """Sum the reports of a plan's done shards, without the excluded ones, by column of the run's row."""
+    parameters = {"plan_id": plan_id, "excluded": list(excluded), "held": [part.value for part in HELD]}
     with database_errors(), engine.connect() as connection:
-        return dict(connection.execute(_SUMS, {"plan_id": plan_id, "excluded": list(excluded)}).mappings().one())
+        return dict(connection.execute(_SUMS, parameters).mappings().one())
 
 
 def is_drained(engine: Engine, plan_id: UUID) -> bool:

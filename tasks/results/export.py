@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import polars as pl
-from sqlalchemy import exists, func, select
+from sqlalchemy import exists, func, select, update
 
 from infra.database.connect import database_errors
+from reelabel.sources.object_info import redact_uri
 from tasks.database.tables import PLAN, RUN, SPEC
 from tasks.results.read import read_outcomes_of_run
-from tasks.results.runs import run_state, update_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from reelabel.sources.object_store import ObjectStore
 
-_ROWS_PER_FILE = 200_000
-_RUN_COLUMNS = ("run_id", "dataset", "spec_id", "kind", "manifest_uri", "started_at", "ended_at")
+_FILE_BYTES = 256 * 1024**2  # in memory
+_RUN_COLUMNS = ("run_id", "dataset", "spec_id", "kind", "state", "manifest_uri", "started_at", "ended_at")
 
 
 def export_ended_runs(engine: Engine, objects: ObjectStore, target: str, *, dataset: str) -> int:
@@ -44,11 +44,10 @@ def export_ended_runs(engine: Engine, objects: ObjectStore, target: str, *, data
 
 def _unexported(engine: Engine, dataset: str) -> list[RowMapping]:
     with database_errors(), engine.connect() as connection:
-        state = run_state(connection)
-        columns = (*(RUN.c[name] for name in _RUN_COLUMNS), state, SPEC.c.body.label("spec"))
+        columns = (*(RUN.c[name] for name in _RUN_COLUMNS), SPEC.c.body.label("spec"))
         is_open = exists().where(PLAN.c.run_id == RUN.c.run_id, PLAN.c.state == "open")  # others may go on with it
         query = select(*columns).join(SPEC, SPEC.c.spec_id == RUN.c.spec_id).order_by(RUN.c.started_at)
-        is_due = (RUN.c.dataset == dataset) & RUN.c.exported_at.is_(None) & (state != "running") & ~is_open
+        is_due = (RUN.c.dataset == dataset) & RUN.c.exported_at.is_(None) & (RUN.c.state != "running") & ~is_open
         return list(connection.execute(query.where(is_due)).mappings())
 
 
@@ -67,9 +66,11 @@ def _export(engine: Engine, objects: ObjectStore, target: str, run: RowMapping) 
         name = found.uri.rpartition("/")[2]
         if name.startswith(f"{run_id}-") and name not in files:
             objects.remove(found.uri)  # of an attempt that had more rows
-    facts = {**run, "date": date, "files": [*files.values()]}
+    facts = {**run, "manifest_uri": redact_uri(run["manifest_uri"]), "date": date, "files": [*files.values()]}
     objects.replace(f"{target}/runs/{run_id}.json", json.dumps(facts, indent=1, default=str).encode())
-    update_run(engine, run_id, exported_at=func.now())
+    is_same = (RUN.c.run_id == run_id) & (RUN.c.ended_at == run["ended_at"])  # not one that went on meanwhile
+    with database_errors(), engine.begin() as connection:
+        connection.execute(update(RUN).where(is_same).values(exported_at=func.now()))
     return sum(each["rows"] for each in files.values())
 
 
@@ -83,7 +84,7 @@ def _in_files(parts: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     held: list[pl.DataFrame] = []
     for part in parts:
         held.append(part)
-        if sum(map(len, held)) >= _ROWS_PER_FILE:
+        if sum(each.estimated_size() for each in held) >= _FILE_BYTES:
             yield pl.concat(held)
             held = []
     if sum(map(len, held)):

@@ -98,7 +98,7 @@ def close_run(engine: Engine, run_id: UUID, *, state: str, message: str, **colum
 
 def record_heartbeat(engine: Engine, run_id: UUID) -> None:
     """Record that a run is alive, even if it was considered lost; does nothing if it has ended."""
-    columns = {"state": "running", "seen_at": func.now(), "ended_at": None}
+    columns = {"state": "running", "seen_at": func.now(), "ended_at": None, "exported_at": None}
     statement = update(RUN).where(RUN.c.run_id == run_id, RUN.c.state.in_(["running", "lost"])).values(columns)
     with database_errors(), engine.begin() as connection:
         connection.execute(statement)

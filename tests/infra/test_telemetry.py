@@ -87,6 +87,7 @@ def test_metrics_are_sent_by_otlp_if_the_standard_variable_is_set(collector):
 
 
 TRACE = """
+import contextlib
 import sys
 from uuid import UUID
 from opentelemetry import trace
@@ -100,6 +101,8 @@ with logged(run=run):
         with run_traced(run, "classify"), logged(shard=1), traced("infer"), traced("rows"):
             with trace.get_tracer("prefect").start_as_current_span("infer-shard-1"):
                 pass
+        with logged(shard=3), contextlib.suppress(ValueError), traced("failing"):
+            raise ValueError("https://host/x?X-Amz-Signature=abcdef")
     else:
         with logged(shard=2), traced("extract"):
             pass
@@ -122,6 +125,9 @@ def test_what_a_run_does_on_several_machines_is_one_trace_with_its_id(collector)
         for scope in resource.scope_spans
         for span in scope.spans
     }
+    assert "abcdef" not in str(received)
+    failing = spans.pop("failing")
+    assert (failing.status.code, failing.status.message, len(failing.events)) == (2, "ValueError", 0)
     assert set(spans) == {"classify", "extract", "infer", "rows"}
     assert {span.trace_id for span in spans.values()} == {run.bytes}
     first, infer = spans["classify"].span_id, spans["infer"].span_id

@@ -9,7 +9,7 @@ import pytest
 from reelabel.errors import ConfigurationError
 from tasks.results import export
 from tasks.results.export import export_ended_runs
-from tasks.results.runs import close_run, open_run
+from tasks.results.runs import cancel_run, close_run, open_run, record_heartbeat
 from tasks.results.write import RunKey, ShardWriter
 from tests.plans.conftest import make_plan
 from tests.results import test_descriptions
@@ -75,10 +75,10 @@ def test_a_folder_is_read_by_its_partitions(db, objects, tmp_path):
 
 def test_an_attempt_that_failed_is_made_again_and_leaves_nothing_behind(db, objects, target, monkeypatch):
     key = labelled(db, "d", "a", "b", "c")
-    monkeypatch.setattr(export, "_ROWS_PER_FILE", 1)
+    monkeypatch.setattr(export, "_FILE_BYTES", 1)
     monkeypatch.setattr("tasks.results.read._ROWS_PER_PART", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(export, "update_run", lambda *_, **__: pytest.fail("The process is killed."))
+        patch.setattr(export, "update", lambda *_: pytest.fail("The process is killed."))
         with pytest.raises(pytest.fail.Exception):
             export_ended_runs(db, objects, target, dataset="d")
     before = files_at(objects, target)
@@ -113,6 +113,32 @@ def test_a_run_that_starts_again_is_exported_again(db, objects, tmp_path):
 
     assert export_ended_runs(db, objects, f"{tmp_path}", dataset="d") == 3
     assert len(pl.read_parquet(f"{tmp_path}/labels/**/*.parquet")) == 3
+
+
+def test_a_run_that_was_thought_lost_and_went_on_is_exported_at_its_end(db, objects, tmp_path):
+    key = labelled(db, "d", "a", "b", state="lost")
+    assert export_ended_runs(db, objects, f"{tmp_path}", dataset="d") == 2
+
+    record_heartbeat(db, key.run_id)
+    ShardWriter(db, key).write([result(job("c"))], [])
+    assert export_ended_runs(db, objects, f"{tmp_path}", dataset="d") == 0
+    cancel_run(db, key.run_id)
+
+    assert export_ended_runs(db, objects, f"{tmp_path}", dataset="d") == 3
+
+
+def test_the_list_of_a_run_has_no_signature_of_its_manifest(db, objects, tmp_path):
+    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, host="h")
+    signed = "https://user:word@h/jobs.parquet?X-Amz-Signature=abcdef"
+    open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS | {"manifest_uri": signed})
+    close_run(db, key.run_id, state="done", message="")
+
+    export_ended_runs(db, objects, f"{tmp_path}", dataset="d")
+
+    listed = (tmp_path / "runs" / f"{key.run_id}.json").read_text()
+    assert "jobs.parquet" in listed
+    assert "abcdef" not in listed
+    assert "word" not in listed
 
 
 def test_descriptions_are_a_table_of_their_own(db, objects, tmp_path):
