@@ -64,6 +64,9 @@ def rows_of(engine, table):
 
 def test_a_mixed_manifest_ends_as_labels_words_json_and_explained_failures(first, engine):
     assert "Reconciled: 8 jobs = 6 labels + 2 failures." in first.stdout, first.stderr + first.stdout
+    assert "6 of 8 jobs have no choices, and are answered in words" in " ".join(
+        f"{first.stdout} {first.stderr}".split()
+    )
     rows, failed = rows_of(engine, RESULT), rows_of(engine, FAILURE)
 
     for name, row in rows.items():
