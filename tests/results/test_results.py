@@ -509,3 +509,17 @@ def test_a_label_takes_at_most_400_bytes(db, run):
 
     with db.connect() as connection:
         assert connection.execute(text("SELECT pg_column_size(r) FROM reelabel.result AS r")).scalar_one() <= 400
+
+
+def test_a_dataset_has_words_if_any_answer_is_in_words_under_the_spec(db, run):
+    words = Words(text="A cat.", finish_reason="stop", output_tokens=3)
+    in_words = result(job("b", choices=()))
+    in_words = replace(in_words, answer=replace(in_words.answer, choice_index=None, probabilities=(), words=words))
+    other = replace(SCOPE, spec_id="0" * 16)
+    writer = ShardWriter(db, run)
+
+    writer.write([result(job("a"))], ())
+    before = has_words(db, SCOPE)
+    writer.write([in_words], ())
+
+    assert (before, has_words(db, SCOPE), has_words(db, other)) == (False, True, False)
