@@ -317,8 +317,8 @@ MaxTokens = Annotated[
     Field(
         ge=1,
         le=MAX_OUTPUT_TOKENS,
-        description="Most tokens of an answer in words, to a row without choices; default 64. Part of the spec: "
-        "another bound also answers rows with choices again.",
+        description="Most tokens of an answer in words, to a row without choices; default 64. Another bound is "
+        "another spec, also for rows with choices.",
     ),
 ]
 

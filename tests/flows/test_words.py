@@ -64,9 +64,6 @@ def rows_of(engine, table):
 
 def test_a_mixed_manifest_ends_as_labels_words_json_and_explained_failures(first, engine):
     assert "Reconciled: 8 jobs = 6 labels + 2 failures." in first.stdout, first.stderr + first.stdout
-    assert "6 of 8 jobs have no choices, and are answered in words" in " ".join(
-        f"{first.stdout} {first.stderr}".split()
-    )
     rows, failed = rows_of(engine, RESULT), rows_of(engine, FAILURE)
 
     for name, row in rows.items():
@@ -82,6 +79,12 @@ def test_a_mixed_manifest_ends_as_labels_words_json_and_explained_failures(first
     codes = {name: (row["code"], row["stage"]) for name, row in failed.items()}
     assert codes == {"refused": ("schema_refused", "prompt"), "cut": ("answer_cut_short", "inference")}
     assert "40 tokens" in failed["cut"]["message"]
+
+
+def test_a_dry_run_says_how_many_jobs_are_answered_in_words(reelabel, manifest):
+    told = reelabel("classify", manifest, "--dry-run", "--dataset", "unseen")
+
+    assert "6 of 8 jobs have no choices, and are answered in words" in " ".join(told.stderr.split()), told.stdout
 
 
 def test_the_answers_are_printed_exported_and_shown(first, reelabel, tmp_path):

@@ -13,13 +13,13 @@ from infra.database.connect import connected
 from infra.settings import DatabaseSettings
 from reelabel.errors import ConfigurationError, TransientError, VideoUnavailableError
 from sql.queries import read_query
-from tasks.domain import Medium, ModelIdentity, OrderBias, RunSpec, Stage
+from tasks.domain import Medium, ModelIdentity, OrderBias, RunSpec, Stage, Words
 from tasks.domain.job import join_fingerprints
 from tasks.manifest.digests import jobs_to_rows
 from tasks.results import read
 from tasks.results.audit import audit_jobs
 from tasks.results.pending import changed_jobs, count_reused_ids, pending_jobs, refresh_annotations
-from tasks.results.read import failures_of_run, read_failures, read_outcomes, read_results
+from tasks.results.read import failures_of_run, has_words, read_failures, read_outcomes, read_results
 from tasks.results.runs import cancel_run, close_run, find_run, list_running, open_run, short_ids
 from tasks.results.summary import count_low_mass, summarize_results
 from tasks.results.write import ShardWriter
