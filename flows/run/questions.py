@@ -83,9 +83,9 @@ def prepare_questions(
 
 
 def _words_warning(jobs: JobTable) -> str:
-    return f"{jobs.words:,} of {pluralize(len(jobs), 'job')} have no choices, and are answered in words" * bool(
-        jobs.words
-    )
+    if not jobs.words:
+        return ""
+    return f"{jobs.words:,} of {pluralize(len(jobs), 'job')} have no choices, and are answered in words"
 
 
 def _execute_here(run: Run, plan: Plan, progress: Progress, _done_before: Sequence[int]) -> None:
