@@ -125,7 +125,7 @@ class Cost:
     Attributes:
         decode_ms: Milliseconds of decoding, from opening the file to the last frame.
         fetch_ms: Milliseconds spent waiting for the bytes of a remote video.
-        bytes_fetched: Bytes read of a remote video.
+        bytes_fetched: Bytes read of a remote video, also for attempts that failed; in a run, the size of a local one.
         frames_decoded: Frames that decoders have output, including those that only others depend on.
     """
 
@@ -161,15 +161,15 @@ class Selection:
         pixel_aspect: Sample aspect ratio; reported, not applied.
         native_width_px: Width as stored, without the margins that the container crops, before rotation and scaling.
         native_height_px: Its height.
-        orientation: Rotation and mirroring for display; applied unless native frames were requested.
+        orientation: Rotation and mirroring for display; applied unless `as_stored`.
         method: How the frames were located: by the container's `index`, by `seek`, or by a `linear` decode.
         reason: Why a faster method was unavailable, where times differ from timestamps, whether the file is cut short,
             and what was done about HDR; empty if there is nothing to report.
         decode_ms: Milliseconds from opening the file to the last frame, excluding `fetch_ms`.
         frames_decoded: Frames output by decoders, including those of attempts that failed.
-        sampler: The sampler that chose the frames.
-        fetch_ms: Milliseconds spent waiting for ranges of a remote file; 0 for a local one.
-        bytes_fetched: Bytes fetched in those ranges.
+        sampler: The sampler that chose the frames; empty if they were asked for by position or time.
+        fetch_ms: Milliseconds spent waiting for the bytes of a remote file, in ranges or whole; 0 for a local one.
+        bytes_fetched: Bytes fetched of a remote file, in ranges or whole; in a run, the size of a local one.
         dropped_as_similar: Number of frames dropped as near-duplicates.
     """
 
@@ -286,22 +286,22 @@ class Frames:
         """Rows of `unique`, in the order asked for; shape (M,), int64."""
         return self.selection.picks
 
-    @property
+    @cached_property
     def time_s(self) -> Float64s:
         """When each is shown, in seconds since the video's first frame; shape (M,), float64."""
         return self.selection.time_s[self.shown] - (self.selection.first_s or 0.0)
 
-    @property
+    @cached_property
     def pts(self) -> Int64s:
         """Presentation timestamps in the stream's time base, -2**63 where there is none; shape (M,), int64."""
         return self.selection.pts[self.shown]
 
-    @property
+    @cached_property
     def index(self) -> Int64s:
         """Positions in a linear decode of the whole video, -1 where unknown; shape (M,), int64."""
         return self.selection.frame_index[self.shown]
 
-    @property
+    @cached_property
     def is_keyframe(self) -> Bools:
         """Whether each is a keyframe; shape (M,), bool."""
         return self.selection.is_keyframe[self.shown]

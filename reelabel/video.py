@@ -187,7 +187,7 @@ class Video:
         """
         if self._index is None:
             with self._errors():
-                self._index = FrameIndex.of(self._read_index("frames")[0])
+                self._index = FrameIndex.of(self._read_index("frames"))
         return self._index
 
     @overload
@@ -323,7 +323,8 @@ class Video:
         of_keyframes = sampling.sampler == "keyframes"
 
         def by_ranges(ranges: ByteSource) -> Frames:
-            work, known = partial(extract_remotely, request=request), self._known[of_keyframes]
+            work = partial(extract_remotely, request=request)
+            known = self._known[of_keyframes] or self._known[not of_keyframes]  # both begin with the header
             got, self._known[of_keyframes] = self._decoders.use(ranges, self._limits, work, known=known)
             return got
 
@@ -360,15 +361,12 @@ class Video:
 
     def _read_header(self) -> HeaderInfo:
         if self._header is None:
-            index, found = self._read_index("keyframes")
-            self._header, self._known = index.info, {True: found, False: found}
+            self._header = self._read_index("keyframes").info
         return self._header
 
-    def _read_index(self, lists: Lists) -> tuple[VideoIndex, tuple[CachedRange, ...]]:
-        def read(video: VideoFile | ByteSource) -> tuple[VideoIndex, tuple[CachedRange, ...]]:
-            return self._decoders.use(
-                video, self._limits, lambda decoder: (decoder.read_header(lists, of_any_size=True), decoder.known)
-            )
+    def _read_index(self, lists: Lists) -> VideoIndex:
+        def read(video: VideoFile | ByteSource) -> VideoIndex:
+            return self._decoders.use(video, self._limits, lambda decoder: decoder.read_header(lists, of_any_size=True))
 
         return self._source.read(read, read)
 

@@ -9,4 +9,9 @@ from tasks.manifest.table import JobTable, _with_locality_hash
 
 def job_table(jobs):
     frame = _with_locality_hash(jobs_to_rows(jobs))
-    return JobTable(here=np.ones(len(jobs), np.bool_), media=most_media(frame), _parts=(lambda: frame,))
+    return JobTable(
+        here=np.ones(len(jobs), np.bool_),
+        in_words=np.array([not job.choices for job in jobs], np.bool_),
+        media=most_media(frame),
+        _parts=(lambda: frame,),
+    )

@@ -245,7 +245,7 @@ def _scored(made: Any, tokens: ChoiceTokens) -> dict[str, Any]:  # noqa: ANN401 
 
 def _written(made: Any, ready: EngineRequest) -> dict[str, Any]:  # noqa: ANN401 - vLLM's CompletionOutput
     if made.finish_reason not in {"stop", "length"}:
-        if ready.schema is not None:
+        if ready.schema is not None and made.finish_reason == "error":  # as vLLM ends one whose grammar fails
             raise SchemaRefusedError("vLLM cannot compile the schema to a grammar; write a simpler one.")
         raise InferenceError(f"vLLM ended the answer with the reason {made.finish_reason}.")
     words = {"text": made.text, "finish_reason": made.finish_reason, "output_tokens": len(made.token_ids)}

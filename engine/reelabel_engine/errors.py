@@ -57,7 +57,7 @@ class InferenceError(JobError):
 
 
 class AnswerCutShortError(InferenceError):
-    """The answer by the job's JSON schema ended at `max_tokens`, before its JSON was complete."""
+    """The answer by the job's JSON schema ended at `max_tokens`, or the model's limit, before its JSON was complete."""
 
     code = "answer_cut_short"
 

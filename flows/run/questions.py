@@ -18,6 +18,7 @@ from flows.run.spec import engine_settings, native_warning, resolve_spec
 from flows.shard.queue import ShardQueue, make_lease_keeper
 from flows.shard.retry import retry_outage
 from reelabel.sources.object_store import ObjectStore
+from reelabel.text import pluralize
 from tasks.domain import RunPhase, RunSpec
 from tasks.frame_cache.pool import KEPT_BYTES, decode_pool, open_extractor
 from tasks.manifest.check import require_cuttable
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
     from tasks.domain import WallClockProfile
     from tasks.manifest.table import JobTable
     from tasks.plans.plan import Plan
-
-
-_WORDS = "Some jobs have no choices, and are answered in words"
 
 
 @contextmanager
@@ -70,7 +68,7 @@ def prepare_questions(
     backend = backend_of(settings)
     require_cuttable(jobs.parts(), spec, manifest=request.manifest)
     require_media(backend, spec, jobs.media, settings)
-    require_words(backend, has_words=jobs.has_words)
+    require_words(backend, words=jobs.words)
     is_remote = settings.run.executor == "remote"
     if is_here and not is_remote:
         backend.check(card, settings)
@@ -80,8 +78,14 @@ def prepare_questions(
         spec=spec,
         card=card,
         execute=partial(execute_remotely, model=request.overrides.model) if is_remote else _execute_here,
-        warnings=tuple(filter(None, (warning, _WORDS if jobs.has_words else ""))),
+        warnings=tuple(filter(None, (warning, _words_warning(jobs)))),
     )
+
+
+def _words_warning(jobs: JobTable) -> str:
+    if not jobs.words:
+        return ""
+    return f"{jobs.words:,} of {pluralize(len(jobs), 'job')} have no choices, and are answered in words"
 
 
 def _execute_here(run: Run, plan: Plan, progress: Progress, _done_before: Sequence[int]) -> None:

@@ -317,7 +317,8 @@ MaxTokens = Annotated[
     Field(
         ge=1,
         le=MAX_OUTPUT_TOKENS,
-        description="Most tokens of an answer in words, to a row without choices; default 64.",
+        description="Most tokens of an answer in words, to a row without choices; default 64. Another bound is "
+        "another spec, also for rows with choices.",
     ),
 ]
 

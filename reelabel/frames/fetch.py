@@ -109,7 +109,7 @@ class VideoReader:
             if opened.ranges:
                 return self._look_at_ranges(info, opened.ranges)
             index, _, _ = self.pool.read_index(opened.whole(), limits=self.limits, lists="keyframes")
-            return SeenVideo(info=info, index=index, is_whole_read=False, bytes_read=0)
+            return SeenVideo(info=info, index=index, is_whole_read=not opened.is_local, bytes_read=opened.bytes_fetched)
 
     def _look_at_ranges(self, info: ObjectInfo, source: ByteSource) -> SeenVideo:
         is_small = info.size_bytes < self.ranges_min_bytes

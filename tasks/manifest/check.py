@@ -187,6 +187,8 @@ def _schema_fault(schema: str) -> str:
     deep = f"is nested deeper than {MAX_SCHEMA_DEPTH} levels; flatten it"
     try:
         found = json.loads(schema)
+        # Python also reads NaN, infinite numbers and halves of surrogate pairs, which are no JSON.
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except RecursionError:
         return deep
     except ValueError:

@@ -118,6 +118,7 @@ def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
                 rows += table.file.metadata.num_rows
                 size_bytes += table.stated_bytes(_columns(table))
                 columns.append(_empty(part, table))
+        _require_choices_in_all(uri, dict(zip(paths, columns, strict=True)))
         try:
             empty = pl.concat(columns, how="diagonal_relaxed")
         except pl.exceptions.PolarsError as error:
@@ -125,6 +126,16 @@ def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
                 f"The files of {uri} have incompatible column types: {on_one_line(str(error))}."
             ) from None
         yield ManifestFiles(uri=uri, rows=rows, size_bytes=size_bytes, empty=empty, paths=paths)
+
+
+def _require_choices_in_all(uri: str, columns: dict[str, pl.DataFrame]) -> None:
+    """Refuse files of which only some have choices: the jobs of the others would be answered in words unasked."""
+    without = [part for part, frame in columns.items() if "choices" not in frame.columns]
+    if 0 < len(without) < len(columns):
+        raise ManifestError(
+            f"{without[0]} has no column choices, which other files of {uri} have; add it, with nulls for answers in "
+            "words."
+        )
 
 
 def _local(uri: str, objects: ObjectStore, copy: Path) -> Path:
@@ -180,11 +191,12 @@ def _empty(uri: str, table: ParquetTable) -> pl.DataFrame:
         found = ", ".join(table.names) or "no columns"
         raise ManifestError(f"{uri} has no manifest columns; it needs {', '.join(REQUIRED)}, and has {found}.")
     others = {name.casefold(): name for name in table.names if name not in COLUMNS}
-    if "choices" not in names and (meant := get_close_matches("choices", others, 1, _SPELLING)):
-        raise ManifestError(
-            f"{uri} has no column choices, but {others[meant[0]]}: rename it to choices, or, for answers in words, to "
-            "another name."
-        )
+    for name in ("choices", "schema"):  # without which other answers are given
+        if name not in names and (meant := get_close_matches(name, others, 1, _SPELLING)):
+            raise ManifestError(
+                f"{uri} has no column {name}, but {others[meant[0]]}: rename it to {name}, or, if it is something "
+                "else, to another name."
+            )
     for name in names:
         if names.count(name) > 1:
             raise ManifestError(f"{uri} has duplicate columns {name}; remove all but one.")

@@ -63,13 +63,14 @@ class JobTable:
     Attributes:
         here: Whether each row of the manifest is selected; shape (rows of the manifest,).
         media: The most videos and images that one job shows, selected or not.
-        has_words: Whether some jobs, selected or not, have no choices, and are answered in words.
+        in_words: Whether each row of the manifest has no choices, and is answered in words; shape (rows of the
+            manifest,).
         rejects: The rows that are not jobs, as of `reject_rows`; only a manifest read with `keep_going` has any.
     """
 
     here: npt.NDArray[np.bool_] = field(repr=False)
+    in_words: npt.NDArray[np.bool_] = field(repr=False)
     media: MediaCounts = ONE_VIDEO
-    has_words: bool = False
     rejects: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=REJECTS), repr=False)
     _parts: tuple[Callable[[], pl.DataFrame | None], ...] = field(repr=False)
 
@@ -86,6 +87,11 @@ class JobTable:
     def jobs_in_manifest(self) -> int:
         """Number of rows in the manifest that are jobs, selected or not."""
         return self.rows - len(self.rejects)
+
+    @property
+    def words(self) -> int:
+        """Number of jobs that have no choices, and are answered in words."""
+        return int((self.here & self.in_words).sum())
 
     def parts(self) -> Iterator[pl.DataFrame]:
         """Yield the jobs, at most about 600,000 at a time; jobs on a video are in one part, or in consecutive ones.
@@ -144,7 +150,7 @@ def open_jobs(
             parts = 1 + max(most // _ROWS_PER_PART, files.size_bytes // _BYTES_PER_PART)
             spill = Spill(folder, parts=parts)
             batches = partial(read_numbered_batches, files, only=chosen, questions=questions)
-            jobs, found, media, has_words = _check_into(spill, batches(), keep_going=keep_going, questions=questions)
+            jobs, found, media = _check_into(spill, batches(), keep_going=keep_going, questions=questions)
             repeated = _rows_of_repeated_ids(batches(), without_rows(jobs, found) if keep_going else jobs)
             find = find_later_duplicates if keep_going else find_duplicates
             found = pl.concat([found, find(repeated)])
@@ -154,8 +160,10 @@ def open_jobs(
         here = np.zeros(files.rows, np.bool_)
         here[jobs[ROW].to_numpy()] = True
         here[rejects[ROW].to_numpy()] = False
+        in_words = np.zeros(files.rows, np.bool_)
+        in_words[jobs[ROW].to_numpy()] = jobs["in_words"].to_numpy()
         yield JobTable(
-            here=here, media=media, has_words=has_words, rejects=rejects, _parts=tuple(_readers(spill, folder))
+            here=here, in_words=in_words, media=media, rejects=rejects, _parts=tuple(_readers(spill, folder))
         )
 
 
@@ -221,28 +229,27 @@ def _rows_with_ids(files: ManifestFiles, ids: pl.Series) -> npt.NDArray[np.bool_
 
 def _check_into(
     spill: Spill, batches: Iterable[pl.DataFrame], *, keep_going: bool, questions: bool
-) -> tuple[pl.DataFrame, pl.DataFrame, MediaCounts, bool]:
+) -> tuple[pl.DataFrame, pl.DataFrame, MediaCounts]:
     """Validate rows, and spill them by their videos' locality_hash.
 
     Returns:
-        Each row's number and the `hash` of its id; what is wrong with the rows, as `VIOLATIONS`; the most videos and
-        images that one of the others shows; and whether one of the others has no choices.
+        Each row's number, the `hash` of its id, and whether it is to be answered `in_words`; what is wrong with the
+        rows, as `VIOLATIONS`; and the most videos and images that one of the others shows.
     """
-    jobs = [pl.DataFrame(schema={ROW: pl.UInt32, "hash": pl.UInt64})]
+    jobs = [pl.DataFrame(schema={ROW: pl.UInt32, "hash": pl.UInt64, "in_words": pl.Boolean})]
     violations = [pl.DataFrame(schema=VIOLATIONS)]
-    media, has_words = ONE_VIDEO, False
+    media = ONE_VIDEO
     with spill:
         for batch in batches:
             rows, found = check_rows(batch, questions=questions)
-            jobs.append(batch.select(ROW, hash=pl.col("job_id").hash()))
+            jobs.append(batch.select(ROW, hash=pl.col("job_id").hash(), in_words=pl.col("choices").is_null()))
             if len(found):
                 violations.append(found if keep_going else keep_first(found))
                 rows = without_rows(rows, found)
             if keep_going or len(violations) == 1:
                 media = media.larger(most_media(rows))
-                has_words = has_words or bool(rows["choices"].null_count())
                 spill.add(_with_locality_hash(rows.with_columns(job_digests(rows))), _part(spill.parts))
-    return pl.concat(jobs), pl.concat(violations), media, has_words
+    return pl.concat(jobs), pl.concat(violations), media
 
 
 def _rows_of_repeated_ids(batches: Iterable[pl.DataFrame], jobs: pl.DataFrame) -> pl.DataFrame:

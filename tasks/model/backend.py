@@ -197,13 +197,13 @@ def require_media(backend: Backend, spec: RunSpec, media: MediaCounts, settings:
         )
 
 
-def require_words(backend: Backend, *, has_words: bool) -> None:
-    """Make sure that a backend can answer jobs without choices, if there are any.
+def require_words(backend: Backend, *, words: int) -> None:
+    """Make sure that a backend can answer jobs without choices, of which there are `words`.
 
     Raises:
         ConfigurationError: It cannot.
     """
-    if has_words and not backend.writes_words:
+    if words and not backend.writes_words:
         raise ConfigurationError(
             f"The backend {backend.name} answers by choices alone, but some jobs have none; give them choices, or use "
             "the backend vllm or openai."

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Text,
     Uuid,
     cast,
+    exists,
     func,
     null,
     select,
@@ -129,6 +130,13 @@ def count_outcomes(engine: Engine, scope: Scope) -> tuple[int, int]:
     """Count the labels, or descriptions, and the failures of a dataset under a spec."""
     with database_errors(), engine.connect() as connection:
         return sum(scope.count(connection, table) for table in (RESULT, DESCRIPTION)), scope.count(connection, FAILURE)
+
+
+def has_words(engine: Engine, scope: Scope) -> bool:
+    """Return whether any job of a dataset was answered in words under a spec."""
+    query = select(exists().where(scope.matches(RESULT), RESULT.c.label.is_(None)))
+    with database_errors(), engine.connect() as connection:
+        return bool(connection.execute(query).scalar_one())
 
 
 def count_labels(engine: Engine, scope: Scope) -> dict[str, int]:

@@ -81,6 +81,12 @@ def test_a_mixed_manifest_ends_as_labels_words_json_and_explained_failures(first
     assert "40 tokens" in failed["cut"]["message"]
 
 
+def test_a_dry_run_says_how_many_jobs_are_answered_in_words(reelabel, manifest):
+    told = reelabel("classify", manifest, "--dry-run", "--dataset", "unseen")
+
+    assert "6 of 8 jobs have no choices, and are answered in words" in " ".join(told.stderr.split()), told.stdout
+
+
 def test_the_answers_are_printed_exported_and_shown(first, reelabel, tmp_path):
     assert first.returncode == 1, first.stderr  # finished, with failures
     listed = json.loads(reelabel("results", "last", "--format", "json").stdout)

@@ -128,6 +128,14 @@ def test_a_rows_own_prompt_parts_belong_to_its_job(tmp_path, objects):
         ({"template": ["{prompt}{choices}", None, None]}, "template is given without choices; leave it out"),
         ({"choices": [["a", "b"], None, None]}, "schema is given with choices; leave out one of them. 1 row"),
         ({"schema": ["{", '{"a": 1}', None]}, "schema is not JSON; write a JSON schema as text. 1 row"),
+        (
+            {"schema": ['{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}']},
+            "schema is not JSON; write a JSON schema as text. 3",
+        ),
+        (
+            {"schema": [r'{"a": "\ud800"}', r'{"\udc00": 1}', r'{"a": "\ud83d\ude00"}']},
+            "schema is not JSON; write a JSON schema as text. 2",
+        ),
         ({"schema": ["[]", "1", None]}, "schema is not a JSON object; write a JSON schema as text. 2 rows"),
         ({"schema": ['{"a":' * 33 + "1" + "}" * 33, None, None]}, "schema is nested deeper than 32 levels; flatten"),
         ({"schema": ['{"a":' * 1500 + "1" + "}" * 1500, None, None]}, "schema is nested deeper than 32 levels"),
@@ -150,7 +158,8 @@ def test_rows_without_choices_are_jobs_in_words(tmp_path, objects):
     with open_jobs(str(tmp_path / "mixed.parquet"), objects) as table:
         [part] = table.parts()
         jobs = rows_to_jobs(part.sort("row"))
-        assert (table.has_words, part.sort("row")["job_digest"].to_list()) == (True, [job.digest for job in jobs])
+        assert (table.words, table.first(2).words) == (2, 1)
+        assert part.sort("row")["job_digest"].to_list() == [job.digest for job in jobs]
     words = read_jobs(str(tmp_path / "words.parquet"), objects)
 
     assert [(job.choices, job.schema) for job in jobs] == [(("yes", "no"), None), ((), None), ((), deep)]
@@ -164,6 +173,21 @@ def test_a_misspelt_column_of_choices_does_not_ask_for_words(tmp_path, objects, 
 
     with pytest.raises(ManifestError, match=f"has no column choices, but {name}: rename it to choices"):
         read_jobs(str(tmp_path / "jobs.parquet"), objects)
+
+
+def test_a_misspelt_column_of_schemas_does_not_ask_for_words_alone(tmp_path, objects):
+    rows(choices=[None] * 3, schemas=['{"a": 1}'] * 3).write_parquet(tmp_path / "jobs.parquet")
+
+    with pytest.raises(ManifestError, match="has no column schema, but schemas: rename it to schema, or"):
+        read_jobs(str(tmp_path / "jobs.parquet"), objects)
+
+
+def test_files_of_which_only_some_have_choices_are_refused(tmp_path, objects):
+    rows().write_parquet(tmp_path / "a.parquet")
+    rows(job_id=["d", "e", "f"]).drop("choices").write_parquet(tmp_path / "b.parquet")
+
+    with pytest.raises(ManifestError, match=r"b\.parquet has no column choices, which other files of .*; add it"):
+        read_jobs(str(tmp_path / "*.parquet"), objects)
 
 
 def test_a_glob_may_be_relative_and_its_star_stays_within_a_folder(tmp_path, objects, monkeypatch):

@@ -71,8 +71,10 @@ class Remote:
 
     def __init__(self, data):
         self.data, self.size_bytes, self.bytes_read = data, len(data), 0
+        self.starts = []
 
     def read(self, start, size):
+        self.starts.append(start)
         self.bytes_read += size
         return self.data[start : start + size]
 
@@ -168,6 +170,19 @@ def test_a_few_frames_of_a_remote_video_need_a_part_of_its_bytes(make_clip):
 
     assert got.index.tolist() == [100, 30]
     assert 0 < got.cost.bytes_fetched <= source.bytes_read < source.size_bytes / 3
+
+
+@pytest.mark.parametrize("keyframes_come_first", [True, False])
+def test_the_header_of_a_remote_video_is_read_once_for_keyframes_and_other_frames(make_clip, keyframes_come_first):
+    source = Remote(make_clip(size=(160, 120), frames=240, gop=12, qp="2").read_bytes())
+    asks = [lambda video: video.sample(num_frames=4), lambda video: video.frames([100, 130])]
+
+    with reelabel.open(source) as video:
+        for ask in asks if keyframes_come_first else reversed(asks):
+            ask(video)
+
+    assert source.starts.count(0) == 1
+    assert source.bytes_read < source.size_bytes
 
 
 def test_only_the_groups_of_pictures_that_hold_them_are_decoded(make_clip):

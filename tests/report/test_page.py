@@ -53,6 +53,29 @@ def test_parts_of_the_time_that_are_too_short_to_be_drawn_are_one(short, drawn):
     assert re.findall(r"<dt>(.*?)</dt>", bars) == ["answer", *drawn]
 
 
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        pytest.param({"text": ""}, "no words", id="nothing"),
+        pytest.param({"text": "A cat."}, "A cat.", id="words"),
+        pytest.param({"data": False}, "false", id="false"),
+        pytest.param({"data": 0}, "0", id="zero"),
+        pytest.param({"data": {}}, "{}", id="an empty object"),
+        pytest.param({"data": None}, "null", id="null"),
+    ],
+)
+def test_an_answer_in_words_is_shown_however_little_it_says(answer, shown):
+    nothing = dict.fromkeys(("label", "margin", "answer", "text", "data"))
+    card = job_card(choices=None)
+    words = replace(card, row={**card.row, **nothing, "finish_reason": "stop", "output_tokens": 3, **answer})
+
+    page = cards_of(render_run(report(jobs=[words])))["clip-7"]
+
+    assert f'<p class="outcome">{shown}</p>' in page
+    assert "3 tokens of words, ended by stop" in page
+    assert "<h3>Time</h3>" in page
+
+
 def test_times_are_shown_in_utc_whatever_the_databases_time_zone():
     page = render_run(with_overview(started_at=datetime(2026, 11, 23, 1, 30, tzinfo=timezone(timedelta(hours=2)))))
 

@@ -13,13 +13,13 @@ from infra.database.connect import connected
 from infra.settings import DatabaseSettings
 from reelabel.errors import ConfigurationError, TransientError, VideoUnavailableError
 from sql.queries import read_query
-from tasks.domain import Medium, ModelIdentity, OrderBias, RunSpec, Stage
+from tasks.domain import Medium, ModelIdentity, OrderBias, RunSpec, Stage, Words
 from tasks.domain.job import join_fingerprints
 from tasks.manifest.digests import jobs_to_rows
 from tasks.results import read
 from tasks.results.audit import audit_jobs
 from tasks.results.pending import changed_jobs, count_reused_ids, pending_jobs, refresh_annotations
-from tasks.results.read import failures_of_run, read_failures, read_outcomes, read_results
+from tasks.results.read import failures_of_run, has_words, read_failures, read_outcomes, read_results
 from tasks.results.runs import cancel_run, close_run, find_run, list_running, open_run, short_ids
 from tasks.results.summary import count_low_mass, summarize_results
 from tasks.results.write import ShardWriter
@@ -509,3 +509,17 @@ def test_a_label_takes_at_most_400_bytes(db, run):
 
     with db.connect() as connection:
         assert connection.execute(text("SELECT pg_column_size(r) FROM reelabel.result AS r")).scalar_one() <= 400
+
+
+def test_a_dataset_has_words_if_any_answer_is_in_words_under_the_spec(db, run):
+    words = Words(text="A cat.", finish_reason="stop", output_tokens=3)
+    in_words = result(job("b", choices=()))
+    in_words = replace(in_words, answer=replace(in_words.answer, choice_index=None, probabilities=(), words=words))
+    other = replace(SCOPE, spec_id="0" * 16)
+    writer = ShardWriter(db, run)
+
+    writer.write([result(job("a"))], ())
+    before = has_words(db, SCOPE)
+    writer.write([in_words], ())
+
+    assert (before, has_words(db, SCOPE), has_words(db, other)) == (False, True, False)

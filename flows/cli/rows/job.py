@@ -193,10 +193,12 @@ def _outcome(known: _Known) -> Iterator[tuple[str | tuple[str, str], ...]]:
 
 
 def _title(row: Mapping[str, Any]) -> str:
-    """Return what a row says: its label, words, JSON or code."""
-    data = row.get("data")
-    words = row.get("text") if data is None else dumps(data, ensure_ascii=False)
-    return str(row.get("label") or words or row.get("code") or row.get("kind") or "no words")
+    """Return what a row says: its label, code, words or JSON; of a description, that it is one."""
+    if row.get("kind") == "description":
+        return "description"
+    named = row.get("label") or row.get("code")  # neither is empty, as words may be
+    words = row.get("text")
+    return str(named or (dumps(row["data"], ensure_ascii=False) if words is None else words) or "no words")
 
 
 def _videos(known: _Known) -> Iterator[str]:

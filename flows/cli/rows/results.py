@@ -22,6 +22,7 @@ from tasks.evaluation.calibration import calibrate_probabilities
 from tasks.results.evaluation.calibrations import read_calibration
 from tasks.results.read import (
     count_outcomes,
+    has_words,
     read_chunks,
     read_description_chunks,
     read_descriptions,
@@ -98,7 +99,7 @@ def results(
             )
         else:
             found = calibrate(read_results(engine, scope, limit=_SHOWN_ROWS))
-            noun = "answer" if found["label"].null_count() else "label"
+            noun = "answer" if has_words(engine, scope) else "label"
             _print_outcomes(engine, row, _labels(found), noun)
 
 

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reelabel.result import Frames
-
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -32,7 +30,12 @@ def video_input(frames: Frames) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
     Returns:
         Pixels as shown to the model, shape (M, H, W, 3), uint8, which may be those of `frames`; and the metadata of
         vLLM's own loaders.
+
+    Raises:
+        ValueError: There is no frame.
     """
+    if not len(frames):
+        raise ValueError("There is no frame to show.")
     fps, indices = _timeline(frames.selection)
     total = max(max(indices) + 1, _length(frames.selection, fps))
     return frames.images, {

@@ -27,10 +27,12 @@ def read_words(question: Question, text: str, *, finish_reason: FinishReason, ou
     if question.schema is None:
         return Words(text=text, finish_reason=finish_reason, output_tokens=output_tokens)
     if finish_reason == "length":
-        raise AnswerCutShortError(
-            f"The answer by the schema was cut short at {output_tokens:,} tokens; raise max_tokens, or bound its texts "
-            "and lists."
-        )
+        cut = f"The answer by the schema was cut short at {output_tokens:,} tokens"
+        if 0 < output_tokens < question.max_tokens:  # 0 if a server does not count them
+            raise AnswerCutShortError(
+                f"{cut}, at the model's limit; shorten the prompt, or lower num_frames or max_pixels."
+            )
+        raise AnswerCutShortError(f"{cut}; raise max_tokens, or bound its texts and lists.")
     return Words(data=_read_json(text), finish_reason=finish_reason, output_tokens=output_tokens)
 
 

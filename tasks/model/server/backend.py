@@ -358,9 +358,26 @@ def _words_request(question: Question) -> dict[str, Any]:
     """Build the request fields that ask for an answer in words."""
     asked: dict[str, Any] = {"max_tokens": question.max_tokens}
     if question.schema is not None:
-        schema = {"name": "answer", "schema": json.loads(question.schema), "strict": True}
-        asked["response_format"] = {"type": "json_schema", "json_schema": schema}
+        schema = json.loads(question.schema)
+        named = {"name": "answer", "schema": schema, "strict": _is_closed(schema)}
+        asked["response_format"] = {"type": "json_schema", "json_schema": named}
     return asked
+
+
+def _is_closed(schema: object) -> bool:
+    """Return whether all objects of a JSON schema have exactly the properties that it names.
+
+    OpenAI's strict mode refuses other schemas; without it, OpenAI follows them without a guarantee. vLLM always does.
+    """
+    if isinstance(schema, list):
+        return all(map(_is_closed, schema))
+    if not isinstance(schema, dict):
+        return True
+    if schema.get("type") == "object" or "properties" in schema:
+        properties, required = schema.get("properties") or {}, schema.get("required") or []
+        if schema.get("additionalProperties") is not False or any(name not in required for name in properties):
+            return False
+    return all(map(_is_closed, schema.values()))
 
 
 def _read_words(question: Question, completion: Completion) -> Words:

@@ -14,7 +14,7 @@ from infra.program import APPLICATION
 from reelabel.errors import ConfigurationError, JobError, ReelabelError
 from reelabel.optional import install_command
 from reelabel.text import read_error
-from reelabel_engine.errors import InferenceError, PromptTooLongError
+from reelabel_engine.errors import InferenceError, PromptTooLongError, SchemaRefusedError
 from tasks.model.server.answers import Completion, CompletionChunk, Detokenized, Models, ServedModel, Tokens, Version
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ M = TypeVar("M", bound=BaseModel)
 _UNAUTHORIZED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 # Statuses that the client retries itself, besides server errors and lost connections.
 _RETRIED = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS}
+# Statuses of a request that is not valid.
+_INVALID = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}
 _TOO_LONG = ("context length", "max_model_len", "context_length_exceeded")
 _NO_KEY = "none"  # the client requires one
 _RETRIES_SO_FAR = "x-stainless-retry-count"  # the client's own header
@@ -220,7 +222,7 @@ class ServerClient:
         try:
             answer = self._client.post(path, body=body, cast_to=str, options=options)
         except self._openai.OpenAIError as error:
-            raise self._explain_of_question(error) from None
+            raise self._explain_of_question(error, has_schema="response_format" in body) from None
         try:
             return self._read(kind, answer)
         except ServerUnavailableError as error:
@@ -284,12 +286,17 @@ class ServerClient:
             return f"{_message(error)}; if its certificate is your own, set server.ca_file"
         return _message(error)
 
-    def _explain_of_question(self, error: openai.OpenAIError) -> ReelabelError:
+    def _explain_of_question(self, error: openai.OpenAIError, *, has_schema: bool = False) -> ReelabelError:
         """Translate an error of a question: if another is still answered, it is no wrong setting."""
         explained = self._explain(error)
         if isinstance(explained, ConfigurationError) and self._has_answered:
             self.reach()
             return _rejection(error)
+        status = getattr(error, "status_code", None)
+        if has_schema and status in _INVALID and not isinstance(explained, PromptTooLongError):
+            return SchemaRefusedError(
+                f"The server rejects the question with its schema (HTTP {status}): {_message(error)}; change it."
+            )
         return explained
 
     def _unavailable(self, what: str, cause: str, error: openai.APIError | None = None) -> ServerUnavailableError:

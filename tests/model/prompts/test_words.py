@@ -49,9 +49,16 @@ def test_a_backslash_before_a_code_is_no_code():
     assert found.data == '{"a": "\\\\u0000"}'
 
 
-def test_an_answer_that_ended_at_its_bound_is_cut_short_even_if_it_reads_as_json():
-    with pytest.raises(AnswerCutShortError, match="cut short at 1,234 tokens"):
-        read_words(in_words(schema=SCHEMA), "12", finish_reason="length", output_tokens=1234)
+@pytest.mark.parametrize(
+    ("max_tokens", "advice"),
+    [
+        pytest.param(1234, "; raise max_tokens", id="its bound"),
+        pytest.param(2000, ", at the model's limit; shorten the prompt", id="the model's limit"),
+    ],
+)
+def test_an_answer_that_ended_at_a_bound_is_cut_short_even_if_it_reads_as_json(max_tokens, advice):
+    with pytest.raises(AnswerCutShortError, match=f"cut short at 1,234 tokens{advice}"):
+        read_words(in_words(schema=SCHEMA, max_tokens=max_tokens), "12", finish_reason="length", output_tokens=1234)
 
 
 def test_a_question_in_words_is_the_prompt_alone_after_the_examples():

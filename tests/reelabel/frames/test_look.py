@@ -1,5 +1,6 @@
 """What indexes tell of videos on a real S3 server, and what the run that follows saves by it."""
 
+from base64 import b64encode
 from dataclasses import replace
 
 import numpy as np
@@ -81,6 +82,17 @@ def test_a_table_of_an_earlier_run_answers_without_reading(reader, put, make_cli
     assert seen.bytes_read == 0
     for name in ("pts", "pos", "size", "keyframe_s", "info", "total_frames", "first_s"):
         np.testing.assert_array_equal(getattr(seen.index, name), getattr(fresh.index, name), name)
+
+
+def test_a_video_in_its_uri_is_read_whole_and_a_local_one_is_not(reader, make_clip):
+    path = make_clip()
+    content = path.read_bytes()
+
+    inline = reader.look(f"data:video/mp4;base64,{b64encode(content).decode()}")
+    local = reader.look(str(path))
+
+    assert (inline.is_whole_read, inline.bytes_read) == (True, len(content))
+    assert (local.is_whole_read, local.bytes_read) == (False, 0)
 
 
 def test_a_container_without_an_index_is_described_and_says_why(reader, put, make_clip):

@@ -55,6 +55,8 @@ def test_a_slice_of_frames_has_the_times_of_its_own_frames(make_clip):
     np.testing.assert_array_equal(pixels, frames.images[2:4])
     assert metadata["frames_indices"] == [12, 24]
     assert metadata["total_num_frames"] == 48
+    with pytest.raises(ValueError, match=r"^There is no frame to show\.$"):
+        video_input(frames[:0])
 
 
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.ts", "clip.avi", "clip.flv"])

@@ -7,8 +7,11 @@ import re
 import polars as pl
 import pytest
 from PIL import Image
+from sqlalchemy import update
+from sqlalchemy.dialects.postgresql import JSONB
 
 from flows.cli.videos.images import image_codes
+from tasks.database.tables import RESULT, RESULT_HISTORY
 from tests.clips import write_clip
 
 pytestmark = pytest.mark.xdist_group("test_job")
@@ -77,6 +80,22 @@ def test_each_video_of_a_job_has_its_frames(reelabel, manifest, tmp_path):
 
     assert shown.stdout.count(f"Video: {manifest.parent}/a.mp4") == 2, shown.stderr
     assert shown.stdout.count("frames by keyframes, 3 decoded") == 2
+
+
+@pytest.mark.usefixtures("manifest")
+def test_an_answer_in_words_that_says_nothing_is_shown_as_such(reelabel, engine):
+    nothing = {"label": None, "probabilities": None, "margin": None}
+    is_both = {"job_id": "both"}
+    with engine.begin() as connection:
+        words = nothing | {"choice_index": None, "data": JSONB.NULL, "finish_reason": "stop", "output_tokens": 1}
+        connection.execute(update(RESULT).filter_by(**is_both).values(words))
+        connection.execute(update(RESULT_HISTORY).filter_by(**is_both).values(nothing | {"text": ""}))
+
+    shown = reelabel("job", "both").stdout
+
+    assert re.search(r"^null$", shown, re.MULTILINE), shown
+    assert "1 token, ended by stop." in shown
+    assert re.findall(r" clips .* (null|no words) ", shown) == ["null", "no words"], shown
 
 
 def test_programs_get_every_column_of_every_row(reelabel, manifest):
