@@ -10,7 +10,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import RUN
 from tests.command_line import reelabel
 
-pytestmark = pytest.mark.xdist_group("classify")
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("classify")]
 
 PRICED = {"REELABEL_COST_PER_CPU_HOUR": "3600"}  # a second costs 1
 FEW_AT_ONCE = {"REELABEL_MODEL_MAX_CONCURRENT_SHARDS": "1", "REELABEL_EXTRACT_LOOKAHEAD_SHARDS": "1"}
