@@ -66,7 +66,7 @@ COMMANDS = (
         ("status", "status.page", "Show services, recent runs, failures and how to fix them."),
         ("job", "rows.job", "Show all that is known of one job, with its frames."),
         ("audit", "rows.audit", "Check that every job of a run's manifest ended exactly once."),
-        ("diff", "rows.diff", "Compare the labels and margins of two runs."),
+        ("diff", "rows.diff", "Compare the labels and margins of two runs; answers in words are left out."),
         (
             "duplicates",
             "rows.duplicates",
