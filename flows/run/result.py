@@ -76,8 +76,8 @@ def cost_lines(run: Mapping[str, Any] | RowMapping) -> list[tuple[str, str]]:
     if cost.prompt_tokens:
         lines.append(("tokens", _tokens(cost)))
     if run["cost"] is not None:
-        hours = f"{run['gpu_hours']:,.2f} GPU-hours, {run['cpu_hours']:,.2f} CPU-hours"
-        lines.append(("cost", f"{format_price(run['cost'])}: {hours}"))
+        hours = (f"{format_price(run[f'{kind.lower()}_hours'])} {kind}-hours" for kind in ("GPU", "CPU"))
+        lines.append(("cost", f"{format_price(run['cost'])}: {', '.join(hours)}"))
     if run["bottleneck"]:
         lines.append(("bottleneck", run["bottleneck"]))
     if run["videos_rewritten"]:

@@ -218,7 +218,7 @@ _SMALL_PRICE = 0.1
 
 
 def format_price(value: float) -> str:
-    """Return a price with two decimals, or with two digits if it is small."""
+    """Return a price, or what is priced, with two decimals, or with two digits if it is small."""
     return f"{value:,.2f}" if value >= _SMALL_PRICE else f"{value:.2g}"
 
 

@@ -43,7 +43,7 @@ def test_a_run_ends_at_its_budget_and_the_next_one_continues_it(by_server, manif
     assert (first["state"], second["state"]) == ("failed", "done")
     assert first["jobs_labelled"] + second["jobs_labelled"] == 144
     assert "Reconciled: 151 jobs = 144 labels + 7 failures." in continued.stdout
-    assert f"{second['cost']:,.2f}: 0.00 GPU-hours" in continued.stdout
+    assert f"{second['cost']:,.2f}: 0 GPU-hours" in continued.stdout
     assert f"at a cost of about {first['cost'] + second['cost']:,.2f}" in " ".join(forecast.stdout.split())
     objects = ObjectStore(own_services.store)
     listed = [json.loads(objects.read(f"{lake}/runs/{run['run_id']}.json")) for run in (first, second)]
