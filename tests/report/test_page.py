@@ -41,6 +41,13 @@ def test_failures_are_told_at_the_top_with_their_most_frequent_reason():
     assert "<dt>failures</dt><dd>0</dd>" in render_run(report(failures=0, failure_groups=[]))
 
 
+def test_answers_in_words_count_as_answers_at_the_top():
+    page = render_run(report(words={"answers": 5, "cut": 1, "tokens": 60}))
+
+    assert "<dt>answers</dt><dd>7</dd>" in page
+    assert '<dd class="sub">12.5% of ended jobs' in page
+
+
 @pytest.mark.parametrize(
     ("short", "drawn"), [((1,), []), ((4, 4), ["all others"])], ids=["too short together", "long enough together"]
 )
