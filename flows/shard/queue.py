@@ -111,7 +111,7 @@ class ShardQueue:
         objects: ObjectStore,
         seal: Seal,
         database: Engine,
-        is_over_budget: Callable[[], bool] = _without_budget,
+        is_over_budget: Callable[[], bool],
     ) -> ShardQueue:
         """Return the shards of one plan, to extract and to answer, until it is drained."""
         return cls(

@@ -102,12 +102,13 @@ def _replaced(uri: str) -> ManifestError:
 
 
 @contextmanager
-def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
+def open_manifest(uri: str, objects: ObjectStore, *, questions: bool = True) -> Iterator[ManifestFiles]:
     """Open a Parquet file, or a glob of them; remote files are copied to a temporary folder while it is open.
 
     Raises:
         ManifestError: No file exists, or one is not Parquet; a file has no manifest column, a duplicate one, or one
-            that cannot be read; or the files' types are incompatible.
+            that cannot be read; the files' types are incompatible; or, with `questions`, a column that decides how
+            they are answered is misspelt, or only in some files.
     """
     with temporary_folder("manifest") as folder:
         paths: dict[str, Path] = {}
@@ -118,7 +119,10 @@ def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
                 rows += table.file.metadata.num_rows
                 size_bytes += table.stated_bytes(_columns(table))
                 columns.append(_empty(part, table))
-        _require_choices_in_all(uri, dict(zip(paths, columns, strict=True)))
+                if questions:
+                    _refuse_misspelt(part, table)
+        if questions:
+            _require_choices_in_all(uri, dict(zip(paths, columns, strict=True)))
         try:
             empty = pl.concat(columns, how="diagonal_relaxed")
         except pl.exceptions.PolarsError as error:
@@ -126,6 +130,16 @@ def open_manifest(uri: str, objects: ObjectStore) -> Iterator[ManifestFiles]:
                 f"The files of {uri} have incompatible column types: {on_one_line(str(error))}."
             ) from None
         yield ManifestFiles(uri=uri, rows=rows, size_bytes=size_bytes, empty=empty, paths=paths)
+
+
+def _refuse_misspelt(uri: str, table: ParquetTable) -> None:
+    others = {name.casefold(): name for name in table.names if name not in COLUMNS}
+    for name in ("choices", "schema"):  # without which other answers are given
+        if name not in table.names and (meant := get_close_matches(name, others, 1, _SPELLING)):
+            raise ManifestError(
+                f"{uri} has no column {name}, but {others[meant[0]]}: rename it to {name}, or, if it is something "
+                "else, to another name."
+            )
 
 
 def _require_choices_in_all(uri: str, columns: dict[str, pl.DataFrame]) -> None:
@@ -190,13 +204,6 @@ def _empty(uri: str, table: ParquetTable) -> pl.DataFrame:
     if not names:
         found = ", ".join(table.names) or "no columns"
         raise ManifestError(f"{uri} has no manifest columns; it needs {', '.join(REQUIRED)}, and has {found}.")
-    others = {name.casefold(): name for name in table.names if name not in COLUMNS}
-    for name in ("choices", "schema"):  # without which other answers are given
-        if name not in names and (meant := get_close_matches(name, others, 1, _SPELLING)):
-            raise ManifestError(
-                f"{uri} has no column {name}, but {others[meant[0]]}: rename it to {name}, or, if it is something "
-                "else, to another name."
-            )
     for name in names:
         if names.count(name) > 1:
             raise ManifestError(f"{uri} has duplicate columns {name}; remove all but one.")

@@ -144,7 +144,7 @@ def open_jobs(
         ManifestError: The manifest is invalid; the message lists every fault, with counts and first rows.
     """
     with temporary_folder("jobs") as folder:
-        with open_manifest(uri, objects) as files:
+        with open_manifest(uri, objects, questions=questions) as files:
             chosen = None if only is None else _rows_with_ids(files, only)
             most = files.rows if chosen is None else int(chosen.sum())
             parts = 1 + max(most // _ROWS_PER_PART, files.size_bytes // _BYTES_PER_PART)
@@ -212,7 +212,7 @@ def open_audited(
         if keep_going:
             yield stack.enter_context(open_jobs(uri, objects, keep_going=True, questions=questions)).parts
         else:
-            files = stack.enter_context(open_manifest(uri, objects))
+            files = stack.enter_context(open_manifest(uri, objects, questions=questions))
             yield partial(read_unchecked_batches, files, questions=questions)
 
 

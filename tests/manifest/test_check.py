@@ -190,6 +190,17 @@ def test_files_of_which_only_some_have_choices_are_refused(tmp_path, objects):
         read_jobs(str(tmp_path / "*.parquet"), objects)
 
 
+def test_videos_are_described_whatever_columns_of_questions_files_have(tmp_path, objects):
+    rows().write_parquet(tmp_path / "a.parquet")
+    more = rows(job_id=["d", "e", "f"]).rename({"choices": "choice"})
+    more.write_parquet(tmp_path / "b.parquet")
+
+    with open_jobs(f"{tmp_path}/*.parquet", objects, questions=False) as table:
+        assert len(table) == 6
+    with pytest.raises(ManifestError, match="has no column choices"), open_jobs(f"{tmp_path}/*.parquet", objects):
+        pass
+
+
 def test_a_glob_may_be_relative_and_its_star_stays_within_a_folder(tmp_path, objects, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows().write_parquet(tmp_path / "a.parquet")
