@@ -110,7 +110,7 @@ def test_a_second_ctrl_c_ends_a_run_at_once(environment, manifest, db):
     process.communicate(timeout=60)
 
     assert process.returncode == 130
-    assert time.monotonic() - began_s < 3
+    assert time.monotonic() - began_s < 6
     until(lambda: not is_running(process.pid))  # those that were killed need a moment
 
 

@@ -338,7 +338,7 @@ def test_a_silent_server_is_given_up(server):
 
     with pytest.raises(StoreUnavailableError, match="ReadTimeoutError"):
         store_with(timeout_s=0.1, max_attempts=2).stat(uri)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 5
 
 
 def test_a_steady_trickle_ends_at_the_deadline(server):
@@ -354,7 +354,7 @@ def test_a_trickled_header_ends_at_the_deadline(server):
 
     with pytest.raises(StoreUnavailableError, match=r"/trickled-header took longer than web\.total_timeout_s"):
         store_with(total_timeout_s=1).stat(uri)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 5
 
 
 def test_the_rest_of_an_unneeded_answer_is_not_awaited(server, store):
@@ -362,7 +362,7 @@ def test_the_rest_of_an_unneeded_answer_is_not_awaited(server, store):
     started = time.monotonic()
 
     assert store.stat(uri).size_bytes == 200
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 5
 
 
 def test_no_server_can_delay_us_past_the_deadline(server):
@@ -371,7 +371,7 @@ def test_no_server_can_delay_us_past_the_deadline(server):
 
     with pytest.raises(StoreUnavailableError, match=r"web\.total_timeout_s"):
         store_with(total_timeout_s=1).stat(uri)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 5
 
 
 def test_an_address_without_a_server_is_unavailable():

@@ -413,4 +413,4 @@ def test_empty_frames_without_end_leave_others_their_turns(url, kind):
         client.vanish()
         flooding.join(10)
 
-    assert sorted(took_s)[len(took_s) // 2] < 0.2
+    assert sorted(took_s)[len(took_s) // 2] < 1  # without turns, seconds
