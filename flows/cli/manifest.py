@@ -21,12 +21,15 @@ from reelabel.text import pluralize
 from tasks.frame_cache.pool import video_store
 from tasks.manifest.benchmarks import read_mvbench, read_nextqa, read_streamingbench, read_videomme
 from tasks.manifest.import_csv import import_csv, read_mapped
+from tasks.manifest.import_lerobot import read_lerobot
 from tasks.manifest.import_openai import import_openai_batch
+from tasks.manifest.import_parquet import read_parquet_videos
+from tasks.manifest.import_webdataset import read_webdataset
 from tasks.manifest.imported import QuestionFiles
 from tasks.manifest.label_studio import read_label_studio
 from tasks.manifest.rejects import REJECTED_FILE, rejected_csv
 from tasks.manifest.table import open_jobs
-from tasks.manifest.videos import VideoFiles, read_folder, read_lerobot, read_parquet_videos, read_webdataset
+from tasks.manifest.videos import VideoFiles, read_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

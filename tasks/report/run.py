@@ -1,10 +1,9 @@
-"""The page of a run of questions: its queries, and how it is rendered."""
+"""The page of a run of questions: what it counts, and how it is rendered."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -15,20 +14,21 @@ from infra.database.connect import database_errors
 from reelabel.coverage import DOCS_PAGE, coverage_warnings
 from reelabel.errors import ConfigurationError
 from reelabel.sampling.options import DEFAULT_NUM_FRAMES, estimate_frames
-from reelabel.sampling.uniform import pick_evenly
 from reelabel.sources.object_info import redact_uri
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
-from tasks.database.tables import FAILURE, PLAN, RESULT, RUN, SHARD, SPEC
+from tasks.database.tables import FAILURE, RESULT
 from tasks.domain import RunCost
 from tasks.domain.chunks import split_chunk_id
 from tasks.domain.cost import format_price
 from tasks.evaluation.calibration import BINS
-from tasks.report.jobs import MAX_JOBS, SPENT_MS, Sources, load_jobs, select_jobs
+from tasks.report.changes import count_other_ways, earlier_runs, label_changes
+from tasks.report.jobs import MAX_JOBS, Sources, load_jobs, select_jobs
 from tasks.report.render import Frames, render, render_page, with_cards
+from tasks.report.timeline import load_timeline, slowest_jobs
 from tasks.results.evaluation.evaluations import last_evaluation
 from tasks.results.evaluation.routing import read_routing
-from tasks.results.runs import run_state, short_ids
+from tasks.results.runs import short_ids
 from tasks.results.summary import describe_rewritten
 
 if TYPE_CHECKING:
@@ -45,15 +45,9 @@ if TYPE_CHECKING:
 _MAX_VIDEOS = 60
 _HISTOGRAM_BINS = 20  # so that the first holds what is below LOW_CHOICE_MASS
 _MAX_LABELS = 16
-_MAX_RUNS = 6
-_MAX_MOVES = 8
-_MAX_CHANGED = 60
-_MAX_SLOWEST = 8
-_MAX_DRAWN_SHARDS = 60
 _FAILURE_EXAMPLES = 3
 _SUBTASKS_EACH_END = 6
 _MIN_DRAWN_SHARE = 0.005
-_CLOCK_SKEW_S = 2.0
 _IS_RIGHT = RESULT.c.label == RESULT.c.answer
 _CONFIDENCE = RESULT.c.probabilities[RESULT.c.choice_index + 1]
 _SECTIONS = (
@@ -66,26 +60,6 @@ _SECTIONS = (
     ("jobs", "Jobs"),
     ("replay", "Replay"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
-    """The shards that ended during a run, including those of plans by other runs.
-
-    Attributes:
-        drawn: An evenly spaced selection, in the order of extraction: `shard`, `extract_s` and `infer_s`, the latter
-            two from and to how many seconds after the start of the run.
-        shards: Number of shards.
-        extract_s: Seconds during which at least one was being extracted.
-        infer_s: Seconds during which at least one was being answered.
-        both_s: Seconds during which both happened.
-    """
-
-    drawn: Sequence[Mapping[str, Any]]
-    shards: int
-    extract_s: float
-    infer_s: float
-    both_s: float
 
 
 def load_run(
@@ -114,9 +88,9 @@ def load_run(
     evaluation = last_evaluation(engine, dataset=scope.dataset)
     routing = read_routing(engine, scope, run_id=run["run_id"])
     with database_errors(), engine.connect() as connection:
-        runs = _earlier_runs(connection, run)
+        runs = earlier_runs(connection, run)
         names = short_ids(engine, [each["run_id"] for each in runs])
-        changes = _changes(connection, scope, runs)
+        changes = label_changes(connection, scope, runs)
         before = dict(changes["job_ids"]) if changes else {}
         jobs, note = load_jobs(
             connection,
@@ -148,12 +122,12 @@ def load_run(
             "routing": routing,
             "failure_groups": group_failures(connection, scope),
             "caveats": _caveats(connection, scope, run),
-            "slowest": _slowest(connection, scope, run),
-            "timeline": _timeline(connection, scope, run),
+            "slowest": slowest_jobs(connection, scope, run),
+            "timeline": load_timeline(connection, scope, run),
             "runs": runs,
             "names": names,
             "changes": changes,
-            "other_ways": _other_ways(connection, run),
+            "other_ways": count_other_ways(connection, run),
             "trade": select_trade_off(evaluation, scope.spec_id) if evaluation else None,
             "jobs": jobs,
             "note": note,
@@ -323,163 +297,6 @@ def _caveats(connection: Connection, scope: Scope, run: RowMapping) -> list[str]
     if run["state"] != "running" and run["message"] and not run["message"].startswith("Reconciled"):
         caveats.append(run["message"])
     return caveats
-
-
-def _slowest(connection: Connection, scope: Scope, run: RowMapping) -> list[RowMapping]:
-    """List the slowest jobs of one run, the slowest first; the time of a video is shared with its other jobs."""
-    names = ("job_id", "fetch_ms", "decode_ms", "embed_ms", "preprocess_ms", "inference_ms")
-    query = (
-        select(
-            SPENT_MS.label("spent_ms"),
-            (RESULT.c.cache_write_ms + RESULT.c.cache_read_ms).label("cache_ms"),
-            *(RESULT.c[name] for name in names),
-        )
-        .where(scope.matches(RESULT), RESULT.c.run_id == run["run_id"])
-        .order_by(SPENT_MS.desc(), RESULT.c.job_id)
-        .limit(_MAX_SLOWEST)
-    )
-    return list(connection.execute(query).mappings())
-
-
-def _timeline(connection: Connection, scope: Scope, run: RowMapping) -> Timeline | None:
-    """Read the timeline of a run; return None if there are no shards, as after their plan was removed."""
-    since = run["started_at"]
-    until = run["ended_at"] or datetime.now(UTC)
-    ended_s = SHARD.c.report["between_s"]["infer"][1].as_float()
-    within = ended_s.between(
-        (since - timedelta(seconds=_CLOCK_SKEW_S)).timestamp(),
-        (until + timedelta(seconds=_CLOCK_SKEW_S)).timestamp(),
-    )
-    query = (
-        select(SHARD.c.shard_index, SHARD.c.report["between_s"])
-        .join(PLAN, PLAN.c.plan_id == SHARD.c.plan_id)
-        .where(scope.matches(PLAN), SHARD.c.state == "done", within)
-    )
-    start_s = since.timestamp()
-    spans = [
-        {"shard": shard, **{f"{stage}_s": [at_s - start_s for at_s in between_s[stage]] for stage in _STAGES}}
-        for shard, between_s in connection.execute(query)
-    ]
-    if not spans:
-        return None
-    spans.sort(key=lambda span: (span["extract_s"][0], span["shard"]))
-    extract, infer = (_union([span[f"{stage}_s"] for span in spans]) for stage in _STAGES)
-    extract_s, infer_s, either_s = (_length(each) for each in (extract, infer, _union([*extract, *infer])))
-    return Timeline(
-        drawn=[spans[at] for at in dict.fromkeys(pick_evenly(len(spans), _MAX_DRAWN_SHARDS))],
-        shards=len(spans),
-        extract_s=extract_s,
-        infer_s=infer_s,
-        both_s=extract_s + infer_s - either_s,
-    )
-
-
-_STAGES = ("extract", "infer")
-
-
-def _union(spans: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Merge overlapping spans; return disjoint ones in ascending order."""
-    merged: list[list[float]] = []
-    for start_s, end_s in sorted(map(list, spans)):
-        if merged and start_s <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end_s)
-        else:
-            merged.append([start_s, end_s])
-    return merged
-
-
-def _length(spans: Sequence[Sequence[float]]) -> float:
-    return sum(end_s - start_s for start_s, end_s in spans)
-
-
-def _earlier_runs(connection: Connection, run: RowMapping) -> list[RowMapping]:
-    """Read this run and the latest earlier ones with the same manifest and dataset, newest first.
-
-    The latest run with another spec is always included.
-    """
-    query = (
-        select(
-            *(RUN.c[name] for name in ("run_id", "kind", "spec_id", "started_at", "jobs_per_s")),
-            run_state(connection),
-            (RUN.c.jobs_labelled + RUN.c.jobs_failed).label("ended"),
-            RUN.c.jobs_failed.label("failed"),
-        )
-        .where(
-            RUN.c.manifest_uri == run["manifest_uri"],
-            RUN.c.dataset == run["dataset"],
-            RUN.c.started_at <= run["started_at"],
-        )
-        .order_by(RUN.c.started_at.desc())
-    )
-    newest = connection.execute(query.limit(_MAX_RUNS)).mappings().all()
-    other = connection.execute(query.where(RUN.c.spec_id != run["spec_id"]).limit(1)).mappings().all()
-    return list({row["run_id"]: row for row in (*newest, *other)}.values())
-
-
-def _other_ways(connection: Connection, run: RowMapping) -> int:
-    """Count the other specs and datasets under which the run's manifest was answered, at any time."""
-    way = select(RUN.c.dataset, RUN.c.spec_id).where(RUN.c.manifest_uri == run["manifest_uri"]).distinct().subquery()
-    is_other = (way.c.dataset != run["dataset"]) | (way.c.spec_id != run["spec_id"])
-    return connection.execute(select(func.count()).select_from(way).where(is_other)).scalar_one()
-
-
-def _changes(connection: Connection, scope: Scope, runs: Sequence[RowMapping]) -> dict[str, Any] | None:
-    """Compare with the latest earlier run with another spec; return None if there is none.
-
-    Runs with the same spec share one label per job, so there is nothing to compare.
-
-    Returns:
-        `run`, the earlier one; `differences` between the specs; how many jobs with the same question were `compared`,
-        `changed`, and, if their answer is known, `gained` and `lost`; the most frequent `label_changes`; and `job_ids`
-        of some changed jobs with their earlier label, the highest margin first.
-    """
-    other = next((run for run in runs if run["spec_id"] != scope.spec_id), None)
-    if other is None:
-        return None
-    then, now = RESULT.alias("before"), RESULT.alias("after")
-    both = (then.c.job_id == now.c.job_id) & (then.c.job_digest == now.c.job_digest)
-    mine = scope.matches(now) & now.c.label.is_not(None)
-    theirs = Scope(dataset=scope.dataset, spec_id=other["spec_id"]).matches(then)
-    is_changed = now.c.label != then.c.label
-    counts = select(
-        func.count().label("compared"),
-        func.count().filter(is_changed).label("changed"),
-        func.count().filter(is_changed, now.c.label == now.c.answer).label("gained"),
-        func.count().filter(is_changed, then.c.label == now.c.answer).label("lost"),
-    )
-    jobs = func.count().label("jobs")
-    moves = select(then.c.label.label("before"), now.c.label.label("after"), jobs).group_by(then.c.label, now.c.label)
-    some = select(now.c.job_id, then.c.label).order_by(now.c.margin.desc(), now.c.job_id).limit(_MAX_CHANGED)
-    joined = now.join(then, both)
-    counts = counts.select_from(joined).where(mine, theirs)
-    moves = moves.select_from(joined).where(mine, theirs)
-    some = some.select_from(joined).where(mine, theirs)
-    order = (jobs.desc(), then.c.label, now.c.label)
-    return {
-        "run": other,
-        "differences": _differences(connection, other["spec_id"], scope.spec_id),
-        "label_changes": connection.execute(moves.where(is_changed).order_by(*order).limit(_MAX_MOVES))
-        .mappings()
-        .all(),
-        "job_ids": [(row.job_id, row.label) for row in connection.execute(some.where(is_changed))],
-        **connection.execute(counts).mappings().one(),
-    }
-
-
-def _differences(connection: Connection, before: str, after: str) -> list[tuple[str, Any, Any]]:
-    """Return the fields of two specs that differ: name, earlier value, current value."""
-    query = select(SPEC.c.spec_id, SPEC.c.body).where(SPEC.c.spec_id.in_([before, after]))
-    bodies = {row.spec_id: _flat(row.body) for row in connection.execute(query)}
-    one, other = bodies.get(before, {}), bodies.get(after, {})
-    names = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
-    return [(name, one.get(name), other.get(name)) for name in names]
-
-
-def _flat(body: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in body.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return flat
 
 
 def select_trade_off(evaluation: Evaluation, spec_id: str) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from uuid import UUID
 from tasks.domain.job import Job
 from tasks.report.frames import Frame, Strip
 from tasks.report.jobs import JobCard
-from tasks.report.run import Timeline, run_overview
+from tasks.report.run import run_overview
+from tasks.report.timeline import Timeline
 
 RUN_ID = UUID("1a2b3c4d-0000-4000-8000-000000000000")
 STARTED = datetime(2026, 11, 1, 12, tzinfo=UTC)
