@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from flows.cli.main import COMMANDS, app
 from flows.cli.operations.services import settings_page
 from reelabel.sampling.registry import BUILT_IN
-from tasks.database.tables import CHUNK, FAILURE, RESULT, RUN
+from tasks.database.tables import CHUNK, FAILURE, RESULT, RUN, in_reading_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,8 +48,9 @@ def _results() -> str:
 
 def _columns(table: Table, described: set[tuple[str, str | None]]) -> str:
     """Return the rows of a table of columns; those that an earlier one has described share the last row."""
-    own = [column for column in table.c if (column.name, column.comment) not in described]
-    known = ", ".join(f"`{column.name}`" for column in table.c if column not in own)
+    columns = in_reading_order(table)
+    own = [column for column in columns if (column.name, column.comment) not in described]
+    known = ", ".join(f"`{column.name}`" for column in columns if column not in own)
     described.update((column.name, column.comment) for column in own)
     rows = [f"| `{column.name}` | {_type(column)} | {column.comment} |" for column in own]
     return "\n".join(["| column | type | |", "|---|---|---|", *rows, *([f"| {known} | | as above |"] if known else [])])

@@ -112,7 +112,14 @@ def record_columns(record: type[DataclassInstance], *, required: Container[str] 
 
 def _packed(*columns: Column[Any]) -> list[Column[Any]]:
     """Return columns with the widest numbers first and texts last, so that Postgres pads none of millions of rows."""
+    for place, column in enumerate(columns, 1):
+        column.info["place"] = place
     return sorted(columns, key=lambda each: -_ALIGNED_BYTES.get(type(each.type), 0))
+
+
+def in_reading_order(table: Table) -> list[Column[Any]]:
+    """Return the columns of a table as a reader wants them, whatever their order on disk: outcome first, then costs."""
+    return sorted(table.c, key=lambda each: each.info.get("place", 0))
 
 
 SPEC = Table(
@@ -169,10 +176,11 @@ RESULT = Table(
     *_key("dataset", "job_id", "spec_id"),
     *(*_all(Text, "job_digest"), *_some(Text, "answer", "task", "subtask", "label")),
     *_packed(
-        *record_columns(Answer, required={*names_of(Answer)} - {"choice_index", "choice_mass"}),
         *record_columns(Words),
+        *_some(Double, "margin"),
         *_some(_PROBABILITIES, "probabilities"),
-        *_some(Double, "margin", "entropy_nats"),
+        *_some(Double, "entropy_nats"),
+        *record_columns(Answer, required={*names_of(Answer)} - {"choice_index", "choice_mass"}),
         *record_columns(OrderBias, required=["permutations"]),
         *record_columns(FrameProvenance, required=["source_fingerprint", "frames_used", *_FRAME_TIMES]),
         *_some(Text, "routed_by"),
@@ -276,12 +284,13 @@ CHUNK = Table(
     Column("chunk", Integer, primary_key=True),
     *(*_all(Text, "job_digest"), *_some(Text, "label")),
     *_packed(
-        *_some(Double, "start_s", "end_s"),
+        *_some(Double, "start_s", "end_s", "margin"),
+        *_some(_PROBABILITIES, "probabilities"),
+        *_some(Double, "entropy_nats"),
+        *_some(Text, "stage", "code", "message"),
         *record_columns(Answer),
         *record_columns(OrderBias),
-        *_some(_PROBABILITIES, "probabilities"),
-        *_some(Double, "margin", "entropy_nats"),
-        *_some(Text, "routed_by", "stage", "code", "message"),
+        *_some(Text, "routed_by"),
         *record_columns(FrameProvenance),
         *_written(),
     ),

@@ -28,7 +28,16 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
-from tasks.database.tables import CHUNK, DESCRIPTION, DESCRIPTION_CHUNK, FAILURE, RESULT, RESULT_HISTORY, RUN
+from tasks.database.tables import (
+    CHUNK,
+    DESCRIPTION,
+    DESCRIPTION_CHUNK,
+    FAILURE,
+    RESULT,
+    RESULT_HISTORY,
+    RUN,
+    in_reading_order,
+)
 from tasks.domain.chunks import MARK
 
 if TYPE_CHECKING:
@@ -171,7 +180,7 @@ def _read(engine: Engine, table: Table, scope: Scope, limit: int | None) -> pl.D
 
 
 def _schema(*tables: Table) -> dict[str, pl.DataType]:
-    return {column.name: _DTYPES[type(column.type)] for table in tables for column in table.c}
+    return {column.name: _DTYPES[type(column.type)] for table in tables for column in in_reading_order(table)}
 
 
 def _select(table: Table, schema: Iterable[str], condition: ColumnElement[bool]) -> Select[Any]:

@@ -206,6 +206,13 @@ def test_labels_and_failures_are_read_together_in_parts(db, run, monkeypatch):
     assert both.equals(pl.concat(apart, how="diagonal").sort("job_id"))
 
 
+def test_columns_are_read_outcome_first_and_costs_last_whatever_their_order_on_disk(db):
+    [columns] = (frame.columns for frame in read_outcomes(db, SCOPE))
+    some = ["job_id", "label", "text", "margin", "probabilities", "frames_used", "decode_ms", "run_id"]
+
+    assert [name for name in columns if name in some] == some
+
+
 def test_a_message_with_a_nul_byte_is_kept_readable(db, run):
     ShardWriter(db, run).write(results=[], failures=[failure(job("a"), message="moov\0 not found")])
 
