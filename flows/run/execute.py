@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from flows.run.flow_run import Scheduled
     from flows.run.request import RunRequest
-    from flows.run.run import Asked, Prepare
+    from flows.run.run import Prepare, RequestT
     from flows.run.selection import JobSelector
     from infra.settings import Settings
     from tasks.manifest.table import JobTable
@@ -89,7 +89,7 @@ def execute_scheduled(request: Scheduled, prepare: Prepare[Scheduled]) -> State[
 
 
 def execute_run(
-    request: Asked, settings: Settings, prepare: Prepare[Asked], *, selector: JobSelector | None = None
+    request: RequestT, settings: Settings, prepare: Prepare[RequestT], *, selector: JobSelector | None = None
 ) -> RunResult:
     """Execute a run inside a Prefect flow; of the jobs that a backfill selects, or of the whole manifest.
 
@@ -128,9 +128,9 @@ def execute_run(
 
 @contextmanager
 def open_run(
-    request: Asked,
+    request: RequestT,
     settings: Settings,
-    prepare: Prepare[Asked],
+    prepare: Prepare[RequestT],
     profile: WallClockProfile | None = None,
     *,
     selector: JobSelector | None = None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flows.run.plan import SelectedJobs
-    from flows.run.run import Asked, Prepare, Run
+    from flows.run.run import Prepare, RequestT, Run
     from flows.run.selection import JobSelector
     from infra.settings import Settings
     from tasks.survey.clips import ManifestClips
@@ -59,9 +59,9 @@ class Forecast:
 
 
 def forecast(
-    request: Asked,
+    request: RequestT,
     settings: Settings,
-    prepare: Prepare[Asked],
+    prepare: Prepare[RequestT],
     *,
     selector: JobSelector | None = None,
     host: str | None,

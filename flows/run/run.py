@@ -80,6 +80,8 @@ class Run:
 
 
 Execute: TypeAlias = "Callable[[Run, Plan, Progress, Sequence[int]], None]"
-Asked = TypeVar("Asked", bound="RunRequest")
+RequestT = TypeVar("RequestT", bound="RunRequest")
 # Checks a request against the jobs of its manifest. The profile is charged for a model that is loaded already.
-Prepare: TypeAlias = "Callable[[Asked, Settings, JobTable, Engine, WallClockProfile], AbstractContextManager[Prepared]]"
+Prepare: TypeAlias = (
+    "Callable[[RequestT, Settings, JobTable, Engine, WallClockProfile], AbstractContextManager[Prepared]]"
+)

@@ -173,8 +173,8 @@ def _same_job(table: Table, scope: Scope) -> Select[int, str]:
 
 
 def _failed(scope: Scope, run_id: UUID | None) -> Select[int, str]:
-    is_lasting = and_(FAILURE.c.stage != Stage.CACHE.value, FAILURE.c.code.not_in(PASSING_CODES))
-    is_ended = is_lasting if run_id is None else or_(is_lasting, FAILURE.c.run_id == run_id)
+    is_permanent = and_(FAILURE.c.stage != Stage.CACHE.value, FAILURE.c.code.not_in(PASSING_CODES))
+    is_ended = is_permanent if run_id is None else or_(is_permanent, FAILURE.c.run_id == run_id)
     return _same_job(FAILURE, scope).where(is_ended)
 
 
