@@ -10,6 +10,7 @@ from prefect import get_run_logger
 from flows.compare.candidates import resolve_candidates
 from flows.compare.live import QUESTIONS, answer_live
 from flows.compare.tables import publish_evaluation
+from flows.compare.tracking import open_experiment
 from flows.run.flow_run import name_of_current
 from flows.run.request import EvaluateRequest
 from flows.run.result import completed_state
@@ -18,6 +19,7 @@ from flows.runs import classify
 from infra.database.connect import connected
 from infra.errors import ManifestError
 from infra.settings import load_settings
+from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.evaluation.compare import compare_candidates
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from prefect import State
 
     from flows.compare.candidates import Candidate
+    from flows.compare.tracking import Experiment
     from infra.settings import Settings
     from tasks.evaluation.compare import CandidateResults
     from tasks.evaluation.scores import Evaluation
@@ -48,6 +51,7 @@ def evaluate(request: EvaluateRequest) -> State[str]:
     """
     manifest, dataset = request.manifest, request.dataset
     settings = load_settings()
+    experiment = open_experiment(dataset or dataset_name(manifest)) if request.mlflow else None
     jobs = read_labelled_jobs(manifest, settings)
     candidates, against = resolve_candidates(
         request.samplers, request.models, settings, baseline=request.baseline, references=request.references
@@ -66,7 +70,18 @@ def evaluate(request: EvaluateRequest) -> State[str]:
         dataset=dataset or dataset_name(manifest),
     )
     publish_evaluation(evaluation)
+    if experiment:
+        _log(experiment, evaluation)
     return completed_state(summarize(evaluation))
+
+
+def _log(experiment: Experiment, evaluation: Evaluation) -> None:
+    try:
+        experiment.log(evaluation)
+    except ConfigurationError as error:  # the evaluation is saved, and evaluating again asks no job again
+        get_run_logger().warning("Not logged: %s Evaluate again to log it.", error.message)
+    else:
+        get_run_logger().info("Logged %s to %s", pluralize(len(evaluation.specs), "candidate"), experiment.uri)
 
 
 def read_labelled_jobs(manifest: str, settings: Settings) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from infra import embedded
 from infra.basic_auth import basic_auth_headers
 from infra.database.connect import Role, check_login, is_unverified
+from infra.extras import require_deltalake
 from reelabel.errors import ConfigurationError, DiskFullError, ReelabelError
 from reelabel.sandbox import probe
 from reelabel.sources.object_info import redact_uri
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from infra.settings import PrefectSettings, Settings, StoreSettings
+    from infra.settings import PrefectSettings, ResultsSettings, Settings, StoreSettings
     from reelabel.sandbox import SandboxMode
 
 _NEEDED_FREE_BYTES = 2 * 1024**3
@@ -68,6 +69,7 @@ def run_checks(settings: Settings) -> Iterator[Check]:
     yield check_seal(settings.store)
     yield check_prefect(settings)
     yield from check_embedded(settings)
+    yield from check_export(settings.results)
 
 
 def check_ffmpeg() -> Check:
@@ -200,6 +202,13 @@ def check_embedded(settings: Settings) -> Iterator[Check]:
         at = f" at {service.address}" if service.address else ""
         detail = f"running as process {service.pid}{at}" if service.is_running else "not running; started on demand"
         yield Check(name=f"embedded {service.name}", ok=True, detail=f"{detail} (log: {service.log})")
+
+
+def check_export(results: ResultsSettings) -> Iterator[Check]:
+    """Check that what writes Delta tables is installed, if runs are exported to them."""
+    if results.export_uri and results.export_format == "delta":
+        shown = redact_uri(results.export_uri)
+        yield _attempt("deltalake", lambda: f"{require_deltalake().__version__} writes to {shown}")
 
 
 def _attempt(name: str, check: Callable[[], str]) -> Check:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _LIBRARY = "reelabel"
 
 
-def require(module: str, *, extra: str, purpose: str) -> ModuleType:
-    """Import a module of an optional dependency, which an extra of the library installs for a purpose.
+def require(module: str, *, extra: str, purpose: str, of: str = _LIBRARY) -> ModuleType:
+    """Import a module of an optional dependency, which an extra of a distribution installs for a purpose.
 
     Raises:
         ConfigurationError: It is not installed.
@@ -30,7 +30,7 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"{purpose} needs a package that is not installed ({error.name}): `{install_command(extra)}`."
+            f"{purpose} needs a package that is not installed ({error.name}): `{install_command(extra, of=of)}`."
         ) from None
 
 

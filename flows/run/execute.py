@@ -45,7 +45,7 @@ from tasks.plans.plan import is_drained
 from tasks.report.pages import page_link, page_of_run, page_uri, rejected_uri
 from tasks.results.audit import audit_jobs
 from tasks.results.evaluation.routing import read_routing
-from tasks.results.export import export_ended_runs
+from tasks.results.lake.export import export_ended_runs
 from tasks.results.pending import count_reused_ids, refresh_annotations
 from tasks.results.read import failures_of_run
 from tasks.results.runs import LOST, cancel_run, close_lost_runs, close_run, read_run
@@ -247,10 +247,11 @@ def _export(run: Run) -> None:
 
     Errors are logged, since an export must not fail its run.
     """
-    if (target := run.settings.results.export_uri) is None:
+    settings = run.settings
+    if (target := settings.results.export_uri) is None:
         return
     try:
-        rows = export_ended_runs(run.database, ObjectStore(run.settings.store), target, dataset=run.key.dataset)
+        rows = export_ended_runs(run.database, settings.store, settings.results, dataset=run.key.dataset)
     except Exception as error:  # noqa: BLE001 - the run itself has succeeded
         get_run_logger().warning(
             "Rows not exported to %s: %s The next run of %s exports them, too.",

@@ -139,6 +139,8 @@ class EvaluateRequest(FlowRequest):
     """Also compare the samplers native and uniform:16."""
     live: str | None = Field(None, max_length=1000)
     """Also compare the answers of live sessions, by the address of the server; if empty, none."""
+    mlflow: bool = False
+    """Log each candidate to MLflow, where MLFLOW_TRACKING_URI says."""
 
 
 def _sentence(fault: ValidationError) -> str:

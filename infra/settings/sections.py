@@ -547,9 +547,11 @@ class ResultsSettings(SettingsSection):
     export_uri: str | None = Field(
         None,
         pattern=r"^(s3|file)://.+",
-        description="s3://bucket/prefix or file:///folder, to which the rows of each run are written as Parquet when "
-        "it has ended; if unset, none are.",
+        description="s3://bucket/prefix or file:///folder, to which the rows of each run are written when it has "
+        "ended; if unset, none are.",
     )
+    export_format: Literal["parquet", "delta"] = "parquet"
+    """parquet writes files by dataset and date; delta writes Delta Lake tables, with the extra lake."""
 
 
 class ReportSettings(SettingsSection):

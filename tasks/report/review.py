@@ -1,7 +1,8 @@
-"""The least certain labels of a run, as tasks of Label Studio, with the frames that the model saw."""
+"""The least certain labels of a run for reviewers, with the frames that the model saw."""
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reelabel.errors import ConfigurationError
@@ -10,30 +11,33 @@ from tasks.manifest.label_studio import ANSWER
 from tasks.report.jobs import least_certain, load_jobs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sqlalchemy import Connection
 
     from tasks.database.scope import Scope
+    from tasks.report.frames import Frame
     from tasks.report.jobs import JobCard, Sources
 
 _FRAMES = "frames"
 
 
-class ReviewTasks(NamedTuple):
+class Uncertain(NamedTuple):
     """What reviewers get.
 
     Attributes:
-        tasks: As Label Studio imports them.
-        changed: How many labels have none, since the manifest has another question under their ids, or none.
-        bare: How many have no frames, which are no longer in the cache.
+        jobs: Labelled jobs, the lowest margin first.
+        changed: How many more were left out, since the manifest has another question under their ids, or none.
+        bare: How many of the jobs have no frames, which are no longer in the cache.
     """
 
-    tasks: list[dict[str, Any]]
+    jobs: list[JobCard]
     changed: int
     bare: int
 
 
-def label_studio_tasks(connection: Connection, scope: Scope, sources: Sources, *, limit: int) -> ReviewTasks:
-    """Make a task of each of the labels of the lowest margins.
+def load_uncertain(connection: Connection, scope: Scope, sources: Sources, *, limit: int) -> Uncertain:
+    """Load the labels of the lowest margins.
 
     Raises:
         ConfigurationError: The manifest cannot be read, or there is no label.
@@ -51,13 +55,13 @@ def label_studio_tasks(connection: Connection, scope: Scope, sources: Sources, *
     )
     if note:
         raise ConfigurationError(note)
-    tasks = [task for card in cards if (task := _task(card))]
-    return ReviewTasks(tasks, len(job_ids) - len(tasks), sum(not task["data"][_FRAMES] for task in tasks))
+    jobs = [card for card in cards if card.job is not None and card.choices is not None]
+    return Uncertain(jobs, len(job_ids) - len(jobs), sum(not _frames(card) for card in jobs))
 
 
-def _task(card: JobCard) -> dict[str, Any] | None:
-    if card.job is None or card.choices is None:
-        return None
+def label_studio_task(card: JobCard) -> dict[str, Any]:
+    """Return a job as Label Studio imports it, its label as a prediction."""
+    assert card.job is not None
     label = card.row["label"]
     answer = {"from_name": ANSWER, "to_name": _FRAMES, "type": "choices", "value": {"choices": [label]}}
     return {
@@ -65,11 +69,42 @@ def _task(card: JobCard) -> dict[str, Any] | None:
             "job_id": card.job_id,
             "prompt": card.job.prompt,
             "choices": [{"value": choice} for choice in card.job.choices],
-            _FRAMES: [frame.image for strip in card.strips for frame in strip.frames if frame.image],
+            _FRAMES: [frame.image for frame in _frames(card)],
             "video": card.video,
             "margin": card.row["margin"],
         },
-        "predictions": [
-            {"model_version": card.row["spec_id"], "score": dict(card.choices).get(label), "result": [answer]}
-        ],
+        "predictions": [{"model_version": card.row["spec_id"], "score": _confidence(card), "result": [answer]}],
     }
+
+
+def fiftyone_samples(card: JobCard) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Yield each frame of a job as FiftyOne's `Sample.from_dict` takes it, without `filepath`, and as WebP."""
+    assert card.job is not None
+    for number, frame in enumerate(_frames(card)):
+        sample = {
+            "tags": [],
+            "job_id": card.job_id,
+            "frame": number,
+            "time_s": frame.time_s,
+            "prompt": card.job.prompt,
+            "choices": list(card.job.choices),
+            "prediction": _classification(card.row["label"], _confidence(card)),
+            "ground_truth": _classification(card.job.answer) if card.job.answer else None,
+            "margin": card.row["margin"],
+            "video": card.video,
+            "spec_id": card.row["spec_id"],
+        }
+        assert frame.image is not None
+        yield sample, base64.b64decode(frame.image.partition(",")[2])
+
+
+def _frames(card: JobCard) -> list[Frame]:
+    return [frame for strip in card.strips for frame in strip.frames if frame.image]
+
+
+def _confidence(card: JobCard) -> float | None:
+    return dict(card.choices or ()).get(card.row["label"])
+
+
+def _classification(label: str, confidence: float | None = None) -> dict[str, Any]:
+    return {"_cls": "Classification", "label": label, "confidence": confidence}

@@ -1,10 +1,16 @@
 import json
+import re
+import sys
+from pathlib import Path
 
+import mlflow
 import polars as pl
 import pytest
 from sqlalchemy import func, select
 
 from infra.database.connect import connected
+from infra.processes import free_port
+from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import RESULT, RUN
 from tasks.demo.clips import make_demo
@@ -13,6 +19,7 @@ from tasks.results.evaluation.evaluations import last_evaluation
 from tests.command_line import reelabel
 
 pytestmark = pytest.mark.xdist_group("test_evaluate")
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "accuracy.md"
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +121,78 @@ def test_a_manifest_without_answers_is_refused(environment, manifest, tmp_path, 
 
     assert run.returncode == 2
     assert "has no known answers to evaluate against" in run.stderr
+
+
+@pytest.fixture
+def tracking(tmp_path):
+    """Where MLflow keeps its runs."""
+    return f"sqlite:///{tmp_path}/mlflow.db"
+
+
+def logged(uri, experiment):
+    """The runs of an experiment, by name; none if there is none."""
+    client = mlflow.MlflowClient(uri)
+    found = client.get_experiment_by_name(experiment)
+    return {run.info.run_name: run for run in client.search_runs([found.experiment_id])} if found else {}
+
+
+def test_candidates_become_runs_of_mlflow_if_asked(evaluated, environment, manifest, tracking, monkeypatch, capsys):
+    _, evaluation = evaluated
+    evaluate = ("evaluate", manifest, "--dataset", "known")
+    unasked = reelabel(environment | {"MLFLOW_TRACKING_URI": tracking}, *evaluate)
+    before = logged(tracking, "known")
+
+    asked = reelabel(environment | {"MLFLOW_TRACKING_URI": tracking}, *evaluate, "--mlflow")
+
+    assert (unasked.returncode, asked.returncode) == (1, 1)  # finished, with a failure
+    assert before == {}
+    runs = logged(tracking, "known")
+    assert {*runs} == {"keyframes:16", "uniform:16"}
+    for spec in evaluation.specs:
+        parameters, metrics = runs[spec.name].data.params, runs[spec.name].data.metrics
+        assert runs[spec.name].info.status == "FINISHED"
+        assert (parameters["sampling.sampler"], parameters["spec_id"]) == (spec.sampler, spec.spec_id)
+        assert parameters["baseline"] == "uniform:16"
+        assert (metrics["accuracy"], metrics["labels"], metrics["failures"]) == (spec.accuracy.value, 34, 1)
+        assert metrics["accuracy_low"] == spec.accuracy.low
+        assert metrics["cost/frames_decoded"] == spec.cost.frames_decoded
+        by_task = {group.task: group.accuracy.value for group in evaluation.tasks if group.spec == spec.name}
+        assert {name: metrics[f"task_accuracy/{name}"] for name in by_task} == by_task
+    assert runs["keyframes:16"].data.metrics["difference"] == evaluation.specs[0].difference.value
+    assert "difference" not in runs["uniform:16"].data.metrics
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking)
+    [code] = re.findall(r"```python\n(import mlflow\n.*?)```", DOCUMENTED.read_text(), flags=re.DOTALL)
+    exec(compile(code, DOCUMENTED.name, "exec"), {})
+    assert len(re.findall(r"^(?:keyframes|uniform):16 0\.\d+ \d+", capsys.readouterr().out, flags=re.MULTILINE)) == 2
+
+
+def test_the_experiment_of_mlflows_variable_is_used(evaluated, environment, manifest, tracking):  # noqa: ARG001
+    named = {"MLFLOW_TRACKING_URI": tracking, "MLFLOW_EXPERIMENT_NAME": "samplers"}
+
+    reelabel(environment | named, "evaluate", manifest, "--dataset", "known", "--mlflow")
+
+    assert len(logged(tracking, "samplers")) == 2
+    assert logged(tracking, "known") == {}
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "http"])
+def test_an_mlflow_that_cannot_be_used_is_named_before_anything_is_asked(environment, manifest, tmp_path, scheme):
+    (tmp_path / "mlflow.db").write_bytes(b"no database" * 100)
+    uri = f"sqlite:///{tmp_path}/mlflow.db" if scheme == "sqlite" else f"http://127.0.0.1:{free_port()}"
+    variables = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+
+    refused = reelabel(environment | variables, "evaluate", manifest, "--dataset", "unasked", "--mlflow")
+
+    assert refused.returncode == 2
+    assert f"MLflow at {redact_uri(uri)} cannot be used" in " ".join(refused.stderr.split())
+    listed = reelabel(environment, "status").stdout
+    assert "unasked" not in listed
+
+
+def test_mlflow_that_is_not_installed_is_named_with_its_command(environment, manifest, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+
+    refused = reelabel(environment, "evaluate", manifest, "--mlflow")
+
+    assert refused.returncode == 2
+    assert re.search(r"pip install .*\[mlflow\]", " ".join(refused.stderr.split()))

@@ -1,4 +1,5 @@
 import errno
+import sys
 
 import av
 import pytest
@@ -8,6 +9,7 @@ from sqlalchemy.engine import make_url
 from infra.doctor import (
     check_database,
     check_embedded,
+    check_export,
     check_prefect,
     check_sandbox,
     check_seal,
@@ -16,7 +18,7 @@ from infra.doctor import (
 )
 from infra.embedded import with_running_services
 from infra.processes import free_port
-from infra.settings import Settings, StoreSettings
+from infra.settings import ResultsSettings, Settings, StoreSettings
 from sql.migrate import downgrade
 from tests.reelabel.sandbox.child import LANDLOCK_CREATE_RULESET, refuse, result_of, run_child
 
@@ -175,6 +177,18 @@ def test_packages_of_services_are_checked_only_if_needed(tmp_path, settings, pac
     checks = check_embedded(Settings(home=tmp_path / "none", **settings))
 
     assert {check.name for check in checks} == packages
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_the_package_of_delta_tables_is_checked_if_runs_are_exported_to_them(monkeypatch, is_installed):
+    if not is_installed:
+        monkeypatch.setitem(sys.modules, "deltalake", None)
+
+    [found] = check_export(ResultsSettings(export_uri="s3://lake/rows", export_format="delta"))
+
+    assert [*check_export(ResultsSettings(export_uri="s3://lake/rows"))] == []
+    assert found.ok is is_installed
+    assert ("s3://lake/rows" in found.detail) if is_installed else ("[lake]" in found.advice)
 
 
 def test_running_services_are_checked_at_their_addresses(services):

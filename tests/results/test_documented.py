@@ -8,11 +8,12 @@ import pytest
 import sqlalchemy
 
 from flows.cli.rows.formats import write_rows
+from infra.settings import ResultsSettings
 from tasks.database.tables import CHUNK, DESCRIPTION, FAILURE, RESULT, RUN
 from tasks.domain import Stage
 from tasks.domain.provenance import FrameProvenance
 from tasks.domain.record import names_of
-from tasks.results.export import export_ended_runs
+from tasks.results.lake.export import export_ended_runs
 from tasks.results.read import read_outcomes
 from tasks.results.runs import close_run
 from tasks.results.write import ShardWriter
@@ -54,12 +55,17 @@ def test_the_values_of_stages_kinds_and_states_are_listed(db):
     assert {*allowed, *Stage} <= {*re.findall(r"`(\w+)`", PAGE)}
 
 
-def test_its_code_runs_on_the_rows_of_a_run(db, run, objects, tmp_path, monkeypatch, capsys):
+def test_its_code_runs_on_the_rows_of_a_run(db, run, store_settings, tmp_path, monkeypatch, capsys):
     ShardWriter(db, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
     with (tmp_path / "rows.parquet").open("wb") as file:
         write_rows(read_outcomes(db, SCOPE), form="parquet", sink=file)
     close_run(db, run.run_id, state="done", message="")
-    export_ended_runs(db, objects, f"{tmp_path}/lake", dataset="d")
+    for form, folder in (("parquet", "lake"), ("delta", "delta")):
+        if form == "delta":
+            with db.begin() as connection:
+                connection.execute(RUN.update().values(exported_at=None))
+        settings = ResultsSettings(export_uri=f"file://{tmp_path}/{folder}", export_format=form)
+        export_ended_runs(db, store_settings, settings, dataset="d")
     monkeypatch.chdir(tmp_path)
 
     for code in blocks("python"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
@@ -12,7 +13,7 @@ from flows.cli.console import OUT, cell, make_table, print_line
 from flows.cli.context import find_run, open_database
 from flows.cli.options import Raw, Run, example
 from flows.cli.rows.formats import check_format, print_rows
-from flows.cli.rows.review import print_tasks
+from flows.cli.rows.review import print_tasks, write_samples
 from flows.run.result import cost_lines
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from sqlalchemy import Engine, RowMapping
 
-REVIEW_FORMAT, _REVIEWED = "label-studio", 100
+LABEL_STUDIO, FIFTYONE = "label-studio", "fiftyone"
+_REVIEWED = 100
 _SHOWN_ROWS = 20
 _SHOWN_CHUNKS = 200
 _SHOWN_TAGS = 3
@@ -51,13 +53,15 @@ _COLUMNS = ("job_id", "label", "margin", "confidence", "answer")
 def results(
     run: Run = "last",
     form: Annotated[
-        str, typer.Option("--format", help="table, json, csv or parquet; label-studio for tasks of reviewers.")
+        str,
+        typer.Option("--format", help="table, json, csv or parquet; for reviewers, label-studio or fiftyone."),
     ] = "table",
     *,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, max=500, help="With label-studio: how many labels, lowest margins first. Default: 100."),
+        typer.Option(min=1, max=500, help="For reviewers: how many labels, lowest margins first. Default: 100."),
     ] = None,
+    folder: Annotated[str | None, typer.Option(help="With fiftyone: the new folder to write.")] = None,
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Add calibrated probabilities; see `reelabel calibrate`.")
     ] = False,
@@ -67,16 +71,15 @@ def results(
     raw: Raw = False,
 ) -> None:
     """Print the labels, answers in words or descriptions, and the failures of a run."""
-    if form == REVIEW_FORMAT:
+    if (form == FIFTYONE) != (folder is not None):
+        raise ConfigurationError(f"--format {FIFTYONE} and --folder go together; give both or neither.")
+    if form in {LABEL_STUDIO, FIFTYONE}:
         if calibrated or chunks or raw:
-            raise ConfigurationError(
-                f"--calibrated, --chunks and --raw cannot be combined with --format {REVIEW_FORMAT}."
-            )
-        with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-            print_tasks(engine, settings, find_run(engine, run), limit=limit or _REVIEWED)
+            raise ConfigurationError(f"--calibrated, --chunks and --raw cannot be combined with --format {form}.")
+        _write_review(run, limit=limit or _REVIEWED, folder=folder)
         return
     if limit:
-        raise ConfigurationError(f"--limit is for --format {REVIEW_FORMAT}; leave it out.")
+        raise ConfigurationError(f"--limit is for --format {LABEL_STUDIO} or {FIFTYONE}; leave it out.")
     check_format(form, raw=raw)
     with open_database(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
@@ -101,6 +104,15 @@ def results(
             found = calibrate(read_results(engine, scope, limit=_SHOWN_ROWS))
             noun = "answer" if has_words(engine, scope) else "label"
             _print_outcomes(engine, row, _labels(found), noun)
+
+
+def _write_review(run: str, *, limit: int, folder: str | None) -> None:
+    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+        row = find_run(engine, run)
+        if folder is None:
+            print_tasks(engine, settings, row, limit=limit)
+        else:
+            write_samples(engine, settings, row, limit=limit, folder=Path(folder))
 
 
 def _rows(engine: Engine, scope: Scope, *, describing: bool, chunks: bool) -> Iterable[pl.DataFrame]:

@@ -1,12 +1,12 @@
-"""`reelabel results --format label-studio`: what reviewers should look at first."""
+"""`reelabel results --format label-studio` and `fiftyone`: what reviewers should look at first."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flows.cli.console import print_notice, text_sink
+from flows.cli.console import print_line, print_notice, text_sink
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
@@ -15,10 +15,12 @@ from tasks.database.scope import Scope
 from tasks.domain import DescribeSpec
 from tasks.frame_cache.pool import frame_cache
 from tasks.report.jobs import Sources
-from tasks.report.review import label_studio_tasks
+from tasks.report.review import Uncertain, fiftyone_samples, label_studio_task, load_uncertain
 from tasks.results.runs import read_any_spec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sqlalchemy import Engine, RowMapping
 
     from infra.settings import Settings
@@ -28,19 +30,46 @@ _THUMBNAIL_PX = 480
 
 def print_tasks(engine: Engine, settings: Settings, run: RowMapping, *, limit: int) -> None:
     """Write tasks of Label Studio for the labels of the lowest margins to standard output, as a JSON array."""
+    found = _load(engine, settings, run, limit)
+    text_sink().write(json.dumps([label_studio_task(job) for job in found.jobs]).encode() + b"\n")
+    sys.stdout.flush()  # at exit, nobody would hear of a full disk
+    if found.bare:
+        print_notice(f"{pluralize(found.bare, 'task')} without frames, which are no longer in the cache.")
+
+
+def write_samples(engine: Engine, settings: Settings, run: RowMapping, *, limit: int, folder: Path) -> None:
+    """Write the frames of the labels of the lowest margins to a new folder, as samples of FiftyOne.
+
+    The list of samples is written last.
+    """
+    found = _load(engine, settings, run, limit)
+    data, samples = folder / "data", list[dict[str, Any]]()
+    try:
+        data.mkdir(parents=True)
+        for place, job in enumerate(found.jobs):
+            for number, (sample, image) in enumerate(fiftyone_samples(job)):
+                file = data / f"{place:03}-{number:03}.webp"
+                file.write_bytes(image)
+                samples.append({"filepath": str(file.relative_to(folder)), **sample})
+        (folder / "samples.json").write_text(json.dumps({"samples": samples}), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"Cannot write samples to {folder}: {error.strerror or error}.") from error
+    print_line(f"Wrote {pluralize(len(samples), 'frame')} of {pluralize(len(found.jobs) - found.bare, 'label')}.")
+    if found.bare:
+        print_notice(f"Left out {pluralize(found.bare, 'label')}, whose frames are no longer in the cache.")
+
+
+def _load(engine: Engine, settings: Settings, run: RowMapping, limit: int) -> Uncertain:
     spec = read_any_spec(engine, run["spec_id"])
     if isinstance(spec, DescribeSpec):
-        raise ConfigurationError("--format label-studio is for labels; this run has described videos.")
+        raise ConfigurationError("This run has described videos; only labels can be reviewed.")
     if settings.store.uri is None:
-        raise ConfigurationError("Tasks need the store of the run's frames; set REELABEL_STORE_URI.")
+        raise ConfigurationError("A review needs the store of the run's frames; set REELABEL_STORE_URI.")
     sources = Sources(
         run["manifest_uri"], spec, ObjectStore(settings.store, settings.web), frame_cache(settings), _THUMBNAIL_PX
     )
     with database_errors(), engine.connect() as connection:
-        found = label_studio_tasks(connection, Scope.of(run), sources, limit=limit)
-    text_sink().write(json.dumps(found.tasks).encode() + b"\n")
-    sys.stdout.flush()  # at exit, nobody would hear of a full disk
+        found = load_uncertain(connection, Scope.of(run), sources, limit=limit)
     if found.changed:
         print_notice(f"Left out {pluralize(found.changed, 'label')}: the manifest no longer has the question.")
-    if found.bare:
-        print_notice(f"{pluralize(found.bare, 'task')} without frames, which are no longer in the cache.")
+    return found

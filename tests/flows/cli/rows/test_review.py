@@ -1,4 +1,4 @@
-"""The least certain labels become tasks of Label Studio, and an export of their answers a manifest with answers."""
+"""The least certain labels become tasks of Label Studio and samples of FiftyOne, and answers become a manifest."""
 
 import base64
 import io
@@ -27,6 +27,7 @@ def manifest(tmp_path_factory, reelabel):
         "prompt": ["Which colour?", "Which shape?", "Are they equal?", "Which colour?"],
         "choices": [["red", "blue"], ["circle", "square"], ["yes", "no"], ["red", "blue"]],
         "task": ["colour", "shape", "both", "colour"],
+        "answer": ["red", None, None, None],
     }
     pl.DataFrame(rows).write_parquet(folder / "review.parquet")
     ended = reelabel("classify", str(folder / "review.parquet"))
@@ -85,6 +86,41 @@ def test_the_lowest_margins_come_first_and_are_limited(reelabel, tasks):
     written = reelabel("results", "last", "--format", "label-studio", "--limit", "1")
 
     assert json.loads(written.stdout) == tasks[:1]
+
+
+@pytest.fixture(scope="module")
+def samples(reelabel, tasks, tmp_path_factory):  # noqa: ARG001 - the last run is that of the tasks
+    """A folder with the samples of all labels of the manifest."""
+    folder = tmp_path_factory.mktemp("samples") / "review"
+    written = reelabel("results", "last", "--format", "fiftyone", "--folder", str(folder))
+    assert written.returncode == 0, written.stderr
+    return folder
+
+
+def test_samples_are_the_frames_that_the_model_saw_and_its_answers(samples, tasks):
+    listed = json.loads((samples / "samples.json").read_text())["samples"]
+
+    shown = {task["data"]["job_id"]: len(task["data"]["frames"]) for task in tasks}
+    assert [*dict.fromkeys(sample["job_id"] for sample in listed)] == [*shown]
+    assert {name: sum(sample["job_id"] == name for sample in listed) for name in shown} == shown
+    assert [sample["frame"] for sample in listed if sample["job_id"] == "whole"] == [*range(shown["whole"])]
+    for sample in listed:
+        with Image.open(samples / sample["filepath"]) as image:
+            assert image.format == "WEBP"
+        assert sample["prediction"]["label"] in sample["choices"]
+        assert 0 < sample["prediction"]["confidence"] <= 1
+        known = {"_cls": "Classification", "label": "red", "confidence": None}
+        assert sample["ground_truth"] == (known if sample["job_id"] == "whole" else None)
+
+
+def test_samples_are_written_to_a_new_folder_alone(reelabel, samples):
+    before = (samples / "samples.json").read_bytes()
+
+    refused = reelabel("results", "last", "--format", "fiftyone", "--folder", str(samples))
+
+    assert refused.returncode == 2
+    assert "File exists" in " ".join(refused.stderr.split())
+    assert (samples / "samples.json").read_bytes() == before
 
 
 def test_answers_become_a_manifest_whose_jobs_keep_their_labels(reelabel, manifest, tasks, tmp_path):
@@ -153,7 +189,16 @@ def test_another_file_is_refused_in_a_sentence(reelabel, manifest, tmp_path, exp
 
 @pytest.mark.usefixtures("manifest")
 @pytest.mark.parametrize(
-    "options", [["--chunks"], ["--raw"], ["--calibrated"], ["--format", "csv", "--limit", "5"], ["--limit", "0"]]
+    "options",
+    [
+        ["--chunks"],
+        ["--raw"],
+        ["--calibrated"],
+        ["--format", "csv", "--limit", "5"],
+        ["--limit", "0"],
+        ["--folder", "samples"],
+        ["--format", "fiftyone"],
+    ],
 )
 def test_options_of_results_that_do_not_fit_are_refused(reelabel, options):
     refused = reelabel("results", "last", "--format", "label-studio", *options)

@@ -1,0 +1,98 @@
+"""Rows of runs in Delta Lake tables, partitioned by dataset and date."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+
+from infra.extras import require_deltalake
+from reelabel.errors import ConfigurationError
+from reelabel.sources.object_info import redact_uri
+from reelabel.sources.options import reveal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import date
+    from uuid import UUID
+
+    from reelabel.sources.object_store import ObjectStore
+    from reelabel.sources.options import S3Options
+
+_PARTITIONS = ["dataset", "date"]
+_LONGEST_REASON = 300
+
+
+class DeltaTables:
+    """A table each for labels and descriptions.
+
+    A run's rows are replaced in one commit, so that an attempt after a killed one leaves them once. A transaction
+    identifier would not do: the package records it, but commits the same one again; and a run that goes on has
+    new rows.
+    """
+
+    def __init__(self, store: S3Options, objects: ObjectStore, target: str) -> None:
+        self._objects = objects
+        self._target = target
+        self._options = _storage_options(store)
+
+    def write(
+        self, table: str, parts: Iterator[pl.DataFrame], *, run_id: UUID, dataset: str, date: date
+    ) -> tuple[int, dict[str, Any]]:
+        """Write the rows of a run in place of those of an earlier attempt; return their number and the version.
+
+        Raises:
+            ConfigurationError: The package is not installed, or the table cannot be written.
+        """
+        del dataset  # a column of the rows
+        deltalake = require_deltalake()
+        uri, rows = f"{self._target}/{table}", 0
+        first = _to_arrow(next(parts), date)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal rows
+            for part in parts:
+                rows += len(part)
+                yield from _to_arrow(part, date).to_batches()
+
+        try:
+            written = deltalake.DeltaTable.create(
+                str(self._objects.local_path(uri) or uri),
+                first.schema,
+                mode="ignore",
+                partition_by=_PARTITIONS,
+                storage_options=self._options,
+            )
+            deltalake.write_deltalake(
+                written,
+                pa.RecordBatchReader.from_batches(first.schema, batches()),
+                mode="overwrite",
+                predicate=f"run_id = '{run_id}'",
+                schema_mode="merge",  # columns of a later version
+                writer_properties=deltalake.WriterProperties(compression="ZSTD"),
+            )
+        except (deltalake.exceptions.DeltaError, OSError) as error:
+            why = " ".join(str(error).split())[:_LONGEST_REASON]  # with the answer of the server
+            raise ConfigurationError(f"The Delta table {redact_uri(uri)} cannot be written: {why}") from error
+        return rows, {"table": uri, "version": written.version()}
+
+
+def _to_arrow(rows: pl.DataFrame, date: date) -> pa.Table:
+    return rows.with_columns(pl.lit(date).alias("date")).to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def _storage_options(store: S3Options) -> dict[str, str]:
+    """Return how the package reaches S3; without keys, by the AWS credential chain."""
+    options = {
+        "aws_region": store.region,
+        "aws_endpoint_url": store.endpoint_url,
+        "aws_access_key_id": reveal(store.access_key_id),
+        "aws_secret_access_key": reveal(store.secret_access_key),
+        "allow_http": "true" if (store.endpoint_url or "").startswith("http://") else None,
+        "certificate_path": str(store.ca_file) if store.ca_file else None,
+        "connect_timeout": f"{store.connect_timeout_s}s",
+        "timeout": f"{store.read_timeout_s}s",
+        "max_retries": str(store.max_attempts - 1),
+    }
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,67 @@
+"""Rows of ended runs are written to a lake beside each other: each run's once, whatever fails between."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+from sqlalchemy import exists, func, select, update
+
+from infra.database.connect import database_errors
+from reelabel.sources.object_info import redact_uri
+from reelabel.sources.object_store import ObjectStore
+from tasks.database.tables import PLAN, RUN, SPEC
+from tasks.results.lake.delta import DeltaTables
+from tasks.results.lake.parquet import ParquetFiles
+from tasks.results.read import read_outcomes_of_run
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine, RowMapping
+
+    from infra.settings import ResultsSettings
+    from reelabel.sources.options import S3Options
+
+_RUN_COLUMNS = ("run_id", "dataset", "spec_id", "kind", "state", "manifest_uri", "started_at", "ended_at")
+
+
+def export_ended_runs(engine: Engine, store: S3Options, settings: ResultsSettings, *, dataset: str) -> int:
+    """Write the rows of a dataset's ended runs that were not exported yet; return the number of rows.
+
+    A run's rows replace those that an earlier attempt has left, and what was written is listed last.
+
+    Args:
+        engine: The database.
+        store: How S3 is reached.
+        settings: Where to, and in which format; its `export_uri` is set.
+        dataset: The dataset.
+    """
+    assert settings.export_uri is not None
+    objects, target = ObjectStore(store), settings.export_uri.rstrip("/")
+    is_delta = settings.export_format == "delta"
+    lake = DeltaTables(store, objects, target) if is_delta else ParquetFiles(objects, target)
+    return sum(_export(engine, objects, target, lake, run) for run in _unexported(engine, dataset))
+
+
+def _unexported(engine: Engine, dataset: str) -> list[RowMapping]:
+    with database_errors(), engine.connect() as connection:
+        columns = (*(RUN.c[name] for name in _RUN_COLUMNS), SPEC.c.body.label("spec"))
+        is_open = exists().where(PLAN.c.run_id == RUN.c.run_id, PLAN.c.state == "open")  # others may go on with it
+        query = select(*columns).join(SPEC, SPEC.c.spec_id == RUN.c.spec_id).order_by(RUN.c.started_at)
+        is_due = (RUN.c.dataset == dataset) & RUN.c.exported_at.is_(None) & (RUN.c.state != "running") & ~is_open
+        return list(connection.execute(query.where(is_due)).mappings())
+
+
+def _export(
+    engine: Engine, objects: ObjectStore, target: str, lake: DeltaTables | ParquetFiles, run: RowMapping
+) -> int:
+    describes, date = "job" in run["spec"], run["started_at"].astimezone(UTC).date()
+    parts = read_outcomes_of_run(engine, run["run_id"], describes=describes)
+    table = "descriptions" if describes else "labels"
+    rows, written = lake.write(table, parts, run_id=run["run_id"], dataset=run["dataset"], date=date)
+    facts = {**run, "manifest_uri": redact_uri(run["manifest_uri"]), "date": date, "rows": rows, **written}
+    objects.replace(f"{target}/runs/{run['run_id']}.json", json.dumps(facts, indent=1, default=str).encode())
+    is_same = (RUN.c.run_id == run["run_id"]) & (RUN.c.ended_at == run["ended_at"])  # not one that went on meanwhile
+    with database_errors(), engine.begin() as connection:
+        connection.execute(update(RUN).where(is_same).values(exported_at=func.now()))
+    return rows

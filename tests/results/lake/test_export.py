@@ -1,0 +1,319 @@
+"""The rows of each ended run are written to a lake once, however often an attempt fails."""
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import deltalake
+import polars as pl
+import pytest
+import sqlalchemy
+
+from infra.settings import ResultsSettings
+from reelabel.errors import ConfigurationError
+from tasks.plans.plan import close_plan
+from tasks.results import read as rows
+from tasks.results.lake import export, parquet
+from tasks.results.lake.delta import _storage_options
+from tasks.results.lake.export import export_ended_runs
+from tasks.results.runs import cancel_run, close_run, open_run, record_heartbeat
+from tasks.results.write import RunKey, ShardWriter
+from tests.plans.conftest import make_plan
+from tests.results import test_descriptions
+from tests.results.rows import FACTS, SPEC, failure, job, result
+
+__all__ = ["make_plan"]
+
+ODD = "clips/ä %41=1"
+FORMATS = ["parquet", "delta"]
+
+
+def labelled(db, dataset, *names, state="done"):
+    """A run that has labelled all but the last of some jobs, which has failed."""
+    key = RunKey(run_id=uuid4(), dataset=dataset, spec_id=SPEC.spec_id, host="h")
+    open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS | {"dataset": dataset})
+    *done, failed = (job(name) for name in names)
+    ShardWriter(db, key).write([result(each, (1 / 3, 2 / 3)) for each in done], [failure(failed)])
+    if state != "running":
+        close_run(db, key.run_id, state=state, message="")
+    return key
+
+
+class Lake:
+    """A lake in one format, and what is in it."""
+
+    def __init__(self, db, objects, store, target, form):
+        self.db, self.objects, self.store, self.target = db, objects, store, target
+        self.settings = ResultsSettings(export_uri=target, export_format=form)
+
+    def export(self, dataset="d"):
+        return export_ended_runs(self.db, self.store, self.settings, dataset=dataset)
+
+    def files(self):
+        return sorted(found.uri for found in self.objects.list(self.target))
+
+    def rows(self, table="labels"):
+        """The rows of all runs, in the order of job ids."""
+        if self.settings.export_format == "delta":
+            place = self.objects.local_path(f"{self.target}/{table}") or f"{self.target}/{table}"
+            found = deltalake.DeltaTable(str(place), storage_options=_storage_options(self.store))
+            rows = pl.from_arrow(found.to_pyarrow_table())
+        else:
+            uris = [uri for uri in self.files() if uri.endswith(".parquet") and f"/{table}/" in uri]
+            rows = pl.concat(pl.read_parquet(self.objects.read(uri)) for uri in uris)
+        return rows.sort("job_id")
+
+    def listed(self, key):
+        return json.loads(self.objects.read(f"{self.target}/runs/{key.run_id}.json"))
+
+
+@pytest.fixture(params=["folder", "s3"])
+def target(request, tmp_path, store_settings):
+    return (
+        f"file://{tmp_path}/a lake".replace(" ", "%20") if request.param == "folder" else f"{store_settings.uri}/a lake"
+    )
+
+
+@pytest.fixture(params=FORMATS)
+def lake(request, db, objects, store_settings, target):
+    return Lake(db, objects, store_settings, target, request.param)
+
+
+@pytest.fixture(params=FORMATS)
+def local(request, db, objects, store_settings, tmp_path):
+    """A lake in a folder."""
+    return Lake(db, objects, store_settings, f"file://{tmp_path}/lake", request.param)
+
+
+def test_every_run_is_exported_once_and_listed(db, lake):
+    first, second = labelled(db, ODD, "a", "b", "c"), labelled(db, ODD, "d", "e", state="failed")
+    labelled(db, "other", "a", "b")
+    labelled(db, ODD, "x", "y", state="running")
+
+    assert lake.export(ODD) == 5
+    assert lake.export(ODD) == 0
+
+    assert [lake.listed(key)["rows"] for key in (first, second)] == [3, 2]
+    assert lake.rows().select("job_id", "label", "code").rows() == [
+        ("a", "no", None),
+        ("b", "no", None),
+        ("c", None, "no_frames"),
+        ("d", "no", None),
+        ("e", None, "no_frames"),
+    ]
+
+
+def test_the_files_of_a_run_are_listed(db, objects, store_settings, target):
+    lake = Lake(db, objects, store_settings, target, "parquet")
+    key = labelled(db, ODD, "a", "b", "c")
+
+    lake.export(ODD)
+
+    [file] = lake.listed(key)["files"]
+    assert file["rows"] == len(pl.read_parquet(objects.read(file["uri"]))) == 3
+    assert len(lake.files()) == 2
+
+
+def test_a_delta_table_is_partitioned_and_each_version_is_one_run(db, tmp_path, objects, store_settings):
+    lake = Lake(db, objects, store_settings, f"file://{tmp_path}", "delta")
+    keys = [labelled(db, dataset, "a", "b") for dataset in (ODD, "plain")]
+    for dataset in (ODD, "plain"):
+        lake.export(dataset)
+
+    rows = pl.read_delta(f"{tmp_path}/labels")
+
+    assert rows.group_by("dataset").len().sort("dataset").rows() == [(ODD, 2), ("plain", 2)]
+    assert rows["date"].dtype == pl.Date
+    assert rows["created_at"].dtype == pl.Datetime("us", "UTC")
+    assert deltalake.DeltaTable(f"{tmp_path}/labels").metadata().partition_columns == ["dataset", "date"]
+    versions = [lake.listed(key)["version"] for key in keys]
+    assert pl.read_delta(f"{tmp_path}/labels", version=versions[0])["dataset"].unique().to_list() == [ODD]
+
+
+def test_a_folder_is_read_by_its_partitions(db, objects, store_settings, tmp_path):
+    lake = Lake(db, objects, store_settings, f"file://{tmp_path}", "parquet")
+    labelled(db, ODD, "a", "b")
+    labelled(db, "plain", "a", "b", "c")
+    for dataset in (ODD, "plain"):
+        lake.export(dataset)
+
+    rows = pl.read_parquet(f"{tmp_path}/labels/**/*.parquet", hive_partitioning=True)
+
+    assert rows.group_by("dataset").len().sort("dataset").rows() == [(ODD, 2), ("plain", 3)]
+    assert rows["date"].dtype == pl.Date
+
+
+def test_an_attempt_that_failed_is_made_again_and_leaves_no_file_behind(
+    db, objects, store_settings, target, monkeypatch
+):
+    lake = Lake(db, objects, store_settings, target, "parquet")
+    key = labelled(db, "d", "a", "b", "c")
+    monkeypatch.setattr(parquet, "_FILE_BYTES", 1)
+    monkeypatch.setattr("tasks.results.read._ROWS_PER_PART", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(export, "update", lambda *_: pytest.fail("The process is killed."))
+        with pytest.raises(pytest.fail.Exception):
+            lake.export()
+    before = lake.files()
+    monkeypatch.undo()
+
+    assert lake.export() == 3
+
+    assert len(before) == 4
+    assert len(lake.files()) == 2
+    assert len(lake.listed(key)["files"]) == 1
+
+
+def export_and_die(url, store, settings, moment):
+    """Export, and be killed as soon as all rows but the last are read, or before the run is marked."""
+    read, rows._ROWS_PER_PART = export.read_outcomes_of_run, 1
+
+    def read_some(*arguments, **options):
+        *some, _ = read(*arguments, **options)
+        yield from some
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if moment == "amid its rows":
+        export.read_outcomes_of_run = read_some
+    else:
+        export.update = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+    export_ended_runs(sqlalchemy.create_engine(url), store, settings, dataset="d")
+
+
+@pytest.mark.parametrize("moment", ["amid its rows", "before it is marked"])
+def test_a_process_that_is_killed_leaves_each_row_once_after_the_next(db, lake, moment):
+    labelled(db, "d", "a", "b", "c")
+    assert lake.export() == 3
+    labelled(db, "d", "d", "e")
+    url = db.url.render_as_string(hide_password=False)
+    process = multiprocessing.get_context("spawn").Process(
+        target=export_and_die, args=(url, lake.store, lake.settings, moment)
+    )
+    process.start()
+    process.join()
+    between = lake.rows()["job_id"].to_list()
+
+    assert process.exitcode == -signal.SIGKILL
+    assert between == [*("abc" if moment == "amid its rows" else "abcde")]
+    assert lake.export() == 2
+    assert lake.rows()["job_id"].to_list() == [*"abcde"]
+
+
+def test_columns_of_a_later_version_are_added_to_a_table(db, objects, store_settings, tmp_path, monkeypatch):
+    lake = Lake(db, objects, store_settings, f"file://{tmp_path}", "delta")
+    labelled(db, "d", "a", "b")
+    lake.export()
+    read = export.read_outcomes_of_run
+    monkeypatch.setattr(
+        export,
+        "read_outcomes_of_run",
+        lambda *args, **options: (part.with_columns(hue=pl.lit("red")) for part in read(*args, **options)),
+    )
+    labelled(db, "d", "c", "d")
+
+    lake.export()
+
+    assert lake.rows()["hue"].to_list() == [None, None, "red", "red"]
+
+
+def test_processes_that_export_at_once_leave_each_row_once(db, objects, store_settings, target):
+    lake = Lake(db, objects, store_settings, target, "delta")
+    names = [f"set{number}" for number in range(4)]
+    for name in names:
+        labelled(db, name, f"{name}a", f"{name}b")
+
+    def attempt(name):
+        try:
+            lake.export(name)
+        except ConfigurationError as error:
+            return error.message
+        return ""
+
+    with ThreadPoolExecutor(8) as threads:
+        refused = [*threads.map(attempt, names * 2)]
+    for name in names:  # as the next runs do
+        lake.export(name)
+
+    assert lake.rows()["job_id"].to_list() == [f"{name}{each}" for name in names for each in "ab"]
+    assert all("cannot be written" in each for each in refused if each)
+
+
+def test_a_run_whose_plan_others_continue_waits_for_its_end(db, run, make_plan, local):
+    ShardWriter(db, run).write([result(job("a"))], [])
+    plan = make_plan()
+    close_run(db, run.run_id, state="lost", message="")
+    assert local.export() == 0
+
+    close_plan(db, plan.plan_id, state="done")
+    assert local.export() == 1
+
+
+def test_a_run_that_starts_again_is_exported_again(db, local):
+    key = labelled(db, "d", "a", "b")
+    assert local.export() == 2
+
+    open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS)
+    ShardWriter(db, key).write([result(job("c"))], [])
+    close_run(db, key.run_id, state="done", message="")
+
+    assert local.export() == 3
+    assert len(local.rows()) == 3
+
+
+def test_a_run_that_was_thought_lost_and_went_on_is_exported_at_its_end(db, local):
+    key = labelled(db, "d", "a", "b", state="lost")
+    assert local.export() == 2
+
+    record_heartbeat(db, key.run_id)
+    ShardWriter(db, key).write([result(job("c"))], [])
+    assert local.export() == 0
+    cancel_run(db, key.run_id)
+
+    assert local.export() == 3
+
+
+def test_the_list_of_a_run_has_no_signature_of_its_manifest(db, local):
+    key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, host="h")
+    signed = "https://user:word@h/jobs.parquet?X-Amz-Signature=abcdef"
+    open_run(db, run_id=key.run_id, spec=SPEC, facts=FACTS | {"manifest_uri": signed})
+    close_run(db, key.run_id, state="done", message="")
+
+    local.export()
+
+    listed = json.dumps(local.listed(key))
+    assert "jobs.parquet" in listed
+    assert "abcdef" not in listed
+    assert "word" not in listed
+
+
+def test_descriptions_are_a_table_of_their_own(db, local):
+    spec = test_descriptions.SPEC
+    videos = RunKey(run_id=uuid4(), dataset="d", spec_id=spec.spec_id, host="h")
+    open_run(db, run_id=videos.run_id, spec=spec, facts=FACTS | {"kind": "describe"})
+    test_descriptions.write(db, videos, test_descriptions.described(test_descriptions.film("a")))
+    close_run(db, videos.run_id, state="done", message="")
+
+    assert local.export() == 1
+
+    assert "tags" in local.rows("descriptions").columns
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_store_that_refuses_leaves_the_run_for_later(db, objects, store_settings, local, form):
+    labelled(db, "d", "a", "b")
+    with pytest.raises(ConfigurationError):
+        Lake(db, objects, store_settings, "s3://no-such-bucket-here/lake", form).export()
+
+    assert local.export() == 2
+
+
+def test_delta_without_its_package_names_the_command_that_installs_it(db, local, monkeypatch):
+    labelled(db, "d", "a", "b")
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+
+    with pytest.raises(ConfigurationError, match=r"pip install .*\[lake\]"):
+        Lake(db, local.objects, local.store, local.target, "delta").export()
