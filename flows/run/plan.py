@@ -157,6 +157,8 @@ class Planner:
         self._open_run(jobs=len(selected), message=" ".join(filter(None, (*self.notes, warning))))
         plan, shard_jobs = self._write(selected)
         self._record_size(jobs=plan.jobs, shards=plan.shards)
+        if duplicates := self.run.prepared.duplicates:
+            get_run_logger().info("%s", duplicates.describe(selected))
         if not plan.shards:
             return None
         open_plan(self.run.database, plan, shard_jobs)
@@ -209,7 +211,9 @@ class Planner:
         return plan, writer.jobs
 
     def _parts(self, selected: JobTable) -> Iterator[pl.DataFrame]:
-        chunk_s, parts = self.run.spec.chunk_s, selected.parts()
+        chunk_s, parts, duplicates = self.run.spec.chunk_s, selected.parts(), self.run.prepared.duplicates
+        if duplicates:
+            return duplicates.grouped(parts)
         if chunk_s is None:
             return parts
         columns = {"chunk_s": pl.lit(chunk_s), "asks_again": pl.lit(self.run.request.force)}

@@ -175,7 +175,7 @@ RESULT = Table(
         *_some(Double, "margin", "entropy_nats"),
         *record_columns(OrderBias, required=["permutations"]),
         *record_columns(FrameProvenance, required=["source_fingerprint", "frames_used", *_FRAME_TIMES]),
-        *_some(Text, "routed_by"),
+        *_some(Text, "routed_by", "copied_from"),
         *record_columns(FirstAnswer),
         *record_columns(ChunkCounts),
         *_written(),
