@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from flows.run.request import QuestionOptions
 from flows.run.spec import engine_settings, make_spec
@@ -76,7 +76,7 @@ class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions, VideoRequest
         Field(description="At least two different answers; without choices, the answer is in words."),
     ] = None
     json_schema: Annotated[
-        dict[str, JsonValue] | None,
+        dict[str, Any] | None,
         Field(
             alias="schema",
             description=f"JSON schema of an answer without choices, of at most {MAX_SCHEMA:,} characters; without one, "
@@ -144,7 +144,7 @@ class ClassifyAnswer(ResponseModel):
         Field(description="Entropy of the probabilities, at most ln(number of choices); null without choices."),
     ]
     text: Annotated[str | None, Field(description="The answer in words; null with choices, or with a schema.")]
-    data: Annotated[JsonValue, Field(description="The answer by the schema, as JSON; null without a schema.")]
+    data: Annotated[Any, Field(description="The answer by the schema, as JSON; null without a schema.")]
     finish_reason: Annotated[
         Literal["stop", "length"] | None,
         Field(description="Why words ended: stop, or length at max_tokens; null with choices."),
