@@ -153,12 +153,10 @@ class Planner:
         selected = self._select_jobs()
         if self.run.selector:
             self.audited_jobs = selected
-        warning = self._warn_of_ambiguous(selected)
-        self._open_run(jobs=len(selected), message=" ".join(filter(None, (*self.notes, warning))))
+        said = (*self.notes, self._warn_of_ambiguous(selected), self._describe_duplicates(selected))
+        self._open_run(jobs=len(selected), message=" ".join(filter(None, said)))
         plan, shard_jobs = self._write(selected)
         self._record_size(jobs=plan.jobs, shards=plan.shards)
-        if duplicates := self.run.prepared.duplicates:
-            get_run_logger().info("%s", duplicates.describe(selected))
         if not plan.shards:
             return None
         open_plan(self.run.database, plan, shard_jobs)
@@ -173,6 +171,14 @@ class Planner:
         if found:
             get_run_logger().warning("%s", found)
         return str(found or "")
+
+    def _describe_duplicates(self, selected: JobTable) -> str:
+        duplicates = self.run.prepared.duplicates
+        if not duplicates or not len(selected):
+            return ""
+        told = duplicates.describe(selected)
+        get_run_logger().info("%s", told)
+        return f"{told} {duplicates.warning}." if duplicates.warning else told
 
     def _drop_earlier(self) -> None:
         """Drop plans made before this run was restarted, so that workers do not answer jobs twice."""

@@ -142,6 +142,12 @@ def test_a_killed_run_keeps_whole_groups_and_is_continued(reelabel, served, writ
         os.kill(killed.pid, signal.SIGKILL)
         killed.wait()
     before = rows_of(engine, "killed")
+    with engine.connect() as connection:
+        told = connection.execute(select(RUN.c.message).where(RUN.c.dataset == "killed")).scalar_one()
+    assert told == (
+        "Once per duplicate: 80 jobs to ask, whose answers are copied to 60 more. 20 of 140 jobs have no vectors of "
+        "their video as it is now, and are asked as always; to compare them, describe them first."
+    )
     assert 0 < len(before) < 140
     assert {row["copied_from"] for row in before.values()} - {None} <= before.keys()
 
