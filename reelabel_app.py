@@ -75,7 +75,7 @@ def classify(
         source: A DataFrame of jobs (Polars, pandas, or any table with the Arrow interface) with the columns of a
             manifest; a Parquet file of jobs; or, with `prompt`, a folder, a glob, or a video.
         prompt: One question about each video.
-        choices: Its choices.
+        choices: Its choices; None asks for words, of at most the option `max_tokens`.
         dataset: Name within which job ids are unique; needed for a DataFrame, which has no file name.
         settings: Changed settings, such as `{"sampling.max_gap_s": 3}`.
         **options: Options of `reelabel classify` by name, such as `model="..."`, `num_frames=8`, `force=True`.

@@ -133,6 +133,8 @@ class Engine:
         for name in names:
             del self._in_flight[name]
         self._engine.abort_request(names)
+        if not self._in_flight:  # what they took is no later question's
+            self._unattributed_ms = 0.0
         if self.live:
             self.live.cancel(number)
 

@@ -74,7 +74,9 @@ def forecast(
     with open_run(request, settings, prepare, selector=selector) as run:
         note("Selecting jobs", 0, 0)
         selected = select_jobs(run)
-        drawn = draw_clips(selected.jobs, _LOOK.sample) if len(selected.jobs) else None
+        copies = run.prepared.duplicates.copies(selected.jobs) if run.prepared.duplicates else None
+        asked = selected.jobs.chosen(~copies.here) if copies else selected.jobs
+        drawn = draw_clips(asked, _LOOK.sample) if len(asked) else None
         failures = 0 if selector else _count_failures(run, selected)
         survey = _survey(run, drawn, note) if drawn and host else None
         rejected = 0 if selector else len(run.jobs.rejects)
@@ -122,11 +124,11 @@ def _lines(
     rejected: int,
     host: str | None,
 ) -> Iterator[str]:
-    wanted, chosen, spec = len(selected.jobs), selected.chosen, run.spec
+    wanted, chosen = len(selected.jobs), selected.chosen
     videos = pluralize(drawn.videos, "video") if drawn else "0 videos"
     yield f"Would answer {pluralize(wanted, 'job')} on {videos} of {run.key.dataset}."
     if run.selector:
-        yield run.selector.earlier.name_specs(spec)
+        yield run.selector.earlier.name_specs(run.spec)
     if chosen and chosen.reasons:
         yield f"Selected: {', '.join(f'{count:,} {reason}' for reason, count in chosen.reasons.items())}."
     if standing := len(chosen.jobs if chosen else run.jobs) - selected.pending:
@@ -138,12 +140,20 @@ def _lines(
     if chosen and chosen.unknown:
         yield f"{describe_unknown_ids(chosen.unknown, run.settings.home)}; ignored."
     yield from chosen.elsewhere if chosen else ()
-    if wanted and isinstance(spec, RunSpec) and spec.chunk_s is not None:
-        yield f"Each job is asked about in chunks of {spec.chunk_s:g} s, by the rule {spec.chunk_rule}."
+    if wanted:
+        yield from _how_asked(run, selected)
     if rejected:
         yield f"Leaving out {pluralize(rejected, 'invalid row')}, so that the run ends with exit code 1."
     if wanted:
         yield from _pace(run, wanted, host=host)
+
+
+def _how_asked(run: Run, selected: SelectedJobs) -> Iterator[str]:
+    spec, duplicates = run.spec, run.prepared.duplicates
+    if duplicates:
+        yield duplicates.describe(selected.jobs)
+    if isinstance(spec, RunSpec) and spec.chunk_s is not None:
+        yield f"Each job is asked about in chunks of {spec.chunk_s:g} s, by the rule {spec.chunk_rule}."
 
 
 def _pace(run: Run, jobs: int, *, host: str | None) -> Iterator[str]:

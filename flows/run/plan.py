@@ -153,8 +153,8 @@ class Planner:
         selected = self._select_jobs()
         if self.run.selector:
             self.audited_jobs = selected
-        warning = self._warn_of_ambiguous(selected)
-        self._open_run(jobs=len(selected), message=" ".join(filter(None, (*self.notes, warning))))
+        said = (*self.notes, self._warn_of_ambiguous(selected), self._describe_duplicates(selected))
+        self._open_run(jobs=len(selected), message=" ".join(filter(None, said)))
         plan, shard_jobs = self._write(selected)
         self._record_size(jobs=plan.jobs, shards=plan.shards)
         if not plan.shards:
@@ -171,6 +171,14 @@ class Planner:
         if found:
             get_run_logger().warning("%s", found)
         return str(found or "")
+
+    def _describe_duplicates(self, selected: JobTable) -> str:
+        duplicates = self.run.prepared.duplicates
+        if not duplicates or not len(selected):
+            return ""
+        told = duplicates.describe(selected)
+        get_run_logger().info("%s", told)
+        return f"{told} {duplicates.warning}." if duplicates.warning else told
 
     def _drop_earlier(self) -> None:
         """Drop plans made before this run was restarted, so that workers do not answer jobs twice."""
@@ -209,7 +217,9 @@ class Planner:
         return plan, writer.jobs
 
     def _parts(self, selected: JobTable) -> Iterator[pl.DataFrame]:
-        chunk_s, parts = self.run.spec.chunk_s, selected.parts()
+        chunk_s, parts, duplicates = self.run.spec.chunk_s, selected.parts(), self.run.prepared.duplicates
+        if duplicates:
+            return duplicates.grouped(parts)
         if chunk_s is None:
             return parts
         columns = {"chunk_s": pl.lit(chunk_s), "asks_again": pl.lit(self.run.request.force)}

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from prefect import get_run_logger
 
 from flows.run.artifacts import ProgressArtifact
+from flows.run.duplicates import find_duplicate_jobs
 from flows.run.pipeline import cancel_on_exit, extract_ahead, infer_shards, local_extraction, make_inference_context
 from flows.run.remote import execute_remotely
+from flows.run.request import ClassifyRequest
 from flows.run.run import Prepared
 from flows.run.spec import engine_settings, native_warning, resolve_spec
 from flows.shard.queue import ShardQueue, make_lease_keeper
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from flows.run.progress import Progress
-    from flows.run.request import BackfillRequest, ClassifyRequest
+    from flows.run.request import BackfillRequest
     from flows.run.run import Run
     from infra.settings import Settings
     from tasks.domain import WallClockProfile
@@ -62,9 +64,12 @@ def prepare_questions(
         ModelError: The model cannot be used.
         ManifestError: The jobs cannot be cut into chunks.
         ConfigurationError: The options conflict, the earlier spec cannot be reproduced, the margin for escalation was
-            never fitted, or the backend cannot show all videos of the jobs.
+            never fitted, no video was described to find duplicates, or the backend cannot show all videos of the jobs.
     """
     card, spec = resolve_spec(request.overrides, settings, base=base)
+    if isinstance(request, ClassifyRequest):
+        spec = spec.model_copy(update={"once_per_duplicate": request.once_per_duplicate})
+    duplicates = find_duplicate_jobs(jobs, settings, database, spec) if spec.once_per_duplicate else None
     backend = backend_of(settings)
     require_cuttable(jobs.parts(), spec, manifest=request.manifest)
     require_media(backend, spec, jobs.media, settings)
@@ -74,11 +79,13 @@ def prepare_questions(
         backend.check(card, settings)
     escalation_margin(database, spec)  # raises if the margin was never fitted
     warning = native_warning(card, settings, request.overrides, base=base)
+    unseen = duplicates.warning if duplicates else ""
     yield Prepared(
         spec=spec,
         card=card,
         execute=partial(execute_remotely, model=request.overrides.model) if is_remote else _execute_here,
-        warnings=tuple(filter(None, (warning, _words_warning(jobs)))),
+        warnings=tuple(filter(None, (warning, _words_warning(jobs), unseen))),
+        duplicates=duplicates,
     )
 
 

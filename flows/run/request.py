@@ -91,6 +91,9 @@ class ClassifyRequest(ManifestRequest):
 
     kind: ClassVar[str] = "classify"
 
+    once_per_duplicate: float | None = Field(None, ge=0.5, le=1)
+    """Ask about one of the described videos that show the same, at least this similar as `reelabel duplicates` says,
+    such as 0.95, and copy its answers to the others; if empty, ask about all."""
     overrides: QuestionOptions = NO_OVERRIDES
     """Model, sampling, prompts and chunks of this run; empty fields take the settings."""
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
+    from flows.run.duplicates import DuplicateJobs
     from flows.run.progress import Progress
     from flows.run.request import RunRequest
     from flows.run.selection import JobSelector
@@ -33,12 +34,14 @@ class Prepared:
         execute: Executes a plan until it is drained; takes the run, the plan, the run's progress, and the indexes of
             the plan's shards that had ended before the run joined it.
         warnings: Without final periods.
+        duplicates: Jobs that get each other's answers; None asks all.
     """
 
     spec: Spec
     card: ModelCard
     execute: Execute
     warnings: tuple[str, ...] = ()
+    duplicates: DuplicateJobs | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

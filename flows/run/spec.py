@@ -75,6 +75,7 @@ def make_spec(
         engine_args=_engine_args(defaults, backend),
         **_chunk_options(base or settings.chunks, overrides.chunks, sampling),
         relevance=_relevance(settings, sampling),
+        once_per_duplicate=base.once_per_duplicate if base else None,
         **wording | overrides.prompts.model_dump(exclude_none=True),
     )
 

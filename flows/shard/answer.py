@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.shard.answering import ShardOutcome
 from flows.shard.extract import FrameStream, extract_jobs
-from flows.shard.infer import escalate, infer_views
+from flows.shard.infer import ask_copies, escalate, infer_views
 from flows.shard.report import log_failures, make_shard_report, record_results, shard_in_progress, stage_ms_of
 from flows.shard.retry import retry_faults
 from infra.database.connect import require_writes
@@ -73,6 +73,7 @@ def _infer(stream: FrameStream, lease: Lease, context: InferenceContext, outcome
     infer_views(stream, group_by_views(asked, context.spec.sampling), context, outcome)
     if stream.extracted is None:
         return None
+    ask_copies(cut.copies, context, outcome)
     if context.escalate_below is not None:
         escalate(context, outcome, below=context.escalate_below)
     context.check_meaning(outcome.results)
@@ -126,10 +127,14 @@ def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> 
 def merge_ended(
     cut: CutShard, outcome: ShardOutcome, answered: Mapping[str, JobResult], context: AnswerContext
 ) -> ShardResults:
-    """Make one outcome a job of those of its chunks; `answered` are the answers that earlier runs had, by chunk id."""
+    """Make one outcome a job of those of its chunks, or of the job that was asked instead.
+
+    `answered` are the answers that earlier runs had, by chunk id.
+    """
     rule = context.spec.chunk_rule
     if not cut.jobs or rule is None:
-        return ShardResults(results=outcome.results, failures=outcome.failures)
+        copied = [each.copied_to(job) for each in outcome.results for job in cut.copies.get(each.job.job_id, ())]
+        return ShardResults(results=[*outcome.results, *copied], failures=outcome.failures)
     known: dict[str, JobResult | Failure] = {**answered}
     known |= {each.job.job_id: each for each in outcome.results}
     known |= {each.job.job_id: each for each in outcome.failures}

@@ -25,7 +25,7 @@ from reelabel.unexpected import failing_alone
 from reelabel.waiting import go_on
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.protocol import Batch, QuestionFailure
-from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, View, views_of
+from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, View, group_by_views, views_of
 from tasks.domain.job import join_fingerprints
 from tasks.domain.outcome import merge_answers, merge_media, needs_escalation
 from tasks.model.prompts.prompt import answer_permuted, build_question
@@ -152,6 +152,31 @@ def _split_faulty(
     return prepared
 
 
+def ask_copies(copies: Mapping[str, Sequence[Job]], context: AnswerContext, shard_outcome: ShardOutcome) -> None:
+    """Ask the jobs themselves that were to get the answer of a job that failed, since their videos are other files."""
+    failed, ended = {each.job.job_id for each in shard_outcome.failures}, shard_outcome.ended
+    jobs = [job for first in failed for job in copies.get(first, ()) if job.job_id not in ended]
+    asked = ShardOutcome(index=shard_outcome.index)
+    _extract_and_infer(group_by_views(jobs, context.spec.sampling), context, asked)
+    shard_outcome.results += asked.results
+    shard_outcome.failures += asked.failures
+    shard_outcome.videos += asked.videos
+    shard_outcome.read_ms |= asked.read_ms
+
+
+def _extract_and_infer(
+    by_views: Mapping[Shown, Sequence[Job]], context: AnswerContext, shard_outcome: ShardOutcome
+) -> None:
+    """Answer jobs whose views were not extracted with those of their shard."""
+    if not by_views:
+        return
+    jobs, views = tuple(chain.from_iterable(by_views.values())), tuple(dict.fromkeys(chain.from_iterable(by_views)))
+    shard, stream = Shard(index=shard_outcome.index, jobs=jobs), FrameStream()
+    with context.profile.doing(RunPhase.DECODE), ThreadPoolExecutor(_MAX_CONCURRENT_READS) as workers:
+        stream.end(extract_views(shard, views, context.extractor, workers=workers, stream=stream))
+    infer_views(stream, by_views, context, shard_outcome)
+
+
 def escalate(context: AnswerContext, shard_outcome: ShardOutcome, *, below: float) -> None:
     """Answer jobs whose margin is below `below` again, with the dense sampler."""
     second = shard_outcome.second = shard_outcome.second or ShardOutcome(index=shard_outcome.index)
@@ -165,14 +190,8 @@ def escalate(context: AnswerContext, shard_outcome: ShardOutcome, *, below: floa
                 by_views.setdefault(views_of(result.job, context.spec.sampling, dense=True), []).append(result.job)
             first.append(result)
     shard_outcome.results = first
-    uncertain = tuple(chain.from_iterable(by_views.values()))
-    views = tuple(dict.fromkeys(chain.from_iterable(by_views)))
-    if uncertain:
-        shard, stream = Shard(index=shard_outcome.index, jobs=uncertain), FrameStream()
-        second.arrived = 0
-        with context.profile.doing(RunPhase.DECODE), ThreadPoolExecutor(_MAX_CONCURRENT_READS) as workers:
-            stream.end(extract_views(shard, views, context.extractor, workers=workers, stream=stream))
-        infer_views(stream, by_views, context, second)
+    second.arrived = 0
+    _extract_and_infer(by_views, context, second)
     shard_outcome.read_ms |= second.read_ms
     shard_outcome.videos += second.videos
     shard_outcome.second = None

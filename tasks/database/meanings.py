@@ -21,6 +21,7 @@ _MEANINGS = {
     "margin": "Probability of the label minus that of the runner-up; null for an answer in words.",
     "entropy_nats": "Entropy of the probabilities, at most ln(number of choices); null for an answer in words.",
     "routed_by": "Why a dense sampler was used: `task`, `coverage` or `margin`; else empty.",
+    "copied_from": "Job whose answer it has, as their videos are near-duplicates; null if it was asked itself.",
     "run_id": "The run that wrote the row.",
     "shard_index": "The shard of its plan.",
     "fence": "Token of the lease under which the row was written; a row is never replaced under a lower one.",

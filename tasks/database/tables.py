@@ -183,7 +183,7 @@ RESULT = Table(
         *record_columns(Answer, required={*names_of(Answer)} - {"choice_index", "choice_mass"}),
         *record_columns(OrderBias, required=["permutations"]),
         *record_columns(FrameProvenance, required=["source_fingerprint", "frames_used", *_FRAME_TIMES]),
-        *_some(Text, "routed_by"),
+        *_some(Text, "routed_by", "copied_from"),
         *record_columns(FirstAnswer),
         *record_columns(ChunkCounts),
         *_written(),

@@ -114,11 +114,13 @@ class CutShard:
         videos: The videos whose jobs were cut, by URI.
         faults: Why the jobs on some videos could not be cut, by URI; these jobs fail.
         known: The versions of the videos by which they were cut, by URI; None if none had to be looked up.
+        copies: Jobs that are not asked unless another one fails whose answer they get, by the id of that one.
     """
 
     shard: Shard
     jobs: Mapping[str, CutJob] = field(repr=False)
     videos: Mapping[str, CutVideo] = field(repr=False)
+    copies: Mapping[str, Sequence[Job]] = field(default_factory=dict, repr=False)
     faults: Mapping[str, JobError] = field(default_factory=dict)
     known: Mapping[str, ObjectInfo] | None = field(default=None, repr=False)
 
@@ -126,13 +128,28 @@ class CutShard:
 def cut_shard(shard: Shard, videos: Mapping[str, CutVideo]) -> CutShard:
     """Cut the jobs of a shard, by the lengths of their videos; jobs on others are left as they are."""
     if not videos:
-        return CutShard(shard=shard, jobs={}, videos={})
+        asked, copies = split_copies(shard.jobs)
+        return CutShard(shard=replace(shard, jobs=asked), jobs={}, videos={}, copies=copies)
     cut = [cut_job(job, videos[job.video_uri].length_s if job.video_uri in videos else None) for job in shard.jobs]
     return CutShard(
         shard=replace(shard, jobs=tuple(asked for each in cut for asked in each.chunks or (each.job,))),
         jobs={each.job.job_id: each for each in cut if each.chunks},
         videos=videos,
     )
+
+
+def split_copies(jobs: Sequence[Job]) -> tuple[tuple[Job, ...], dict[str, list[Job]]]:
+    """Return the jobs that are asked, the first of each group, and the others by the id of that one."""
+    asked: list[Job] = []
+    firsts: dict[str, str] = {}
+    copies: dict[str, list[Job]] = {}
+    for job in jobs:
+        first = job.job_id if job.group is None else firsts.setdefault(job.group, job.job_id)
+        if first == job.job_id:
+            asked.append(job)
+        else:
+            copies.setdefault(first, []).append(job)
+    return tuple(asked), copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

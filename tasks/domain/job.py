@@ -87,6 +87,9 @@ class Job:
         media: The videos and images in the order shown, if there is more than one video; None for one video.
         chunk_s: Seconds of a chunk, if the plan cuts the job into chunks; see `tasks.domain.chunks`.
         asks_again: Whether chunks that have an answer are asked about again.
+        group: Jobs with the same group ask the same about videos that show the same, so that the first of them is
+            asked for all; None if no other does.
+        fingerprint: Version of its video when the group was found.
     """
 
     job_id: str
@@ -106,6 +109,8 @@ class Job:
     media: tuple[Medium, ...] | None = None
     chunk_s: float | None = None
     asks_again: bool = False
+    group: str | None = None
+    fingerprint: str | None = None
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from infra.errors import ServerFailedError
 from reelabel.errors import InternalError, VideoUnavailableError
 from reelabel.sources.object_info import redact_uri
 from tasks.domain.job import join_fingerprints
-from tasks.domain.record import Json, Merge, column, merge_records, merged
+from tasks.domain.record import Json, Merge, column, merge_records, merged, without_sums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,6 +167,7 @@ class JobResult:
             `margin`; empty if nothing did.
         first: The first answer, if jobs with a low margin are escalated; None otherwise.
         chunks: The chunks that the answer follows from; None if the job was not cut.
+        copied_from: Id of the job that was asked instead; None if this one was.
     """
 
     job: Job
@@ -176,6 +177,17 @@ class JobResult:
     routed_by: str = ""
     first: FirstAnswer | None = None
     chunks: ChunkCounts | None = None
+    copied_from: str | None = None
+
+    def copied_to(self, job: Job) -> JobResult:
+        """Return the result of a job that gets this answer, at no cost; it is about its own video's version."""
+        return replace(
+            self,
+            job=job,
+            answer=without_sums(self.answer),
+            provenance=without_sums(replace(self.provenance, fingerprint=job.fingerprint or "")),
+            copied_from=self.job.job_id,
+        )
 
     @property
     def label(self) -> str | None:

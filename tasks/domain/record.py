@@ -108,6 +108,12 @@ def merge_records(first: Record, second: Record) -> Record:
     return replace(second, **{name: values[rule](name) for name, rule in _rules_of(type(second)).items()})
 
 
+def without_sums(record: Record) -> Record:
+    """Return a record whose fields that are summed are 0: what it cost counts where it was spent."""
+    rules = _rules_of(type(record)).items()
+    return replace(record, **dict.fromkeys((name for name, rule in rules if rule == Merge.SUM), 0))
+
+
 @lru_cache
 def _rules_of(record: type[DataclassInstance]) -> dict[str, Merge]:
     rules: dict[str, Merge] = {each.name: each.metadata[_RULE] for each in fields(record) if _RULE in each.metadata}

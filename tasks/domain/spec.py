@@ -91,6 +91,8 @@ class RunSpec(_Part):
     """Seconds of the chunks that jobs are cut into."""
     chunk_rule: ChunkRuleName | None = Field(None, exclude_if=_is_unset)
     """What makes one answer of those to a job's chunks."""
+    once_per_duplicate: float | None = Field(None, ge=0.5, le=1, exclude_if=_is_unset)
+    """Similarity of videos of which one is asked about, and whose others get its answers; None asks about all."""
     frames_as: Literal["video", "images"] = Field("video", exclude_if=lambda value: value == "video")
     """Whether frames are sent as a video or as separate images, which have no times."""
     relevance: EmbeddingSpec | None = Field(None, exclude_if=_is_unset)

@@ -9,14 +9,17 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
+from infra.text_bounds import MAX_OUTPUT_TOKENS
 from reelabel.integrations.chat_messages import is_valid_unicode, parse_messages
-from reelabel.text import quoted, read_error
+from reelabel.text import pluralize, quoted, read_error
+from tasks.domain.spec import DEFAULT_MAX_TOKENS
 from tasks.manifest.imported import ImportedRows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _COLUMNS = ("job_id", "video_uri", "prompt", "choices", "system_prompt")
+_OF_SOME = ("schema", "messages")
 _CHOICE_LINE = re.compile(r"^\s*\(?([A-Z])[.):]\s+(.+?)\s*$")
 _LONGEST_GIVEN = 4_000
 
@@ -28,19 +31,24 @@ def import_openai_batch(path: Path) -> ImportedRows:
     With several videos, or with images, the column `messages` holds them, followed by the question. Its choices are
     the first of these that the request has: the list in `body.metadata.choices`; vLLM's list in
     `body.structured_outputs.choice`; lines of the text such as `A. red` or `B) green`, which are then removed from
-    the question. If the list has only the letters of such lines, the choices are the lines' texts.
+    the question. If the list has only the letters of such lines, the choices are the lines' texts. A request without
+    choices is answered in words, or by the schema of its `response_format`, or of vLLM's `structured_outputs.json`.
     """
     try:
         # Not splitlines(): JSON strings may contain other line separators, such as U+2028.
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ManifestError(f"Cannot read {path}: {read_error(error)}.") from None
-    found = ImportedRows(source=path, columns=_COLUMNS)
+    found, bounds = ImportedRows(source=path, columns=_COLUMNS), list[int]()
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            found.add(f"line {number}", partial(_line, line), job_id=_job_id(line), given=line[:_LONGEST_GIVEN])
-    if any("messages" in row for row in found.rows):
-        found.columns = (*_COLUMNS, "messages")
+            found.add(f"line {number}", partial(_line, line, bounds), job_id=_job_id(line), given=line[:_LONGEST_GIVEN])
+    found.columns = (*_COLUMNS, *(name for name in _OF_SOME if any(name in row for row in found.rows)))
+    if words := sum(row["choices"] is None for row in found.rows):
+        bound = f", of at most {DEFAULT_MAX_TOKENS} tokens each unless the run has another --max-tokens"
+        if bounds:
+            bound = f"; run with --max-tokens {min(max(bounds), MAX_OUTPUT_TOKENS)}, their greatest max_tokens"
+        found.notes.append(f"{pluralize(words, 'request')} without choices will be answered in words{bound}.")
     return found
 
 
@@ -51,9 +59,9 @@ def _job_id(line: str) -> object:
         return None
 
 
-def _line(line: str) -> dict[str, Any]:
+def _line(line: str, bounds: list[int]) -> dict[str, Any]:
     try:
-        return _row(json.loads(line))
+        return _row(json.loads(line), bounds)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON ({error.msg} at character {error.colno})") from None
     except KeyError as error:
@@ -64,23 +72,50 @@ def _line(line: str) -> dict[str, Any]:
         raise ValueError("the JSON is nested too deeply") from None
 
 
-def _row(request: dict[str, Any]) -> dict[str, Any]:
+def _row(request: dict[str, Any], bounds: list[int]) -> dict[str, Any]:
     body = request["body"]
-    question = parse_messages(body["messages"])
-    prompt, choices = _question(question.prompt, _listed_choices(body))
-    if not choices:
-        raise ValueError(
-            "no choices; write them as lines 'A. text', or as a list in metadata.choices or structured_outputs.choice"
-        )
+    question, listed = parse_messages(body["messages"]), _listed_choices(body)
+    schema = None if listed else _schema(body)
+    prompt, choices = (question.prompt, []) if schema else _question(question.prompt, listed)
     job_id = str(request["custom_id"])
     if not all(map(is_valid_unicode, [job_id, *choices])):
         raise ValueError("custom_id or a choice contains an unpaired surrogate, which is not a valid character")
-    row = {"job_id": job_id, "choices": choices, "system_prompt": question.system_prompt}
+    row = {"job_id": job_id, "choices": choices or None, "system_prompt": question.system_prompt}
+    row |= {"schema": schema} if schema else {}
+    if not choices:
+        bounds += _bounds(body)
     if len(question.media) > 1:
         parts = [{"type": f"{kind}_url", f"{kind}_url": {"url": uri}} for kind, uri in question.media]
         content = [*parts, {"type": "text", "text": prompt}]
         return row | {"messages": json.dumps([{"role": "user", "content": content}], ensure_ascii=False)}
     return row | {"video_uri": question.videos[0], "prompt": prompt}
+
+
+def _schema(body: dict[str, Any]) -> str | None:
+    """Return the JSON schema of an answer as text; None if its words are free.
+
+    Raises:
+        ValueError: The request wants another format.
+    """
+    if of_vllm := (body.get("structured_outputs") or {}).get("json"):
+        return of_vllm if isinstance(of_vllm, str) else json.dumps(of_vllm, ensure_ascii=False)
+    wanted = body.get("response_format") or {}
+    match wanted.get("type", "text"):
+        case "text":
+            return None
+        case "json_object":
+            return json.dumps({"type": "object"})
+        case "json_schema":
+            return json.dumps(wanted["json_schema"]["schema"], ensure_ascii=False)
+        case other:
+            raise ValueError(f"response_format {quoted(str(other))} is none of text, json_object and json_schema")
+
+
+def _bounds(body: dict[str, Any]) -> list[int]:
+    given = [body[name] for name in ("max_completion_tokens", "max_tokens") if body.get(name) is not None][:1]
+    if not all(type(each) is int and each > 0 for each in given):
+        raise ValueError(f"max_tokens {quoted(str(given[0]))} is no positive number")
+    return given
 
 
 def _listed_choices(body: dict[str, Any]) -> list[str]:
@@ -105,7 +140,9 @@ def _parse_choices(choices: str | list[str], name: str) -> list[str]:
 def _question(text: str, listed: list[str]) -> tuple[str, list[str]]:
     prompt, lines = _split(text)
     stands_for_lines = len(lines) > 1 and listed == [*ascii_uppercase[: len(lines)]]
-    return (text, listed) if listed and not stands_for_lines else (prompt, lines)
+    if listed and not stands_for_lines:
+        return text, listed
+    return (prompt, lines) if len(lines) > 1 else (text, [])
 
 
 def _split(text: str) -> tuple[str, list[str]]:

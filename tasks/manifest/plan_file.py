@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 SHARDS_PER_FILE = 256
 _COLUMNS = JOB_COLUMNS | {"chunk_s": pl.Float64(), "asks_again": pl.Boolean()}
+_COLUMNS |= {"group": pl.String(), "fingerprint": pl.String()}
 # Of large types: videos inlined as data: URIs may exceed 2 GiB together.
 PLAN_SCHEMA = pl.DataFrame(schema=_COLUMNS).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
 # Prompts and choices repeat. Zstandard would compress better, but is much slower to write.
@@ -213,15 +214,16 @@ def split_into_shards(parts: Iterable[pl.DataFrame], *, target_jobs: int) -> Ite
     shard, so that one listing covers all of them. Shards are ordered by a hash, so that folders of long and short
     videos mix, and a run's rate predicts its remaining time. Every shard has 50 to 200 jobs, except the last, which may
     be smaller; it closes as soon as it has `target_jobs`. A video with more than 200 jobs has shards of its own, of
-    nearly the same size.
+    nearly the same size. A `group` of jobs, of at most 200, is in one shard.
 
     Yields:
         The shards that each part completes, in order.
     """
     remainder = pl.DataFrame()
     for part in parts:
-        rows = part.sort("video_uri", "job_id")
-        videos = rows.select(pl.col("video_uri").rle().struct.field("len")).to_series()
+        together = pl.coalesce(*(name for name in ("group", "video_uri") if name in part.columns))
+        rows = part.sort(together, "video_uri", "job_id")
+        videos = rows.select(together.rle().struct.field("len")).to_series()
         jobs = pl.concat([remainder, rows]) if len(remainder) else rows
         shards, open_shard = _cut([*videos], begun=len(remainder), target_jobs=target_jobs)
         if shards:

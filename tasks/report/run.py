@@ -280,6 +280,7 @@ def _caveats(connection: Connection, scope: Scope, run: RowMapping) -> list[str]
         func.count().filter(RESULT.c.decode_note.contains("cut short")).label("cut_short"),
         func.count().filter(RESULT.c.same_position).label("by_position"),
         func.count().filter(RESULT.c.permutations > 1).label("in_orders"),
+        func.count(RESULT.c.copied_from).label("copied"),
     ).where(scope.matches(RESULT))
     counts = connection.execute(query).mappings().one()
     caveats = [f"{line}." for line in coverage_warnings(run["coverage"])]
@@ -287,6 +288,8 @@ def _caveats(connection: Connection, scope: Scope, run: RowMapping) -> list[str]
         caveats.append(f"In this run, {describe_rewritten(run['videos_rewritten'])}.")
     if run["jobs_rejected"]:
         caveats.append(f"Rejected, and not answered: {pluralize(run['jobs_rejected'], 'row')} of the manifest.")
+    if counts["copied"]:
+        caveats.append(f"Copied from jobs on near-duplicates: {pluralize(counts['copied'], 'answer')}.")
     if counts["cut_short"]:
         caveats.append(f"Based on truncated videos: {pluralize(counts['cut_short'], 'label')}.")
     if counts["by_position"]:

@@ -19,7 +19,7 @@ from sql.queries import read_query
 from tasks.database.tables import RESULT, SPEC
 from tasks.database.temp_table import KEYS, temp_job_table, to_data_frames
 from tasks.domain import LOW_CHOICE_MASS
-from tasks.results.summary import count_asked_low_mass
+from tasks.results.summary import count_asked_low_mass, count_copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -97,6 +97,7 @@ class AuditReport:
         chunks_failed: Those of them without an answer.
         describes: Whether jobs are described, so that `labels` counts descriptions.
         low_mass: Those of `labels` whose choices together have a probability below `LOW_CHOICE_MASS`.
+        copied: Those of `labels` that are of another job, whose video is a near-duplicate.
     """
 
     jobs: int
@@ -113,6 +114,7 @@ class AuditReport:
     chunks_failed: int = 0
     describes: bool = False
     low_mass: int = 0
+    copied: int = 0
 
     @property
     def is_reconciled(self) -> bool:
@@ -129,6 +131,8 @@ class AuditReport:
         ended = pluralize(self.labels, "description" if self.describes else "label")
         if self.low_mass:
             ended += f" ({self.low_mass:,} with choice_mass below {LOW_CHOICE_MASS})"
+        if self.copied:
+            ended += f" ({self.copied:,} copied from near-duplicates)"
         counts = f"{pluralize(self.jobs, 'job')} = {ended} + {pluralize(self.failures, 'failure')}"
         if self.chunks:
             counts += f", from {pluralize(self.chunks, 'chunk')}, {self.chunks_failed:,} of them without an answer"
@@ -165,6 +169,7 @@ def audit_jobs(
         chunks, chunks_failed = connection.execute(_CHUNKS, scope.key).one()
         describes = connection.scalar(select(SPEC.c.body.has_key("job")).where(SPEC.c.spec_id == scope.spec_id))
         low_mass = count_asked_low_mass(connection, scope.matches(RESULT))
+        copied = count_copied(connection, scope.matches(RESULT))
         if listing:
             write_listing(connection, listing, raw=raw)
     return replace(
@@ -173,6 +178,7 @@ def audit_jobs(
         chunks_failed=chunks_failed,
         describes=bool(describes),
         low_mass=low_mass,
+        copied=copied,
     )
 
 

@@ -53,6 +53,15 @@ class DatabaseCatalogue:
         kinds = {"key": pa.string(), "video": pa.int64()}
         return self._select(model, columns, kinds, dataset=dataset, task=task).unique("key", maintain_order=True)
 
+    def versions(self, model: ModelIdentity) -> pl.DataFrame:
+        """Return which embedding file, `key`, shows which part of a video, `video_digest`, in which version of it.
+
+        The digest is that of a job on it without a question; `source_fingerprint` is the version.
+        """
+        columns = {"video_digest": DESCRIPTION.c.job_digest, "source_fingerprint": DESCRIPTION.c.source_fingerprint}
+        columns |= {"key": _KEY}
+        return self._select(model, columns, dict.fromkeys(columns, pa.string())).unique(maintain_order=True)
+
     def read(
         self,
         model: ModelIdentity,

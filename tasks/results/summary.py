@@ -217,6 +217,12 @@ def count_asked_low_mass(connection: Connection, rows: ColumnElement[bool]) -> i
     return int(connection.scalar(_low_mass_count().join(MANIFEST_JOBS, _is_current(RESULT)).where(rows)) or 0)
 
 
+def count_copied(connection: Connection, rows: ColumnElement[bool]) -> int:
+    """Count the labels that were copied from other jobs among those of the jobs in the temporary table."""
+    count = select(func.count()).select_from(RESULT).join(MANIFEST_JOBS, _is_current(RESULT))
+    return int(connection.scalar(count.where(rows, RESULT.c.copied_from.is_not(None))) or 0)
+
+
 def count_low_mass(engine: Engine, *, run_id: UUID) -> int:
     """Count the labels of one run below `LOW_CHOICE_MASS`."""
     with database_errors(), engine.connect() as connection:

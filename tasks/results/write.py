@@ -265,7 +265,7 @@ def _of(table: Table, run: RunKey, job_ids: set[str]) -> ColumnElement[bool]:
 def _result_columns(provenance: type) -> tuple[str, ...]:
     return (
         *("fence", *_JOB_COLUMNS, "answer"),
-        *("shard_index", *ANSWER_COLUMNS),
+        *("shard_index", "copied_from", *ANSWER_COLUMNS),
         *names_of(provenance, FirstAnswer, ChunkCounts, Words),
     )
 
@@ -274,7 +274,7 @@ def _result_row(result: JobResult) -> tuple[Any, ...]:
     kind = type(result.provenance)
     return (
         *(*_job_values(result.job), result.job.answer),
-        *(result.shard_index, *answer_values(result)),
+        *(result.shard_index, result.copied_from, *answer_values(result)),
         *values_of(kind, result.provenance),
         *values_of(FirstAnswer, result.first),
         *values_of(ChunkCounts, result.chunks),

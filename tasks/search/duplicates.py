@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
+import polars as pl
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
+
+from reelabel.text import pluralize
+from tasks.embedding.vector_file import VectorCache
+from tasks.search.local_index import LocalIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
+
+    from infra.settings import Settings
+    from tasks.domain import ModelIdentity
 
 _BLOCK_VIDEOS = 1024
 
@@ -92,6 +100,48 @@ def find_duplicates(
         for number, members in enumerate(groups.values())
         for video in members
     ]
+
+
+_GROUPED = {"group": pl.Int64, "key": pl.String, "similarity": pl.Float64}
+
+
+def group_duplicates(
+    settings: Settings,
+    model: ModelIdentity,
+    files: pl.DataFrame,
+    *,
+    least: float,
+    note: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> pl.DataFrame:
+    """Find the groups of near-duplicates among embedding files, by the index of this machine, which gets new ones.
+
+    Args:
+        settings: Where the index and the files are.
+        model: The model of the files.
+        files: Their keys, and hashes that tell versions of videos apart, as of `FILES`.
+        least: Least similarity.
+        note: Called with what is being done.
+        warn: Called with a clause on files that cannot be read.
+
+    Returns:
+        The files of all groups, with the columns `group`, from 0, `key`, and `similarity` to the first of its group.
+    """
+    note("Opening the index")
+    index = LocalIndex(settings.home / "search", model)
+    if missing := index.missing(files["key"]):
+        note(f"Indexing {pluralize(len(missing), 'new video')}")
+        if refused := index.add(missing, VectorCache.of(settings.store)):
+            key, why = next(iter(refused.items()))
+            warn(f"{pluralize(len(refused), 'embedding file')} cannot be read, such as {key}: {why}")
+    found = find_duplicates(
+        index.videos(files["key"]),
+        least=least,
+        sources=files["video"].to_numpy(),
+        progress=lambda done: note(f"Comparing videos: {done:,} of {len(files):,}"),
+    )
+    rows = [(each.group, files["key"][each.video], each.similarity) for each in found]
+    return pl.DataFrame(rows, schema=_GROUPED, orient="row")
 
 
 def _similar_pairs(

@@ -40,7 +40,8 @@ def run_suite(folder, *, trials, seed, engine, clips, faults=tuple(fault.name fo
 
 
 def _in_one_world(world, folder, numbers, *, seed, kinds, clips, rng, command):
-    manifest, jobs = world.upload(clips, seed)
+    by_choices, jobs = world.upload(clips, seed)
+    mixed = world.upload_mixed(jobs)
     log = folder / "deploy.log"
     with log.open("ab") as file:
         deployed = world.start([sys.executable, "-P", "-m", "flows.cli.main", "deploy"], file).wait(300)
@@ -48,6 +49,7 @@ def _in_one_world(world, folder, numbers, *, seed, kinds, clips, rng, command):
     undisturbed = {}
     for number, (by_worker, faults) in zip(numbers, deal(kinds, rng), strict=False):
         by_chunks = command == "classify" and rng.random() < _BY_CHUNKS
+        manifest = by_choices if by_chunks else mixed  # words about chunks make no answer
         parts = {"manifest": manifest, "folder": folder, "command": command, "by_chunks": by_chunks}
         if parts["by_chunks"] not in undisturbed:
             undisturbed[parts["by_chunks"]] = Trial(world, number=0, **parts).run_undisturbed()

@@ -16,7 +16,7 @@ _CHUNK_S = 1.5  # clips last three to six seconds
 # What is said of a video is compared but for its scores: their last digits depend on what shared a batch with it.
 _CURRENT_ROWS = """
 SELECT job_id, label, count(*) OVER (PARTITION BY job_id) FROM (
-    SELECT job_id, label FROM reelabel.result WHERE dataset = %(dataset)s
+    SELECT job_id, coalesce(label, text, data::text) AS label FROM reelabel.result WHERE dataset = %(dataset)s
     UNION ALL SELECT job_id, code FROM reelabel.failure WHERE dataset = %(dataset)s
     UNION ALL SELECT job_id, concat_ws(
         ', ', tags -> 0 ->> 'text', caption, frames_used || ' frames', scene_changes || ' changes', duration_s || ' s'
@@ -224,7 +224,7 @@ class Trial:
             outcome.wrong.append(f"{len(labels.keys() ^ found.keys())} jobs are missing or unexpected")
         others = [job for job, label in found.items() if labels.get(job, label) != label]
         if others:
-            outcome.wrong.append(f"{len(others)} labels differ, such as {others[0]}: {found[others[0]]}")
+            outcome.wrong.append(f"{len(others)} answers differ, such as {others[0]}: {found[others[0]]}")
         with self.world.connection() as connection:
             [(incomplete,)] = connection.execute(_INCOMPLETE, {"dataset": self.dataset})
             if incomplete:

@@ -1,5 +1,6 @@
 """The services that a run depends on, each of which can be broken separately."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import httpx
+import polars as pl
 import psycopg
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
@@ -134,6 +136,13 @@ class World:
             objects.replace(f"{root}/{path.name}", path.read_bytes() + (_FREE_SPACE if path in large else b""))
         return f"{root}/manifest.parquet", jobs
 
+    def upload_mixed(self, jobs):
+        """Upload a manifest in which a third of these jobs has choices, one words, and one a schema; return its URI."""
+        uri, path = f"{self.settings.store.uri}/clips/mixed.parquet", self._folder / "mixed.parquet"
+        _mixed(jobs).write_parquet(path)
+        ObjectStore(self.settings.store).replace(uri, path.read_bytes())
+        return uri
+
     def restart(self):
         """Start the services that have died, and an S3 server that must be restarted."""
         start(self._own, wanted=self._wanted)
@@ -192,6 +201,17 @@ class World:
             if not self.is_healthy():
                 with suppress(Exception):
                     self.restart()
+
+
+def _mixed(jobs):
+    """Take the choices of each clip's second and third question, and give the third a schema of them."""
+    number = pl.int_range(pl.len()).over("video_uri")
+    schemas = [json.dumps({"enum": choices}) for choices in jobs["choices"].to_list()]
+    return jobs.with_columns(
+        pl.when(number == 0).then("choices").alias("choices"),
+        pl.when(number == 0).then("answer").alias("answer"),
+        schema=pl.when(number == 2).then(pl.Series(schemas)),
+    )
 
 
 def kill(pid):

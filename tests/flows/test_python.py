@@ -1,5 +1,6 @@
 """Runs that Python starts, and their rows: each call runs the command in a process of its own."""
 
+import json
 import os
 import re
 import signal
@@ -58,6 +59,20 @@ def test_a_folder_and_a_file_are_answered(jobs, tmp_path):
 
     assert set(asked.rows()["label"]) <= {"yes, it is", "no|never"}
     assert asked.rows().height == listed.rows().height == 3
+
+
+def test_without_choices_rows_have_words_or_json(jobs, tmp_path, own_environment):
+    schema = json.dumps({"type": "object", "properties": {"red": {"type": "boolean"}}, "required": ["red"]})
+    facts = jobs.drop("choices").with_columns(schema=pl.lit(schema))
+
+    with patch.dict(os.environ, own_environment | {"REELABEL_MODEL_KEEP_WARM_S": "60"}, clear=True):  # a real engine
+        said = reelabel_app.classify(tmp_path, prompt="What is it?", max_tokens=8)
+        told = reelabel_app.classify(facts, dataset="facts", max_tokens=64)
+        words, data = said.rows(), told.rows()
+
+    assert (said.ok, told.ok) == (True, True)
+    assert (words["text"].null_count(), words["label"].null_count()) == (0, 3)
+    assert [type(json.loads(each)["red"]) for each in data["data"]] == [bool] * 3
 
 
 def test_failures_are_rows_and_are_run_again_by_id(jobs, tmp_path):

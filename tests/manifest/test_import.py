@@ -164,9 +164,74 @@ def test_choices_may_be_in_the_metadata(tmp_path):
     assert frame.select("prompt", "choices").row(0) == ("What colour\u2028is it?", ["red", "green"])
 
 
+def words(custom_id, text, **body):
+    content = [{"type": "video_url", "video_url": {"url": "s3://b/v.mp4"}}, {"type": "text", "text": text}]
+    return {"custom_id": custom_id, "body": {"messages": [{"role": "user", "content": content}]} | body}
+
+
+def test_requests_without_choices_are_answered_in_words_or_by_their_schema(tmp_path):
+    schema = {"type": "object", "properties": {"farbe": {"enum": ["gr\u00fcn"]}}}
+    by_schema = {"type": "json_schema", "json_schema": {"name": "facts", "strict": True, "schema": schema}}
+    lines = "Describe:\nA. what is seen\nB. what is heard"
+    requests = [
+        request(),
+        words("free", "Describe it.\nA. first", max_tokens=300),
+        words("schema", lines, response_format=by_schema, max_completion_tokens=900, max_tokens=7),
+        words("object", "Facts?", response_format={"type": "json_object"}),
+        words("text", "What?", response_format={"type": "text"}),
+        words("vllm", "Facts?", structured_outputs={"json": {"type": "string"}}),
+    ]
+    path = tmp_path / "batch.jsonl"
+    path.write_text("\n".join(map(json.dumps, requests)))
+
+    found = import_openai_batch(path)
+
+    rows = {row["job_id"]: row for row in found.valid().iter_rows(named=True)}
+    assert [row["choices"] for row in rows.values()] == [["red", "green"], *[None] * 5]
+    assert {name: row["prompt"] for name, row in rows.items() if name in {"free", "schema"}} == {
+        "free": "Describe it.\nA. first",
+        "schema": lines,
+    }
+    schemas = [row["schema"] and json.loads(row["schema"]) for row in rows.values()]
+    assert schemas == [None, None, schema, {"type": "object"}, None, {"type": "string"}]
+    [note] = found.notes
+    assert note == (
+        "5 requests without choices will be answered in words; run with --max-tokens 900, their greatest max_tokens."
+    )
+
+
+def test_words_of_requests_without_a_bound_have_that_of_runs(tmp_path):
+    path = tmp_path / "batch.jsonl"
+    path.write_text(json.dumps(words("free", "What?")))
+
+    [note] = import_openai_batch(path).notes
+    assert note == (
+        "1 request without choices will be answered in words, of at most 64 tokens each unless the run has another "
+        "--max-tokens."
+    )
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        pytest.param(
+            json.dumps(words("a", "What?", response_format={"type": "xml"})),
+            "response_format 'xml' is none of text, json_object and json_schema.*first line 1 ",
+            id="another format",
+        ),
+        pytest.param(
+            json.dumps(words("a", "What?", response_format={"type": "json_schema"})),
+            "'json_schema' is missing from the request",
+            id="format without a schema",
+        ),
+        pytest.param(
+            json.dumps(words("a", "What?", response_format={"type": "json_schema", "json_schema": {"schema": 1}})),
+            "schema is not a JSON object",
+            id="no schema",
+        ),
+        pytest.param(
+            json.dumps(words("a", "What?", max_tokens="many")), "max_tokens 'many' is no positive", id="no bound"
+        ),
         pytest.param("{", "not JSON.*first line 1\\.", id="not JSON"),
         pytest.param("[1]", "not a request.*first line 1\\.", id="not a request"),
         pytest.param(

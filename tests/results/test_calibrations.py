@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from infra.errors import ManifestError
@@ -31,6 +32,18 @@ def test_known_answers_come_from_the_manifest_and_labels_from_the_rows(db, jobs)
     assert len(known.truths) == 98
     assert known.truths[0] == 1
     np.testing.assert_allclose(np.exp(known.logs[0]), [0.25, 0.75])
+
+
+def test_answers_that_were_copied_are_no_further_answers(db, run, jobs):
+    copies = [job(f"copy-{number}", answer="no", fingerprint="e2") for number in range(20)]
+    copied = [result(jobs[0]).copied_to(copy) for copy in copies]
+    ShardWriter(db, run).write(results=copied, failures=[])
+
+    assert len(known_answers(db, SCOPE, jobs=[*jobs, *copies]).truths) == 100
+    rows = read_results(db, SCOPE).filter(pl.col("copied_from").is_not_null())
+    assert rows.select("copied_from", "source_fingerprint", "prompt_tokens", "decode_ms").unique().rows() == [
+        ("j00", "e2", 0, 0)
+    ]
 
 
 def test_too_few_known_answers_are_refused_with_their_numbers(db, jobs):

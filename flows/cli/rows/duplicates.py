@@ -15,11 +15,9 @@ from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
 from tasks.embedding.encoder import read_encoder_card
-from tasks.embedding.vector_file import VectorCache
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.search.catalogue import name_version, require_model
-from tasks.search.duplicates import find_duplicates
-from tasks.search.local_index import LocalIndex
+from tasks.search.duplicates import group_duplicates
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -69,31 +67,12 @@ def _find(
     files = catalogue.files(identity, **of).sort("key")
     if files.is_empty():
         raise ConfigurationError(f"No described video of this selection has embeddings of {name_version(identity)}.")
-    with ERRORS.status("Opening the index") as status:
-        index = LocalIndex(settings.home / "search", identity)
-        if missing := index.missing(files["key"]):
-            status.update(f"Indexing {pluralize(len(missing), 'new video')}")
-            if refused := index.add(missing, VectorCache.of(settings.store)):
-                key, why = next(iter(refused.items()))
-                print_notice(f"{pluralize(len(refused), 'embedding file')} cannot be read, such as {key}: {why}")
-        total = files["video"].n_unique()
-        found = find_duplicates(
-            index.videos(files["key"]),
-            least=least,
-            sources=files["video"].to_numpy(),
-            progress=lambda done: status.update(f"Comparing videos: {done:,} of {len(files):,}"),
-        )
-    groups = pl.DataFrame(
-        {
-            "group": [each.group + 1 for each in found],
-            "key": [files["key"][each.video] for each in found],
-            "similarity": [each.similarity for each in found],
-        },
-        schema={"group": pl.Int64, "key": pl.String, "similarity": pl.Float64},
-    )
+    with ERRORS.status("") as status:
+        found = group_duplicates(settings, identity, files, least=least, note=status.update, warn=print_notice)
+    groups = found.with_columns(pl.col("group") + 1)
     jobs = catalogue.read(identity, keys=groups["key"].to_list(), **of)
     columns = ("group", "similarity", "dataset", "job_id", "task", "video_uri")
-    return groups.join(jobs, on="key", how="left", maintain_order="left").select(columns), total
+    return groups.join(jobs, on="key", how="left", maintain_order="left").select(columns), files["video"].n_unique()
 
 
 def _print_table(rows: pl.DataFrame, compared: int) -> None:

@@ -1,14 +1,15 @@
-"""`POST /v1/classify`: one multiple-choice question about one video."""
+"""`POST /v1/classify`: one question about one video, with choices or answered in words."""
 
 from __future__ import annotations
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -28,13 +29,13 @@ from flows.serve.requests.jobs import VideoRequest, job_from, refuse_job
 from flows.shard.answer import answer_shard
 from flows.shard.answering import AnswerContext
 from flows.shard.infer import MAX_CONCURRENT_GROUPS
-from infra.settings import ChunkOptions, PromptOptions, SamplingOptions
-from infra.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_ID, MAX_TEXT
+from infra.settings import ChunkOptions, MaxTokens, PromptOptions, SamplingOptions
+from infra.text_bounds import MAX_CHOICE, MAX_CHOICES, MAX_ID, MAX_SCHEMA, MAX_TEXT
 from reelabel.errors import ConfigurationError
 from tasks.domain import JobResult, Shard, WallClockProfile
 from tasks.domain.chunks import choice_of
 from tasks.frame_cache.pool import KEPT_BYTES, coverage_thresholds, open_extractor
-from tasks.model.backend import backend_of, open_backend
+from tasks.model.backend import backend_of, open_backend, require_words
 from tasks.results.evaluation.routes import escalation_margin
 
 if TYPE_CHECKING:
@@ -67,12 +68,22 @@ class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions, VideoRequest
         ),
     ]
     choices: Annotated[
-        list[Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": MAX_CHOICE})]],
+        Annotated[
+            list[Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": MAX_CHOICE})]],
+            Field(json_schema_extra={"minItems": 2, "maxItems": MAX_CHOICES, "uniqueItems": True}),
+        ]
+        | None,
+        Field(description="At least two different answers; without choices, the answer is in words."),
+    ] = None
+    json_schema: Annotated[
+        dict[str, Any] | None,
         Field(
-            description="At least two different answers.",
-            json_schema_extra={"minItems": 2, "maxItems": MAX_CHOICES, "uniqueItems": True},
+            alias="schema",
+            description=f"JSON schema of an answer without choices, of at most {MAX_SCHEMA:,} characters; without one, "
+            "its words are free.",
         ),
-    ]
+    ] = None
+    max_tokens: MaxTokens = None
     task: Annotated[
         str | None,
         Field(description="Task, by which the sampler auto may choose.", json_schema_extra={"maxLength": MAX_ID}),
@@ -80,7 +91,8 @@ class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions, VideoRequest
 
     def job_values(self) -> dict[str, object]:
         """Return the values of the job, by column of a manifest."""
-        return {name: getattr(self, name) for name in _JOB_FIELDS}
+        schema = None if self.json_schema is None else json.dumps(self.json_schema, ensure_ascii=False)
+        return {name: getattr(self, name) for name in _JOB_FIELDS} | {"schema": schema}
 
     def overrides(self) -> QuestionOptions:
         """Return the options that are not the job's."""
@@ -90,6 +102,7 @@ class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions, VideoRequest
             return {name: value for name in names if (value := getattr(self, name)) is not None}
 
         return QuestionOptions(
+            max_tokens=self.max_tokens,
             sampling=SamplingOptions.model_validate(given(SamplingOptions)),
             prompts=PromptOptions.model_validate(given(PromptOptions)),
             chunks=ChunkOptions.model_validate(given(ChunkOptions)),
@@ -118,11 +131,25 @@ class AnsweredChunk(ResponseModel):
 class ClassifyAnswer(ResponseModel):
     """The answer to one job; its fields are columns of `reelabel.result`."""
 
-    label: Annotated[str, Field(description="The most probable choice.")]
-    choice_index: Annotated[int, Field(description="Its place among the choices, from 0.")]
-    probabilities: Annotated[list[float], Field(description="One per choice, in their order.")]
-    margin: Annotated[float, Field(description="Difference of the two highest probabilities.")]
-    entropy_nats: Annotated[float, Field(description="Entropy of the probabilities, at most ln(number of choices).")]
+    label: Annotated[str | None, Field(description="The most probable choice; null without choices.")]
+    choice_index: Annotated[int | None, Field(description="Its place among the choices, from 0; null without choices.")]
+    probabilities: Annotated[
+        list[float] | None, Field(description="One per choice, in their order; null without choices.")
+    ]
+    margin: Annotated[
+        float | None, Field(description="Difference of the two highest probabilities; null without choices.")
+    ]
+    entropy_nats: Annotated[
+        float | None,
+        Field(description="Entropy of the probabilities, at most ln(number of choices); null without choices."),
+    ]
+    text: Annotated[str | None, Field(description="The answer in words; null with choices, or with a schema.")]
+    data: Annotated[Any, Field(description="The answer by the schema, as JSON; null without a schema.")]
+    finish_reason: Annotated[
+        Literal["stop", "length"] | None,
+        Field(description="Why words ended: stop, or length at max_tokens; null with choices."),
+    ]
+    output_tokens: Annotated[int | None, Field(description="Tokens of the words; null with choices.")]
     model: Annotated[str, Field(description="The model that answered.")]
     spec_id: Annotated[str, Field(description="Id of the spec, the same as for runs with the same options.")]
     sampler: Annotated[str, Field(description="The sampler that chose the frames.")]
@@ -233,7 +260,18 @@ class Classifier:
             TransientError: The store or the engine is unavailable.
         """
         context = replace(self._context(overrides), profile=WallClockProfile())
+        if not job.choices:
+            self._require_words(context.spec)
         return answer_shard(_shard_of(job, context.spec), context, workers=self._workers)
+
+    def _require_words(self, spec: RunSpec) -> None:
+        """Refuse a question without choices where they are needed."""
+        if spec.chunk_s is not None:
+            raise invalid("With chunk_s, a question must have choices, as words about chunks make no answer.")
+        try:
+            require_words(self._backend, words=1)
+        except ConfigurationError as error:
+            raise invalid(error.message) from None
 
     def _context(self, overrides: QuestionOptions) -> AnswerContext:
         try:
@@ -281,9 +319,9 @@ def classify_router(work: Work[ClassifyRequest, ClassifyAnswer]) -> APIRouter:
         ClassifyRequest,
         ClassifyAnswer,
         work,
-        summary="Answer a multiple-choice question about a video",
+        summary="Answer a question about a video",
         description="Answer a job as a run does: the same frames, prompt and engine, hence the same label and "
-        "probabilities.",
+        "probabilities. Without choices, the answer is in words, or by a JSON schema.",
     )
 
 
@@ -307,13 +345,18 @@ def answer(classifier: Classifier, asked: ClassifyRequest, upload: str | None) -
         raise refuse_job(failure.code, failure.message, upload)
     [result] = ended.results
     answer, seen, spec = result.answer, result.provenance, classifier.spec_of(overrides)
+    words = answer.words
     total_ms = (time.perf_counter() - started) * 1e3
     return ClassifyAnswer(
         label=result.label,
         choice_index=answer.choice_index,
-        probabilities=list(answer.probabilities),
+        probabilities=list(answer.probabilities) or None,
         margin=answer.margin,
         entropy_nats=answer.entropy_nats,
+        text=words and words.text,
+        data=json.loads(words.data) if words and words.data is not None else None,
+        finish_reason=words and words.finish_reason,
+        output_tokens=words and words.output_tokens,
         model=spec.model.name,
         spec_id=spec.spec_id,
         sampler=seen.sampler,

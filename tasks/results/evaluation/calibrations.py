@@ -39,7 +39,7 @@ def known_answers(engine: Engine, scope: Scope, *, jobs: Sequence[Job]) -> Known
     query = (
         select(RESULT.c.job_id, RESULT.c.probabilities)
         .join(MANIFEST_JOBS, same_job)
-        .where(scope.matches(RESULT))
+        .where(scope.matches(RESULT), RESULT.c.copied_from.is_(None))  # a copy is no further answer
         .order_by(RESULT.c.job_id)
     )
     with temp_job_table(engine, list(known.values())) as connection:

@@ -105,15 +105,24 @@ def batch_line(job_id, text="Colour?", **body):
 
 
 def test_all_faults_of_a_batch_are_listed_by_line(tmp_path):
-    lines = "{\n" + batch_line("a", text="No choices.") + batch_line("b", metadata={"choices": "red"}) + "[1]\n"
+    lines = "{\n" + batch_line("a", max_tokens=0) + batch_line("b", metadata={"choices": "red"}) + "[1]\n"
 
     run = imported(tmp_path, lines, name="jobs.jsonl")
 
     assert run.returncode == 2
     assert "first line 1" in run.stderr
-    assert "first line 2 (job_id 'a')" in run.stderr
+    assert "max_tokens '0' is no positive number. 1 row, first line 2 (job_id 'a')" in run.stderr
     assert "metadata.choices 'red' is not a list of strings. 1 row, first line 3 (job_id 'b')" in run.stderr
     assert "first line 4" in run.stderr
+
+
+def test_requests_without_choices_are_imported_and_said_to_be_answered_in_words(tmp_path):
+    run = imported(tmp_path, batch_line("a", text="What is it?", max_tokens=300), name="jobs.jsonl")
+
+    assert run.returncode == 0, run.stderr
+    assert "1 request without choices will be answered in words; run with --max-tokens 300" in " ".join(
+        run.stdout.split()
+    )
 
 
 def test_choices_are_taken_from_structured_outputs(tmp_path):

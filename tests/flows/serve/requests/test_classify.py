@@ -23,6 +23,8 @@ from reelabel.frames.frame_file import read_frames
 from reelabel.text import escape_controls
 from tasks.domain import Answer
 from tasks.frame_cache.pool import decode_pool
+from tasks.model.backend import backend_of
+from tasks.model.prompts.words import read_words
 from tasks.model.server.backend import ServerBackend
 from tests.clips import write_clip
 from tests.stub_server import encoder, serve_stub
@@ -49,11 +51,15 @@ class Bright:
             raise self.fault
         if self.server:
             return self.server.answer(batch)
-        return [self._answer(batch.frame_files[question.video_id]) for question in batch.questions]
+        return [self._answer(question, batch.frame_files[question.video_id]) for question in batch.questions]
 
-    def _answer(self, file):
+    def _answer(self, question, file):
         sure = float(np.mean(read_frames(file).unique[..., 2])) / 255
         counts = {"prompt_tokens": 1, "cached_tokens": 0, "preprocess_ms": 0.0, "inference_ms": 0.0}
+        if not question.choices:
+            bound = question.max_tokens
+            said = f"{bound} tokens" if question.schema is None else json.dumps({"bound": bound})
+            return Answer(words=read_words(question, said, finish_reason="stop", output_tokens=2), **counts)
         return Answer(choice_index=0 if sure > 0.5 else 1, probabilities=(sure, 1 - sure), **counts)
 
 
@@ -126,6 +132,44 @@ def test_chunks_are_answered_one_by_one_and_decide_together(client, clip):
     assert [chunk["start_s"] for chunk in found["chunks"]] == pytest.approx([None, 2, 4], abs=0.01)
 
 
+def test_without_choices_the_answer_is_in_words_of_a_bounded_number(client, clip):
+    words = {"video_uri": clip["video_uri"], "prompt": "What?"}
+
+    said = client.post("/v1/classify", json=words | {"max_tokens": 9})
+    by_settings = client.post("/v1/classify", json=words | {"choices": None}).json()
+
+    assert said.status_code == 200, said.text
+    found = said.json()
+    assert (found["text"], found["data"], found["finish_reason"], found["output_tokens"]) == (
+        "9 tokens",
+        None,
+        "stop",
+        2,
+    )
+    assert {found[name] for name in ("label", "choice_index", "probabilities", "margin", "entropy_nats")} == {None}
+    assert by_settings["text"] == "64 tokens"
+    assert by_settings["spec_id"] != found["spec_id"]
+
+
+def test_by_a_schema_the_answer_is_json(client, clip):
+    schema = {"type": "object", "properties": {"bound": {"type": "integer"}}}
+
+    found = client.post("/v1/classify", json=clip | {"choices": None, "schema": schema}).json()
+
+    assert (found["text"], found["data"]) == (None, {"bound": 64})
+    with_choices = client.post("/v1/classify", json=clip).json()
+    assert (with_choices["text"], with_choices["data"], with_choices["finish_reason"]) == (None, None, None)
+
+
+def test_words_are_refused_where_the_backend_answers_by_choices_alone(client, clip, monkeypatch):
+    monkeypatch.setattr(type(backend_of(Settings())), "writes_words", False)
+
+    answer = client.post("/v1/classify", json=clip | {"choices": None})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+    assert "answers by choices alone" in answer.json()["message"]
+
+
 def test_an_upload_is_answered_as_its_path_and_not_decoded_twice(client, clip, folder):
     video = (folder / "inside" / "clip.mp4").read_bytes()
 
@@ -148,6 +192,25 @@ def test_an_upload_is_answered_as_its_path_and_not_decoded_twice(client, clip, f
         pytest.param({"choices": ["a"]}, "invalid_request", "fewer than two answers", id="one choice"),
         pytest.param({"choices": ["a", "a"]}, "invalid_request", "duplicates", id="equal choices"),
         pytest.param({"choices": "ab"}, "invalid_request", "choices: must be a list", id="no list"),
+        pytest.param({"choices": []}, "invalid_request", "fewer than two answers", id="no choices"),
+        pytest.param({"schema": {"type": "string"}}, "invalid_request", "schema is given with choices", id="both"),
+        pytest.param({"choices": None, "schema": "{}"}, "invalid_request", "schema: must be", id="schema as text"),
+        pytest.param(
+            {"choices": None, "schema": {"enum": ["x" * 70_000]}},
+            "invalid_request",
+            "schema must have",
+            id="long schema",
+        ),
+        pytest.param(
+            {"choices": None, "max_tokens": 5000}, "invalid_request", "max_tokens: must be", id="too many tokens"
+        ),
+        pytest.param(
+            {"choices": None, "template": "{prompt} {choices}"},
+            "invalid_request",
+            "template is given without",
+            id="template of words",
+        ),
+        pytest.param({"choices": None, "chunk_s": 2}, "invalid_request", "must have choices", id="words about chunks"),
         pytest.param({"start_s": -1}, "invalid_request", "start_s is negative", id="before the start"),
         pytest.param({"sampler": "unifrom"}, "invalid_request", "uniform", id="misspelled sampler"),
         pytest.param({"sampler": "relevant"}, "invalid_request", "works only in runs", id="sampler of runs"),
@@ -243,7 +306,17 @@ def test_mutated_requests_get_a_code_and_leave_no_place_taken(client, clip):
     """Fields of odd values, and bytes changed, cut out or doubled; what is refused says why."""
     rng, seen = random.Random(11), Counter()
     names = [*clip, "start_s", "end_s", "chunk_s", "chunk_rule", "sampler", "num_frames", "fps", "task", "template"]
-    names += ["times_ms", "escalate_below", "examples", "system_prompt", "permutations", "drop_similar", "jpeg_quality"]
+    names += [
+        "schema",
+        "max_tokens",
+        "times_ms",
+        "escalate_below",
+        "examples",
+        "system_prompt",
+        "permutations",
+        "drop_similar",
+        "jpeg_quality",
+    ]
     for number in range(MUTATIONS):
         body = clip | {rng.choice(names): rng.choice(_ODD) for _ in range(rng.randint(0, 2))}
         data = bytearray(json.dumps(body).encode())
@@ -287,7 +360,14 @@ def test_the_openapi_page_says_how_long_texts_may_be(client):
     body = client.get("/openapi.json").json()["paths"]["/v1/classify"]["post"]["requestBody"]["content"]
     fields = body["application/json"]["schema"]["properties"]
 
-    assert (fields["prompt"]["maxLength"], fields["choices"]["items"]["maxLength"]) == (100_000, 4_000)
+    choices, nothing = fields["choices"]["anyOf"]
+    assert (fields["prompt"]["maxLength"], choices["items"]["maxLength"]) == (100_000, 4_000)
+    assert (choices["minItems"], nothing) == (2, {"type": "null"})
+    assert fields["schema"]["anyOf"][0] == {"type": "object", "additionalProperties": True}
+    assert "$ref" not in json.dumps(body)  # there is nothing that it could refer to
+    assert body["application/json"]["schema"]["required"] == ["prompt", "video_uri"]
+    answer = client.get("/openapi.json").json()["components"]["schemas"]["ClassifyAnswer"]["properties"]
+    assert answer["finish_reason"]["anyOf"] == [{"type": "string", "enum": ["stop", "length"]}, {"type": "null"}]
     assert fields["system_prompt"]["anyOf"][0]["maxLength"] == 100_000
     assert fields["video_uri"]["maxLength"] == 16 * 1024**2
 

@@ -23,6 +23,7 @@ from tests.wait import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_requests")]
 CLIPS = 24
+SCHEMA = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,10 @@ def jobs(own_services, tmp_path_factory):
     for path in folder.rglob("*"):
         if path.is_file():
             objects.replace(f"{root}/{path.relative_to(folder)}", path.read_bytes())
-    rows.write_parquet(folder / "jobs.parquet")
+    words = rows.head(4).select("video_uri", job_id=pl.format("{}-words", "job_id"), prompt=pl.lit("Describe it."))
+    facts = rows.head(4).select("video_uri", job_id=pl.format("{}-facts", "job_id"), prompt=pl.lit("Which colour?"))
+    facts = facts.with_columns(schema=pl.lit(json.dumps(SCHEMA)))
+    pl.concat([rows, words, facts], how="diagonal").write_parquet(folder / "jobs.parquet")
     return rows, folder
 
 
@@ -99,6 +103,34 @@ def test_a_request_gets_the_label_and_the_probabilities_of_the_run(client, jobs,
         assert found["probabilities"] == pytest.approx(list(expected["probabilities"]), abs=1e-4)
         for name in ("choice_index", "sampler", "frames_used", "source_fingerprint", "prompt_tokens", "spec_id"):
             assert found[name] == expected[name], name
+
+
+def test_a_request_without_choices_gets_the_words_and_the_json_of_the_run(client, jobs, labelled):
+    for row in jobs[0].head(4).to_dicts():
+        asked_of = {"video_uri": row["video_uri"]}
+        words = client.post("/v1/classify", json=asked_of | {"prompt": "Describe it."})
+        facts = client.post("/v1/classify", json=asked_of | {"prompt": "Which colour?", "schema": SCHEMA})
+
+        assert (words.status_code, facts.status_code) == (200, 200), words.text + facts.text
+        for kind, answer in (("words", words.json()), ("facts", facts.json())):
+            expected = labelled[f"{row['job_id']}-{kind}"]
+            for name in ("label", "text", "data", "finish_reason", "output_tokens", "prompt_tokens", "spec_id"):
+                assert answer[name] == expected[name], name
+    short = client.post("/v1/classify", json=asked_of | {"prompt": "Describe it.", "max_tokens": 1}).json()
+    assert (short["output_tokens"], short["finish_reason"]) == (1, "length")
+
+
+def test_words_that_nobody_waits_for_are_not_written_to_their_end(client, jobs):
+    endless = {"schema": {"type": "string", "minLength": 20_000}, "max_tokens": 4096}
+    long = {"video_uri": jobs[0]["video_uri"][0], "prompt": "Write."} | endless
+    with pytest.raises(httpx.ReadTimeout):
+        client.post("/v1/classify", json=long, timeout=1)
+    began_s = time.monotonic()
+    until(lambda: client.get("/health").json()["requests"] == 0, 30)
+    assert time.monotonic() - began_s < 3
+    assert 'outcome="cancelled"' in client.get("/metrics").text
+    after = client.post("/v1/classify", json=asked(jobs[0].row(0, named=True))).json()
+    assert after["stage_ms"]["inference"] <= after["total_ms"]  # without what nobody waited for
 
 
 def test_a_request_finds_the_frames_of_the_run_in_the_cache(client, jobs, labelled):  # noqa: ARG001 - they are there

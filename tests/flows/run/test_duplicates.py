@@ -1,0 +1,74 @@
+"""Groups of jobs of which one is asked for all: how large they are, and that each stays together in a plan."""
+
+from itertools import accumulate
+
+import polars as pl
+import pytest
+
+from flows.run.duplicates import DuplicateJobs, _named
+from tasks.domain import MAX_JOBS, Shard
+from tasks.domain.chunks import cut_shard
+from tasks.manifest.digests import job_of
+from tasks.manifest.plan_file import PLAN_SCHEMA, split_into_shards
+from tasks.manifest.schema import ROW
+from tests.job_table import job_table
+from tests.results.rows import job
+
+VIDEOS, QUESTIONS = 250, 2
+
+
+@pytest.fixture
+def table():
+    """So many videos that all show the same, with two questions each; and as many others."""
+    same = [job(f"same-{n:03}-{q}", video_uri=f"s{n:03}.mp4") for n in range(VIDEOS) for q in range(QUESTIONS)]
+    return job_table([*same, *(job(f"other-{n}") for n in range(500))])
+
+
+@pytest.fixture
+def duplicates(table):
+    [rows] = table.parts()
+    same = rows.filter(pl.col("job_id").str.starts_with("same")).select(
+        ROW,
+        "job_id",
+        video_digest="video_uri",
+        question=pl.col("job_id").str.tail(1),
+        fingerprint=pl.concat_str(pl.lit("v-"), "video_uri"),
+        group=pl.lit(7),
+    )
+    return DuplicateJobs(rows=_named(same.sample(fraction=1, shuffle=True, seed=3)), unseen=3, jobs=1000)
+
+
+def test_a_group_has_no_more_jobs_than_a_shard(table, duplicates):
+    sizes = duplicates.rows["group"].value_counts()["count"].to_list()
+
+    assert sorted(sizes) == sorted([MAX_JOBS, VIDEOS - MAX_JOBS] * QUESTIONS)
+    assert len(duplicates.copies(table)) == QUESTIONS * (VIDEOS - 2)
+    assert duplicates.describe(table) == "Once per duplicate: 504 jobs to ask, whose answers are copied to 496 more."
+    assert duplicates.warning.startswith("3 of 1,000 jobs have no vectors")
+
+
+def test_each_group_stays_together_and_its_first_job_is_asked_about_the_same_video(table, duplicates):
+    jobs = []
+    for cut in split_into_shards(duplicates.grouped(table.parts()), target_jobs=50):
+        named = [pl.col(name) if name in cut.rows.columns else pl.lit(None).alias(name) for name in PLAN_SCHEMA.names]
+        planned = [job_of(row | {"asks_again": False}) for row in cut.rows.select(named).iter_rows(named=True)]
+        ends = accumulate(cut.sizes)
+        jobs += [planned[end - size : end] for size, end in zip(cut.sizes, ends, strict=True)]
+
+    shards = [cut_shard(Shard(index=0, jobs=tuple(each)), {}) for each in jobs]
+    assert max(map(len, jobs)) <= MAX_JOBS
+    asked = [each for shard in shards for each in shard.shard.jobs if each.group]
+    assert len(asked) == 4
+    assert {each.video_uri for each in asked} == {"s000.mp4", f"s{MAX_JOBS}.mp4"}  # of both questions
+    copies = {first: found for shard in shards for first, found in shard.copies.items()}
+    assert copies.keys() == {each.job_id for each in asked}
+    assert all(copy.fingerprint == f"v-{copy.video_uri}" for found in copies.values() for copy in found)
+    assert sum(map(len, copies.values())) + sum(len(shard.shard.jobs) for shard in shards) == len(table)
+
+
+def test_of_a_selection_only_what_is_selected_is_asked_or_copied(table, duplicates):
+    [rows] = table.parts()
+    places = rows.filter(pl.col("job_id").is_in(["same-005-0", "same-006-0", "same-006-1", "other-1"]))[ROW]
+    chosen = table.chosen(pl.Series(range(table.rows)).is_in(places.implode()).to_numpy())
+
+    assert duplicates.describe(chosen) == "Once per duplicate: 3 jobs to ask, whose answers are copied to 1 more."
