@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from reelabel_engine.live.items import AudioItem, Item
 from reelabel_engine.protocol import LiveDone, LiveQuery, LiveText
@@ -52,30 +52,7 @@ class Speech:
         return len(self.data) / (2 * SPEECH_HZ)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveAnswer:
-    """An answer that is complete; times are from `ask` on, and probabilities one per choice, summing to 1."""
-
-    text: str
-    finish_reason: Literal["stop", "length"]
-    choice_index: int | None = None
-    probabilities: tuple[float, ...] = ()
-    prompt_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    first_token_ms: float
-    first_speech_ms: float | None = None
-    total_ms: float
-
-    @property
-    def margin(self) -> float | None:
-        if not self.probabilities:
-            return None
-        first, second = sorted(self.probabilities, reverse=True)[:2]
-        return first - second
-
-
-AnswerPiece: TypeAlias = LiveText | Speech | LiveAnswer
+AnswerPiece: TypeAlias = LiveText | Speech | LiveDone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +113,7 @@ class LiveModel(Protocol):
         """Ask a question about a prefix, whether or not the model has read it; closing the iterator gives it up.
 
         Yields:
-            With choices, only the answer; else pieces of its text and of its speech, and at last the answer.
+            Pieces of its text and of its speech, and at last `LiveDone`; with choices, only that.
 
         Raises:
             PromptTooLongError: Prefix and question have more tokens, or span more positions, than the model takes.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from reelabel_engine.protocol import (
     QuestionFailure,
     check,
 )
-from tasks.live.model import LiveAnswer, LiveInfo, Prefix
+from tasks.live.model import LiveInfo, Prefix
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -162,30 +161,18 @@ class EngineLiveModel:
                 session.prefilled.append(read)
         return done
 
-    def ask(self, prefix: Prefix, query: LiveQuery) -> Generator[LiveText | LiveAnswer, None, None]:
-        began_s = time.perf_counter()
+    def ask(self, prefix: Prefix, query: LiveQuery) -> Generator[LiveText | LiveDone, None, None]:
         with failing_alone("Sending the question to the engine", stage=InferenceError.stage):
             check(query)
         engine = self._find(prefix.session).engine
         engine.wait_started()
         life = self._join(engine)
-        hashes = tuple(item.hash for item in prefix.items)
-        texts: list[str] = []
-        first_ms: float | None = None
         with _losing(engine, life):
             with self._lock:
                 session = self._find(prefix.session)
                 session.note(prefix)
-                request = self._send(life, session, prefix, hashes, query=query)
-            for reply in self._listen(life, session, request):
-                now_ms = (time.perf_counter() - began_s) * 1e3
-                first_ms = now_ms if first_ms is None else first_ms
-                if isinstance(reply, LiveDone):
-                    yield _answer(reply, query, "".join(texts), first_ms=first_ms, total_ms=now_ms)
-                else:
-                    texts.append(reply.text)
-                    if reply.text:
-                        yield reply
+                request = self._send(life, session, prefix, tuple(item.hash for item in prefix.items), query=query)
+            yield from self._listen(life, session, request)
 
     def _listen(self, life: Life, session: _Session, request: _Request) -> Generator[LiveText | LiveDone, None, None]:
         try:
@@ -267,21 +254,6 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
         if left != right:
             return place
     return min(len(one), len(other))
-
-
-def _answer(done: LiveDone, query: LiveQuery, text: str, *, first_ms: float, total_ms: float) -> LiveAnswer:
-    chosen = max(range(len(query.choices)), key=done.probabilities.__getitem__) if query.choices else None
-    return LiveAnswer(
-        text=text if chosen is None else query.choices[chosen],
-        finish_reason=done.finish_reason,
-        choice_index=chosen,
-        probabilities=done.probabilities,
-        prompt_tokens=done.prompt_tokens,
-        cached_tokens=done.cached_tokens,
-        output_tokens=done.output_tokens,
-        first_token_ms=first_ms,
-        total_ms=total_ms,
-    )
 
 
 def _unknown() -> InferenceError:
