@@ -40,7 +40,7 @@ class EnginePython:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Start the engine's process; the descriptors of its connection and its lifeline are appended."""
+        """Start the engine's process; the descriptor of its connection is appended."""
         return self.path, "-P", "-m", "reelabel_engine"
 
     @property

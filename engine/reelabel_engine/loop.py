@@ -20,6 +20,7 @@ from reelabel_engine.protocol import (
     EncoderLoaded,
     EngineLoaded,
     EngineTimes,
+    Keep,
     LiveDrop,
     LiveRequest,
     Question,
@@ -58,7 +59,7 @@ class _Live(NamedTuple):
 
 
 if TYPE_CHECKING:
-    _Arrived = _Rendered | _Live | Cancel
+    _Arrived = _Rendered | _Live | Cancel | Keep
 
 
 class _Video(NamedTuple):
@@ -67,8 +68,10 @@ class _Video(NamedTuple):
     questions: list[Question]
 
 
-def serve(connection: Connection, engine: Engine, render: _Render, render_live: _RenderLive | None = None) -> None:
-    """Report that the engine is ready, and answer batches until the connection closes.
+def serve(
+    connection: Connection, engine: Engine, render: _Render, render_live: _RenderLive | None = None
+) -> Keep | None:
+    """Report that the engine is ready, and answer batches until the connection closes, or the client leaves.
 
     Raises:
         Exception: Whatever broke the engine or a worker; neither can be trusted afterwards.
@@ -82,9 +85,12 @@ def serve(connection: Connection, engine: Engine, render: _Render, render_live: 
             waiting_for_input_ms = receiver.wait()
         started = time.perf_counter()
         try:
-            replies = [reply for arrived in receiver.take() for reply in _take_in(engine, arrived)]
+            taken = receiver.take()
         except EOFError:
-            return
+            return None
+        if taken and isinstance(taken[-1], Keep):  # who leaves has no request left
+            return taken[-1]
+        replies = [reply for arrived in taken for reply in _take_in(engine, arrived)]
         if not engine.is_idle:
             replies += engine.step()
         busy_ms = (time.perf_counter() - started) * 1e3
@@ -129,7 +135,7 @@ class _Receiver(threading.Thread):
         try:
             while True:
                 message = receive(self._connection)
-                if isinstance(message, Cancel):
+                if isinstance(message, Cancel | Keep):
                     self._inbox.put(message)
                 elif isinstance(message, AskBatch):
                     self._receive_batch(message)
@@ -195,7 +201,7 @@ class _Receiver(threading.Thread):
             if isinstance(item, BaseException):
                 raise item
             if item is not None:
-                self._taken += not isinstance(item, (_Live, Cancel))
+                self._taken += not isinstance(item, _Live | Cancel | Keep)
                 ready += self._with_cancel(item)
             try:
                 item = self._inbox.get_nowait()
@@ -207,6 +213,8 @@ class _Receiver(threading.Thread):
         if isinstance(item, Cancel):
             if item.number in self._rendering:
                 self._cancelled.add(item.number)
+            return [item]
+        if isinstance(item, Keep):
             return [item]
         number = item.request.number if isinstance(item, _Live) else item[0][0].number
         self._rendering[number] -= 1
@@ -242,9 +250,9 @@ def _group(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
 def _take_in(engine: Engine, arrived: _Arrived) -> list[tuple[RequestRef, QuestionReply]]:
     if isinstance(arrived, Cancel):
         engine.cancel(arrived.number)
-    elif not isinstance(arrived, _Live):
+    elif not isinstance(arrived, _Live | Keep):
         return _feed(engine, *arrived)
-    elif engine.live:
+    elif engine.live and isinstance(arrived, _Live):
         engine.live.receive(*arrived)
     return []
 

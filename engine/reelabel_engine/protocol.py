@@ -309,6 +309,19 @@ class Cancel(_Message, frozen=True):
     number: int
 
 
+class Keep(_Message, frozen=True):
+    """The last message of a client that leaves a loaded engine to the next one; the reply is `Kept`.
+
+    Attributes:
+        seconds: For so long; then the engine ends.
+        facts_path: File in which it says, as JSON, where it waits.
+    """
+
+    number: int
+    seconds: float
+    facts_path: str
+
+
 class EmbedImages(_Message, frozen=True):
     """RGB pixels of several videos, each of shape (N, H, W, 3); the reply is `Vectors` of all frames."""
 
@@ -345,6 +358,12 @@ class EncoderLoaded(_Message, frozen=True):
     """The encoder takes requests."""
 
     info: EncoderInfo
+
+
+class Kept(_Message, frozen=True):
+    """The engine waits for the next client."""
+
+    number: int
 
 
 class EngineFailure(_Message, frozen=True):
@@ -484,10 +503,10 @@ class RenderedPrompt(_Message, frozen=True):
         return "".join(run.text * run.repeats for run in self.runs)
 
 
-ToEngine = LoadEngine | AskBatch | LiveRequest | LiveDrop | Cancel
+ToEngine = LoadEngine | AskBatch | LiveRequest | LiveDrop | Cancel | Keep
 ToEncoder = LoadEncoder | EmbedImages | EmbedTexts | Cancel
 Request = ToEngine | ToEncoder | PreviewRequest
-Reply = EngineLoaded | EncoderLoaded | EngineFailure | StepReplies | Vectors | RenderedPrompt
+Reply = EngineLoaded | EncoderLoaded | EngineFailure | StepReplies | Kept | Vectors | RenderedPrompt
 
 _DTYPES = ("uint8", "int16", "float32")
 _MAX_DIMENSIONS = 4

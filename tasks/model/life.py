@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -19,8 +20,6 @@ import time
 from concurrent.futures import Future
 from itertools import count
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from multiprocessing.connection import wait as wait_readable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
@@ -36,6 +35,8 @@ from reelabel_engine.protocol import (
     EngineFailure,
     EngineLoaded,
     EngineTimes,
+    Keep,
+    Kept,
     LiveText,
     LoadEncoder,
     LoadEngine,
@@ -46,11 +47,13 @@ from reelabel_engine.protocol import (
     decode_reply,
     encode,
 )
-from tasks.model.engine.keeper import AdoptedProcess, KeptEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
+    from multiprocessing.connection import Connection
     from typing import IO
+
+    from tasks.model.engine.keeper import AdoptedProcess, KeptEngine
 
 
 _LOG = logging.getLogger("reelabel")
@@ -99,26 +102,22 @@ class Life:
         self,
         process: subprocess.Popen[bytes] | AdoptedProcess,
         connection: Connection,
-        lifeline: int,
         *,
         temporary: Path,
         folders: list[Path],
         note_times: Callable[[EngineTimes], None],
         is_restart: bool = False,
-        first_number: int = 0,
     ) -> None:
         self.process, self.folders = process, folders
         self._connection, self._temporary = connection, temporary
-        self._lifeline: int | None = lifeline
         self.began_s = self.last_reply_s = time.monotonic()
         self.info: Future[Any] = Future()
         self.lost: LostError | None = None
         self._note_times, self._is_restart = note_times, is_restart
         self._lock = threading.Lock()
-        self._numbers = count(first_number)
+        self._numbers = count()
         self._pending: dict[int, PendingRequest] = {}
         self._outbox: SimpleQueue[Request | None] = SimpleQueue()
-        self._stop = os.eventfd(0)
         self._threads = [
             threading.Thread(target=target, daemon=True) for target in (self._send_messages, self._receive_messages)
         ]
@@ -143,23 +142,21 @@ class Life:
         fcntl.flock(lock, fcntl.LOCK_SH)  # inherited: what is not locked by a living process is removed by later runs
         environment = environment | _temporary_places(temporary)
         connection, theirs = Pipe()
-        lifeline_read, lifeline = os.pipe()
         with _output_file(log_path, as_json=log_as_json) as log:
             process = subprocess.Popen(  # noqa: S603 - our own command
-                [*command, str(theirs.fileno()), str(lifeline_read)],
+                [*command, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=environment,
-                pass_fds=(theirs.fileno(), lifeline_read, lock),
+                pass_fds=(theirs.fileno(), lock),
                 start_new_session=True,
             )
         theirs.close()
-        for descriptor in (lifeline_read, lock):
-            os.close(descriptor)
+        os.close(lock)
         folders = [log_path.parent, *cache_folders(environment)]
         life = cls(
-            *(process, connection, lifeline),
+            *(process, connection),
             temporary=temporary,
             folders=folders,
             note_times=note_times,
@@ -169,47 +166,23 @@ class Life:
         return life
 
     @classmethod
-    def adopt(cls, kept: KeptEngine, *, info: Any, note_times: Callable[[EngineTimes], None]) -> Self:  # noqa: ANN401 - as `info`
-        facts = kept.facts
-        life = cls(
-            *(AdoptedProcess(facts["pid"]), Connection(kept.connection), kept.lifeline),
-            temporary=Path(facts["temporary"]),
-            folders=[Path(folder) for folder in facts["folders"]],
-            note_times=note_times,
-            first_number=facts["next_number"],
-        )
-        life.info.set_result(info)
+    def adopt(cls, kept: KeptEngine, *, folders: list[Path], note_times: Callable[[EngineTimes], None]) -> Self:
+        life = cls(*(kept.process, kept.connection), temporary=kept.temporary, folders=folders, note_times=note_times)
+        life.info.set_result(kept.info)
         return life
 
-    def release(self, keep: Callable[[int, int, dict[str, Any]], None]) -> bool:
-        """Hand over the process, if it is loaded and idle, instead of ending it.
-
-        Args:
-            keep: Takes the descriptors of the connection and the lifeline, and what `adopt` needs.
-        """
+    def leave(self, seconds: float, facts_path: Path) -> bool:
+        """Leave the process to the next run, if it is loaded and idle, instead of ending it."""
         with self._lock:
-            is_idle = not (self.lost or self._pending or not self.info.done() or self.info.exception())
-            if not is_idle:
+            if self.lost or self._pending or not self.info.done() or self.info.exception():
                 return False
-            self.lost = LostError("it was kept for the next run")
-        os.eventfd_write(self._stop, 1)
-        self._outbox.put(None)
-        for thread in self._threads:
-            thread.join(_END_TIMEOUT_S)
-        if any(thread.is_alive() for thread in self._threads):  # it reads nothing any more
-            return False
-        assert self._lifeline is not None
-        facts = {
-            "pid": self.process.pid,
-            "temporary": str(self._temporary),
-            "folders": list(map(str, self.folders)),
-            "next_number": next(self._numbers),
-        }
+        keep = self.send(lambda number: Keep(number=number, seconds=seconds, facts_path=str(facts_path)))
         try:
-            keep(self._connection.fileno(), self._lifeline, facts)
-        except OSError as error:
+            [_] = self.replies(keep, silence_s=_END_TIMEOUT_S)
+        except LostError as error:
             _LOG.warning("The engine cannot be kept for the next run: %s.", error)
             return False
+        self._fail("it was kept for the next run")
         self.process.returncode = 0  # nobody here waits for it
         self._close()
         return True
@@ -289,12 +262,8 @@ class Life:
     def _receive_messages(self) -> None:
         reason, full = "its process died", None
         try:
-            while self._connection in wait_readable([self._connection, self._stop]):
-                if isinstance(message := decode_reply(self._connection.recv_bytes()), EngineFailure):
-                    break
+            while not isinstance(message := decode_reply(self._connection.recv_bytes()), EngineFailure):
                 self._handle(message)
-            else:
-                return  # it is kept
             reason, full = message.message, DiskFullError(message.message) if message.is_disk_full else None
         except (EOFError, OSError):
             pass
@@ -311,7 +280,7 @@ class Life:
                 with self._lock:
                     if not self.lost:
                         self.info.set_result(message.info)
-            case Vectors():
+            case Vectors() | Kept():
                 self._deliver(message.number, 0, message)
             case StepReplies():
                 self._note_times(message.times)
@@ -351,19 +320,19 @@ class Life:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        self._outbox.put(None)
-        for thread in self._threads:
-            thread.join(_END_TIMEOUT_S)
         self._close()
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _close(self) -> None:
         with self._lock:
-            if self._lifeline is not None:
-                os.close(self._lifeline)
-                os.close(self._stop)
-                self._connection.close()
-                self._lifeline = None
+            if self._connection.closed:
+                return
+            with socket.socket(fileno=os.dup(self._connection.fileno())) as ours, contextlib.suppress(OSError):
+                ours.shutdown(socket.SHUT_RDWR)  # so that nobody waits for it any more
+            self._outbox.put(None)
+        for thread in self._threads:
+            thread.join(_END_TIMEOUT_S)
+        self._connection.close()
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ class ModelProcess(Lifetime, Generic[Config]):
             start_timeout_s: Allowed for loading.
             answer_timeout_s: Without a reply for so long, while requests are pending, it counts as hung.
             python: As for `find_python`.
-            command: Starts the process in place of the engine's own; two descriptors are appended.
+            command: Starts the process in place of the engine's own; a descriptor is appended.
         """
         self.starts = 0
         self._config: Config = config

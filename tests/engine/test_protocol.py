@@ -25,6 +25,8 @@ from reelabel_engine.protocol import (
     EngineInfo,
     EngineLoaded,
     EngineTimes,
+    Keep,
+    Kept,
     LiveDone,
     LiveDrop,
     LiveQuery,
@@ -68,9 +70,11 @@ REQUESTS = [
     AskBatch(number=1, batch=Batch(frame_files={"v": b"\x00\xff"}, questions=(QUESTION, IN_WORDS))),
     LiveDrop(session="s", hashes=None),
     Cancel(number=2),
+    Keep(number=3, seconds=60.0, facts_path="engines/one.json"),
     EmbedTexts(number=3, texts=("a cat",)),
 ]
 REPLIES = [
+    Kept(number=3),
     EngineLoaded(info=EngineInfo(device="cpu", gpus=0, max_model_len=8, start_ms=1.5, versions={"vllm": "1"})),
     EncoderLoaded(
         info=EncoderInfo(

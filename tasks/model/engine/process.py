@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from contextlib import suppress
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-from msgspec import MsgspecError, convert
 
 from infra.errors import EngineLostError
 from reelabel.digest import json_digest
 from reelabel.errors import JobError
 from reelabel.unexpected import failing_alone
 from reelabel_engine import PROTOCOL
+from reelabel_engine.cache_folders import cache_folders
 from reelabel_engine.environment import engine_environment, find_python
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.protocol import (
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from tasks.model.backend import Reply
     from tasks.model.engine.keeper import WarmEngines
 
+_LOG = logging.getLogger("reelabel")
 # Variables that differ between runs, and change nothing of what an engine loads; its GPUs are its place.
 _HARMLESS = re.compile(
     r"(PREFECT|REELABEL|SSH|XDG|PYTEST|OTEL)_|(_|SHLVL|PWD|OLDPWD|COLUMNS|LINES|TERM|TMPDIR|CUDA_VISIBLE_DEVICES)$"
@@ -94,13 +93,8 @@ class EngineProcess(ModelProcess[EngineConfig]):
                 }
             )
             if kept := self._warm.take(self._key, self._place):
-                try:
-                    info = convert(kept.facts["info"], EngineInfo)
-                    return Life.adopt(kept, info=replace(info, start_ms=0.0), note_times=self._note_times)
-                except (OSError, LookupError, MsgspecError):  # without its lifeline, it ends
-                    for descriptor in (kept.connection, kept.lifeline):
-                        with suppress(OSError):
-                            os.close(descriptor)
+                folders = [self._log_path.parent, *cache_folders(environment)]
+                return Life.adopt(kept, folders=folders, note_times=self._note_times)
         return self._start(python, load, environment)
 
     def close(self) -> None:
@@ -110,20 +104,23 @@ class EngineProcess(ModelProcess[EngineConfig]):
                 self._is_closed, self._life = True, None
             else:
                 life = None
-        if life and not life.release(partial(self._keep, life)):
+        if life and not self._leave(life):
             life.end("it was closed")
         super().close()
+
+    def _leave(self, life: Life) -> bool:
+        assert self._warm
+        try:
+            facts_path = self._warm.new_path(self._key, self._place)
+        except OSError as error:
+            _LOG.warning("The engine cannot be kept for the next run: %s.", error)
+            return False
+        return life.leave(self._warm.keep_s, facts_path)
 
     @property
     def _place(self) -> str:
         gpus = ",".join(self._config.devices) or os.environ.get("CUDA_VISIBLE_DEVICES") or "all"
         return re.sub(r"[^\w,]", "_", gpus)
-
-    def _keep(self, life: Life, connection: int, lifeline: int, facts: dict[str, Any]) -> None:
-        assert self._warm is not None
-        info: EngineInfo = life.info.result()
-        facts |= {"model": self._config.model, "info": asdict(info)}
-        self._warm.keep(self._key, self._place, connection, lifeline, facts)
 
     def wait_ready(self) -> EngineInfo:
         """Wait until the model is loaded."""
