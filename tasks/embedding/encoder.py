@@ -124,16 +124,10 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
 
     def _ask(self, build: Callable[[int], Request], count: int) -> Vectors:
         try:
-            return self._ask_once(build, count)
+            [found] = self.ask(build)
         except EngineLostError:
-            return self._ask_once(build, count)
-
-    def _ask_once(self, build: Callable[[int], Request], count: int) -> Vectors:
-        life = self._living()
-        info: EncoderInfo = self._ready(life)
-        with self.losing(life):
-            [(_, found)] = self.replies(life, life.send(build))
-        return self._checked(found, (count, info.dimensions))
+            [found] = self.ask(build)
+        return self._checked(found, (count, self.info().dimensions))
 
     def _checked(self, reply: Vectors, shape: tuple[int, int]) -> Vectors:
         if reply.vectors.shape != shape or reply.vectors.dtype != np.float32:

@@ -106,6 +106,7 @@ class Life:
         temporary: Path,
         folders: list[Path],
         note_times: Callable[[EngineTimes], None],
+        silence_s: float,
         is_restart: bool = False,
     ) -> None:
         self.process, self.folders = process, folders
@@ -113,7 +114,7 @@ class Life:
         self.began_s = self.last_reply_s = time.monotonic()
         self.info: Future[Any] = Future()
         self.lost: LostError | None = None
-        self._note_times, self._is_restart = note_times, is_restart
+        self._note_times, self._silence_s, self._is_restart = note_times, silence_s, is_restart
         self._lock = threading.Lock()
         self._numbers = count()
         self._pending: dict[int, PendingRequest] = {}
@@ -133,8 +134,7 @@ class Life:
         environment: dict[str, str],
         log_path: Path,
         log_as_json: bool,
-        note_times: Callable[[EngineTimes], None],
-        is_restart: bool,
+        **options: Any,  # noqa: ANN401 - as of a `Life`
     ) -> Self:
         with disk_errors(temporary_root()):
             temporary = Path(tempfile.mkdtemp(prefix="reelabel-engine-"))
@@ -159,15 +159,14 @@ class Life:
             *(process, connection),
             temporary=temporary,
             folders=folders,
-            note_times=note_times,
-            is_restart=is_restart,
+            **options,
         )
         life.post(load)
         return life
 
     @classmethod
-    def adopt(cls, kept: KeptEngine, *, folders: list[Path], note_times: Callable[[EngineTimes], None]) -> Self:
-        life = cls(*(kept.process, kept.connection), temporary=kept.temporary, folders=folders, note_times=note_times)
+    def adopt(cls, kept: KeptEngine, *, folders: list[Path], **options: Any) -> Self:  # noqa: ANN401 - as of a `Life`
+        life = cls(*(kept.process, kept.connection), temporary=kept.temporary, folders=folders, **options)
         life.info.set_result(kept.info)
         return life
 
@@ -215,14 +214,16 @@ class Life:
             if self._pending.pop(request.number, None) and not self.lost:
                 self.post(Cancel(number=request.number))
 
-    def replies(self, request: PendingRequest, *, silence_s: float) -> Generator[tuple[int, Any], None, None]:
+    def replies(
+        self, request: PendingRequest, *, silence_s: float | None = None
+    ) -> Generator[tuple[int, Any], None, None]:
         """Yield the replies to a request, with their places; it is cancelled if that ends before it does.
 
         Raises:
-            LostError: The process died, or has replied to nothing for `silence_s`.
+            LostError: The process died, or has replied to nothing for so long that it counts as hung.
             AbandonedError: Nobody waits for the replies any more.
         """
-        left = request.count
+        left, silence_s = request.count, silence_s or self._silence_s
         try:
             while left:
                 go_on()
@@ -332,7 +333,9 @@ class Life:
             self._outbox.put(None)
         for thread in self._threads:
             thread.join(_END_TIMEOUT_S)
-        self._connection.close()
+        with self._lock:
+            if not self._connection.closed:  # by another thread that ends it
+                self._connection.close()
 
 
 @contextlib.contextmanager

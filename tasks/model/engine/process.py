@@ -8,7 +8,6 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from infra.errors import EngineLostError
 from reelabel.digest import json_digest
 from reelabel.errors import JobError
 from reelabel.unexpected import failing_alone
@@ -94,7 +93,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
             )
             if kept := self._warm.take(self._key, self._place):
                 folders = [self._log_path.parent, *cache_folders(environment)]
-                return Life.adopt(kept, folders=folders, note_times=self._note_times)
+                return Life.adopt(kept, folders=folders, **self._life_options)
         return self._start(python, load, environment)
 
     def close(self) -> None:
@@ -123,41 +122,22 @@ class EngineProcess(ModelProcess[EngineConfig]):
         return re.sub(r"[^\w,]", "_", gpus)
 
     def wait_ready(self) -> EngineInfo:
-        """Wait until the model is loaded."""
-        info: EngineInfo = self._ready(self._current())
+        """Wait until a process has loaded the model, starting one if none runs."""
+        info: EngineInfo = self._ready(self.living())
         return info
 
     def answer(self, batch: Batch) -> list[Reply]:
-        """Answer a batch; replies are in the order of its questions. Thread-safe.
-
-        Raises:
-            EngineLostError: The process died, or hung and was killed; start a new one and ask again.
-            DiskFullError: The process died because a disk is full, which is no fault of a question.
-            EngineClosedError: The engine was closed meanwhile.
-            AbandonedError: Nobody waits for the replies any more; the engine stops working on them.
-        """
-        failures = {
-            place: failure for place, each in enumerate(batch.questions) if (failure := _failure_of(each)) is not None
-        }
-        if not failures:
-            return self._answer(batch)
+        """Answer a batch; replies are in the order of its questions. Raises as `ask`. Thread-safe."""
+        failures = {place: failure for place, each in enumerate(batch.questions) if (failure := _failure_of(each))}
         asked = tuple(each for place, each in enumerate(batch.questions) if place not in failures)
-        replies = iter(self._answer(batch.only(asked)) if asked else ())
+        # The other orders of a question are questions of the batch themselves.
+        sent = batch.only(tuple(replace(each, others=()) for each in asked))
+        found = self.ask(lambda number: AskBatch(number=number, batch=sent), count=len(asked)) if asked else []
+        replies = iter(map(_reply_of, asked, found))
         return [failures.get(place) or next(replies) for place in range(len(batch.questions))]
 
-    def _answer(self, batch: Batch) -> list[Reply]:
-        self.wait_ready()
-        # The other orders of a question are questions of the batch themselves.
-        sent = replace(batch, questions=tuple(replace(each, others=()) for each in batch.questions))
-        count = len(batch.questions)
-        life = self._current()
-        with self.losing(life):
-            request = life.send(lambda number: AskBatch(number=number, batch=sent), count=count)
-            replies = dict(self.replies(life, request))
-        return [_reply_of(question, replies[index]) for index, question in enumerate(batch.questions)]
-
     def living(self) -> Life:
-        """Return the process that runs or loads, for requests of live sessions; start one if none does.
+        """Return the process that runs or loads; start one if none does.
 
         Raises:
             DiskFullError: It was lost because a disk is full.
@@ -169,21 +149,8 @@ class EngineProcess(ModelProcess[EngineConfig]):
         self._lose(life, life.lost)
         return self._living()
 
-    def wait_started(self) -> EngineInfo:
-        """Wait until a process has loaded the model, starting one if none runs; see `wait_ready`."""
-        info: EngineInfo = self._ready(self.living())
-        return info
-
     def _note_times(self, times: EngineTimes) -> None:
         self.times += times
-
-    def _current(self) -> Life:
-        life = self._life
-        if life is None:
-            if self._is_closed:
-                raise self._closed_error()
-            raise EngineLostError("The engine is not running; start it first.")
-        return life
 
 
 def _failure_of(question: Question) -> QuestionFailure | None:

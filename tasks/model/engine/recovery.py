@@ -106,7 +106,6 @@ class RecoveringEngine(InferenceBackend):
 
     def _ask(self, batch: Batch) -> list[Reply] | EngineLostError:
         """Ask while nothing else is in flight; return the error of a crash, or raise it after too many in a row."""
-        self._engine.start()
         try:
             replies = self._engine.answer(batch)
         except EngineLostError as error:

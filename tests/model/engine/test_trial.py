@@ -21,21 +21,14 @@ UNASKED = "Skipped: 2 other questions about this video crashed the engine."
 
 
 class MortalEngine:
-    """Dies on some questions, and has to be started again then."""
+    """Dies on some questions."""
 
     def __init__(self, is_deadly):
         self.is_deadly = is_deadly
-        self.is_alive = True
         self.deaths = 0
 
-    def start(self):
-        self.is_alive = True
-
     def answer(self, batch):
-        if not self.is_alive:
-            raise EngineLostError("Not started.")
         if any(map(self.is_deadly, batch.questions)):
-            self.is_alive = False
             self.deaths += 1
             raise EngineLostError("Killed.")
         return [REFUSAL if "refused" in one.text else ANSWER for one in batch.questions]

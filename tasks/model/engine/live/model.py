@@ -95,7 +95,7 @@ class EngineLiveModel:
             engine.living()
 
     def wait_ready(self) -> LiveInfo:
-        infos = [engine.wait_started() for engine in self._engines]
+        infos = [engine.wait_ready() for engine in self._engines]
         return LiveInfo(
             model=self._card.identity.name,
             device=infos[0].device,
@@ -165,7 +165,7 @@ class EngineLiveModel:
         with failing_alone("Sending the question to the engine", stage=InferenceError.stage):
             check(query)
         engine = self._find(prefix.session).engine
-        engine.wait_started()
+        engine.wait_ready()
         life = self._join(engine)
         with _losing(engine, life):
             with self._lock:
@@ -176,7 +176,7 @@ class EngineLiveModel:
 
     def _listen(self, life: Life, session: _Session, request: _Request) -> Generator[LiveText | LiveDone, None, None]:
         try:
-            with closing(session.engine.replies(life, request.pending)) as replies:
+            with closing(life.replies(request.pending)) as replies:
                 for _, reply in replies:
                     if isinstance(reply, QuestionFailure):
                         raise _ERRORS.get(reply.code, InferenceError)(reply.message)
