@@ -99,8 +99,17 @@ def answer_to(question: Question, *frame_files: bytes) -> Answer:
     )
 
 
-def _render(videos):
-    return [pickle.dumps([_render_question(one, *files) for one in questions]) for files, questions in videos]
+class StubWorker:
+    """Renders questions to their answers, and live requests to their items."""
+
+    def __init__(self, _config=None):
+        pass
+
+    def render(self, videos):
+        return [pickle.dumps([_render_question(one, *files) for one in questions]) for files, questions in videos]
+
+    def render_live(self, request):
+        return pickle.dumps(StubRendered(request.items))
 
 
 def _render_question(question, *frame_files):
@@ -116,10 +125,6 @@ class StubRendered:
     """The parts of a live prompt; an item is its own rendering."""
 
     items: dict
-
-
-def _render_live(request):
-    return pickle.dumps(StubRendered(request.items))
 
 
 def _on_the_wire(answer):
@@ -150,7 +155,8 @@ class StubScheduler:
     def is_idle(self):
         return not (self._questions or self._prefixes)
 
-    def receive(self, request, _rendered):
+    def receive(self, request, rendered):
+        self.items.put(request.session, rendered.items)
         self._waiting.append(request)
         for each in [*self._waiting]:
             try:
@@ -254,8 +260,4 @@ class StubEngine:
 
 
 if __name__ == "__main__":
-    main(
-        lambda _config: Implementation(
-            load=StubEngine, start_renderer=lambda _config: None, render=_render, render_live=_render_live
-        )
-    )
+    main(lambda _config: Implementation(load=StubEngine, worker=StubWorker))

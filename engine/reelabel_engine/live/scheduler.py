@@ -70,6 +70,7 @@ class LiveScheduler:
         return not self._in_flight and not self._prefixes
 
     def receive(self, request: LiveRequest, rendered: RenderedRequest) -> None:
+        self.items.put(request.session, rendered.items)
         if isinstance(rendered.ends, QuestionFailure):
             self._reply(request, rendered.ends)
         else:
