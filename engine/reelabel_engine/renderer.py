@@ -142,18 +142,12 @@ class EngineRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashedMedium:
-    """A video or an image that questions show.
-
-    Attributes:
-        frames: Frames and metadata, as returned by `reelabel.integrations.vllm.video_input`; one frame of an image.
-        hash: Identifies exactly these frames: vLLM reuses whatever it has cached under this hash.
-        starts_s: When each pair of frames begins, of a video that shows what a live session saw; else empty.
-    """
+    """A video or an image that questions show."""
 
     kind: MediumKind = "video"
-    frames: Video = field(repr=False)
-    hash: str
-    starts_s: tuple[float, ...] = ()
+    frames: Video = field(repr=False)  # as of `video_input`; one frame of an image
+    hash: str  # identifies exactly these frames: vLLM reuses whatever it has cached under this hash
+    starts_s: tuple[float, ...] = ()  # of each pair of frames, if it shows what a live session saw; else empty
 
     @classmethod
     def of(cls, kind: MediumKind, frame_file: bytes) -> HashedMedium:

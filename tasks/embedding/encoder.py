@@ -32,27 +32,17 @@ _EXAMPLE = "google/siglip-so400m-patch14-384"
 
 
 class EmbeddedTexts(NamedTuple):
-    """Texts as vectors.
+    """Texts as vectors."""
 
-    Attributes:
-        vectors: L2-normalised; shape (K, D), float32.
-        tokens: Tokens of each text, special ones included; the model reads no more than `EncoderInfo.max_tokens`.
-    """
-
-    vectors: npt.NDArray[np.float32]
-    tokens: tuple[int, ...]
+    vectors: npt.NDArray[np.float32]  # L2-normalised; shape (K, D), float32
+    tokens: tuple[int, ...]  # of each text, special ones included; the model reads no more than its `max_tokens`
 
 
 class Encoder(Protocol):
-    """Embeds images and texts. Thread-safe.
+    """Embeds images and texts. Thread-safe."""
 
-    Attributes:
-        processes: How many processes work at the same time.
-        loaded: What they report, once `info` has waited for them; None before.
-    """
-
-    processes: int
-    loaded: EncoderInfo | None
+    processes: int  # how many processes work at the same time
+    loaded: EncoderInfo | None  # what they report, once `info` has waited for them; None before
 
     def start(self) -> None: ...
 

@@ -28,29 +28,19 @@ _LATE_S = 10.0  # after frames that the model has seen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visible:
-    """What a query sees.
+    """What a query sees."""
 
-    Attributes:
-        prefix: Its frames; None if there is none, or no longer.
-        asked_s: When it was asked, on the clock of the frames.
-        sink_frames: Frames of the sink.
-        first_frame_s: Time of the first frame after those; None if there is no other.
-        last_frame_s: Time of the last frame that it sees.
-        last_frame: Its number, and its client's id of it.
-        evicted: Kept frames that have left the window.
-        last_audio_s: When the audio in its prompt ends; None if there is none.
-        frames: Numbers of the kept frames that it sees, in order; twice where one is shown twice before others.
-    """
-
-    prefix: Prefix | None
-    asked_s: float
-    sink_frames: int
-    first_frame_s: float | None
-    last_frame_s: float
-    last_frame: tuple[int, str | None]
-    evicted: int
-    last_audio_s: float | None = None
-    frames: tuple[int, ...] = ()
+    prefix: Prefix | None  # its frames; None if there is none, or no longer
+    asked_s: float  # when it was asked, on the clock of the frames
+    sink_frames: int  # frames of the sink
+    first_frame_s: float | None  # time of the first frame after those; None if there is no other
+    last_frame_s: float  # time of the last frame that it sees
+    last_frame: tuple[int, str | None]  # its number, and its client's id of it
+    evicted: int  # kept frames that have left the window
+    last_audio_s: float | None = None  # when the audio in its prompt ends; None if there is none
+    frames: tuple[
+        int, ...
+    ] = ()  # numbers of the kept frames that it sees; twice where one is shown twice before others
 
 
 class FrameWindow:

@@ -14,20 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prefix:
-    """The prompt prefix that is prefilled before a query arrives.
+    """The prompt prefix that is prefilled before a query arrives."""
 
-    Attributes:
-        session: As given to `LiveModel.open`.
-        items: In the order in which they are shown; at least one.
-        system_prompt: None leaves it to the chat template.
-        has_audio: Whether the session has had audio, be it in these items or before them: models mark where a video
-            with audio begins.
-    """
-
-    session: str
-    items: tuple[Item, ...] = field(repr=False)
-    system_prompt: str | None = None
-    has_audio: bool = False
+    session: str  # as given to `LiveModel.open`
+    items: tuple[Item, ...] = field(repr=False)  # in the order in which they are shown; at least one
+    system_prompt: str | None = None  # None leaves it to the chat template
+    has_audio: bool = False  # in these items or before them: models mark where a video with audio begins
 
     @property
     def frames(self) -> int:

@@ -64,31 +64,17 @@ _WHOLE_VIDEO_LIMIT = frozenset({"Qwen3VLVideoProcessor", "Glm4vVideoProcessor", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """What must be known about a model before frames are extracted for it.
+    """What must be known about a model before frames are extracted for it."""
 
-    Attributes:
-        identity: Part of the spec.
-        location: What the engine loads: a folder or a hub name; empty if the backend loads no files.
-        revision: Commit on the hub; None for a folder.
-        size_multiple_px: Frames whose width and height are multiples of this are not rescaled by the model's
-            processor; 1 if the processor scales all frames to one fixed size.
-        max_pixels: The model's limit per frame; None without one.
-        max_video_pixels: The model's limit for all frames of a video together; None without one.
-        native_sampler: The sampler that the model was trained with; uniform if unknown, as in vLLM.
-        native_frames: Number of frames it was trained with; None if the sampler or the settings decide.
-        takes_videos: Whether it takes videos; otherwise it is shown their frames as images.
-        native_doubt: Why the native sampler is unknown, without a final period; empty if it is known.
-    """
-
-    identity: ModelIdentity
-    location: str
-    size_multiple_px: int
-    max_pixels: int | None
-    max_video_pixels: int | None = None
-    revision: str | None = None
-    native_sampler: str = "uniform"
-    native_frames: int | None = None
-    takes_videos: bool = True
+    identity: ModelIdentity  # part of the spec
+    location: str  # what the engine loads: a folder or a hub name; empty if the backend loads no files
+    size_multiple_px: int  # of sides that its processor does not rescale; 1 if it scales all frames to one size
+    max_pixels: int | None  # the model's limit per frame; None without one
+    max_video_pixels: int | None = None  # the model's limit for all frames of a video together; None without one
+    revision: str | None = None  # commit on the hub; None for a folder
+    native_sampler: str = "uniform"  # the sampler that the model was trained with; uniform if unknown, as in vLLM
+    native_frames: int | None = None  # number of frames it was trained with; None if the sampler or the settings decide
+    takes_videos: bool = True  # whether it takes videos; otherwise it is shown their frames as images
     native_doubt: str = "its files are not at hand to name its video processor"
 
     def pixels_per_frame(self, num_frames: int) -> int | None:

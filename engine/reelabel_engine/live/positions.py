@@ -43,19 +43,12 @@ _MOST_KNOWN = 16_384  # items whose shapes are remembered
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What the positions of an item depend on.
+    """What the positions of an item depend on."""
 
-    Attributes:
-        grid: Its positions if it began at 0; shape (3, tokens), int64.
-        factor: By how much each of its times is later than the last.
-        seconds: When it begins, in seconds since the session began; None if its model does not ask.
-        is_audio: All three positions of audio are its time.
-    """
-
-    grid: npt.NDArray[np.int64]
-    factor: float
-    seconds: float | None
-    is_audio: bool
+    grid: npt.NDArray[np.int64]  # its positions if it began at 0; shape (3, tokens), int64
+    factor: float  # by how much each of its times is later than the last
+    seconds: float | None  # when it begins, in seconds since the session began; None if its model does not ask
+    is_audio: bool  # all three positions of audio are its time
 
 
 def continue_positions(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker

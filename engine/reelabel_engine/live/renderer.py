@@ -29,21 +29,13 @@ _LENGTHS = "audio_feature_lengths"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedItem:
-    """A pair of frames, or a span of audio, as a part of a prompt.
+    """A pair of frames, or a span of audio, as a part of a prompt."""
 
-    Attributes:
-        kind: Which of the two, as vLLM names it.
-        token_ids: Its placeholders, with texts between them if the model has any.
-        is_embed: Which of these the encoder's outputs replace; None for all.
-        values: What the model's encoder takes.
-        time_s: When it begins, in seconds since the session began; None if its positions do not depend on it.
-    """
-
-    kind: Literal["video", "audio"]
-    token_ids: tuple[int, ...]
-    is_embed: torch.Tensor | None = field(repr=False)
-    values: MultiModalKwargsItem = field(repr=False)
-    time_s: float | None
+    kind: Literal["video", "audio"]  # which of the two, as vLLM names it
+    token_ids: tuple[int, ...]  # its placeholders, with texts between them if the model has any
+    is_embed: torch.Tensor | None = field(repr=False)  # which of these the encoder's outputs replace; None for all
+    values: MultiModalKwargsItem = field(repr=False)  # what the model's encoder takes
+    time_s: float | None  # since the session began; None if its positions do not depend on it
     _places: dict[int, PlaceholderRange] = field(default_factory=dict, init=False, repr=False)
 
     def at(self, offset: int) -> PlaceholderRange:
@@ -56,17 +48,11 @@ class RenderedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedEnds:
-    """What a prompt has around its items.
+    """What a prompt has around its items."""
 
-    Attributes:
-        head: Tokens before the first item.
-        tail: Tokens after the last one; empty without a question.
-        choices: Token ids per choice of the question.
-    """
-
-    head: tuple[int, ...]
-    tail: tuple[int, ...] = ()
-    choices: ChoiceTokens = ()
+    head: tuple[int, ...]  # tokens before the first item
+    tail: tuple[int, ...] = ()  # tokens after the last one; empty without a question
+    choices: ChoiceTokens = ()  # token ids per choice of the question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,19 +33,12 @@ Count = Extra[Annotated[int, Field(ge=0, le=_MOST_TOKENS)]]
 
 
 class ServedModel(BaseModel):
-    """A model in the server's list.
+    """A model in the server's list."""
 
-    Attributes:
-        id: The model's name in requests.
-        root: Folder or hub name from which vLLM loaded it; None if the server does not say.
-        created: When the model was made, in Unix time; vLLM says the time of the request.
-        max_model_len: Maximum tokens of a prompt and its answer; None if the server does not say.
-    """
-
-    id: str
-    root: Extra[str] = None
-    created: Extra[int] = None
-    max_model_len: Count = None
+    id: str  # the model's name in requests
+    root: Extra[str] = None  # folder or hub name from which vLLM loaded it; None if the server does not say
+    created: Extra[int] = None  # when the model was made, in Unix time; vLLM says the time of the request
+    max_model_len: Count = None  # maximum tokens of a prompt and its answer; None if the server does not say
 
 
 class Models(BaseModel):

@@ -95,19 +95,12 @@ class _Ready:
 
 @dataclass(slots=True)
 class _Asking:
-    """What has come of the questions of a batch so far, by place.
+    """What has come of the questions of a batch so far, by place."""
 
-    Attributes:
-        replies: Answers and failures.
-        faults: Why there was no reply, each time that a question was asked.
-        outage: Why the server answers nothing any more, if so.
-        attempts: How often a question is asked at most, this time.
-    """
-
-    replies: dict[int, Reply] = field(default_factory=dict)
+    replies: dict[int, Reply] = field(default_factory=dict)  # answers and failures
     faults: dict[int, list[ServerUnavailableError]] = field(default_factory=lambda: defaultdict(list))
-    outage: ServerUnavailableError | None = None
-    attempts: int = 1
+    outage: ServerUnavailableError | None = None  # why the server answers nothing any more, if so
+    attempts: int = 1  # how often a question is asked at most, this time
 
     def so_far(self, outage: ServerUnavailableError) -> ServerUnavailableError:
         """Give an outage the replies that were received before, and what was asked in vain."""

@@ -39,15 +39,10 @@ def logprobs_request(tokens: ChoiceTokens, *, exact: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReturnedLogprobs:
-    """Logprobs that a server returned for the first token.
+    """Logprobs that a server returned for the first token."""
 
-    Attributes:
-        logprobs: Natural logarithms by token id; probabilities of tokens with the same text are summed.
-        least: The lowest logprob returned; no token that is missing has a higher one.
-    """
-
-    logprobs: dict[int, float]
-    least: float
+    logprobs: dict[int, float]  # natural logarithms by token id; probabilities of tokens with the same text are summed
+    least: float  # the lowest logprob returned; no token that is missing has a higher one
 
 
 def read_logprobs(completion: Completion, encode: Callable[[str], list[int]]) -> ReturnedLogprobs:
