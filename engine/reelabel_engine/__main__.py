@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reelabel.disk import full_disk
 from reelabel.errors import ReelabelError
 from reelabel_engine import keep
-from reelabel_engine.cache_folders import cache_folders
+from reelabel_engine.environment import cache_folders
 from reelabel_engine.loop import serve, serve_encoder
 from reelabel_engine.model_errors import describe_error
 from reelabel_engine.protocol import (

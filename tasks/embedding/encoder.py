@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -164,28 +163,7 @@ def read_encoder_card(settings: Settings, name: str | None = None, *, revision: 
             "No image-text model is named; name one with REELABEL_DESCRIBE_MODEL, or --model of describe and "
             f"search: `export REELABEL_DESCRIBE_MODEL={_EXAMPLE}`."
         )
-    try:
-        return read_model_card(name, revision=revision)
-    except ModelError:
-        if _is_openclip(name, revision):
-            raise ModelError(
-                f"{name} is an OpenCLIP checkpoint without config.json; use a version that transformers loads."
-            ) from None
-        raise
-
-
-def _is_openclip(name: str, revision: str | None) -> bool:
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415 - slow to import
-
-    file, folder = "open_clip_config.json", Path(name).expanduser()
-    if folder.is_dir():
-        return (folder / file).is_file()
-    try:
-        if not isinstance(try_to_load_from_cache(name, file, revision=revision), str):
-            get_hf_file_metadata(hf_hub_url(name, file, revision=revision))
-    except Exception:  # noqa: BLE001 - neither name nor network may be there, and the caller knows why
-        return False
-    return True
+    return read_model_card(name, revision=revision)
 
 
 def open_encoder(settings: Settings, card: ModelCard) -> EncoderProcess | EncoderPool:

@@ -152,7 +152,7 @@ class Backend(ABC):
         Raises:
             ConfigurationError: It is not installed, or unreachable, or rejects requests.
         """
-        with open_backend(self, card, settings) as opened:
+        with self.open(card, settings) as opened:
             opened.wait_ready()
 
     def diagnose(self, settings: Settings) -> Iterator[Check]:
@@ -208,24 +208,6 @@ def require_words(backend: Backend, *, words: int) -> None:
             f"The backend {backend.name} answers by choices alone, but some jobs have none; give them choices, or use "
             "the backend vllm or openai."
         )
-
-
-def open_backend(
-    backend: Backend, card: ModelCard, settings: Settings, *, media: MediaCounts = ONE_VIDEO
-) -> InferenceBackend:
-    """Open a backend, which may be of another package; see `Backend.open`.
-
-    Raises:
-        ConfigurationError: The settings cannot be used on this machine; or what it opens is no `InferenceBackend`.
-    """
-    opened: object = backend.open(card, settings, media=media)
-    if not isinstance(opened, InferenceBackend):
-        kind = type(opened).__name__
-        raise ConfigurationError(
-            f"The backend {backend.name} opens a {kind}, which must be a subclass of "
-            "tasks.model.backend.InferenceBackend."
-        )
-    return opened
 
 
 def backend_of(settings: Settings) -> Backend:

@@ -16,7 +16,7 @@ from reelabel.disk import disk_errors, is_full
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
 from reelabel.text import escape_controls, read_error
-from reelabel_engine.cache_folders import cache_folders
+from reelabel_engine.environment import cache_folders
 from reelabel_engine.errors import ModelError
 from tasks.domain import ModelIdentity
 
@@ -51,6 +51,7 @@ _IMAGES_ONLY = frozenset(
     }
 )
 _TOKENIZER_PATTERNS = ("tokenizer.*", "tekken.json", "vocab.*", "*.tiktoken", "*.model")
+_WITHOUT_CONFIG = "name a version that transformers loads, not a checkpoint of OpenCLIP"
 _WHOLE_FILE_BYTES = 64 * 1024**2  # above that, a file is worth a digest that is kept
 _READERS = 8  # of large files, at once
 _HEX_DIGITS = 64  # of a digest
@@ -145,6 +146,7 @@ def _folder_card(folder: Path) -> ModelCard:
 
 def _hub_card(name: str, revision: str | None) -> ModelCard:
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only models on the hub need it
+    from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
 
     try:
         _check_hub(name, revision)
@@ -152,6 +154,8 @@ def _hub_card(name: str, revision: str | None) -> ModelCard:
     except Exception as error:
         if is_full(error):
             raise
+        if isinstance(error, EntryNotFoundError):
+            raise ModelError(f"Model {name} on the hub has no config.json; {_WITHOUT_CONFIG}.") from None
         raise ModelError(
             f"Cannot reach or find model {name} on the hub ({type(error).__name__}); check the name and the network, "
             "or give a model folder.",
@@ -215,7 +219,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text())
     except FileNotFoundError:
-        raise ModelError(f"Model folder {path.parent} has no {path.name}; is it a Hugging Face model folder?") from None
+        raise ModelError(f"Model folder {path.parent} has no {path.name}; {_WITHOUT_CONFIG}.") from None
     except (OSError, ValueError) as error:
         raise ModelError(f"Cannot read {path}: {read_error(error)}.") from None
     if not isinstance(value, dict):

@@ -28,7 +28,7 @@ from infra.logs import json_copy
 from reelabel.disk import disk_errors, full_disk, temporary_root
 from reelabel.errors import DiskFullError
 from reelabel.waiting import LOOK_S, go_on
-from reelabel_engine.cache_folders import cache_folders
+from reelabel_engine.environment import cache_folders
 from reelabel_engine.protocol import (
     Cancel,
     EncoderLoaded,

@@ -12,8 +12,7 @@ from reelabel.digest import json_digest
 from reelabel.errors import JobError
 from reelabel.unexpected import failing_alone
 from reelabel_engine import PROTOCOL
-from reelabel_engine.cache_folders import cache_folders
-from reelabel_engine.environment import engine_environment, find_python
+from reelabel_engine.environment import cache_folders, engine_environment, find_python
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.protocol import (
     AskBatch,
