@@ -46,22 +46,10 @@ class Encoder(Protocol):
     def start(self) -> None: ...
 
     def info(self) -> EncoderInfo:
-        """Wait until the model is loaded.
-
-        Raises:
-            ModelError: It cannot be loaded, or not within the time-out.
-            DiskFullError: It cannot be loaded because a disk is full.
-            EngineClosedError: It was closed.
-        """
+        """Wait until the model is loaded; raises a ModelError, DiskFullError or EngineClosedError if it is not."""
 
     def embed_images(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
-        """Embed the frames of several videos, in batches across videos.
-
-        Args:
-            videos: RGB pixels of each; shape (N, H, W, 3), any size.
-
-        Returns:
-            L2-normalised vectors of all frames in order; shape (sum of N, D), float32.
+        """Embed the frames of several videos, each of shape (N, H, W, 3); return vectors of shape (sum of N, D).
 
         Raises:
             EngineLostError: The encoder died or hung twice.
@@ -151,12 +139,7 @@ class EncoderPool(Pool[Encoder]):
 
 
 def read_encoder_card(settings: Settings, name: str | None = None, *, revision: str | None = None) -> ModelCard:
-    """Identify an image-text model without loading it; what is not named is as in the settings.
-
-    Raises:
-        ConfigurationError: No model is named.
-        ModelError: The model cannot be used.
-    """
+    """Identify an image-text model without loading it; what is not named is as in the settings."""
     name, revision = name or settings.describe.model, revision or settings.describe.revision
     if not name:
         raise ConfigurationError(

@@ -48,16 +48,12 @@ class FrameWindow:
 
     It begins with its first kept frame or audio. Two seconds of audio follow the pairs that begin within them, as in
     the videos that models with audio were trained on; what comes later than that is shown when it comes.
-
-    Attributes:
-        last_s: Time of the last frame; None before the first.
-        count: How many frames were kept so far.
-        clock: Time of the last frame that came in order, and when it arrived, by the monotonic clock; None before it.
     """
 
     def __init__(self, session_id: str, config: SessionConfig) -> None:
-        self.last_s: float | None = None
-        self.count = 0
+        self.last_s: float | None = None  # of the last frame
+        self.count = 0  # of frames that were kept so far
+        # Of the last frame that came in order: its time, and when it arrived, by the monotonic clock.
         self.clock: tuple[float, float] | None = None
         # Frames that questions may still see, by their times: the number among the kept, the client's number and id.
         self._kept: dict[float, tuple[int, int, str | None]] = {}

@@ -110,11 +110,7 @@ def read_model_card(name: str, *, revision: str | None = None) -> ModelCard:
 
 
 def model_file(card: ModelCard, name: str) -> Path:
-    """Return the path of a file of a model, which is fetched from the hub if the model is there.
-
-    Raises:
-        Exception: The hub's client cannot fetch it.
-    """
+    """Return the path of a file of a model, which is fetched from the hub if the model is there."""
     if Path(card.location).is_dir():
         return Path(card.location) / name
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only models on the hub need it
@@ -123,11 +119,7 @@ def model_file(card: ModelCard, name: str) -> Path:
 
 
 def require_tokenizer(card: ModelCard) -> None:
-    """Check that a model folder has a tokenizer; whether one on the hub has is seen as it is loaded.
-
-    Raises:
-        ModelError: It has none.
-    """
+    """Raise a ModelError if a model folder has no tokenizer; whether one on the hub has is seen as it is loaded."""
     folder = Path(card.location)
     if folder.is_dir() and not any(next(folder.glob(pattern), None) for pattern in _TOKENIZER_PATTERNS):
         raise ModelError(

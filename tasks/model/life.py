@@ -62,41 +62,24 @@ _LEAST_WAIT_S = 0.01
 
 
 class LostError(Exception):
-    """The process was lost; the message says why.
-
-    Attributes:
-        full: The error to raise instead if the cause is a full disk.
-    """
+    """The process was lost; the message says why."""
 
     def __init__(self, reason: str, full: DiskFullError | None = None) -> None:
         super().__init__(reason)
-        self.full = full
+        self.full = full  # to be raised instead
 
 
 class PendingRequest:
-    """A request that has not ended.
-
-    Attributes:
-        number: Unique within one life of the process.
-        count: How many replies end it; pieces of a text do not count.
-        left: How many of these have not come.
-        replies: Its replies as they come, each with its place in a batch; or the error in place of more, or None.
-    """
+    """A request that has not ended; `count` replies end it, and pieces of a text do not count."""
 
     def __init__(self, number: int, count: int) -> None:
         self.number, self.count, self.left = number, count, count
+        # Each with its place in a batch; or the error in place of more, or None.
         self.replies: SimpleQueue[tuple[int, Any] | BaseException | None] = SimpleQueue()
 
 
 class Life:
-    """A running process and the requests sent to it, until it is lost.
-
-    Attributes:
-        info: `EngineInfo` or `EncoderInfo`, once the model is loaded.
-        lost: Why it was lost; None while it runs.
-        last_reply_s: When it last replied, or was last asked while idle.
-        folders: The folders that it writes to.
-    """
+    """A running process and the requests sent to it, until it is lost."""
 
     def __init__(
         self,
@@ -109,10 +92,10 @@ class Life:
         silence_s: float,
         is_restart: bool = False,
     ) -> None:
-        self.process, self.folders = process, folders
+        self.process, self.folders = process, folders  # that it writes to
         self._connection, self._temporary = connection, temporary
-        self.began_s = self.last_reply_s = time.monotonic()
-        self.info: Future[Any] = Future()
+        self.began_s = self.last_reply_s = time.monotonic()  # it last replied, or was asked while idle
+        self.info: Future[Any] = Future()  # `EngineInfo` or `EncoderInfo`, once the model is loaded
         self.lost: LostError | None = None
         self._note_times, self._silence_s, self._is_restart = note_times, silence_s, is_restart
         self._lock = threading.Lock()

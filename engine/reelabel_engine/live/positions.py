@@ -102,7 +102,7 @@ def mrope_positions(
     *,
     known: dict[str, _Shape] | None = None,
 ) -> tuple[torch.Tensor, int]:
-    """Number the positions of a prompt; the signature of `get_mrope_input_positions`.
+    """Number the positions of a prompt, with the signature of `get_mrope_input_positions`.
 
     Args:
         model: Of the Qwen2-VL family, or Qwen2.5-Omni's thinker.
@@ -110,9 +110,6 @@ def mrope_positions(
         input_tokens: The prompt.
         mm_features: Its videos, images and audios.
         known: Shapes of items of earlier prompts by identifier; those of this one are added.
-
-    Returns:
-        Shape (3, tokens), int64; and the difference between the position after the last one and their number.
     """
     features = sorted(chain.from_iterable(map(_pairs, mm_features)), key=lambda feature: feature.mm_position.offset)
     groups = _adjacent(features)
