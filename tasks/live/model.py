@@ -52,8 +52,6 @@ class LiveInfo:
     """The model behind a session, its limits, and the versions of packages."""
 
     model: str
-    device: str
-    max_tokens: int
     size_multiple_px: int
     max_frame_px: int
     takes_audio: bool = False

@@ -11,8 +11,6 @@ from tasks.live.model import LiveInfo, Speech
 SPOKEN = bytes(range(256)) * 15  # 80 ms
 INFO = LiveInfo(
     model="scripted",
-    device="cpu",
-    max_tokens=4096,
     size_multiple_px=28,
     max_frame_px=200_704,
     versions={"scripted": "1"},

@@ -25,12 +25,11 @@ from tasks.domain import ONE_VIDEO, Answer, MediaCounts
 from tasks.model.backend import InferenceBackend, Reply
 from tasks.model.prompts.thinking import QUESTION, require_answer_first
 from tasks.model.prompts.words import read_words
-from tasks.model.server.answers import Usage
+from tasks.model.server.answers import Usage, logprobs_request, read_logprobs, score
 from tasks.model.server.capabilities import ServerCapabilities, completion_body, detect_capabilities, probe_bodies
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import EncodedFrames, encode_media
 from tasks.model.server.model_watch import ModelWatch, require_named
-from tasks.model.server.scoring import logprobs_request, read_logprobs, score
 from tasks.model.turns import Turns
 
 if TYPE_CHECKING:

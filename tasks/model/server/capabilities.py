@@ -15,6 +15,7 @@ from reelabel_engine.prompts import choice_tokens
 from tasks.domain import ONE_VIDEO, MediaCounts, ModelIdentity
 from tasks.model.identity import ModelCard, read_model_card
 from tasks.model.probe_video import probe_video
+from tasks.model.server.answers import logprobs_request, read_logprobs
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import (
     EncodedFrames,
@@ -24,7 +25,6 @@ from tasks.model.server.frame_transport import (
     require_encoding,
 )
 from tasks.model.server.model_watch import PROBES
-from tasks.model.server.scoring import logprobs_request, read_logprobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

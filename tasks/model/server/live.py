@@ -13,18 +13,16 @@ import threading
 import wave
 from itertools import chain, cycle
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.live.items import AUDIO_HZ, AudioItem, Item
 from reelabel_engine.prompts import choice_tokens
 from reelabel_engine.protocol import LiveDone, LiveQuery, LiveText
 from tasks.live.model import AnswerPiece, LiveInfo, Prefix, Speech
-from tasks.model.server.answers import Usage
+from tasks.model.server.answers import Usage, logprobs_request, read_logprobs, score
 from tasks.model.server.backend import refuse_special_tokens
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import encode_image
-from tasks.model.server.scoring import logprobs_request, read_logprobs, score
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -58,12 +56,9 @@ class ServerLiveModel:
         """Do nothing: the server is not ours to start."""
 
     def wait_ready(self) -> LiveInfo:
-        found = self._client.find_model()
-        self._model = found.id
+        self._model = self._client.find_model().id
         return LiveInfo(
             model=self._card.identity.name,
-            device=f"server {urlsplit(self._client.url).netloc}",
-            max_tokens=found.max_model_len or 0,
             size_multiple_px=self._card.size_multiple_px,
             max_frame_px=self._max_frame_px,
             takes_audio=self._settings.hears,

@@ -102,7 +102,7 @@ ENDLESS = b'data: {"choices": [{"delta": {"content": "%s"}}]}\n\n' % (b"word " *
 ODD = [  # with choices or without, and what a query is told
     ((200, CUT), (), "peer closed connection"),
     ((200, b'data: {"error": {"message": "Out of memory."}}\n\n'), (), "broke off its answer: Out of memory"),
-    ((200, b'data: {"choices": [{"delta": null}]}\n\n'), (), "broke off its answer"),
+    ((200, b'data: {"choices": [{"delta": null}]}\n\n'), (), "ended its answer early"),
     ((200, BLOCKED), (), "ended its answer early"),
     ((200, ENDLESS), (), "sent a response of more than 16 MiB"),
     ((200, b"data: " + b"x" * 17 * 1024**2), (), "sent a response of more than 16 MiB"),

@@ -98,8 +98,6 @@ class EngineLiveModel:
         infos = [engine.wait_ready() for engine in self._engines]
         return LiveInfo(
             model=self._card.identity.name,
-            device=infos[0].device,
-            max_tokens=min(info.max_model_len for info in infos),
             size_multiple_px=self._card.size_multiple_px,
             max_frame_px=self._max_frame_px,
             takes_audio=all(info.takes_audio for info in infos),

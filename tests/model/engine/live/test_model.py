@@ -311,7 +311,7 @@ def test_many_sessions_at_once_get_their_own_answers(model):
 def test_info_names_the_model_and_its_limits(model):
     info = model.wait_ready()
 
-    assert (info.model, info.device, info.max_tokens) == ("reelabel-tiny", "cpu", 2048)
+    assert info.model == "reelabel-tiny"
     assert (info.size_multiple_px, info.max_frame_px) == (28, 5000)
 
 
