@@ -77,15 +77,10 @@ def _read_loaded_model(model: ServedModel) -> ModelCard | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCapabilities:
-    """What a server supports.
+    """What a server supports."""
 
-    Attributes:
-        frames: Encoding of frames; see `tasks.model.server.frame_transport`.
-        exact: Whether it returns logprobs of requested tokens, not only the top ones.
-    """
-
-    frames: str
-    exact: bool
+    frames: str  # encoding of frames; see `tasks.model.server.frame_transport`
+    exact: bool  # whether it returns logprobs of requested tokens, not only the top ones
 
 
 def completion_body(*, model: str, text: str, system_prompt: str | None, carried: EncodedFrames) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-import threading
 import wave
 from itertools import chain, cycle
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.live.items import AUDIO_HZ, AudioItem, Item
@@ -49,8 +49,8 @@ class ServerLiveModel:
         self._client = ServerClient(settings, template_args=template_args)
         self._encode = encode or self._client.tokenize
         self._model = settings.model
-        self._parts: dict[str, dict[str, list[dict[str, Any]]]] = {}  # by session and item
-        self._lock = threading.Lock()
+        self._sessions: set[str] = set()
+        self._encoded: WeakKeyDictionary[Item, list[dict[str, Any]]] = WeakKeyDictionary()
 
     def start(self) -> None:
         """Do nothing: the server is not ours to start."""
@@ -67,10 +67,9 @@ class ServerLiveModel:
         )
 
     def open(self, session: str) -> None:
-        with self._lock:
-            if session in self._parts:
-                raise ValueError(f"There is a session {session} already.")
-            self._parts[session] = {}
+        if session in self._sessions:
+            raise ValueError(f"There is a session {session} already.")
+        self._sessions.add(session)
 
     def prefill(self, goal: Sequence[Prefix]) -> None:
         """Do nothing: a server reads what a question carries."""
@@ -92,22 +91,18 @@ class ServerLiveModel:
         """Do nothing: the connection is closed at the next piece of the answer."""
 
     def forget(self, session: str) -> None:
-        with self._lock:
-            self._parts.pop(session, None)
+        self._sessions.discard(session)
 
     def close(self) -> None:
         self._client.close()
 
-    def _parts_of(self, prefix: Prefix) -> list[dict[str, Any]]:
-        with self._lock:
-            known = self._parts.get(prefix.session)
-        if known is None:
+    def _parts_of(self, prefix: Prefix) -> Iterator[dict[str, Any]]:
+        if prefix.session not in self._sessions:
             raise InferenceError("The session has ended.")
-        parts = {item.hash: known.get(item.hash) or _encode(item) for item in prefix.items}
-        with self._lock:
-            if prefix.session in self._parts:
-                self._parts[prefix.session] = parts
-        return [part for item in prefix.items for part in parts[item.hash]]
+        for item in prefix.items:
+            parts = self._encoded.get(item) or _encode(item)
+            self._encoded[item] = parts
+            yield from parts
 
     def _choose(self, body: dict[str, Any], query: LiveQuery) -> LiveDone:
         tokens = choice_tokens(query.choices, scoring=query.scoring, encode=self._encode)

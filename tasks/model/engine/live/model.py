@@ -47,23 +47,16 @@ class _Request:
 
 @dataclass(slots=True, kw_only=True)
 class _Session:
-    """What is known of a session.
-
-    Attributes:
-        goal: Hashes of the items that its prompts begin with now, and after the next eviction.
-        prefilled: How far the model has read each of these, or what was the goal before.
-        sent: Hashes of the items that the engine's process has.
-        has_audio: Whether its prompts are those of a video with audio.
-        open: Its requests that have not ended.
-    """
+    """What is known of a session."""
 
     engine: EngineProcess
     salt: str = field(default_factory=lambda: secrets.token_hex(8))
+    # Hashes of the items that its prompts begin with now, and after the next eviction; how far the model has read each.
     goal: list[tuple[str, ...]] = field(default_factory=list)
     prefilled: list[tuple[str, ...]] = field(default_factory=list)
-    sent: set[str] = field(default_factory=set)
-    has_audio: bool = False
-    open: list[_Request] = field(default_factory=list)
+    sent: set[str] = field(default_factory=set)  # hashes of the items that the engine's process has
+    has_audio: bool = False  # whether its prompts are those of a video with audio
+    open: list[_Request] = field(default_factory=list)  # its requests that have not ended
 
     def known(self, hashes: Sequence[str]) -> int:
         return max((_common(each, hashes) for each in self.prefilled), default=0)
