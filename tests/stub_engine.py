@@ -30,7 +30,7 @@ from reelabel_engine.protocol import (
     LiveText,
     Question,
     QuestionAnswer,
-    QuestionFailure,
+    Rejected,
     RequestRef,
 )
 from tasks.domain import Answer, Words
@@ -116,7 +116,7 @@ def _render_question(question, *frame_files):
     if Trigger.RENDERER_POISON in question.text:
         os.kill(os.getpid(), signal.SIGKILL)
     if Trigger.TOO_LONG in question.text:
-        return QuestionFailure.of(PromptTooLongError("The prompt is too long."))
+        return Rejected.of(PromptTooLongError("The prompt is too long."))
     return StubReady(text=question.text, answer=answer_to(question, *frame_files))
 
 
@@ -163,7 +163,7 @@ class StubScheduler:
                 found = self.items.find(each.session, each.hashes)
             except InferenceError as error:
                 self._waiting.remove(each)
-                self._replies.append((RequestRef(each.number), QuestionFailure.of(error)))
+                self._replies.append((RequestRef(each.number), Rejected.of(error)))
                 continue
             if found is not None:
                 self._waiting.remove(each)
@@ -186,7 +186,7 @@ class StubScheduler:
         if query and Trigger.DISK_FULL in query.text:
             Path("/dev/full").write_text("cache")
         if query and Trigger.REFUSED in query.text:
-            failure = QuestionFailure.of(PromptTooLongError("The prompt is too long."))
+            failure = Rejected.of(PromptTooLongError("The prompt is too long."))
             self._replies.append((RequestRef(number), failure))
             return
         read.append(request.hashes)

@@ -24,8 +24,8 @@ from reelabel_engine.protocol import (
     LiveDrop,
     LiveRequest,
     Question,
-    QuestionFailure,
     QuestionReply,
+    Rejected,
     RequestRef,
     StepReplies,
     Vectors,
@@ -52,7 +52,7 @@ _GROUP_BYTES = 512 * 1024
 
 class _Rendered(NamedTuple):
     refs: list[RequestRef]
-    questions: list[EngineRequest | QuestionFailure]
+    questions: list[EngineRequest | Rejected]
 
 
 class _RenderedLive(NamedTuple):
@@ -257,15 +257,15 @@ def _take_in(engine: Engine, arrived: _Arrived) -> list[tuple[RequestRef, Questi
 def _feed(
     engine: Engine,
     refs: list[RequestRef],
-    questions: list[EngineRequest | QuestionFailure],
+    questions: list[EngineRequest | Rejected],
 ) -> list[tuple[RequestRef, QuestionReply]]:
     refused: list[tuple[RequestRef, QuestionReply]] = []
     for ref, question in zip(refs, questions, strict=True):
-        if isinstance(question, QuestionFailure):
+        if isinstance(question, Rejected):
             refused.append((ref, question))
             continue
         try:
             engine.feed(ref, question)
         except JobError as error:
-            refused.append((ref, QuestionFailure.of(error)))
+            refused.append((ref, Rejected.of(error)))
     return refused

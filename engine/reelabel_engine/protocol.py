@@ -286,7 +286,7 @@ class QuestionAnswer(_Message, frozen=True):
     output_tokens: int = 0  # of the words
 
 
-class QuestionFailure(_Message, frozen=True):
+class Rejected(_Message, frozen=True):
     """Why a question has no answer; `code` and `stage` are those of an error."""
 
     code: str
@@ -294,11 +294,11 @@ class QuestionFailure(_Message, frozen=True):
     message: str
 
     @classmethod
-    def of(cls, error: JobError) -> QuestionFailure:
+    def of(cls, error: JobError) -> Rejected:
         return cls(code=error.code, stage=error.stage, message=error.message)
 
 
-QuestionReply = QuestionAnswer | QuestionFailure
+QuestionReply = QuestionAnswer | Rejected
 
 
 class LiveText(_Message, frozen=True):
@@ -317,7 +317,7 @@ class LiveDone(_Message, frozen=True):
     probabilities: tuple[float, ...] = ()
 
 
-LiveReply = LiveText | LiveDone | QuestionFailure
+LiveReply = LiveText | LiveDone | Rejected
 
 
 class RequestRef(NamedTuple):
@@ -330,7 +330,7 @@ class RequestRef(NamedTuple):
 class StepReplies(_Message, frozen=True):
     """What the engine's process sends after each step."""
 
-    replies: tuple[tuple[RequestRef, QuestionAnswer | QuestionFailure | LiveText | LiveDone], ...]
+    replies: tuple[tuple[RequestRef, QuestionAnswer | Rejected | LiveText | LiveDone], ...]
     times: EngineTimes  # time spent on the step, and waiting before it
 
 
@@ -358,7 +358,7 @@ class RenderedPrompt(_Message, frozen=True):
     video_tokens: int | None  # those of them that represent videos and images
     max_model_len: int  # maximum tokens of a prompt and its answer
     choices: tuple[dict[int, str], ...]  # token ids and texts per choice; empty if the choices cannot be told apart
-    refusals: tuple[QuestionFailure, ...]  # why the engine would not answer
+    refusals: tuple[Rejected, ...]  # why the engine would not answer
 
     @property
     def text(self) -> str:

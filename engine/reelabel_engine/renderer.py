@@ -28,7 +28,7 @@ from reelabel_engine.live.items import FOOTAGE, FRAMES_PER_ITEM
 from reelabel_engine.live.positions import last_time, with_starts
 from reelabel_engine.plain_text import TextTokenizer, text_tokenizer
 from reelabel_engine.prompts import ChoiceTokens, chat_messages, choice_tokens
-from reelabel_engine.protocol import EngineConfig, LiveRequest, MediumKind, Question, QuestionFailure
+from reelabel_engine.protocol import EngineConfig, LiveRequest, MediumKind, Question, Rejected
 from reelabel_engine.qwen_fast_path import QwenFastPath
 from reelabel_engine.vllm_api import (
     ChatTemplateResolutionError,
@@ -278,7 +278,7 @@ class InputRenderer:
 class Worker:
     """A process beside the engine's: it renders the questions on several videos at once, and parts of live prompts.
 
-    What it returns is pickled: for each video, a list with an `EngineRequest` or a `QuestionFailure` per question; of a
+    What it returns is pickled: for each video, a list with an `EngineRequest` or a `Rejected` per question; of a
     live request, a `RenderedRequest`.
     """
 
@@ -298,9 +298,7 @@ class Worker:
 
         return LiveRenderer(self.renderer)
 
-    def _render(
-        self, frame_files: Sequence[bytes], questions: Sequence[Question]
-    ) -> list[EngineRequest | QuestionFailure]:
+    def _render(self, frame_files: Sequence[bytes], questions: Sequence[Question]) -> list[EngineRequest | Rejected]:
         """Prepare all questions, at least one, that show the same videos and images, given in order."""
         started = time.perf_counter()
         try:
@@ -308,8 +306,8 @@ class Worker:
                 shown = zip(questions[0].shown, frame_files, strict=True)
                 media = [HashedMedium.of(each.kind, data) for each, data in shown]
         except JobError as error:
-            return [QuestionFailure.of(error)] * len(questions)
-        ready: list[EngineRequest | QuestionFailure] = []
+            return [Rejected.of(error)] * len(questions)
+        ready: list[EngineRequest | Rejected] = []
         for question in questions:
             try:
                 with failing_alone("Preparing the question for the model", stage=InferenceError.stage):
@@ -317,7 +315,7 @@ class Worker:
                     starts_s = media[0].starts_s if len(media) == 1 else ()
                     prompt = self.renderer.render(self.renderer.prompt(question, media), starts_s=starts_s)
             except JobError as error:
-                ready.append(QuestionFailure.of(error))
+                ready.append(Rejected.of(error))
                 continue
             ended = time.perf_counter()
             ready.append(

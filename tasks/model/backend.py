@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from infra.doctor import Check
 from reelabel.errors import ConfigurationError, ReelabelError
-from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, QuestionFailure
+from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Rejected
 from tasks.domain import ONE_VIDEO, Answer, MediaCounts, RunSpec
 from tasks.model.lifetime import Lifetime
 
@@ -25,7 +25,7 @@ _OURS = {
     "openai": "tasks.model.server.openai_backend:OPENAI",
 }
 
-Reply = Answer | QuestionFailure
+Reply = Answer | Rejected
 
 
 class InferenceBackend(Lifetime):

@@ -38,7 +38,7 @@ from reelabel_engine.protocol import (
     PromptSpan,
     Question,
     QuestionAnswer,
-    QuestionFailure,
+    Rejected,
     RenderedPrompt,
     Reply,
     Request,
@@ -63,7 +63,7 @@ QUESTION = Question(
 IN_WORDS = Question(
     video_id="v", text="What?", system_prompt=None, choices=(), max_tokens=64, schema='{"type":"string"}'
 )
-FAILURE = QuestionFailure(code="prompt_too_long", stage="prompt", message="ä")
+FAILURE = Rejected(code="prompt_too_long", stage="prompt", message="ä")
 REQUESTS = [
     LoadEngine(config=EngineConfig(model="m", devices=("0", "1"), engine_args={"block_size": 32})),
     LoadEncoder(config=EncoderConfig(model="m", revision="r")),

@@ -10,19 +10,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from reelabel_engine.live.renderer import RenderedItem
-    from reelabel_engine.protocol import QuestionFailure
+    from reelabel_engine.protocol import Rejected
 
 
 class ItemCache:
     """The rendered items of each session; None in place of one that is being rendered."""
 
     def __init__(self) -> None:
-        self._items: dict[str, dict[str, RenderedItem | QuestionFailure | None]] = {}
+        self._items: dict[str, dict[str, RenderedItem | Rejected | None]] = {}
 
     def expect(self, session: str, hashes: Iterable[str]) -> None:
         self._items.setdefault(session, {}).update(dict.fromkeys(hashes))
 
-    def put(self, session: str, items: dict[str, RenderedItem | QuestionFailure]) -> None:
+    def put(self, session: str, items: dict[str, RenderedItem | Rejected]) -> None:
         """Keep rendered items, but for those that were dropped meanwhile."""
         kept = self._items.get(session, {})
         kept.update((name, item) for name, item in items.items() if name in kept)
@@ -33,7 +33,7 @@ class ItemCache:
         for name in hashes or ():
             self._items.get(session, {}).pop(name, None)
 
-    def find(self, session: str, hashes: Sequence[str]) -> list[RenderedItem | QuestionFailure] | None:
+    def find(self, session: str, hashes: Sequence[str]) -> list[RenderedItem | Rejected] | None:
         """Return items in order; None while one of them is being rendered.
 
         Raises:

@@ -14,7 +14,7 @@ from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.live.items import AUDIO_HZ, FRAMES_PER_ITEM, AudioItem, LiveItem
 from reelabel_engine.live.positions import SECONDS
-from reelabel_engine.protocol import LiveRequest, Question, QuestionFailure
+from reelabel_engine.protocol import LiveRequest, Question, Rejected
 from reelabel_engine.renderer import HashedMedium, InputRenderer
 from reelabel_engine.vllm_api import MultiModalFieldElem, MultiModalKwargsItem, PlaceholderRange
 
@@ -57,8 +57,8 @@ class RenderedEnds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedRequest:
-    items: dict[str, RenderedItem | QuestionFailure]
-    ends: RenderedEnds | QuestionFailure
+    items: dict[str, RenderedItem | Rejected]
+    ends: RenderedEnds | Rejected
 
 
 class LiveRenderer:
@@ -70,19 +70,19 @@ class LiveRenderer:
         self._ends = lru_cache(_CACHED_ENDS)(self._lay_out)
 
     def render(self, request: LiveRequest) -> RenderedRequest:
-        """Render a request; a part that is refused is a `QuestionFailure`."""
-        items: dict[str, RenderedItem | QuestionFailure] = {}
+        """Render a request; a part that is refused is a `Rejected`."""
+        items: dict[str, RenderedItem | Rejected] = {}
         for name, item in request.items.items():
             try:
                 with failing_alone("Preparing what a session shows", stage=InferenceError.stage):
                     items[name] = self._audio(name, item) if isinstance(item, AudioItem) else self._pair(name, item)
             except JobError as error:
-                items[name] = QuestionFailure.of(error)
+                items[name] = Rejected.of(error)
         try:
             with failing_alone("Preparing the question of a session", stage=InferenceError.stage):
                 return RenderedRequest(items=items, ends=self._ends_of(request))
         except JobError as error:
-            return RenderedRequest(items=items, ends=QuestionFailure.of(error))
+            return RenderedRequest(items=items, ends=Rejected.of(error))
 
     def _audio(self, name: str, item: AudioItem) -> RenderedItem:
         config = self._renderer.hf_config.thinker_config

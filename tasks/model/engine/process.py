@@ -22,8 +22,8 @@ from reelabel_engine.protocol import (
     EngineTimes,
     LoadEngine,
     Question,
-    QuestionFailure,
     QuestionReply,
+    Rejected,
     check,
     encode,
 )
@@ -152,17 +152,17 @@ class EngineProcess(ModelProcess[EngineConfig]):
         self.times += times
 
 
-def _failure_of(question: Question) -> QuestionFailure | None:
+def _failure_of(question: Question) -> Rejected | None:
     try:
         with failing_alone("Sending the question to the engine", stage=InferenceError.stage):
             check(question)
     except JobError as error:
-        return QuestionFailure.of(error)
+        return Rejected.of(error)
     return None
 
 
 def _reply_of(question: Question, reply: QuestionReply) -> Reply:
-    if isinstance(reply, QuestionFailure):
+    if isinstance(reply, Rejected):
         return reply
     words, chosen = None, max(range(len(reply.probabilities)), key=reply.probabilities.__getitem__, default=None)
     if not question.choices:
@@ -171,7 +171,7 @@ def _reply_of(question: Question, reply: QuestionReply) -> Reply:
                 question, reply.text, finish_reason=reply.finish_reason, output_tokens=reply.output_tokens
             )
         except JobError as error:
-            return QuestionFailure.of(error)
+            return Rejected.of(error)
     return Answer(
         choice_index=chosen,
         probabilities=reply.probabilities,

@@ -20,7 +20,7 @@ from reelabel.waiting import LOOK_S, go_on
 from reelabel_engine.errors import InferenceError, SpecialTokensError
 from reelabel_engine.plain_text import TextTokenizer, find_special_token
 from reelabel_engine.prompts import choice_tokens
-from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Question, QuestionFailure, ShownFile
+from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Question, Rejected, ShownFile
 from tasks.domain import ONE_VIDEO, Answer, MediaCounts
 from tasks.model.backend import InferenceBackend, Reply
 from tasks.model.prompts.thinking import QUESTION, require_answer_first
@@ -185,7 +185,7 @@ class ServerBackend(InferenceBackend):
             except ServerUnavailableError as error:
                 raise asking.so_far(error) from None
         for index, faults in asking.faults.items():
-            asking.replies.setdefault(index, QuestionFailure.of(ServerFailedError.after(faults)))
+            asking.replies.setdefault(index, Rejected.of(ServerFailedError.after(faults)))
         return [asking.replies[index] for index in range(len(batch.questions))]
 
     def _ask_all(self, ready: _Ready, batch: Batch, asking: _Asking) -> None:
@@ -292,7 +292,7 @@ class ServerBackend(InferenceBackend):
         try:
             carried = encode_media(ready.capabilities.frames, shown)
         except JobError as error:
-            asking.replies |= dict.fromkeys(questions, QuestionFailure.of(error))
+            asking.replies |= dict.fromkeys(questions, Rejected.of(error))
             return
         encode_ms = (time.perf_counter() - started) * 1e3 / len(questions)
         for index, question in questions.items():
@@ -332,7 +332,7 @@ class ServerBackend(InferenceBackend):
                 else:
                     probabilities, mass, words = (), None, _read_words(question, completion)
         except JobError as error:
-            return QuestionFailure.of(error)
+            return Rejected.of(error)
         usage = completion.usage or Usage()
         return Answer(
             choice_index=max(range(len(probabilities)), key=probabilities.__getitem__, default=None),

@@ -18,7 +18,7 @@ from reelabel_engine.protocol import (
     LiveQuery,
     LiveRequest,
     LiveText,
-    QuestionFailure,
+    Rejected,
     check,
 )
 from tasks.live.model import LiveInfo, Prefix
@@ -169,7 +169,7 @@ class EngineLiveModel:
         try:
             with closing(life.replies(request.pending)) as replies:
                 for _, reply in replies:
-                    if isinstance(reply, QuestionFailure):
+                    if isinstance(reply, Rejected):
                         raise _ERRORS.get(reply.code, InferenceError)(reply.message)
                     yield reply
         finally:
