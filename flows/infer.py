@@ -35,7 +35,7 @@ from reelabel.text import pluralize
 from tasks.domain import MediaCounts, RunPhase, WallClockProfile
 from tasks.frame_cache.pool import decode_pool, open_extractor, video_store
 from tasks.manifest.plan_file import read_media
-from tasks.model.backend import backend_of, open_backend, require_media
+from tasks.model.backend import backend_of, require_media
 from tasks.plans.extracted import ExtractedShard, read_extracted
 from tasks.plans.lease import Work, finish_alone
 from tasks.results.runs import add_versions
@@ -103,7 +103,7 @@ def _answer(plans: list[Plan], served: ServedPlans, registered: Backend, card: M
     with ExitStack() as stack:
         with profile.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=1))
-            backend = stack.enter_context(open_backend(registered, card, engine_settings(settings, first), media=media))
+            backend = stack.enter_context(registered.open(card, engine_settings(settings, first), media=media))
             keeper = stack.enter_context(make_lease_keeper(served.database, settings))
             stack.enter_context(cancel_on_exit(videos, objects))
             info = backend.wait_ready()

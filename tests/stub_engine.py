@@ -30,7 +30,7 @@ from reelabel_engine.protocol import (
     LiveText,
     Question,
     QuestionAnswer,
-    QuestionFailure,
+    Rejected,
     RequestRef,
 )
 from tasks.domain import Answer, Words
@@ -99,15 +99,24 @@ def answer_to(question: Question, *frame_files: bytes) -> Answer:
     )
 
 
-def _render(videos):
-    return [pickle.dumps([_render_question(one, *files) for one in questions]) for files, questions in videos]
+class StubWorker:
+    """Renders questions to their answers, and live requests to their items."""
+
+    def __init__(self, _config=None):
+        pass
+
+    def render(self, videos):
+        return [pickle.dumps([_render_question(one, *files) for one in questions]) for files, questions in videos]
+
+    def render_live(self, request):
+        return pickle.dumps(StubRendered(request.items))
 
 
 def _render_question(question, *frame_files):
     if Trigger.RENDERER_POISON in question.text:
         os.kill(os.getpid(), signal.SIGKILL)
     if Trigger.TOO_LONG in question.text:
-        return QuestionFailure.of(PromptTooLongError("The prompt is too long."))
+        return Rejected.of(PromptTooLongError("The prompt is too long."))
     return StubReady(text=question.text, answer=answer_to(question, *frame_files))
 
 
@@ -116,10 +125,6 @@ class StubRendered:
     """The parts of a live prompt; an item is its own rendering."""
 
     items: dict
-
-
-def _render_live(request):
-    return pickle.dumps(StubRendered(request.items))
 
 
 def _on_the_wire(answer):
@@ -150,14 +155,15 @@ class StubScheduler:
     def is_idle(self):
         return not (self._questions or self._prefixes)
 
-    def receive(self, request, _rendered):
+    def receive(self, request, rendered):
+        self.items.put(request.session, rendered.items)
         self._waiting.append(request)
         for each in [*self._waiting]:
             try:
                 found = self.items.find(each.session, each.hashes)
             except InferenceError as error:
                 self._waiting.remove(each)
-                self._replies.append((RequestRef(each.number), QuestionFailure.of(error)))
+                self._replies.append((RequestRef(each.number), Rejected.of(error)))
                 continue
             if found is not None:
                 self._waiting.remove(each)
@@ -180,7 +186,7 @@ class StubScheduler:
         if query and Trigger.DISK_FULL in query.text:
             Path("/dev/full").write_text("cache")
         if query and Trigger.REFUSED in query.text:
-            failure = QuestionFailure.of(PromptTooLongError("The prompt is too long."))
+            failure = Rejected.of(PromptTooLongError("The prompt is too long."))
             self._replies.append((RequestRef(number), failure))
             return
         read.append(request.hashes)
@@ -254,8 +260,4 @@ class StubEngine:
 
 
 if __name__ == "__main__":
-    main(
-        lambda _config: Implementation(
-            load=StubEngine, start_renderer=lambda _config: None, render=_render, render_live=_render_live
-        )
-    )
+    main(lambda _config: Implementation(load=StubEngine, worker=StubWorker))

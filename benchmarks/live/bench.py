@@ -134,8 +134,8 @@ def measure_agreement(live: OpenLive, *, labels: int, on_clip: Callable[[str], N
             counted = found[task]
             differences = (abs(a - b) for a, b in zip(answer.probabilities, whole.probabilities, strict=True))
             counted["labels"] += 1
-            counted["same"] += answer.choice_index == whole.choice_index
-            counted["right"] += answer.text == truth
+            counted["same"] += answer.choice == whole.choice_index
+            counted["right"] += choices[answer.choice] == truth
             counted["difference"] = max(counted["difference"], *differences)
         live.model.forget(session)
     return list(found.values())

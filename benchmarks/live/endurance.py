@@ -52,7 +52,7 @@ def measure_endurance(
         if window.next:
             live.read(session, window.current, window.next)
         if number % _QUESTION_EVERY == 0:
-            questions.append(live.ask(session, window.current).first_token_ms)
+            questions.append(live.ask(session, window.current).total_ms)
             on_minute(f"{item.times_s[1] / 60:.0f} of {minutes:g} minutes")
         if number % (count // _PARTS) == 0:
             memory.append(_memory_mib(processes))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from benchmarks.models import engine_config
-from reelabel_engine.protocol import LiveQuery
-from tasks.live.model import LiveAnswer, Prefix
+from reelabel_engine.protocol import LiveDone, LiveQuery
+from tasks.live.model import Prefix
 from tasks.live.window import Pairs
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
@@ -82,6 +82,16 @@ class Read(NamedTuple):
     total_ms: float
 
 
+class Answered(NamedTuple):
+    """The answer to a question with choices, the index of the most probable one, and how long it took."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    probabilities: tuple[float, ...]
+    choice: int
+    total_ms: float
+
+
 class OpenLive:
     """A loaded engine, and its sessions."""
 
@@ -109,11 +119,20 @@ class OpenLive:
 
     def ask(
         self, session: str, items: Sequence[Item], query: LiveQuery = QUERY, *, system_prompt: str | None = None
-    ) -> LiveAnswer:
-        """Ask, and return the whole answer."""
-        *_, answer = self.model.ask(Prefix(session=session, items=tuple(items), system_prompt=system_prompt), query)
-        assert isinstance(answer, LiveAnswer)
-        return answer
+    ) -> Answered:
+        """Ask a question with choices, and return its answer."""
+        began_s = time.perf_counter()
+        prefix = Prefix(session=session, items=tuple(items), system_prompt=system_prompt)
+        [done] = self.model.ask(prefix, query)
+        assert isinstance(done, LiveDone)
+        probabilities = done.probabilities
+        return Answered(
+            prompt_tokens=done.prompt_tokens,
+            cached_tokens=done.cached_tokens,
+            probabilities=probabilities,
+            choice=max(range(len(probabilities)), key=probabilities.__getitem__),
+            total_ms=(time.perf_counter() - began_s) * 1e3,
+        )
 
 
 @contextmanager

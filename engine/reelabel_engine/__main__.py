@@ -1,8 +1,7 @@
-"""The engine's process: `python -m reelabel_engine CONNECTION_FD LIFELINE_FD`.
+"""The engine's process: `python -m reelabel_engine CONNECTION_FD`.
 
 Loads what the first message says, an engine or the encoder, replies with what it loaded or why it could not, then
-answers requests until the connection closes. It kills its whole process group as soon as its parent is gone, even after
-`kill -9`: the kernel then closes the other end of the lifeline pipe.
+answers requests until the connection closes: then it kills its whole process group. See `keep`.
 """
 
 from __future__ import annotations
@@ -12,26 +11,26 @@ import gc
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from ctypes import CDLL
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reelabel.disk import full_disk
 from reelabel.errors import ReelabelError
-from reelabel_engine.cache_folders import cache_folders
-from reelabel_engine.loop import VideoQuestions, serve, serve_encoder
+from reelabel_engine import keep
+from reelabel_engine.environment import cache_folders
+from reelabel_engine.loop import serve, serve_encoder
 from reelabel_engine.model_errors import describe_error
 from reelabel_engine.protocol import (
     EncoderConfig,
     EngineConfig,
     EngineFailure,
-    LiveRequest,
     LoadEncoder,
     LoadEngine,
     receive,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
     from reelabel_engine.encoder import Encoder
     from reelabel_engine.engine import Engine
+    from reelabel_engine.renderer import Worker
 
 
 class Implementation(NamedTuple):
@@ -50,26 +50,20 @@ class Implementation(NamedTuple):
 
     Attributes:
         load: Loads the engine; takes its configuration, and as `started` when the process began.
-        start_renderer: Prepares a worker process for `render`.
-        render: Renders the questions on several videos; returns, for each, a pickled list of `EngineRequest` or
-            `QuestionFailure`.
-        render_live: Renders the parts of a live prompt; returns a pickled `RenderedRequest`. None if no live sessions
-            are taken.
+        worker: Prepares a worker process; see `reelabel_engine.renderer.Worker`.
     """
 
     load: Callable[..., Engine]
-    start_renderer: Callable[[EngineConfig], None]
-    render: Callable[[list[VideoQuestions]], list[bytes]]
-    render_live: Callable[[LiveRequest], bytes] | None = None
+    worker: Callable[[EngineConfig], Worker]
 
 
 def import_vllm(config: EngineConfig) -> Implementation:
     """Import vLLM and the model's class before the workers are forked; takes seconds, and may fail."""
     from reelabel_engine.engine import Engine, import_model  # noqa: PLC0415
-    from reelabel_engine.renderer import initialize_worker, render_live, render_videos  # noqa: PLC0415
+    from reelabel_engine.renderer import Worker  # noqa: PLC0415
 
     import_model(config)
-    return Implementation(load=Engine, start_renderer=initialize_worker, render=render_videos, render_live=render_live)
+    return Implementation(load=Engine, worker=Worker)
 
 
 def load_encoder(config: EncoderConfig, *, started: float) -> Encoder:
@@ -85,14 +79,14 @@ def main(
 ) -> None:
     started = time.perf_counter()
     _collect_garbage_rarely()
-    connection, lifeline = Connection(int(sys.argv[1])), int(sys.argv[2])
+    connection = Connection(int(sys.argv[1]))
     try:
         load = receive(connection)
         if isinstance(load, LoadEncoder):
-            _end_with(lifeline)
+            keep.Client(connection)
             serve_encoder(connection, load_encoder(load.config, started=started))
         elif isinstance(load, LoadEngine):
-            _serve_engine(connection, lifeline, load.config, import_engine, started)
+            _serve_engine(connection, load.config, import_engine, started)
         else:
             raise TypeError(f"{type(load).__name__} is nothing to load")  # noqa: TRY301 - like any fault
     except BaseException as error:
@@ -106,7 +100,6 @@ def main(
 
 def _serve_engine(
     connection: Connection,
-    lifeline: int,
     config: EngineConfig,
     import_engine: Callable[[EngineConfig], Implementation],
     started: float,
@@ -117,20 +110,19 @@ def _serve_engine(
         config.render_processes,
         get_context("fork"),
         _start_renderer,
-        (implementation.start_renderer, config, connection),
+        (implementation.worker, config, connection),
     )
     renderer_started = renderers.submit(bool)
-    _end_with(lifeline)
+    client: keep.Client | None = keep.Client(connection)
     engine = implementation.load(config, started=started)
     renderer_started.result()
     _freeze_garbage_collector()
-    render_live = implementation.render_live
-    serve(
-        connection,
-        engine,
-        lambda videos: renderers.submit(implementation.render, videos),
-        (lambda request: renderers.submit(render_live, request)) if render_live else None,
-    )
+    while client:
+        leaving = serve(client.connection, engine, lambda *asked: renderers.submit(_in_worker, *asked))
+        if leaving is None:
+            return
+        client = client.next(leaving, model=config.model)
+    keep.end()
 
 
 def _explain_failure(error: BaseException) -> EngineFailure:
@@ -142,12 +134,21 @@ def _explain_failure(error: BaseException) -> EngineFailure:
     return EngineFailure(message=str(error) if isinstance(error, ReelabelError) else describe_error(error, log))
 
 
-def _start_renderer(start: Callable[[EngineConfig], None], config: EngineConfig, connection: Connection) -> None:
+_workers: list[Worker] = []  # of this process: one, if it renders
+
+
+def _in_worker(method: str, *arguments: object) -> Any:  # noqa: ANN401 - of the method
+    return getattr(_workers[0], method)(*arguments)
+
+
+def _start_renderer(start: Callable[[EngineConfig], Worker], config: EngineConfig, connection: Connection) -> None:
     connection.close()  # otherwise the parent would see no EOF when the engine exits
-    start(config)
+    CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody ends it if the engine is killed while it is kept
+    _workers.append(start(config))
     _freeze_garbage_collector()
 
 
+_PR_SET_PDEATHSIG = 1
 # Python's own first threshold is 700.
 _ALLOCATIONS = 10_000
 
@@ -162,16 +163,6 @@ def _freeze_garbage_collector() -> None:
     """Exempt everything that vLLM has loaded so far from garbage collection, which would traverse it repeatedly."""
     gc.collect()
     gc.freeze()
-
-
-def _end_with(lifeline: int) -> None:
-    """Kill the whole process group once the other end of a pipe is closed."""
-
-    def wait() -> None:
-        os.read(lifeline, 1)
-        os.killpg(os.getpgrp(), signal.SIGKILL)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -18,11 +18,7 @@ _GPU_NAME = re.compile(r"\d+|(GPU|MIG)-.+")
 
 
 def visible_gpus() -> list[str]:
-    """List the GPUs that this process may use, as `CUDA_VISIBLE_DEVICES` names them; empty without any.
-
-    Raises:
-        ConfigurationError: The driver does not answer.
-    """
+    """List the GPUs that this process may use, as `CUDA_VISIBLE_DEVICES` names them; empty without any."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         # CUDA ignores what follows the first name that is none, such as -1, or Slurm's NoDevFiles.
@@ -31,11 +27,7 @@ def visible_gpus() -> list[str]:
 
 
 def gpu_memory_bytes() -> tuple[int, int]:
-    """Return free and total bytes of the GPU with the least free memory; zeros if unknown, as for a part of a GPU.
-
-    Raises:
-        ConfigurationError: The driver does not answer.
-    """
+    """Return free and total bytes of the GPU with the least free memory; zeros if unknown, as for a part of a GPU."""
     visible = visible_gpus()
     known = _query_driver("index", "uuid", "mig.mode.current", "memory.free", "memory.total")
     seen = [
@@ -54,17 +46,17 @@ def extra_of_engines() -> str:
 
 
 def compute_capabilities() -> list[str]:
-    """List the compute capabilities of this machine's GPUs, such as `9.0`; empty without any.
-
-    Raises:
-        ConfigurationError: The driver does not answer.
-    """
+    """List the compute capabilities of this machine's GPUs, such as `9.0`; empty without any."""
     found = {capability for [capability] in _query_driver("compute_cap")}
     return sorted(filter(re.compile(r"\d+\.\d+").fullmatch, found))
 
 
 def _query_driver(*fields: str) -> list[list[str]]:
-    """Query the driver by `nvidia-smi`: CUDA, initialised in this process, would hold memory that the engines need."""
+    """Query the driver by `nvidia-smi`: CUDA, initialised in this process, would hold memory that the engines need.
+
+    Raises:
+        ConfigurationError: The driver does not answer.
+    """
     command = shutil.which(_DRIVER)
     if command is None:
         return []

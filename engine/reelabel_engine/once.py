@@ -14,7 +14,7 @@ from reelabel.errors import JobError
 from reelabel_engine.protocol import (
     PreviewRequest,
     PromptSpan,
-    QuestionFailure,
+    Rejected,
     RenderedPrompt,
     decode_request,
     encode,
@@ -43,13 +43,13 @@ def render(request: PreviewRequest) -> RenderedPrompt:
 
     renderer = InputRenderer(request.config)
     tokenizer = renderer.tokenizer
-    refusals: list[QuestionFailure] = []
+    refusals: list[Rejected] = []
     try:
         found = renderer.tokens(request.question)
         choices = tuple({token: tokenizer.decode([token]) for token in sorted(tokens)} for tokens in found)
     except JobError as error:
         choices = ()
-        refusals.append(QuestionFailure.of(error))
+        refusals.append(Rejected.of(error))
     runs: tuple[PromptSpan, ...] = ()
     tokens = video_tokens = None
     try:
@@ -66,7 +66,7 @@ def render(request: PreviewRequest) -> RenderedPrompt:
         video_tokens = sum(place.get_num_embeds() for place in places)
         runs = tuple(_runs(ids, tokenizer))
     except JobError as error:
-        refusals.append(QuestionFailure.of(error))
+        refusals.append(Rejected.of(error))
     return RenderedPrompt(
         runs=runs,
         tokens=tokens,

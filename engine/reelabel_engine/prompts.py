@@ -50,16 +50,10 @@ def choice_tokens(
 
 
 class ChoiceScores(NamedTuple):
-    """What a model thinks of each choice.
+    """What a model thinks of each choice."""
 
-    Attributes:
-        probabilities: One per choice, summing to one.
-        mass: Probability of all choices together, before they are normalised: next to 0 if the model would have said
-            something else, so that the probabilities mean nothing.
-    """
-
-    probabilities: tuple[float, ...]
-    mass: float
+    probabilities: tuple[float, ...]  # one per choice, summing to one
+    mass: float  # of all choices, before normalising: next to 0 if the model would have said something else
 
 
 def score_choices(tokens: ChoiceTokens, logprobs: Mapping[int, float]) -> ChoiceScores:

@@ -29,39 +29,22 @@ _MAX_FRAMES = 1024  # of a video, however it is sampled
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """How to load the engine.
+    """How to load the engine."""
 
-    Attributes:
-        model: Folder or hub name.
-        revision: Hub revision; None is the default branch.
-        dtype: `auto` or one of vLLM's numeric types.
-        load_format: `auto`; `dummy` uses random weights, to benchmark an architecture, never to label.
-        tensor_parallel_size: GPUs that the model is sharded over.
-        devices: Those GPUs, as `CUDA_VISIBLE_DEVICES` names them; empty uses all visible ones.
-        render_processes: Worker processes that render prompts and videos.
-        video_pruning_rate: Fraction of a video's tokens that the model leaves out as redundant; 0 leaves out none.
-        max_videos: How many videos a question shows at most.
-        max_images: How many images.
-        frames_as_images: Whether a video's frames are shown as images, to a model that takes nothing else.
-        chat_template_args: Arguments of the chat template.
-        engine_args: Further arguments of vLLM, handed to it unchanged.
-        live_sessions: How many live sessions are open at most; 0 takes none.
-    """
-
-    model: str
-    revision: str | None = None
-    dtype: str = "auto"
-    load_format: Literal["auto", "dummy"] = "auto"
-    tensor_parallel_size: int = 1
-    devices: tuple[str, ...] = ()
-    render_processes: int = 1
-    video_pruning_rate: float = 0.0
-    max_videos: int = 1
-    max_images: int = 0
-    frames_as_images: bool = False
+    model: str  # a folder or hub name
+    revision: str | None = None  # hub revision; None is the default branch
+    dtype: str = "auto"  # `auto` or one of vLLM's numeric types
+    load_format: Literal["auto", "dummy"] = "auto"  # `dummy`: random weights, to benchmark an architecture
+    tensor_parallel_size: int = 1  # GPUs that the model is sharded over
+    devices: tuple[str, ...] = ()  # those GPUs, as `CUDA_VISIBLE_DEVICES` names them; empty uses all visible ones
+    render_processes: int = 1  # worker processes that render prompts and videos
+    video_pruning_rate: float = 0.0  # fraction of a video's tokens that are left out as redundant
+    max_videos: int = 1  # how many videos a question shows at most
+    max_images: int = 0  # the same of images
+    frames_as_images: bool = False  # whether a video's frames are shown as images, to a model that takes nothing else
     chat_template_args: dict[str, Any] = field(default_factory=dict, hash=False)
-    engine_args: dict[str, Any] = field(default_factory=dict, hash=False)
-    live_sessions: int = 0
+    engine_args: dict[str, Any] = field(default_factory=dict, hash=False)  # of vLLM, handed to it unchanged
+    live_sessions: int = 0  # how many live sessions are open at most; 0 takes none
 
     @property
     def shown_videos(self) -> int:
@@ -74,39 +57,23 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """What the engine reports once it is loaded.
+    """What the engine reports once it is loaded."""
 
-    Attributes:
-        device: The GPU's name, or `cpu`.
-        gpus: Number of GPUs that it uses; 0 on a CPU.
-        max_model_len: Maximum tokens of a prompt and its answer.
-        start_ms: Milliseconds from process start to the loaded model.
-        versions: Versions by package.
-        takes_audio: Whether live sessions may have audio.
-        tuning: The engine's settings, or the protocol in use with a server, in one line.
-    """
-
-    device: str
-    gpus: int
-    max_model_len: int
-    start_ms: float
+    device: str  # the GPU's name, or `cpu`
+    gpus: int  # 0 on a CPU
+    max_model_len: int  # maximum tokens of a prompt and its answer
+    start_ms: float  # from process start to the loaded model
     versions: dict[str, str]
-    takes_audio: bool = False
-    tuning: str = ""
+    takes_audio: bool = False  # of live sessions
+    tuning: str = ""  # the engine's settings, or the protocol in use with a server, in one line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineTimes:
-    """How an engine spent its time, in milliseconds.
+    """How an engine spent its time, in milliseconds."""
 
-    Attributes:
-        busy_ms: Computing answers.
-        waiting_for_input_ms: Idle while inputs were being rendered.
-        restart_ms: Restarting.
-    """
-
-    busy_ms: float = 0.0
-    waiting_for_input_ms: float = 0.0
+    busy_ms: float = 0.0  # computing answers
+    waiting_for_input_ms: float = 0.0  # idle while inputs were being rendered
     restart_ms: float = 0.0
 
     def __add__(self, other: EngineTimes) -> EngineTimes:
@@ -118,41 +85,25 @@ class EngineTimes:
 
 
 class ShownFile(NamedTuple):
-    """A video or an image that a question shows.
-
-    Attributes:
-        file_id: Key into the batch's frame files; that of an image has one frame.
-    """
+    """A video or an image that a question shows."""
 
     kind: MediumKind
-    file_id: str
+    file_id: str  # key into the batch's frame files; that of an image has one frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One job as the engine sees it.
+    """One job as the engine sees it."""
 
-    Attributes:
-        video_id: Key into the batch's frame files; of several videos, the first.
-        text: The question with its choices.
-        system_prompt: None leaves it to the chat template.
-        choices: The answers, in order; empty for an answer in words.
-        scoring: Score the choice's letter, or the first token of its text.
-        max_tokens: Of an answer in words; one with choices has one token.
-        schema: JSON schema, as text, of an answer in words; None leaves its words free.
-        others: The same question with its choices in other orders, asked together with it.
-        media: Everything that it shows, in order, if that is more than the video.
-    """
-
-    video_id: str
+    video_id: str  # key into the batch's frame files; of several videos, the first
     text: str
-    system_prompt: str | None
-    choices: tuple[str, ...]
-    scoring: Literal["letter", "text"] = "letter"
-    max_tokens: int = 1
-    schema: str | None = None
-    others: tuple[Question, ...] = field(default=(), repr=False)
-    media: tuple[ShownFile, ...] = ()
+    system_prompt: str | None  # None leaves it to the chat template
+    choices: tuple[str, ...]  # the answers, in order; empty for an answer in words
+    scoring: Literal["letter", "text"] = "letter"  # score the choice's letter, or the first token of its text
+    max_tokens: int = 1  # of an answer in words; one with choices has one token
+    schema: str | None = None  # JSON schema, as text, of an answer in words; None leaves its words free
+    others: tuple[Question, ...] = field(default=(), repr=False)  # with its choices in other orders, asked with it
+    media: tuple[ShownFile, ...] = ()  # everything that it shows, in order, if that is more than the video
 
     @property
     def shown(self) -> tuple[ShownFile, ...]:
@@ -161,17 +112,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Questions, and the frame files of their videos.
+    """Questions, and the frame files of their videos."""
 
-    Attributes:
-        frame_files: Arrow IPC bytes by the id that questions name them by.
-        questions: Questions that show the same are adjacent, so that they share its prefill.
-        is_alone: Whether nothing else is to be asked of a server meanwhile, as this may be what ends it.
-    """
-
-    frame_files: dict[str, bytes] = field(repr=False)
-    questions: tuple[Question, ...] = field(repr=False)
-    is_alone: bool = False
+    frame_files: dict[str, bytes] = field(repr=False)  # Arrow IPC bytes by the id that questions name them by
+    questions: tuple[Question, ...] = field(repr=False)  # those that show the same are adjacent: they share its prefill
+    is_alone: bool = False  # whether nothing else is to be asked of a server meanwhile, as this may be what ends it
 
     def only(self, questions: tuple[Question, ...]) -> Batch:
         """Return a batch of only these questions, with the frame files that they need."""
@@ -182,42 +127,25 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderConfig:
-    """How to load an image-text encoder.
+    """How to load an image-text encoder."""
 
-    Attributes:
-        model: Folder or hub name.
-        revision: Hub revision; None for a folder.
-        devices: GPUs, as `CUDA_VISIBLE_DEVICES` names them; empty uses what is visible, or the CPU.
-        batch_frames: Frames that the image encoder is given at once.
-    """
-
-    model: str
-    revision: str | None = None
-    devices: tuple[str, ...] = ()
-    batch_frames: int = 128
+    model: str  # a folder or hub name
+    revision: str | None = None  # hub revision; None for a folder
+    devices: tuple[str, ...] = ()  # GPUs, as `CUDA_VISIBLE_DEVICES` names them; empty uses what is visible, or the CPU
+    batch_frames: int = 128  # frames that the image encoder is given at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderInfo:
-    """What an encoder reports once it is loaded.
+    """What an encoder reports once it is loaded."""
 
-    Attributes:
-        device: The GPU's name, or `cpu`.
-        gpus: Number of GPUs in use; 0 on a CPU.
-        dtype: Numeric type of the weights.
-        dimensions: Size of a vector, D.
-        size_px: Side of the square that frames are resized to, or of one of as many pixels.
-        max_tokens: Tokens that the text encoder takes, special ones included.
-        scale: Factor that turns a cosine into a logit, to which `bias` is added; None if the model has none.
-    """
-
-    device: str
-    gpus: int
-    dtype: str
-    dimensions: int
-    size_px: int
-    max_tokens: int
-    scale: float | None
+    device: str  # the GPU's name, or `cpu`
+    gpus: int  # 0 on a CPU
+    dtype: str  # of the weights
+    dimensions: int  # size of a vector, D
+    size_px: int  # side of the square that frames are resized to, or of one of as many pixels
+    max_tokens: int  # tokens that the text encoder takes, special ones included
+    scale: float | None  # factor that turns a cosine into a logit, to which `bias` is added; None if the model has none
     bias: float | None
     start_ms: float
     versions: dict[str, str]
@@ -225,25 +153,17 @@ class EncoderInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveQuery:
-    """A question about a prefix.
+    """A question about a prefix."""
 
-    Attributes:
-        text: The question with its choices, if it has any.
-        turns: Earlier questions and their answers, which follow the prefix before the question.
-        choices: The answers, in order; empty for an answer in free text, to which all that follows applies.
-        temperature: 0 takes the most probable token each time.
-        speaks: Answer in speech too; only servers do.
-    """
-
-    text: str
-    turns: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    choices: tuple[str, ...] = ()
+    text: str  # the question with its choices, if it has any
+    turns: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # earlier questions and their answers
+    choices: tuple[str, ...] = ()  # in order; empty for an answer in words, to which all that follows applies
     scoring: Literal["letter", "text"] = "letter"
     max_tokens: int = 256
-    temperature: float = 0.0
+    temperature: float = 0.0  # 0 takes the most probable token each time
     top_p: float = 1.0
     seed: int | None = None
-    speaks: bool = False
+    speaks: bool = False  # answer in speech too; only servers do
     voice: str | None = None
 
 
@@ -271,29 +191,17 @@ class AskBatch(_Message, frozen=True):
 
 
 class LiveRequest(_Message, frozen=True):
-    """A prefix to read, or a question about one.
+    """A prefix to read, or a question about one."""
 
-    Attributes:
-        number: Unique within one life of the engine.
-        session: The session's name.
-        salt: Keeps what is cached for the session from others.
-        system_prompt: None leaves it to the chat template.
-        hashes: Of all items of the prefix, in order.
-        items: Those that the engine's process does not have yet, by hash.
-        fresh: How many of the last items the model has probably not read yet.
-        query: None reads the prefix.
-        has_audio: Whether the session has had audio.
-    """
-
-    number: int
+    number: int  # unique within one life of the engine
     session: str
-    salt: str
-    system_prompt: str | None
-    hashes: tuple[str, ...]
-    items: dict[str, Item]
-    fresh: int
-    query: LiveQuery | None = None
-    has_audio: bool = False
+    salt: str  # keeps what is cached for the session from others
+    system_prompt: str | None  # None leaves it to the chat template
+    hashes: tuple[str, ...]  # of all items of the prefix, in order
+    items: dict[str, Item]  # those that the engine's process does not have yet, by hash
+    fresh: int  # how many of the last items the model has probably not read yet
+    query: LiveQuery | None = None  # None reads the prefix
+    has_audio: bool = False  # whether the session has had audio
 
 
 class LiveDrop(_Message, frozen=True):
@@ -307,6 +215,14 @@ class Cancel(_Message, frozen=True):
     """A request whose replies nobody waits for any more."""
 
     number: int
+
+
+class Keep(_Message, frozen=True):
+    """The last message of a client that leaves a loaded engine to the next one; the reply is `Kept`."""
+
+    number: int
+    seconds: float  # for so long; then the engine ends
+    facts_path: str  # file in which it says, as JSON, where it waits
 
 
 class EmbedImages(_Message, frozen=True):
@@ -324,15 +240,11 @@ class EmbedTexts(_Message, frozen=True):
 
 
 class PreviewRequest(_Message, frozen=True):
-    """A question that is to be rendered by a process that loads no weights; the reply is `RenderedPrompt`.
-
-    Attributes:
-        media: Frames and metadata of what it shows, in order; see `reelabel.integrations.vllm.video_input`.
-    """
+    """A question that is to be rendered by a process that loads no weights; the reply is `RenderedPrompt`."""
 
     config: EngineConfig
     question: Question
-    media: tuple[tuple[npt.NDArray[np.uint8], dict[str, Any]], ...]
+    media: tuple[tuple[npt.NDArray[np.uint8], dict[str, Any]], ...]  # as of `video_input`, in order
 
 
 class EngineLoaded(_Message, frozen=True):
@@ -347,46 +259,34 @@ class EncoderLoaded(_Message, frozen=True):
     info: EncoderInfo
 
 
-class EngineFailure(_Message, frozen=True):
-    """Why the process failed to load, or ended.
+class Kept(_Message, frozen=True):
+    """The engine waits for the next client."""
 
-    Attributes:
-        message: The error.
-        is_disk_full: Whether the message is about a full disk, which is no fault of the model or of a question.
-    """
+    number: int
+
+
+class EngineFailure(_Message, frozen=True):
+    """Why the process failed to load, or ended."""
 
     message: str
-    is_disk_full: bool = False
+    is_disk_full: bool = False  # about a full disk, which is no fault of the model or of a question
 
 
 class QuestionAnswer(_Message, frozen=True):
-    """What the model answers to one question.
+    """What the model answers to one question."""
 
-    Attributes:
-        probabilities: One per choice, summing to one; empty for an answer in words.
-        choice_mass: Probability of all choices together before they were normalised; next to 0 if the model would have
-            said something else.
-        text: An answer in words, or as JSON.
-        finish_reason: Why the words ended: the model was done, or `max_tokens` were reached.
-        output_tokens: Tokens of the words.
-        prompt_tokens: Tokens of the rendered prompt, including the video.
-        cached_tokens: Those of them served from the prefix cache.
-        preprocess_ms: Milliseconds of the model's processor for this question.
-        inference_ms: Its share of the engine's milliseconds.
-    """
-
-    probabilities: tuple[float, ...]
-    choice_mass: float | None
-    prompt_tokens: int
-    cached_tokens: int
-    preprocess_ms: float
-    inference_ms: float
-    text: str = ""
-    finish_reason: FinishReason = "stop"
-    output_tokens: int = 0
+    probabilities: tuple[float, ...]  # one per choice, summing to one; empty for an answer in words
+    choice_mass: float | None  # of all choices, before normalising: next to 0 if it would have said something else
+    prompt_tokens: int  # tokens of the rendered prompt, including the video
+    cached_tokens: int  # those of them served from the prefix cache
+    preprocess_ms: float  # milliseconds of the model's processor for this question
+    inference_ms: float  # its share of the engine's milliseconds
+    text: str = ""  # an answer in words, or as JSON
+    finish_reason: FinishReason = "stop"  # why the words ended: the model was done, or `max_tokens` were reached
+    output_tokens: int = 0  # of the words
 
 
-class QuestionFailure(_Message, frozen=True):
+class Rejected(_Message, frozen=True):
     """Why a question has no answer; `code` and `stage` are those of an error."""
 
     code: str
@@ -394,11 +294,11 @@ class QuestionFailure(_Message, frozen=True):
     message: str
 
     @classmethod
-    def of(cls, error: JobError) -> QuestionFailure:
+    def of(cls, error: JobError) -> Rejected:
         return cls(code=error.code, stage=error.stage, message=error.message)
 
 
-QuestionReply = QuestionAnswer | QuestionFailure
+QuestionReply = QuestionAnswer | Rejected
 
 
 class LiveText(_Message, frozen=True):
@@ -417,7 +317,7 @@ class LiveDone(_Message, frozen=True):
     probabilities: tuple[float, ...] = ()
 
 
-LiveReply = LiveText | LiveDone | QuestionFailure
+LiveReply = LiveText | LiveDone | Rejected
 
 
 class RequestRef(NamedTuple):
@@ -428,15 +328,10 @@ class RequestRef(NamedTuple):
 
 
 class StepReplies(_Message, frozen=True):
-    """What the engine's process sends after each step.
+    """What the engine's process sends after each step."""
 
-    Attributes:
-        replies: Replies to the questions that ended, and to live sessions.
-        times: Time spent on the step, and waiting before it.
-    """
-
-    replies: tuple[tuple[RequestRef, QuestionAnswer | QuestionFailure | LiveText | LiveDone], ...]
-    times: EngineTimes
+    replies: tuple[tuple[RequestRef, QuestionAnswer | Rejected | LiveText | LiveDone], ...]
+    times: EngineTimes  # time spent on the step, and waiting before it
 
 
 class Vectors(_Message, frozen=True):
@@ -449,45 +344,31 @@ class Vectors(_Message, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptSpan:
-    """A run of the prompt.
+    """A run of the prompt."""
 
-    Attributes:
-        text: Decoded text, including special tokens; a single token if it repeats.
-        repeats: Number of repetitions.
-    """
-
-    text: str
+    text: str  # decoded text, including special tokens; a single token if it repeats
     repeats: int = 1
 
 
 class RenderedPrompt(_Message, frozen=True):
-    """A prompt as the model takes it.
+    """A prompt as the model takes it."""
 
-    Attributes:
-        runs: The whole prompt in order.
-        tokens: Tokens of the whole prompt; None if it is too long to be counted.
-        video_tokens: Those of them that represent videos and images.
-        max_model_len: Maximum tokens of a prompt and its answer.
-        choices: Token ids and texts per choice; empty if the choices cannot be told apart.
-        refusals: Why the engine would not answer.
-    """
-
-    runs: tuple[PromptSpan, ...]
-    tokens: int | None
-    video_tokens: int | None
-    max_model_len: int
-    choices: tuple[dict[int, str], ...]
-    refusals: tuple[QuestionFailure, ...]
+    runs: tuple[PromptSpan, ...]  # the whole prompt in order
+    tokens: int | None  # tokens of the whole prompt; None if it is too long to be counted
+    video_tokens: int | None  # those of them that represent videos and images
+    max_model_len: int  # maximum tokens of a prompt and its answer
+    choices: tuple[dict[int, str], ...]  # token ids and texts per choice; empty if the choices cannot be told apart
+    refusals: tuple[Rejected, ...]  # why the engine would not answer
 
     @property
     def text(self) -> str:
         return "".join(run.text * run.repeats for run in self.runs)
 
 
-ToEngine = LoadEngine | AskBatch | LiveRequest | LiveDrop | Cancel
+ToEngine = LoadEngine | AskBatch | LiveRequest | LiveDrop | Cancel | Keep
 ToEncoder = LoadEncoder | EmbedImages | EmbedTexts | Cancel
 Request = ToEngine | ToEncoder | PreviewRequest
-Reply = EngineLoaded | EncoderLoaded | EngineFailure | StepReplies | Vectors | RenderedPrompt
+Reply = EngineLoaded | EncoderLoaded | EngineFailure | StepReplies | Kept | Vectors | RenderedPrompt
 
 _DTYPES = ("uint8", "int16", "float32")
 _MAX_DIMENSIONS = 4

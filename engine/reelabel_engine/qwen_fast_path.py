@@ -40,17 +40,11 @@ _LONGER = 7  # frames; any number that changes the seconds between sampled frame
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchGeometry:
-    """How a model splits a video into patches.
+    """How a model splits a video into patches."""
 
-    Attributes:
-        frames: Frames per patch.
-        side_px: Height and width of a patch.
-        merged: Patches per token along each side.
-    """
-
-    frames: int
-    side_px: int
-    merged: int
+    frames: int  # frames per patch
+    side_px: int  # height and width of a patch
+    merged: int  # patches per token along each side
 
     def cut(self, video: npt.NDArray[np.uint8]) -> torch.Tensor:
         """Reorder pixels into patches, as `Qwen2VLVideoProcessor` of transformers does.
@@ -79,22 +73,14 @@ class PatchGeometry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """What all processed videos of one size share.
-
-    Attributes:
-        kinds: How vLLM batches videos, by the name of the processor's output.
-        grid: Patches along time, height and width.
-        numbers: The model's numeric type, used for seconds.
-        token: Id of the video's placeholder token.
-        tokens: Number of placeholder tokens in the processed prompt.
-    """
+    """What all processed videos of one size share."""
 
     patches: PatchGeometry
-    kinds: dict[str, Any] = field(repr=False)
-    grid: torch.Tensor
-    numbers: torch.dtype
-    token: int
-    tokens: int
+    kinds: dict[str, Any] = field(repr=False)  # how vLLM batches videos, by the name of the processor's output
+    grid: torch.Tensor  # patches along time, height and width
+    numbers: torch.dtype  # the model's numeric type, used for seconds
+    token: int  # id of the video's placeholder token
+    tokens: int  # number of placeholder tokens in the processed prompt
 
     @classmethod
     def of(cls, patches: PatchGeometry, ids: list[int], rendered: Any) -> _Layout | None:  # noqa: ANN401 - vLLM's

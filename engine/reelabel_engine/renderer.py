@@ -8,7 +8,7 @@ import secrets
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from hashlib import blake2b
 from itertools import chain
 from operator import attrgetter
@@ -28,7 +28,7 @@ from reelabel_engine.live.items import FOOTAGE, FRAMES_PER_ITEM
 from reelabel_engine.live.positions import last_time, with_starts
 from reelabel_engine.plain_text import TextTokenizer, text_tokenizer
 from reelabel_engine.prompts import ChoiceTokens, chat_messages, choice_tokens
-from reelabel_engine.protocol import EngineConfig, LiveRequest, MediumKind, Question, QuestionFailure
+from reelabel_engine.protocol import EngineConfig, LiveRequest, MediumKind, Question, Rejected
 from reelabel_engine.qwen_fast_path import QwenFastPath
 from reelabel_engine.vllm_api import (
     ChatTemplateResolutionError,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from reelabel.integrations.vllm.video_input import Video
     from reelabel_engine.live.renderer import LiveRenderer
+    from reelabel_engine.loop import VideoQuestions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +124,6 @@ _CACHED_TEXTS = 1024
 # vLLM computes its table for four times as many positions as the model has, because of videos' times.
 _TABLE_FACTOR = 4
 _ENLARGED = {"default", "openpangu"}
-_renderers: list[InputRenderer] = []
-_live_renderers: list[LiveRenderer] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,18 +142,12 @@ class EngineRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashedMedium:
-    """A video or an image that questions show.
-
-    Attributes:
-        frames: Frames and metadata, as returned by `reelabel.integrations.vllm.video_input`; one frame of an image.
-        hash: Identifies exactly these frames: vLLM reuses whatever it has cached under this hash.
-        starts_s: When each pair of frames begins, of a video that shows what a live session saw; else empty.
-    """
+    """A video or an image that questions show."""
 
     kind: MediumKind = "video"
-    frames: Video = field(repr=False)
-    hash: str
-    starts_s: tuple[float, ...] = ()
+    frames: Video = field(repr=False)  # as of `video_input`; one frame of an image
+    hash: str  # identifies exactly these frames: vLLM reuses whatever it has cached under this hash
+    starts_s: tuple[float, ...] = ()  # of each pair of frames, if it shows what a live session saw; else empty
 
     @classmethod
     def of(cls, kind: MediumKind, frame_file: bytes) -> HashedMedium:
@@ -282,62 +275,63 @@ class InputRenderer:
             raise SpecialTokensError("The model's processor encodes the special tokens in the text; reword it.")
 
 
-def initialize_worker(config: EngineConfig) -> None:
-    torch.set_num_threads(1)
-    _renderers.append(InputRenderer(config))
+class Worker:
+    """A process beside the engine's: it renders the questions on several videos at once, and parts of live prompts.
 
-
-def render_video(frame_files: Sequence[bytes], questions: Sequence[Question]) -> bytes:
-    """Prepare all questions, at least one, that show the same videos and images, given as Arrow IPC files in order.
-
-    Returns:
-        A pickled list with an `EngineRequest` or a `QuestionFailure` per question.
+    What it returns is pickled: for each video, a list with an `EngineRequest` or a `Rejected` per question; of a
+    live request, a `RenderedRequest`.
     """
-    [renderer] = _renderers
-    started = time.perf_counter()
-    try:
-        with failing_alone("Reading frames for the model", stage=InferenceError.stage):
-            shown = zip(questions[0].shown, frame_files, strict=True)
-            media = [HashedMedium.of(each.kind, data) for each, data in shown]
-    except JobError as error:
-        return pickle.dumps([QuestionFailure.of(error)] * len(questions))
-    ready: list[EngineRequest | QuestionFailure] = []
-    for question in questions:
-        try:
-            with failing_alone("Preparing the question for the model", stage=InferenceError.stage):
-                tokens = renderer.tokens(question)
-                starts_s = media[0].starts_s if len(media) == 1 else ()
-                prompt = renderer.render(renderer.prompt(question, media), starts_s=starts_s)
-        except JobError as error:
-            ready.append(QuestionFailure.of(error))
-            continue
-        ended = time.perf_counter()
-        ready.append(
-            EngineRequest(
-                prompt=prompt,
-                tokens=tokens,
-                preprocess_ms=(ended - started) * 1e3,
-                max_tokens=question.max_tokens,
-                schema=question.schema,
-            )
-        )
-        started = ended
-    return _pickled(ready)
 
+    def __init__(self, config: EngineConfig) -> None:
+        torch.set_num_threads(1)
+        self.renderer = InputRenderer(config)
 
-def render_videos(videos: Sequence[tuple[Sequence[bytes], Sequence[Question]]]) -> list[bytes]:
-    return [render_video(frame_files, questions) for frame_files, questions in videos]
+    def render(self, videos: Sequence[VideoQuestions]) -> list[bytes]:
+        return [pickled(self._render(frame_files, questions)) for frame_files, questions in videos]
 
+    def render_live(self, request: LiveRequest) -> bytes:
+        return pickled(self._live.render(request))
 
-def render_live(request: LiveRequest) -> bytes:
-    if not _live_renderers:
+    @cached_property
+    def _live(self) -> LiveRenderer:
         from reelabel_engine.live.renderer import LiveRenderer  # noqa: PLC0415 - it needs this module
 
-        _live_renderers.append(LiveRenderer(_renderers[0]))
-    return _pickled(_live_renderers[0].render(request))
+        return LiveRenderer(self.renderer)
+
+    def _render(self, frame_files: Sequence[bytes], questions: Sequence[Question]) -> list[EngineRequest | Rejected]:
+        """Prepare all questions, at least one, that show the same videos and images, given in order."""
+        started = time.perf_counter()
+        try:
+            with failing_alone("Reading frames for the model", stage=InferenceError.stage):
+                shown = zip(questions[0].shown, frame_files, strict=True)
+                media = [HashedMedium.of(each.kind, data) for each, data in shown]
+        except JobError as error:
+            return [Rejected.of(error)] * len(questions)
+        ready: list[EngineRequest | Rejected] = []
+        for question in questions:
+            try:
+                with failing_alone("Preparing the question for the model", stage=InferenceError.stage):
+                    tokens = self.renderer.tokens(question)
+                    starts_s = media[0].starts_s if len(media) == 1 else ()
+                    prompt = self.renderer.render(self.renderer.prompt(question, media), starts_s=starts_s)
+            except JobError as error:
+                ready.append(Rejected.of(error))
+                continue
+            ended = time.perf_counter()
+            ready.append(
+                EngineRequest(
+                    prompt=prompt,
+                    tokens=tokens,
+                    preprocess_ms=(ended - started) * 1e3,
+                    max_tokens=question.max_tokens,
+                    schema=question.schema,
+                )
+            )
+            started = ended
+        return ready
 
 
-def _pickled(value: object) -> bytes:
+def pickled(value: object) -> bytes:
     file = io.BytesIO()
     _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""All that the engine uses of vLLM. What moves in another version is mended here; `check` lists it."""
+"""All that the engine uses of vLLM. What moves in another version is mended here."""
 
 from vllm import LLM, ModelRegistry, SamplingParams
 from vllm.config import ModelConfig

@@ -25,7 +25,7 @@ from tasks.domain import RunPhase, RunSpec
 from tasks.frame_cache.pool import KEPT_BYTES, decode_pool, open_extractor
 from tasks.manifest.check import require_cuttable
 from tasks.manifest.plan_file import read_media
-from tasks.model.backend import backend_of, open_backend, require_media, require_words
+from tasks.model.backend import backend_of, require_media, require_words
 from tasks.relevance import relevant_extraction
 from tasks.results.evaluation.routes import escalation_margin
 from tasks.results.runs import add_versions, update_run
@@ -108,7 +108,7 @@ def _execute_here(run: Run, plan: Plan, progress: Progress, _done_before: Sequen
                 extractor = stack.enter_context(relevant_extraction(settings, extractor, spec.relevance, files=objects))
             media = read_media(objects, plan.plan_uri, seal=settings.store.seal)
             answering = engine_settings(settings, spec)
-            opened = open_backend(backend_of(settings), run.prepared.card, answering, media=media)
+            opened = backend_of(settings).open(run.prepared.card, answering, media=media)
             backend = stack.enter_context(opened)
             keeper = stack.enter_context(make_lease_keeper(database, settings))
             stack.enter_context(cancel_on_exit(extractor.objects, objects))

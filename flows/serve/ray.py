@@ -42,7 +42,7 @@ from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EngineTimes
 from tasks.embedding.encoder import open_encoder, read_encoder_card
 from tasks.frame_cache.pool import decode_pool
-from tasks.model.backend import InferenceBackend, backend_of, open_backend
+from tasks.model.backend import InferenceBackend, backend_of
 from tasks.model.lifetime import Lifetime
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ class Engine(_Model):
         backend = backend_of(settings)
         card = backend.card(None, settings)
         spec = make_spec(card, settings)
-        opened = open_backend(backend, card, engine_settings(settings, spec))
+        opened = backend.open(card, engine_settings(settings, spec))
         self._backend = self._stack.enter_context(opened)
         self._info = self._backend.wait_ready()
 

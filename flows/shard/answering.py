@@ -12,7 +12,7 @@ from flows.shard.retry import retry_outage
 from infra.errors import ServerFailedError, ServerUnavailableError
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
-from reelabel_engine.protocol import QuestionFailure
+from reelabel_engine.protocol import Rejected
 from tasks.domain import RunPhase, View, WallClockProfile
 from tasks.results.chunks import read_answered_chunks
 
@@ -168,7 +168,7 @@ def answer_through_outages(backend: InferenceBackend, batch: Batch) -> list[Repl
                 faults[places[at]] += found
             ends[places[0]] += is_alone and bool(error.faults)
             if ends[places[0]] == _ENDS_PER_QUESTION:
-                received = {0: QuestionFailure.of(ServerFailedError.after(faults[places[0]]))}
+                received = {0: Rejected.of(ServerFailedError.after(faults[places[0]]))}
             outages = 0 if received else outages + 1
             if outages > _MAX_OUTAGES:
                 raise

@@ -24,7 +24,7 @@ from reelabel.text import pluralize
 from reelabel.unexpected import failing_alone
 from reelabel.waiting import go_on
 from reelabel_engine.errors import InferenceError
-from reelabel_engine.protocol import Batch, QuestionFailure
+from reelabel_engine.protocol import Batch, Rejected
 from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, View, group_by_views, views_of
 from tasks.domain.job import join_fingerprints
 from tasks.domain.outcome import merge_answers, merge_media, needs_escalation
@@ -240,7 +240,7 @@ def _ask(questions: Sequence[Question], files: dict[str, bytes], ask: Callable[[
             return answer_permuted(ask, batch)
     except InternalError as error:
         if len(questions) == 1:
-            return [QuestionFailure.of(error)]
+            return [Rejected.of(error)]
     return [reply for question in questions for reply in _ask([question], files, ask)]
 
 
@@ -378,7 +378,7 @@ def _fail(
     `found` has why each of what they show cannot be used, if so, and its version, if known.
     """
     view, fault = next((view, fault) for view, (fault, _) in zip(views, found, strict=True) if fault)
-    cause, uri = QuestionFailure.of(fault), redact_uri(view.video_uri)
+    cause, uri = Rejected.of(fault), redact_uri(view.video_uri)
     if len(views) > 1 and uri not in cause.message:
         cause = msgspec.structs.replace(cause, message=f"{uri}: {cause.message}")
     fingerprint = join_fingerprints([each for _, each in found])

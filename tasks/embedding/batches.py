@@ -31,30 +31,19 @@ _Waiting = tuple["npt.NDArray[np.uint8]", "Future[EmbeddedFrames]"]
 
 
 class EmbeddedFrames(NamedTuple):
-    """The frames of one video, embedded.
+    """The frames of one video, embedded."""
 
-    Attributes:
-        vectors: L2-normalised vectors; shape (N, D), float32.
-        embed_ms: Time of the encoder in milliseconds, of a shared request the share of these frames. No moment counts
-            twice, so that those of all videos sum to the time in which the encoder worked.
-    """
-
-    vectors: npt.NDArray[np.float32]
-    embed_ms: float
+    vectors: npt.NDArray[np.float32]  # L2-normalised vectors; shape (N, D), float32
+    embed_ms: float  # its share of the encoder's time; no moment counts twice
 
 
 @dataclass(slots=True, kw_only=True)
 class FrameBatcher:
-    """Batches the frames of concurrent callers; never waits for a batch to fill. Thread-safe.
-
-    Attributes:
-        batch_frames: Frames after which a request takes no more videos.
-        charge: Measures the time in which the encoder works.
-    """
+    """Batches the frames of concurrent callers; never waits for a batch to fill. Thread-safe."""
 
     encoder: Encoder
-    batch_frames: int = 128
-    charge: Callable[[], AbstractContextManager[object]] = nullcontext
+    batch_frames: int = 128  # frames after which a request takes no more videos
+    charge: Callable[[], AbstractContextManager[object]] = nullcontext  # measures the time in which the encoder works
     clock_s: Callable[[], float] = time.perf_counter
     _waiting: deque[_Waiting] = field(default_factory=deque, init=False, repr=False)
     _counted_until_s: float = field(default=-math.inf, init=False, repr=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -32,47 +31,25 @@ _EXAMPLE = "google/siglip-so400m-patch14-384"
 
 
 class EmbeddedTexts(NamedTuple):
-    """Texts as vectors.
+    """Texts as vectors."""
 
-    Attributes:
-        vectors: L2-normalised; shape (K, D), float32.
-        tokens: Tokens of each text, special ones included; the model reads no more than `EncoderInfo.max_tokens`.
-    """
-
-    vectors: npt.NDArray[np.float32]
-    tokens: tuple[int, ...]
+    vectors: npt.NDArray[np.float32]  # L2-normalised; shape (K, D), float32
+    tokens: tuple[int, ...]  # of each text, special ones included; the model reads no more than its `max_tokens`
 
 
 class Encoder(Protocol):
-    """Embeds images and texts. Thread-safe.
+    """Embeds images and texts. Thread-safe."""
 
-    Attributes:
-        processes: How many processes work at the same time.
-        loaded: What they report, once `info` has waited for them; None before.
-    """
-
-    processes: int
-    loaded: EncoderInfo | None
+    processes: int  # how many processes work at the same time
+    loaded: EncoderInfo | None  # what they report, once `info` has waited for them; None before
 
     def start(self) -> None: ...
 
     def info(self) -> EncoderInfo:
-        """Wait until the model is loaded.
-
-        Raises:
-            ModelError: It cannot be loaded, or not within the time-out.
-            DiskFullError: It cannot be loaded because a disk is full.
-            EngineClosedError: It was closed.
-        """
+        """Wait until the model is loaded; raises a ModelError, DiskFullError or EngineClosedError if it is not."""
 
     def embed_images(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
-        """Embed the frames of several videos, in batches across videos.
-
-        Args:
-            videos: RGB pixels of each; shape (N, H, W, 3), any size.
-
-        Returns:
-            L2-normalised vectors of all frames in order; shape (sum of N, D), float32.
+        """Embed the frames of several videos, each of shape (N, H, W, 3); return vectors of shape (sum of N, D).
 
         Raises:
             EngineLostError: The encoder died or hung twice.
@@ -124,16 +101,10 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
 
     def _ask(self, build: Callable[[int], Request], count: int) -> Vectors:
         try:
-            return self._ask_once(build, count)
+            [found] = self.ask(build)
         except EngineLostError:
-            return self._ask_once(build, count)
-
-    def _ask_once(self, build: Callable[[int], Request], count: int) -> Vectors:
-        life = self._living()
-        info: EncoderInfo = self._ready(life)
-        with self.losing(life):
-            [(_, found)] = self.replies(life, life.send(build))
-        return self._checked(found, (count, info.dimensions))
+            [found] = self.ask(build)
+        return self._checked(found, (count, self.info().dimensions))
 
     def _checked(self, reply: Vectors, shape: tuple[int, int]) -> Vectors:
         if reply.vectors.shape != shape or reply.vectors.dtype != np.float32:
@@ -168,40 +139,14 @@ class EncoderPool(Pool[Encoder]):
 
 
 def read_encoder_card(settings: Settings, name: str | None = None, *, revision: str | None = None) -> ModelCard:
-    """Identify an image-text model without loading it; what is not named is as in the settings.
-
-    Raises:
-        ConfigurationError: No model is named.
-        ModelError: The model cannot be used.
-    """
+    """Identify an image-text model without loading it; what is not named is as in the settings."""
     name, revision = name or settings.describe.model, revision or settings.describe.revision
     if not name:
         raise ConfigurationError(
             "No image-text model is named; name one with REELABEL_DESCRIBE_MODEL, or --model of describe and "
             f"search: `export REELABEL_DESCRIBE_MODEL={_EXAMPLE}`."
         )
-    try:
-        return read_model_card(name, revision=revision)
-    except ModelError:
-        if _is_openclip(name, revision):
-            raise ModelError(
-                f"{name} is an OpenCLIP checkpoint without config.json; use a version that transformers loads."
-            ) from None
-        raise
-
-
-def _is_openclip(name: str, revision: str | None) -> bool:
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415 - slow to import
-
-    file, folder = "open_clip_config.json", Path(name).expanduser()
-    if folder.is_dir():
-        return (folder / file).is_file()
-    try:
-        if not isinstance(try_to_load_from_cache(name, file, revision=revision), str):
-            get_hf_file_metadata(hf_hub_url(name, file, revision=revision))
-    except Exception:  # noqa: BLE001 - neither name nor network may be there, and the caller knows why
-        return False
-    return True
+    return read_model_card(name, revision=revision)
 
 
 def open_encoder(settings: Settings, card: ModelCard) -> EncoderProcess | EncoderPool:

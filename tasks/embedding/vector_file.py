@@ -57,24 +57,17 @@ def _as_json(options: ModelIdentity | Sampling) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class VectorKey:
-    """Everything that determines the vectors of one video.
-
-    Attributes:
-        sampling: Which frames, and at what size; for describe, also how many a chunk.
-        size_px: Side of the square that frames are resized to, or of one of as many pixels.
-        versions: Versions of the packages that embed.
-        chunk_s: Length of the chunks that frames were chosen by; None if they do not depend on chunks.
-    """
+    """Everything that determines the vectors of one video."""
 
     source_uri: str = field(repr=False)  # may contain a signature, or a whole video
     fingerprint: str
-    sampling: Sampling
+    sampling: Sampling  # which frames, and at what size; for describe, also how many a chunk
     segment: Segment = WHOLE
     model: ModelIdentity
     dimensions: int
-    size_px: int
-    versions: dict[str, str]
-    chunk_s: float | None = None
+    size_px: int  # side of the square that frames are resized to, or of one of as many pixels
+    versions: dict[str, str]  # versions of the packages that embed
+    chunk_s: float | None = None  # of the chunks that frames were chosen by; None if they do not depend on chunks
 
     @cached_property
     def key(self) -> str:

@@ -73,25 +73,15 @@ def identity_of(info: ObjectInfo, segment: Segment, *, spec: EmbeddingSpec, enco
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedVideo:
-    """The embeddings of one video, and what they cost.
+    """The embeddings of one video, and what they cost."""
 
-    Attributes:
-        info: The version of the video.
-        identity: What its embedding file was asked for by.
-        embeddings: Of its frames.
-        rewritten: Which cached files could not be used and were rewritten, and why; empty if there were none.
-        was_cached: Whether the embedding file was there.
-        decode_method: How its frames were located; empty if they were not looked for.
-        cost: What it cost.
-    """
-
-    info: ObjectInfo
-    identity: VectorKey
-    embeddings: Embeddings
-    was_cached: bool
-    rewritten: str = ""
-    decode_method: str = ""
-    cost: DescriptionCost
+    info: ObjectInfo  # the version of the video
+    identity: VectorKey  # what its embedding file was asked for by
+    embeddings: Embeddings  # of its frames
+    was_cached: bool  # whether the embedding file was there
+    rewritten: str = ""  # which cached files could not be used and were rewritten, and why; empty if there were none
+    decode_method: str = ""  # how its frames were located; empty if they were not looked for
+    cost: DescriptionCost  # what it cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

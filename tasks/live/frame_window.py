@@ -28,29 +28,19 @@ _LATE_S = 10.0  # after frames that the model has seen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visible:
-    """What a query sees.
+    """What a query sees."""
 
-    Attributes:
-        prefix: Its frames; None if there is none, or no longer.
-        asked_s: When it was asked, on the clock of the frames.
-        sink_frames: Frames of the sink.
-        first_frame_s: Time of the first frame after those; None if there is no other.
-        last_frame_s: Time of the last frame that it sees.
-        last_frame: Its number, and its client's id of it.
-        evicted: Kept frames that have left the window.
-        last_audio_s: When the audio in its prompt ends; None if there is none.
-        frames: Numbers of the kept frames that it sees, in order; twice where one is shown twice before others.
-    """
-
-    prefix: Prefix | None
-    asked_s: float
-    sink_frames: int
-    first_frame_s: float | None
-    last_frame_s: float
-    last_frame: tuple[int, str | None]
-    evicted: int
-    last_audio_s: float | None = None
-    frames: tuple[int, ...] = ()
+    prefix: Prefix | None  # its frames; None if there is none, or no longer
+    asked_s: float  # when it was asked, on the clock of the frames
+    sink_frames: int  # frames of the sink
+    first_frame_s: float | None  # time of the first frame after those; None if there is no other
+    last_frame_s: float  # time of the last frame that it sees
+    last_frame: tuple[int, str | None]  # its number, and its client's id of it
+    evicted: int  # kept frames that have left the window
+    last_audio_s: float | None = None  # when the audio in its prompt ends; None if there is none
+    frames: tuple[
+        int, ...
+    ] = ()  # numbers of the kept frames that it sees; twice where one is shown twice before others
 
 
 class FrameWindow:
@@ -58,16 +48,12 @@ class FrameWindow:
 
     It begins with its first kept frame or audio. Two seconds of audio follow the pairs that begin within them, as in
     the videos that models with audio were trained on; what comes later than that is shown when it comes.
-
-    Attributes:
-        last_s: Time of the last frame; None before the first.
-        count: How many frames were kept so far.
-        clock: Time of the last frame that came in order, and when it arrived, by the monotonic clock; None before it.
     """
 
     def __init__(self, session_id: str, config: SessionConfig) -> None:
-        self.last_s: float | None = None
-        self.count = 0
+        self.last_s: float | None = None  # of the last frame
+        self.count = 0  # of frames that were kept so far
+        # Of the last frame that came in order: its time, and when it arrived, by the monotonic clock.
         self.clock: tuple[float, float] | None = None
         # Frames that questions may still see, by their times: the number among the kept, the client's number and id.
         self._kept: dict[float, tuple[int, int, str | None]] = {}

@@ -33,14 +33,10 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Audio:
-    """Samples that have arrived, int16 at `AUDIO_HZ`.
-
-    Attributes:
-        time_s: When they begin, by the client's clock; None if the client does not say.
-    """
+    """Samples that have arrived, int16 at `AUDIO_HZ`."""
 
     samples: npt.NDArray[np.int16] = field(repr=False)
-    time_s: float | None
+    time_s: float | None  # when they begin, by the client's clock; None if the client does not say
     arrived_s: float
 
     @property
@@ -50,29 +46,17 @@ class Audio:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PendingQuery:
-    """A query that has arrived, or a standing question that is asked again.
+    """A query that has arrived, or a standing question that is asked again."""
 
-    Attributes:
-        number: Its number in the session, from 0; None as long as its client may never learn of it.
-        query: What is asked.
-        arrived_s: When it arrived, by the monotonic clock.
-        deadline_s: When its time is over, by the monotonic clock; None if it has no end.
-        standing: The standing question, if it is one.
-        ended_by: Why it is to end before it is answered; None if it is not.
-        said: The pieces of the answer so far.
-        first_ms: From its arrival to the first piece; None before that.
-        first_speech_ms: The same of the answer in speech.
-    """
-
-    number: int | None
-    query: VideoQuery
-    arrived_s: float
-    deadline_s: float | None = None
-    standing: Standing | None = None
-    ended_by: ErrorCode | None = None
-    said: list[str] = field(default_factory=list)
-    first_ms: float | None = None
-    first_speech_ms: float | None = None
+    number: int | None  # its number in the session, from 0; None as long as its client may never learn of it
+    query: VideoQuery  # what is asked
+    arrived_s: float  # when it arrived, by the monotonic clock
+    deadline_s: float | None = None  # when its time is over, by the monotonic clock; None if it has no end
+    standing: Standing | None = None  # the standing question, if it is one
+    ended_by: ErrorCode | None = None  # why it is to end before it is answered; None if it is not
+    said: list[str] = field(default_factory=list)  # the pieces of the answer so far
+    first_ms: float | None = None  # from its arrival to the first piece; None before that
+    first_speech_ms: float | None = None  # the same of the answer in speech
 
     @property
     def waited_ms(self) -> float:

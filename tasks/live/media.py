@@ -35,15 +35,10 @@ AUDIO_FORMAT = "16-bit little-endian PCM of one channel at 16 kHz"
 
 
 class Picture(NamedTuple):
-    """A decoded frame.
+    """A decoded frame."""
 
-    Attributes:
-        image: RGB pixels as the model sees them; shape (H, W, 3), uint8.
-        decoded_px: Pixels before it was scaled.
-    """
-
-    image: npt.NDArray[np.uint8]
-    decoded_px: int
+    image: npt.NDArray[np.uint8]  # RGB pixels as the model sees them; shape (H, W, 3), uint8
+    decoded_px: int  # pixels before it was scaled
 
 
 class FrameReader:

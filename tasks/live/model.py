@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from reelabel_engine.live.items import AudioItem, Item
 from reelabel_engine.protocol import LiveDone, LiveQuery, LiveText
@@ -14,20 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prefix:
-    """The prompt prefix that is prefilled before a query arrives.
+    """The prompt prefix that is prefilled before a query arrives."""
 
-    Attributes:
-        session: As given to `LiveModel.open`.
-        items: In the order in which they are shown; at least one.
-        system_prompt: None leaves it to the chat template.
-        has_audio: Whether the session has had audio, be it in these items or before them: models mark where a video
-            with audio begins.
-    """
-
-    session: str
-    items: tuple[Item, ...] = field(repr=False)
-    system_prompt: str | None = None
-    has_audio: bool = False
+    session: str  # as given to `LiveModel.open`
+    items: tuple[Item, ...] = field(repr=False)  # in the order in which they are shown; at least one
+    system_prompt: str | None = None  # None leaves it to the chat template
+    has_audio: bool = False  # in these items or before them: models mark where a video with audio begins
 
     @property
     def frames(self) -> int:
@@ -52,30 +44,7 @@ class Speech:
         return len(self.data) / (2 * SPEECH_HZ)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveAnswer:
-    """An answer that is complete; times are from `ask` on, and probabilities one per choice, summing to 1."""
-
-    text: str
-    finish_reason: Literal["stop", "length"]
-    choice_index: int | None = None
-    probabilities: tuple[float, ...] = ()
-    prompt_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    first_token_ms: float
-    first_speech_ms: float | None = None
-    total_ms: float
-
-    @property
-    def margin(self) -> float | None:
-        if not self.probabilities:
-            return None
-        first, second = sorted(self.probabilities, reverse=True)[:2]
-        return first - second
-
-
-AnswerPiece: TypeAlias = LiveText | Speech | LiveAnswer
+AnswerPiece: TypeAlias = LiveText | Speech | LiveDone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +52,6 @@ class LiveInfo:
     """The model behind a session, its limits, and the versions of packages."""
 
     model: str
-    device: str
-    max_tokens: int
     size_multiple_px: int
     max_frame_px: int
     takes_audio: bool = False
@@ -136,7 +103,7 @@ class LiveModel(Protocol):
         """Ask a question about a prefix, whether or not the model has read it; closing the iterator gives it up.
 
         Yields:
-            With choices, only the answer; else pieces of its text and of its speech, and at last the answer.
+            Pieces of its text and of its speech, and at last `LiveDone`; with choices, only that.
 
         Raises:
             PromptTooLongError: Prefix and question have more tokens, or span more positions, than the model takes.

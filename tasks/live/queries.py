@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from infra.errors import EngineLostError
 from reelabel.errors import ReelabelError, TransientError
 from reelabel_engine.errors import InferenceError, PromptError, PromptTooLongError
-from reelabel_engine.protocol import LiveQuery, LiveText
+from reelabel_engine.protocol import LiveDone, LiveQuery
 from tasks.live import events, messages, metrics
 from tasks.live.inbox import PendingQuery
 from tasks.live.messages import ProtocolError
-from tasks.live.model import SPEECH_HZ, LiveAnswer, Speech
+from tasks.live.model import SPEECH_HZ, Speech
 from tasks.live.setup import LiveSetup, speaks
 from tasks.live.standing import Standing
 from tasks.live.threads import in_thread, iterate_in_thread
@@ -260,7 +260,6 @@ class Queries:
         losses = 0
         query = self._query_of(asked.query)
         while not asked.ended_by:
-            began_s = time.monotonic()
             try:
                 answer, speech_s = await self._stream(asked, seen, query)
             except EngineLostError as error:
@@ -278,10 +277,8 @@ class Queries:
             except ReelabelError as error:
                 raise _refusal_of(error) from None
             else:
-                if answer is None:
-                    return None
-                done = _done(asked, seen, answer, waited_ms=(began_s - asked.arrived_s) * 1e3, losses=losses)
-                return done.model_copy(update={"speech_s": speech_s, "turns": len(query.turns)})
+                more = {"speech_s": speech_s, "turns": len(query.turns), "engine_restarts": losses}
+                return None if answer is None else _done(asked, seen, answer).model_copy(update=more)
         return None
 
     def _query_of(self, query: messages.VideoQuery) -> LiveQuery:
@@ -301,28 +298,28 @@ class Queries:
             voice=self._config.speaker,
         )
 
-    async def _stream(self, asked: PendingQuery, seen: Visible, query: LiveQuery) -> tuple[LiveAnswer | None, float]:
-        """Ask, and send the pieces of the answer; return it, None if it was ended, and its seconds in speech."""
+    async def _stream(self, asked: PendingQuery, seen: Visible, query: LiveQuery) -> tuple[LiveDone | None, float]:
+        """Ask, and send the pieces of the answer; return its end, None if it was ended, and its seconds in speech."""
         assert seen.prefix is not None
         asked.said.clear()
+        asked.first_ms = asked.first_speech_ms = None
         speech_s = 0.0
         async with aclosing(iterate_in_thread(self._setup.model.ask(seen.prefix, query))) as pieces:
             async for piece in pieces:
                 if asked.ended_by:
                     break
-                match piece:
-                    case LiveText():
-                        asked.first_ms = asked.first_ms or asked.waited_ms
-                        asked.said.append(piece.text)
-                        if asked.number is not None:
-                            self._events.send(events.TextDelta(query=asked.number, delta=piece.text))
-                    case Speech():
-                        asked.first_speech_ms = asked.first_speech_ms or asked.waited_ms
-                        speech_s += piece.seconds
-                        self._say(asked, piece)
-                    case _:
-                        self._said_all(asked, speech_s)
-                        return piece, speech_s
+                if isinstance(piece, LiveDone):
+                    self._said_all(asked, speech_s)
+                    return piece, speech_s
+                asked.first_ms = asked.first_ms or asked.waited_ms
+                if isinstance(piece, Speech):
+                    asked.first_speech_ms = asked.first_speech_ms or asked.waited_ms
+                    speech_s += piece.seconds
+                    self._say(asked, piece)
+                elif piece.text:
+                    asked.said.append(piece.text)
+                    if asked.number is not None:
+                        self._events.send(events.TextDelta(query=asked.number, delta=piece.text))
         if not asked.ended_by:
             raise InferenceError("The model has ended its answer early.")
         self._said_all(asked, speech_s)
@@ -384,24 +381,23 @@ def _refusal_of(error: ReelabelError) -> ProtocolError:
     return ProtocolError(error.message, code="prompt_too_long" if isinstance(error, PromptTooLongError) else code)
 
 
-def _done(
-    asked: PendingQuery, seen: Visible, answer: LiveAnswer | None = None, *, waited_ms: float = 0.0, losses: int = 0
-) -> events.ResponseDone:
+def _done(asked: PendingQuery, seen: Visible, answer: LiveDone | None = None) -> events.ResponseDone:
     assert seen.prefix is not None
-    first_speech_ms = asked.first_speech_ms
-    if answer:  # whose times are the model's, of one clock
-        first_speech_ms = None if answer.first_speech_ms is None else waited_ms + answer.first_speech_ms
+    total_ms, choices = asked.waited_ms, asked.query.choices
+    probabilities = answer.probabilities if answer else ()
+    choice = max(range(len(probabilities)), key=probabilities.__getitem__, default=None)
+    first, second, *_ = (*sorted(probabilities, reverse=True), 0.0, 0.0)
     return events.ResponseDone(
         query=asked.number or 0,
         query_id=asked.query.query_id,
-        text=answer.text if answer else "".join(asked.said),
+        text="".join(asked.said) if choices is None or choice is None else choices[choice],
         finish_reason=answer.finish_reason if answer else "cancelled",
-        choice=answer.choice_index if answer else None,
-        probabilities=(answer.probabilities or None) if answer else None,
-        margin=answer.margin if answer else None,
-        first_token_ms=waited_ms + answer.first_token_ms if answer else asked.first_ms,
-        first_speech_ms=first_speech_ms,
-        total_ms=waited_ms + answer.total_ms if answer else asked.waited_ms,
+        choice=choice,
+        probabilities=probabilities or None,
+        margin=first - second if probabilities else None,
+        first_token_ms=asked.first_ms or (total_ms if answer else None),
+        first_speech_ms=asked.first_speech_ms,
+        total_ms=total_ms,
         prompt_tokens=answer.prompt_tokens if answer else 0,
         output_tokens=answer.output_tokens if answer else 0,
         cached_tokens=answer.cached_tokens if answer else 0,
@@ -414,5 +410,4 @@ def _done(
         evicted=seen.evicted,
         audio_s=seen.prefix.audio_s,
         last_audio_s=seen.last_audio_s,
-        engine_restarts=losses,
     )

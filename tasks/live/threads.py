@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -38,30 +38,21 @@ async def in_thread(work: Callable[P, T], *args: P.args, **options: P.kwargs) ->
 
 async def iterate_in_thread(items: Generator[T, None, None]) -> AsyncGenerator[T, None]:
     """Yield items as they come; if this is closed, they are closed at the next one."""
-    loop = asyncio.get_running_loop()
-    come: asyncio.Queue[tuple[T] | BaseException | None] = asyncio.Queue()
-    is_closed = threading.Event()
+    taking = threading.Lock()
 
-    def run() -> None:
-        end: BaseException | None = None
-        try:
-            with closing(items):
-                for item in items:
-                    if is_closed.is_set():
-                        break
-                    _call(loop, come.put_nowait, (item,))
-        except BaseException as error:  # noqa: BLE001 - for whoever iterates
-            end = error
-        _call(loop, come.put_nowait, end)
+    def take() -> T | None:
+        with taking:
+            return next(items, None)
 
-    threading.Thread(target=run, name="live-answer", daemon=True).start()
+    def close() -> None:
+        with taking:
+            items.close()
+
     try:
-        while isinstance(taken := await come.get(), tuple):
-            yield taken[0]
-        if taken is not None:
-            raise taken
+        while (item := await in_thread(take)) is not None:
+            yield item
     finally:
-        is_closed.set()
+        threading.Thread(target=close, name="live-answer", daemon=True).start()
 
 
 def _call(loop: AbstractEventLoop, function: Callable[..., object], *args: Any) -> None:  # noqa: ANN401 - the function's

@@ -29,25 +29,17 @@ TOLERANCE_S = 0.5  # by which clocks may differ within a span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRule:
-    """How much of a stream a prompt has.
+    """How much of a stream a prompt has: at least `size`, and less than twice as much; None never evicts.
 
-    Attributes:
-        sink: First frames, which are never evicted.
-        size: The window: a prompt has at least the last so many frames or seconds, and less than twice as many; None
-            never evicts. A span of audio counts as a frame.
-        unit: What `size` counts.
+    A span of audio counts as a frame.
     """
 
-    sink: int = 0
+    sink: int = 0  # first frames, which are never evicted
     size: float | None = None
     unit: Literal["frames", "seconds"] = "frames"
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ConfigurationError: They are no window.
-        """
+        """Check the values."""
         if self.sink < 0:
             raise ConfigurationError(f"The sink has {self.sink} frames; give 0 or more.")
         if self.size is None:
@@ -59,16 +51,11 @@ class WindowRule:
 
 
 class Window:
-    """The items of one session that its prompts have.
-
-    Attributes:
-        rule: How much of the stream.
-        evicted: Number of different frames that were evicted so far.
-    """
+    """The items of one session that its prompts have."""
 
     def __init__(self, rule: WindowRule) -> None:
         self.rule = rule
-        self.evicted = 0
+        self.evicted = 0  # different frames, so far
         self._sink: list[Item] = []
         self._sink_frames = 0
         self._recent: list[Item] = []
@@ -145,14 +132,10 @@ def spread(count: int, most: int) -> list[int]:
 
 
 class Spans:
-    """Cuts audio into spans as it comes.
-
-    Attributes:
-        end_s: Where the audio ends so far, in seconds since the session began.
-    """
+    """Cuts audio into spans as it comes."""
 
     def __init__(self) -> None:
-        self.end_s = 0.0
+        self.end_s = 0.0  # of the audio so far, in seconds since the session began
         self._begin_s = 0.0  # of the span that is still open
         self._open: list[npt.NDArray[np.int16]] = []
         self._samples = 0
@@ -165,15 +148,10 @@ class Spans:
         return AudioItem(samples=np.pad(samples, (0, max(0, _SHORTEST - len(samples)))), time_s=self._begin_s)
 
     def add(self, samples: npt.NDArray[np.int16], time_s: float) -> tuple[AudioItem, ...]:
-        """Add audio.
+        """Add samples of shape (N,), which must not change; return the spans that are complete now.
 
-        Args:
-            samples: Shape (N,), int16; kept, so it must not change.
-            time_s: Of the first one, in seconds since the session began. Audio that begins within half a second of the
-                end of what came before goes on from there; later audio begins a span of its own.
-
-        Returns:
-            The spans that are complete now.
+        Audio that begins within half a second of the end of what came before goes on from there; later audio begins a
+        span of its own.
         """
         complete = self.cut() if abs(time_s - self.end_s) > TOLERANCE_S else ()
         if not self._samples and (complete or time_s > self.end_s):
@@ -199,25 +177,16 @@ class Spans:
 
 
 class Pairs:
-    """Pairs frames as they come; a frame of another size begins a new pair.
-
-    Attributes:
-        alone: The last frame if it has no partner yet, shown twice, as models pad a video with an odd number of frames.
-    """
+    """Pairs frames as they come; a frame of another size begins a new pair."""
 
     def __init__(self) -> None:
+        # The last frame if it has no partner yet, shown twice, as models pad a video with an odd number of frames.
         self.alone: LiveItem | None = None
 
     def add(self, image: npt.NDArray[np.uint8], time_s: float) -> tuple[LiveItem, ...]:
-        """Add a frame.
+        """Add a frame of shape (H, W, 3), which must not change; return the pairs that are now complete.
 
-        Args:
-            image: Shape (H, W, 3), uint8; kept, so it must not change.
-            time_s: Seconds since the session began; not before the last frame's.
-
-        Returns:
-            The pairs that are now complete: one for every second frame; a frame whose successor has another size stays
-            a pair with itself.
+        That is one for every second frame; a frame whose successor has another size stays a pair with itself.
         """
         alone = self.alone
         if alone is not None and alone.images.shape[1:] == image.shape:

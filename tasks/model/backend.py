@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from infra.doctor import Check
 from reelabel.errors import ConfigurationError, ReelabelError
-from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, QuestionFailure
+from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Rejected
 from tasks.domain import ONE_VIDEO, Answer, MediaCounts, RunSpec
 from tasks.model.lifetime import Lifetime
 
@@ -25,7 +25,7 @@ _OURS = {
     "openai": "tasks.model.server.openai_backend:OPENAI",
 }
 
-Reply = Answer | QuestionFailure
+Reply = Answer | Rejected
 
 
 class InferenceBackend(Lifetime):
@@ -76,30 +76,20 @@ class InferenceBackend(Lifetime):
 class Backend(ABC):
     """How to identify a backend's model, check it, and open it.
 
-    Attributes:
-        name: What messages call it.
-        prunes_videos: Whether it leaves out tokens of videos by `model.video_pruning_rate`.
-        shows_several: Whether its questions may show several videos and images, which `Question.media` lists.
-        writes_words: Whether it answers questions without choices, in words or by a JSON schema.
-        takes_engine_args: Whether it hands `model.engine_args` to an engine.
-        takes_hub_models: Whether a backfill loads the earlier run's model from the hub, whatever `model.name` is.
+    Its methods raise a ModelError if the model cannot be used, and a ConfigurationError if the settings cannot, or what
+    they name is not installed, cannot be reached, or has another model.
     """
 
-    name: ClassVar[str]
-    prunes_videos: ClassVar[bool] = False
-    shows_several: ClassVar[bool] = False
-    writes_words: ClassVar[bool] = False
-    takes_hub_models: ClassVar[bool] = False
+    name: ClassVar[str]  # in messages
+    prunes_videos: ClassVar[bool] = False  # by `model.video_pruning_rate`
+    shows_several: ClassVar[bool] = False  # videos and images, which `Question.media` lists
+    writes_words: ClassVar[bool] = False  # in answer to questions without choices, or by a JSON schema
+    takes_hub_models: ClassVar[bool] = False  # a backfill loads the earlier run's, whatever `model.name` is
     takes_engine_args: ClassVar[bool] = False
 
     @abstractmethod
     def card(self, name: str | None, settings: Settings) -> ModelCard:
-        """Read the card of the named model, or the one in the settings, without loading it; some backends choose.
-
-        Raises:
-            ModelError: The model cannot be used.
-            ConfigurationError: No model is named; or the backend cannot be reached, or has another model.
-        """
+        """Read the card of the named model, or the one in the settings, without loading it; some backends choose."""
 
     @abstractmethod
     def open(
@@ -109,11 +99,7 @@ class Backend(ABC):
         *,
         media: MediaCounts = ONE_VIDEO,
     ) -> InferenceBackend:
-        """Create what answers questions that show at most so many videos and images, without starting it.
-
-        Raises:
-            ConfigurationError: The settings cannot be used on this machine.
-        """
+        """Create what answers questions that show at most so many videos and images, without starting it."""
 
     def open_live(
         self,
@@ -122,11 +108,7 @@ class Backend(ABC):
         *,
         sessions: int,  # noqa: ARG002
     ) -> tuple[InferenceBackend, LiveModel]:
-        """Create what answers, and what answers live sessions, both by the same engines; neither is started.
-
-        Raises:
-            ConfigurationError: The backend takes no live sessions, or the settings cannot be used on this machine.
-        """
+        """Create what answers, and what answers live sessions, both by the same engines; neither is started."""
         raise ConfigurationError(
             f"The backend {self.name} takes no live sessions; set model.backend to vllm or openai."
         )
@@ -140,19 +122,11 @@ class Backend(ABC):
         return "video"
 
     def check_media(self, media: MediaCounts, settings: Settings) -> None:  # noqa: B027 - most can, if any
-        """Check, before a run starts, that the settings let one question show so many videos and images.
-
-        Raises:
-            ConfigurationError: They do not.
-        """
+        """Check, before a run starts, that the settings let one question show so many videos and images."""
 
     def check(self, card: ModelCard, settings: Settings) -> None:
-        """Check, before a run starts, that the backend can be used; by default, open it and wait for it.
-
-        Raises:
-            ConfigurationError: It is not installed, or unreachable, or rejects requests.
-        """
-        with open_backend(self, card, settings) as opened:
+        """Check, before a run starts, that the backend can be used; by default, open it and wait for it."""
+        with self.open(card, settings) as opened:
             opened.wait_ready()
 
     def diagnose(self, settings: Settings) -> Iterator[Check]:
@@ -167,11 +141,7 @@ class Backend(ABC):
 
 
 def require_media(backend: Backend, spec: RunSpec, media: MediaCounts, settings: Settings) -> None:
-    """Make sure that a backend, and the sampler, can show what jobs show, as far as that is known without its model.
-
-    Raises:
-        ConfigurationError: It cannot.
-    """
+    """Raise a ConfigurationError if a backend, or the sampler, cannot show what jobs show, whatever its model."""
     if not media.are_several:
         return
     if not backend.shows_several:
@@ -198,11 +168,7 @@ def require_media(backend: Backend, spec: RunSpec, media: MediaCounts, settings:
 
 
 def require_words(backend: Backend, *, words: int) -> None:
-    """Make sure that a backend can answer jobs without choices, of which there are `words`.
-
-    Raises:
-        ConfigurationError: It cannot.
-    """
+    """Raise a ConfigurationError if a backend cannot answer jobs without choices, of which there are `words`."""
     if words and not backend.writes_words:
         raise ConfigurationError(
             f"The backend {backend.name} answers by choices alone, but some jobs have none; give them choices, or use "
@@ -210,30 +176,8 @@ def require_words(backend: Backend, *, words: int) -> None:
         )
 
 
-def open_backend(
-    backend: Backend, card: ModelCard, settings: Settings, *, media: MediaCounts = ONE_VIDEO
-) -> InferenceBackend:
-    """Open a backend, which may be of another package; see `Backend.open`.
-
-    Raises:
-        ConfigurationError: The settings cannot be used on this machine; or what it opens is no `InferenceBackend`.
-    """
-    opened: object = backend.open(card, settings, media=media)
-    if not isinstance(opened, InferenceBackend):
-        kind = type(opened).__name__
-        raise ConfigurationError(
-            f"The backend {backend.name} opens a {kind}, which must be a subclass of "
-            "tasks.model.backend.InferenceBackend."
-        )
-    return opened
-
-
 def backend_of(settings: Settings) -> Backend:
-    """Return the backend that the settings name.
-
-    Raises:
-        ConfigurationError: There is none of that name, it cannot be imported, or it is not a `Backend`.
-    """
+    """Return the backend that the settings name, or raise a ConfigurationError."""
     name = settings.model.backend
     place = _OURS.get(name, name)
     if ":" not in place:

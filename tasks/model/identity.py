@@ -16,7 +16,7 @@ from reelabel.disk import disk_errors, is_full
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
 from reelabel.text import escape_controls, read_error
-from reelabel_engine.cache_folders import cache_folders
+from reelabel_engine.environment import cache_folders
 from reelabel_engine.errors import ModelError
 from tasks.domain import ModelIdentity
 
@@ -51,6 +51,7 @@ _IMAGES_ONLY = frozenset(
     }
 )
 _TOKENIZER_PATTERNS = ("tokenizer.*", "tekken.json", "vocab.*", "*.tiktoken", "*.model")
+_WITHOUT_CONFIG = "name a version that transformers loads, not a checkpoint of OpenCLIP"
 _WHOLE_FILE_BYTES = 64 * 1024**2  # above that, a file is worth a digest that is kept
 _READERS = 8  # of large files, at once
 _HEX_DIGITS = 64  # of a digest
@@ -64,31 +65,17 @@ _WHOLE_VIDEO_LIMIT = frozenset({"Qwen3VLVideoProcessor", "Glm4vVideoProcessor", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """What must be known about a model before frames are extracted for it.
+    """What must be known about a model before frames are extracted for it."""
 
-    Attributes:
-        identity: Part of the spec.
-        location: What the engine loads: a folder or a hub name; empty if the backend loads no files.
-        revision: Commit on the hub; None for a folder.
-        size_multiple_px: Frames whose width and height are multiples of this are not rescaled by the model's
-            processor; 1 if the processor scales all frames to one fixed size.
-        max_pixels: The model's limit per frame; None without one.
-        max_video_pixels: The model's limit for all frames of a video together; None without one.
-        native_sampler: The sampler that the model was trained with; uniform if unknown, as in vLLM.
-        native_frames: Number of frames it was trained with; None if the sampler or the settings decide.
-        takes_videos: Whether it takes videos; otherwise it is shown their frames as images.
-        native_doubt: Why the native sampler is unknown, without a final period; empty if it is known.
-    """
-
-    identity: ModelIdentity
-    location: str
-    size_multiple_px: int
-    max_pixels: int | None
-    max_video_pixels: int | None = None
-    revision: str | None = None
-    native_sampler: str = "uniform"
-    native_frames: int | None = None
-    takes_videos: bool = True
+    identity: ModelIdentity  # part of the spec
+    location: str  # what the engine loads: a folder or a hub name; empty if the backend loads no files
+    size_multiple_px: int  # of sides that its processor does not rescale; 1 if it scales all frames to one size
+    max_pixels: int | None  # the model's limit per frame; None without one
+    max_video_pixels: int | None = None  # the model's limit for all frames of a video together; None without one
+    revision: str | None = None  # commit on the hub; None for a folder
+    native_sampler: str = "uniform"  # the sampler that the model was trained with; uniform if unknown, as in vLLM
+    native_frames: int | None = None  # number of frames it was trained with; None if the sampler or the settings decide
+    takes_videos: bool = True  # whether it takes videos; otherwise it is shown their frames as images
     native_doubt: str = "its files are not at hand to name its video processor"
 
     def pixels_per_frame(self, num_frames: int) -> int | None:
@@ -123,11 +110,7 @@ def read_model_card(name: str, *, revision: str | None = None) -> ModelCard:
 
 
 def model_file(card: ModelCard, name: str) -> Path:
-    """Return the path of a file of a model, which is fetched from the hub if the model is there.
-
-    Raises:
-        Exception: The hub's client cannot fetch it.
-    """
+    """Return the path of a file of a model, which is fetched from the hub if the model is there."""
     if Path(card.location).is_dir():
         return Path(card.location) / name
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only models on the hub need it
@@ -136,11 +119,7 @@ def model_file(card: ModelCard, name: str) -> Path:
 
 
 def require_tokenizer(card: ModelCard) -> None:
-    """Check that a model folder has a tokenizer; whether one on the hub has is seen as it is loaded.
-
-    Raises:
-        ModelError: It has none.
-    """
+    """Raise a ModelError if a model folder has no tokenizer; whether one on the hub has is seen as it is loaded."""
     folder = Path(card.location)
     if folder.is_dir() and not any(next(folder.glob(pattern), None) for pattern in _TOKENIZER_PATTERNS):
         raise ModelError(
@@ -159,6 +138,7 @@ def _folder_card(folder: Path) -> ModelCard:
 
 def _hub_card(name: str, revision: str | None) -> ModelCard:
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only models on the hub need it
+    from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
 
     try:
         _check_hub(name, revision)
@@ -166,6 +146,8 @@ def _hub_card(name: str, revision: str | None) -> ModelCard:
     except Exception as error:
         if is_full(error):
             raise
+        if isinstance(error, EntryNotFoundError):
+            raise ModelError(f"Model {name} on the hub has no config.json; {_WITHOUT_CONFIG}.") from None
         raise ModelError(
             f"Cannot reach or find model {name} on the hub ({type(error).__name__}); check the name and the network, "
             "or give a model folder.",
@@ -229,7 +211,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text())
     except FileNotFoundError:
-        raise ModelError(f"Model folder {path.parent} has no {path.name}; is it a Hugging Face model folder?") from None
+        raise ModelError(f"Model folder {path.parent} has no {path.name}; {_WITHOUT_CONFIG}.") from None
     except (OSError, ValueError) as error:
         raise ModelError(f"Cannot read {path}: {read_error(error)}.") from None
     if not isinstance(value, dict):

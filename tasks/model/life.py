@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -19,8 +20,6 @@ import time
 from concurrent.futures import Future
 from itertools import count
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from multiprocessing.connection import wait as wait_readable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
@@ -29,13 +28,15 @@ from infra.logs import json_copy
 from reelabel.disk import disk_errors, full_disk, temporary_root
 from reelabel.errors import DiskFullError
 from reelabel.waiting import LOOK_S, go_on
-from reelabel_engine.cache_folders import cache_folders
+from reelabel_engine.environment import cache_folders
 from reelabel_engine.protocol import (
     Cancel,
     EncoderLoaded,
     EngineFailure,
     EngineLoaded,
     EngineTimes,
+    Keep,
+    Kept,
     LiveText,
     LoadEncoder,
     LoadEngine,
@@ -46,11 +47,13 @@ from reelabel_engine.protocol import (
     decode_reply,
     encode,
 )
-from tasks.model.engine.keeper import AdoptedProcess, KeptEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
+    from multiprocessing.connection import Connection
     from typing import IO
+
+    from tasks.model.engine.keeper import AdoptedProcess, KeptEngine
 
 
 _LOG = logging.getLogger("reelabel")
@@ -59,66 +62,46 @@ _LEAST_WAIT_S = 0.01
 
 
 class LostError(Exception):
-    """The process was lost; the message says why.
-
-    Attributes:
-        full: The error to raise instead if the cause is a full disk.
-    """
+    """The process was lost; the message says why."""
 
     def __init__(self, reason: str, full: DiskFullError | None = None) -> None:
         super().__init__(reason)
-        self.full = full
+        self.full = full  # to be raised instead
 
 
 class PendingRequest:
-    """A request that has not ended.
-
-    Attributes:
-        number: Unique within one life of the process.
-        count: How many replies end it; pieces of a text do not count.
-        left: How many of these have not come.
-        replies: Its replies as they come, each with its place in a batch; or the error in place of more, or None.
-    """
+    """A request that has not ended; `count` replies end it, and pieces of a text do not count."""
 
     def __init__(self, number: int, count: int) -> None:
         self.number, self.count, self.left = number, count, count
+        # Each with its place in a batch; or the error in place of more, or None.
         self.replies: SimpleQueue[tuple[int, Any] | BaseException | None] = SimpleQueue()
 
 
 class Life:
-    """A running process and the requests sent to it, until it is lost.
-
-    Attributes:
-        info: `EngineInfo` or `EncoderInfo`, once the model is loaded.
-        lost: Why it was lost; None while it runs.
-        last_reply_s: When it last replied, or was last asked while idle.
-        folders: The folders that it writes to.
-    """
+    """A running process and the requests sent to it, until it is lost."""
 
     def __init__(
         self,
         process: subprocess.Popen[bytes] | AdoptedProcess,
         connection: Connection,
-        lifeline: int,
         *,
         temporary: Path,
         folders: list[Path],
         note_times: Callable[[EngineTimes], None],
+        silence_s: float,
         is_restart: bool = False,
-        first_number: int = 0,
     ) -> None:
-        self.process, self.folders = process, folders
+        self.process, self.folders = process, folders  # that it writes to
         self._connection, self._temporary = connection, temporary
-        self._lifeline: int | None = lifeline
-        self.began_s = self.last_reply_s = time.monotonic()
-        self.info: Future[Any] = Future()
+        self.began_s = self.last_reply_s = time.monotonic()  # it last replied, or was asked while idle
+        self.info: Future[Any] = Future()  # `EngineInfo` or `EncoderInfo`, once the model is loaded
         self.lost: LostError | None = None
-        self._note_times, self._is_restart = note_times, is_restart
+        self._note_times, self._silence_s, self._is_restart = note_times, silence_s, is_restart
         self._lock = threading.Lock()
-        self._numbers = count(first_number)
+        self._numbers = count()
         self._pending: dict[int, PendingRequest] = {}
         self._outbox: SimpleQueue[Request | None] = SimpleQueue()
-        self._stop = os.eventfd(0)
         self._threads = [
             threading.Thread(target=target, daemon=True) for target in (self._send_messages, self._receive_messages)
         ]
@@ -134,8 +117,7 @@ class Life:
         environment: dict[str, str],
         log_path: Path,
         log_as_json: bool,
-        note_times: Callable[[EngineTimes], None],
-        is_restart: bool,
+        **options: Any,  # noqa: ANN401 - as of a `Life`
     ) -> Self:
         with disk_errors(temporary_root()):
             temporary = Path(tempfile.mkdtemp(prefix="reelabel-engine-"))
@@ -143,73 +125,46 @@ class Life:
         fcntl.flock(lock, fcntl.LOCK_SH)  # inherited: what is not locked by a living process is removed by later runs
         environment = environment | _temporary_places(temporary)
         connection, theirs = Pipe()
-        lifeline_read, lifeline = os.pipe()
         with _output_file(log_path, as_json=log_as_json) as log:
             process = subprocess.Popen(  # noqa: S603 - our own command
-                [*command, str(theirs.fileno()), str(lifeline_read)],
+                [*command, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=environment,
-                pass_fds=(theirs.fileno(), lifeline_read, lock),
+                pass_fds=(theirs.fileno(), lock),
                 start_new_session=True,
             )
         theirs.close()
-        for descriptor in (lifeline_read, lock):
-            os.close(descriptor)
+        os.close(lock)
         folders = [log_path.parent, *cache_folders(environment)]
         life = cls(
-            *(process, connection, lifeline),
+            *(process, connection),
             temporary=temporary,
             folders=folders,
-            note_times=note_times,
-            is_restart=is_restart,
+            **options,
         )
         life.post(load)
         return life
 
     @classmethod
-    def adopt(cls, kept: KeptEngine, *, info: Any, note_times: Callable[[EngineTimes], None]) -> Self:  # noqa: ANN401 - as `info`
-        facts = kept.facts
-        life = cls(
-            *(AdoptedProcess(facts["pid"]), Connection(kept.connection), kept.lifeline),
-            temporary=Path(facts["temporary"]),
-            folders=[Path(folder) for folder in facts["folders"]],
-            note_times=note_times,
-            first_number=facts["next_number"],
-        )
-        life.info.set_result(info)
+    def adopt(cls, kept: KeptEngine, *, folders: list[Path], **options: Any) -> Self:  # noqa: ANN401 - as of a `Life`
+        life = cls(*(kept.process, kept.connection), temporary=kept.temporary, folders=folders, **options)
+        life.info.set_result(kept.info)
         return life
 
-    def release(self, keep: Callable[[int, int, dict[str, Any]], None]) -> bool:
-        """Hand over the process, if it is loaded and idle, instead of ending it.
-
-        Args:
-            keep: Takes the descriptors of the connection and the lifeline, and what `adopt` needs.
-        """
+    def leave(self, seconds: float, facts_path: Path) -> bool:
+        """Leave the process to the next run, if it is loaded and idle, instead of ending it."""
         with self._lock:
-            is_idle = not (self.lost or self._pending or not self.info.done() or self.info.exception())
-            if not is_idle:
+            if self.lost or self._pending or not self.info.done() or self.info.exception():
                 return False
-            self.lost = LostError("it was kept for the next run")
-        os.eventfd_write(self._stop, 1)
-        self._outbox.put(None)
-        for thread in self._threads:
-            thread.join(_END_TIMEOUT_S)
-        if any(thread.is_alive() for thread in self._threads):  # it reads nothing any more
-            return False
-        assert self._lifeline is not None
-        facts = {
-            "pid": self.process.pid,
-            "temporary": str(self._temporary),
-            "folders": list(map(str, self.folders)),
-            "next_number": next(self._numbers),
-        }
+        keep = self.send(lambda number: Keep(number=number, seconds=seconds, facts_path=str(facts_path)))
         try:
-            keep(self._connection.fileno(), self._lifeline, facts)
-        except OSError as error:
+            [_] = self.replies(keep, silence_s=_END_TIMEOUT_S)
+        except LostError as error:
             _LOG.warning("The engine cannot be kept for the next run: %s.", error)
             return False
+        self._fail("it was kept for the next run")
         self.process.returncode = 0  # nobody here waits for it
         self._close()
         return True
@@ -242,14 +197,16 @@ class Life:
             if self._pending.pop(request.number, None) and not self.lost:
                 self.post(Cancel(number=request.number))
 
-    def replies(self, request: PendingRequest, *, silence_s: float) -> Generator[tuple[int, Any], None, None]:
+    def replies(
+        self, request: PendingRequest, *, silence_s: float | None = None
+    ) -> Generator[tuple[int, Any], None, None]:
         """Yield the replies to a request, with their places; it is cancelled if that ends before it does.
 
         Raises:
-            LostError: The process died, or has replied to nothing for `silence_s`.
+            LostError: The process died, or has replied to nothing for so long that it counts as hung.
             AbandonedError: Nobody waits for the replies any more.
         """
-        left = request.count
+        left, silence_s = request.count, silence_s or self._silence_s
         try:
             while left:
                 go_on()
@@ -289,12 +246,8 @@ class Life:
     def _receive_messages(self) -> None:
         reason, full = "its process died", None
         try:
-            while self._connection in wait_readable([self._connection, self._stop]):
-                if isinstance(message := decode_reply(self._connection.recv_bytes()), EngineFailure):
-                    break
+            while not isinstance(message := decode_reply(self._connection.recv_bytes()), EngineFailure):
                 self._handle(message)
-            else:
-                return  # it is kept
             reason, full = message.message, DiskFullError(message.message) if message.is_disk_full else None
         except (EOFError, OSError):
             pass
@@ -311,7 +264,7 @@ class Life:
                 with self._lock:
                     if not self.lost:
                         self.info.set_result(message.info)
-            case Vectors():
+            case Vectors() | Kept():
                 self._deliver(message.number, 0, message)
             case StepReplies():
                 self._note_times(message.times)
@@ -351,19 +304,21 @@ class Life:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        self._outbox.put(None)
-        for thread in self._threads:
-            thread.join(_END_TIMEOUT_S)
         self._close()
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _close(self) -> None:
         with self._lock:
-            if self._lifeline is not None:
-                os.close(self._lifeline)
-                os.close(self._stop)
+            if self._connection.closed:
+                return
+            with socket.socket(fileno=os.dup(self._connection.fileno())) as ours, contextlib.suppress(OSError):
+                ours.shutdown(socket.SHUT_RDWR)  # so that nobody waits for it any more
+            self._outbox.put(None)
+        for thread in self._threads:
+            thread.join(_END_TIMEOUT_S)
+        with self._lock:
+            if not self._connection.closed:  # by another thread that ends it
                 self._connection.close()
-                self._lifeline = None
 
 
 @contextlib.contextmanager

@@ -13,14 +13,15 @@ from infra.logs import IS_OUTAGE
 from reelabel.disk import full_disk
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EncoderConfig, EngineConfig, EngineTimes, LoadEncoder, LoadEngine
-from tasks.model.life import Life, LostError, PendingRequest
+from tasks.model.life import Life, LostError
 from tasks.model.lifetime import Lifetime
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from reelabel_engine.environment import EnginePython
+    from reelabel_engine.protocol import Request
 
 Config = TypeVar("Config", EngineConfig, EncoderConfig)
 _LOG = logging.getLogger("reelabel")
@@ -52,7 +53,7 @@ class ModelProcess(Lifetime, Generic[Config]):
             start_timeout_s: Allowed for loading.
             answer_timeout_s: Without a reply for so long, while requests are pending, it counts as hung.
             python: As for `find_python`.
-            command: Starts the process in place of the engine's own; two descriptors are appended.
+            command: Starts the process in place of the engine's own; a descriptor is appended.
         """
         self.starts = 0
         self._config: Config = config
@@ -80,9 +81,13 @@ class ModelProcess(Lifetime, Generic[Config]):
             environment=environment,
             log_path=self._log_path,
             log_as_json=self._log_as_json,
-            note_times=self._note_times,
             is_restart=bool(self.starts),
+            **self._life_options,
         )
+
+    @property
+    def _life_options(self) -> dict[str, Any]:
+        return {"note_times": self._note_times, "silence_s": self._answer_timeout_s}
 
     def _note_times(self, times: EngineTimes) -> None:
         """Note how the process spent its time."""
@@ -122,8 +127,21 @@ class ModelProcess(Lifetime, Generic[Config]):
         self._end(life, "the model did not load")
         raise full or ModelError(fault)
 
-    def replies(self, life: Life, request: PendingRequest) -> Generator[tuple[int, Any], None, None]:
-        return life.replies(request, silence_s=self._answer_timeout_s)
+    def ask(self, build: Callable[[int], Request], *, count: int = 1) -> list[Any]:
+        """Send a request once the model is loaded; return its replies, by their places.
+
+        Raises:
+            EngineLostError: The process died, or hung and was killed; ask again.
+            DiskFullError: The process died because a disk is full, which is no fault of a question.
+            ModelError: It cannot be loaded.
+            EngineClosedError: It was closed.
+            AbandonedError: Nobody waits for the replies any more; the process stops working on them.
+        """
+        life = self._living()
+        self._ready(life)
+        with self.losing(life):
+            replies = dict(life.replies(life.send(build, count=count)))
+        return [replies[place] for place in range(count)]
 
     @contextlib.contextmanager
     def losing(self, life: Life) -> Iterator[None]:

@@ -4,6 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -66,3 +68,19 @@ def test_a_model_that_cannot_be_reached_is_told_in_a_sentence(embed, tmp_path):
     assert ran.returncode == 1
     assert ran.stderr.startswith(f"Cannot reach or find model {NAME} on the hub (")
     assert ran.stderr.rstrip().endswith("; check the name and the network, or give a model folder.")
+
+
+class HubWithoutConfig(BaseHTTPRequestHandler):
+    def do_HEAD(self):
+        self.send_response(404)
+        self.send_header("X-Error-Code", "EntryNotFound")
+        self.end_headers()
+
+
+def test_a_checkpoint_without_config_such_as_of_openclip_is_refused_by_name(embed, tmp_path):
+    with HTTPServer(("127.0.0.1", 0), HubWithoutConfig) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        ran = embed(tmp_path / "home", HF_ENDPOINT=f"http://127.0.0.1:{hub.server_port}")
+        hub.shutdown()
+
+    assert ran.stderr.startswith(f"Model {NAME} on the hub has no config.json; name a version that transformers loads")

@@ -177,20 +177,11 @@ def test_encoder_take_a_gpu_that_fails_for_one_and_number_gpus_as_the_driver_doe
 def test_a_checkpoint_of_openclip_is_refused_by_name(tmp_path):
     (tmp_path / "open_clip_config.json").write_text("{}")
 
-    with pytest.raises(ModelError, match=f"{tmp_path} is an OpenCLIP checkpoint without config.json"):
+    with pytest.raises(
+        ModelError,
+        match=f"{tmp_path} has no config.json; name a version that .*OpenCLIP",
+    ):
         read_encoder_card(Settings(), str(tmp_path))
-
-
-def test_a_checkpoint_of_openclip_on_the_hub_is_refused_by_name(tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
-    cached = tmp_path / "models--team--clip"
-    for path, text in (("refs/main", "0123"), ("snapshots/0123/open_clip_config.json", "{}")):
-        (cached / path).parent.mkdir(parents=True)
-        (cached / path).write_text(text)
-
-    with pytest.raises(ModelError, match="team/clip is an OpenCLIP checkpoint"):
-        read_encoder_card(Settings(), "team/clip")
 
 
 def test_a_model_is_opened_without_starting_it(tmp_path):

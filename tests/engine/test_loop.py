@@ -16,7 +16,7 @@ from reelabel_engine.protocol import (
     encode,
 )
 from tests.model.asked import batch_about, question
-from tests.stub_engine import StubEngine, Trigger, _render
+from tests.stub_engine import StubEngine, StubWorker, Trigger
 from tests.wait import until
 
 
@@ -25,7 +25,7 @@ def test_a_batch_that_is_cancelled_while_it_is_rendered_is_not_worked_on(tmp_pat
     ours, theirs = Pipe()
     rendered = []
 
-    def render(videos):
+    def render(_method, videos):
         rendered.append((videos, Future()))
         return rendered[-1][1]
 
@@ -42,7 +42,7 @@ def test_a_batch_that_is_cancelled_while_it_is_rendered_is_not_worked_on(tmp_pat
         ours.send_bytes(encode(message))
     until(lambda: len(rendered) == 2)
     for videos, rendering in rendered:
-        rendering.set_result(_render(videos))
+        rendering.set_result(StubWorker().render(videos))
     numbers = []
     while 2 not in numbers:
         reply = decode_reply(ours.recv_bytes())

@@ -25,6 +25,8 @@ from reelabel_engine.protocol import (
     EngineInfo,
     EngineLoaded,
     EngineTimes,
+    Keep,
+    Kept,
     LiveDone,
     LiveDrop,
     LiveQuery,
@@ -36,7 +38,7 @@ from reelabel_engine.protocol import (
     PromptSpan,
     Question,
     QuestionAnswer,
-    QuestionFailure,
+    Rejected,
     RenderedPrompt,
     Reply,
     Request,
@@ -61,16 +63,18 @@ QUESTION = Question(
 IN_WORDS = Question(
     video_id="v", text="What?", system_prompt=None, choices=(), max_tokens=64, schema='{"type":"string"}'
 )
-FAILURE = QuestionFailure(code="prompt_too_long", stage="prompt", message="ä")
+FAILURE = Rejected(code="prompt_too_long", stage="prompt", message="ä")
 REQUESTS = [
     LoadEngine(config=EngineConfig(model="m", devices=("0", "1"), engine_args={"block_size": 32})),
     LoadEncoder(config=EncoderConfig(model="m", revision="r")),
     AskBatch(number=1, batch=Batch(frame_files={"v": b"\x00\xff"}, questions=(QUESTION, IN_WORDS))),
     LiveDrop(session="s", hashes=None),
     Cancel(number=2),
+    Keep(number=3, seconds=60.0, facts_path="engines/one.json"),
     EmbedTexts(number=3, texts=("a cat",)),
 ]
 REPLIES = [
+    Kept(number=3),
     EngineLoaded(info=EngineInfo(device="cpu", gpus=0, max_model_len=8, start_ms=1.5, versions={"vllm": "1"})),
     EncoderLoaded(
         info=EncoderInfo(

@@ -1,17 +1,16 @@
 """A model of live sessions that reads nothing: where the session is tested, and not what answers."""
 
+import re
 import threading
 
 from infra.errors import EngineLostError
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.protocol import LiveDone, LiveText
-from tasks.live.model import LiveAnswer, LiveInfo, Speech
+from tasks.live.model import LiveInfo, Speech
 
 SPOKEN = bytes(range(256)) * 15  # 80 ms
 INFO = LiveInfo(
     model="scripted",
-    device="cpu",
-    max_tokens=4096,
     size_multiple_px=28,
     max_frame_px=200_704,
     versions={"scripted": "1"},
@@ -95,32 +94,19 @@ class ScriptedModel:
             yield LiveText(text="lost ")
             raise EngineLostError("The engine was lost.")
         probabilities = ()
-        chosen = None
         if query.choices:
             others = len(query.choices) - 1
             probabilities = self.probabilities.pop(0) if self.probabilities else (0.75, *[0.25 / others] * others)
-            chosen = probabilities.index(max(probabilities))
-            text = query.choices[chosen]
         else:
-            for word in text.split():
-                yield LiveText(text=f"{word} ")
+            for word in re.findall(r" ?\S+", text):
+                yield LiveText(text=word)
                 while not self.may_go_on.wait(0.01):
                     if prefix.session in self.cancelled:
                         return
             if query.speaks:
                 yield Speech(data=SPOKEN)
-        yield LiveAnswer(
-            text=text,
-            finish_reason="stop",
-            choice_index=chosen,
-            probabilities=probabilities,
-            prompt_tokens=10,
-            cached_tokens=8,
-            output_tokens=len(times),
-            first_token_ms=1.0,
-            first_speech_ms=1.5 if query.speaks else None,
-            total_ms=2.0,
-        )
+        done = {"prompt_tokens": 10, "cached_tokens": 8, "output_tokens": len(times)}
+        yield LiveDone(**done, probabilities=probabilities)
 
     def cancel(self, session):
         assert session in self.known

@@ -287,7 +287,7 @@ def test_an_answer_in_speech_is_announced_message_by_message_and_kept_for_a_clie
         "sample_rate": 24_000,
     }
     assert done["speech_s"] == pytest.approx(0.08)
-    assert done["total_ms"] - done["first_speech_ms"] == pytest.approx(0.5)  # by the model's clock, as `total_ms`
+    assert 0 < done["first_token_ms"] <= done["first_speech_ms"] <= done["total_ms"]
     kinds = [event["type"] for event in told.everything()]
     assert kinds.index("response.audio") < kinds.index("response.audio.done") < kinds.index("response.done")
     chosen = ask(told, choices=["red", "blue"])

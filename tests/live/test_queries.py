@@ -75,8 +75,8 @@ def test_an_answer_that_is_being_written_is_cancelled_with_the_text_so_far(begin
     send_frames(told, [0, 60])
     told.exchange(query("a", query_id="q"), "response.text.delta")
     done = told.exchange({"type": "response.cancel"}, "response.done")
-    assert (done["finish_reason"], done["text"], done["query_id"], done["frames_used"]) == ("cancelled", "0 ", "q", 2)
-    assert told.last("response.text.done")["text"] == "0 "
+    assert (done["finish_reason"], done["text"], done["query_id"], done["frames_used"]) == ("cancelled", "0", "q", 2)
+    assert told.last("response.text.done")["text"] == "0"
     [row] = records[told.session.session_id].rows
     assert (row["question"], row["query"], row["code"], row["frames"]) == ("a", 0, "cancelled", (0, 1))
     model.may_go_on.set()

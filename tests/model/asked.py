@@ -1,6 +1,9 @@
 """Frame files and questions that engines are asked about."""
 
+from types import SimpleNamespace
+
 import numpy as np
+from msgspec import structs
 
 from reelabel.result import Frames, Orientation, Selection
 from reelabel.sampling.options import Sampling
@@ -51,3 +54,12 @@ def in_words(text="Describe this video.", **changed):
 def batch_about(*questions, seed=1):
     """Questions on one video."""
     return Batch(frame_files={"v": frame_file(seed)}, questions=questions)
+
+
+def live_answer(pieces, choices=()):
+    """Return the pieces of a live answer but the last; and that, with the text or the choice that it is."""
+    *deltas, done = pieces
+    shares = done.probabilities
+    chosen = max(range(len(shares)), key=shares.__getitem__) if choices else None
+    text = "".join(getattr(each, "text", "") for each in deltas) if chosen is None else choices[chosen]
+    return deltas, SimpleNamespace(text=text, choice_index=chosen, **structs.asdict(done))

@@ -1,6 +1,5 @@
 """Backends are chosen by name: vLLM's engines, a server, or a third-party backend."""
 
-import contextlib
 import os
 
 import numpy as np
@@ -18,7 +17,7 @@ from reelabel_engine.protocol import EngineInfo, EngineTimes
 from tasks.database.tables import RESULT, RUN
 from tasks.demo.clips import Encoding, write_clip, write_manifest
 from tasks.domain import ONE_VIDEO, Answer, MediaCounts, ModelIdentity, RunSpec
-from tasks.model.backend import Backend, InferenceBackend, backend_of, open_backend, require_media
+from tasks.model.backend import Backend, InferenceBackend, backend_of, require_media
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.engine.vllm_backend import VLLM, EnginePool, engine_config
 from tasks.model.identity import TINY_MODEL, ModelCard, read_model_card
@@ -138,20 +137,6 @@ def test_a_backend_without_a_model_of_that_name_is_explained(own_services, manif
 def test_a_backend_that_cannot_be_used_is_named(name, fault):
     with pytest.raises(ConfigurationError, match=fault):
         backend_of(Settings(model={"backend": name}))
-
-
-class DuckBackend(ColourBackend):
-    """Opens what has the methods, but not the base class."""
-
-    def open(self, card, settings, *, media=ONE_VIDEO):  # noqa: ARG002
-        return contextlib.nullcontext()
-
-
-def test_a_backend_that_opens_anything_but_an_inference_backend_is_refused():
-    with pytest.raises(
-        ConfigurationError, match=r"colour opens a nullcontext, .*subclass of tasks\.model\.backend\.Inf"
-    ):
-        open_backend(DuckBackend(), DuckBackend().card(None, Settings()), Settings())
 
 
 @pytest.mark.parametrize(

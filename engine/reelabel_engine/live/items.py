@@ -24,18 +24,12 @@ SPAN_S = 2.0
 FOOTAGE = ".footage.mkv"
 
 
-class LiveItem(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True, dict=True):
-    """Two consecutive kept frames.
+class LiveItem(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True, dict=True, weakref=True):
+    """Two consecutive kept frames."""
 
-    Attributes:
-        images: RGB pixels as the model sees them; shape (2, H, W, 3), uint8.
-        times_s: When each was taken, in seconds since the session began; not decreasing, and not negative.
-        frames: How many different frames these are: 1 if the last one is still alone, and shown twice.
-    """
-
-    images: npt.NDArray[np.uint8]
-    times_s: tuple[float, float]
-    frames: int = FRAMES_PER_ITEM
+    images: npt.NDArray[np.uint8]  # RGB pixels as the model sees them; shape (2, H, W, 3), uint8
+    times_s: tuple[float, float]  # when each was taken, in seconds since the session began
+    frames: int = FRAMES_PER_ITEM  # different ones: 1 if the last is still alone, and shown twice
 
     def __post_init__(self) -> None:
         """Check the shape and the times."""
@@ -58,18 +52,13 @@ class LiveItem(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True, di
         return digest.hexdigest()
 
 
-class AudioItem(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True, dict=True):
-    """A span of audio.
-
-    Attributes:
-        samples: Mono, at `AUDIO_HZ`; shape (N,), int16.
-        time_s: Of the first sample, in seconds since the session began; not negative.
-    """
+class AudioItem(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True, dict=True, weakref=True):
+    """A span of audio."""
 
     frames: ClassVar[int] = 0
 
-    samples: npt.NDArray[np.int16]
-    time_s: float
+    samples: npt.NDArray[np.int16]  # mono, at `AUDIO_HZ`; shape (N,), int16
+    time_s: float  # of the first sample, in seconds since the session began; not negative
 
     def __post_init__(self) -> None:
         """Check the shape and the time."""

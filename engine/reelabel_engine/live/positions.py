@@ -43,19 +43,12 @@ _MOST_KNOWN = 16_384  # items whose shapes are remembered
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What the positions of an item depend on.
+    """What the positions of an item depend on."""
 
-    Attributes:
-        grid: Its positions if it began at 0; shape (3, tokens), int64.
-        factor: By how much each of its times is later than the last.
-        seconds: When it begins, in seconds since the session began; None if its model does not ask.
-        is_audio: All three positions of audio are its time.
-    """
-
-    grid: npt.NDArray[np.int64]
-    factor: float
-    seconds: float | None
-    is_audio: bool
+    grid: npt.NDArray[np.int64]  # its positions if it began at 0; shape (3, tokens), int64
+    factor: float  # by how much each of its times is later than the last
+    seconds: float | None  # when it begins, in seconds since the session began; None if its model does not ask
+    is_audio: bool  # all three positions of audio are its time
 
 
 def continue_positions(worker: Any) -> None:  # noqa: ANN401 - vLLM's Worker
@@ -109,7 +102,7 @@ def mrope_positions(
     *,
     known: dict[str, _Shape] | None = None,
 ) -> tuple[torch.Tensor, int]:
-    """Number the positions of a prompt; the signature of `get_mrope_input_positions`.
+    """Number the positions of a prompt, with the signature of `get_mrope_input_positions`.
 
     Args:
         model: Of the Qwen2-VL family, or Qwen2.5-Omni's thinker.
@@ -117,9 +110,6 @@ def mrope_positions(
         input_tokens: The prompt.
         mm_features: Its videos, images and audios.
         known: Shapes of items of earlier prompts by identifier; those of this one are added.
-
-    Returns:
-        Shape (3, tokens), int64; and the difference between the position after the last one and their number.
     """
     features = sorted(chain.from_iterable(map(_pairs, mm_features)), key=lambda feature: feature.mm_position.offset)
     groups = _adjacent(features)

@@ -14,7 +14,7 @@ from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.live.items import AUDIO_HZ, FRAMES_PER_ITEM, AudioItem, LiveItem
 from reelabel_engine.live.positions import SECONDS
-from reelabel_engine.protocol import LiveRequest, Question, QuestionFailure
+from reelabel_engine.protocol import LiveRequest, Question, Rejected
 from reelabel_engine.renderer import HashedMedium, InputRenderer
 from reelabel_engine.vllm_api import MultiModalFieldElem, MultiModalKwargsItem, PlaceholderRange
 
@@ -29,21 +29,13 @@ _LENGTHS = "audio_feature_lengths"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedItem:
-    """A pair of frames, or a span of audio, as a part of a prompt.
+    """A pair of frames, or a span of audio, as a part of a prompt."""
 
-    Attributes:
-        kind: Which of the two, as vLLM names it.
-        token_ids: Its placeholders, with texts between them if the model has any.
-        is_embed: Which of these the encoder's outputs replace; None for all.
-        values: What the model's encoder takes.
-        time_s: When it begins, in seconds since the session began; None if its positions do not depend on it.
-    """
-
-    kind: Literal["video", "audio"]
-    token_ids: tuple[int, ...]
-    is_embed: torch.Tensor | None = field(repr=False)
-    values: MultiModalKwargsItem = field(repr=False)
-    time_s: float | None
+    kind: Literal["video", "audio"]  # which of the two, as vLLM names it
+    token_ids: tuple[int, ...]  # its placeholders, with texts between them if the model has any
+    is_embed: torch.Tensor | None = field(repr=False)  # which of these the encoder's outputs replace; None for all
+    values: MultiModalKwargsItem = field(repr=False)  # what the model's encoder takes
+    time_s: float | None  # since the session began; None if its positions do not depend on it
     _places: dict[int, PlaceholderRange] = field(default_factory=dict, init=False, repr=False)
 
     def at(self, offset: int) -> PlaceholderRange:
@@ -56,23 +48,17 @@ class RenderedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedEnds:
-    """What a prompt has around its items.
+    """What a prompt has around its items."""
 
-    Attributes:
-        head: Tokens before the first item.
-        tail: Tokens after the last one; empty without a question.
-        choices: Token ids per choice of the question.
-    """
-
-    head: tuple[int, ...]
-    tail: tuple[int, ...] = ()
-    choices: ChoiceTokens = ()
+    head: tuple[int, ...]  # tokens before the first item
+    tail: tuple[int, ...] = ()  # tokens after the last one; empty without a question
+    choices: ChoiceTokens = ()  # token ids per choice of the question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedRequest:
-    items: dict[str, RenderedItem | QuestionFailure]
-    ends: RenderedEnds | QuestionFailure
+    items: dict[str, RenderedItem | Rejected]
+    ends: RenderedEnds | Rejected
 
 
 class LiveRenderer:
@@ -84,19 +70,19 @@ class LiveRenderer:
         self._ends = lru_cache(_CACHED_ENDS)(self._lay_out)
 
     def render(self, request: LiveRequest) -> RenderedRequest:
-        """Render a request; a part that is refused is a `QuestionFailure`."""
-        items: dict[str, RenderedItem | QuestionFailure] = {}
+        """Render a request; a part that is refused is a `Rejected`."""
+        items: dict[str, RenderedItem | Rejected] = {}
         for name, item in request.items.items():
             try:
                 with failing_alone("Preparing what a session shows", stage=InferenceError.stage):
                     items[name] = self._audio(name, item) if isinstance(item, AudioItem) else self._pair(name, item)
             except JobError as error:
-                items[name] = QuestionFailure.of(error)
+                items[name] = Rejected.of(error)
         try:
             with failing_alone("Preparing the question of a session", stage=InferenceError.stage):
                 return RenderedRequest(items=items, ends=self._ends_of(request))
         except JobError as error:
-            return RenderedRequest(items=items, ends=QuestionFailure.of(error))
+            return RenderedRequest(items=items, ends=Rejected.of(error))
 
     def _audio(self, name: str, item: AudioItem) -> RenderedItem:
         config = self._renderer.hf_config.thinker_config

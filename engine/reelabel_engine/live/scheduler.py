@@ -13,7 +13,7 @@ from reelabel_engine.live.item_cache import ItemCache
 from reelabel_engine.live.positions import positions_per_s, time_indexes
 from reelabel_engine.live.renderer import RenderedEnds, RenderedItem, RenderedRequest
 from reelabel_engine.prompts import ChoiceTokens, score_choices
-from reelabel_engine.protocol import LiveDone, LiveReply, LiveRequest, LiveText, QuestionFailure, RequestRef
+from reelabel_engine.protocol import LiveDone, LiveReply, LiveRequest, LiveText, Rejected, RequestRef
 from reelabel_engine.renderer import translate_vllm_error
 from reelabel_engine.scoring import scoring_parameters, writing_parameters
 from reelabel_engine.vllm_api import (
@@ -70,7 +70,8 @@ class LiveScheduler:
         return not self._in_flight and not self._prefixes
 
     def receive(self, request: LiveRequest, rendered: RenderedRequest) -> None:
-        if isinstance(rendered.ends, QuestionFailure):
+        self.items.put(request.session, rendered.items)
+        if isinstance(rendered.ends, Rejected):
             self._reply(request, rendered.ends)
         else:
             self._unrendered.append(_Waiting(request=request, ends=rendered.ends))
@@ -83,11 +84,11 @@ class LiveScheduler:
         try:
             found = self.items.find(request.session, request.hashes)
         except InferenceError as error:
-            self._reply(request, QuestionFailure.of(error))
+            self._reply(request, Rejected.of(error))
             return
         if found is None:
             self._unrendered.append(waiting)
-        elif failure := next((item for item in found if isinstance(item, QuestionFailure)), None):
+        elif failure := next((item for item in found if isinstance(item, Rejected)), None):
             self._reply(request, failure)
         else:
             items = [item for item in found if isinstance(item, RenderedItem)]
@@ -113,7 +114,7 @@ class LiveScheduler:
         try:
             self._add(ready)
         except JobError as error:
-            self._reply(ready.request, QuestionFailure.of(error))
+            self._reply(ready.request, Rejected.of(error))
 
     def _reply(self, request: LiveRequest, reply: LiveReply) -> None:
         self._replies.append((RequestRef(request.number), reply))
@@ -211,7 +212,7 @@ class LiveScheduler:
                 self._reply(in_flight.request, _done(output, in_flight))
 
 
-def _done(output: Any, in_flight: _InFlight) -> LiveDone | QuestionFailure:  # noqa: ANN401 - vLLM's RequestOutput
+def _done(output: Any, in_flight: _InFlight) -> LiveDone | Rejected:  # noqa: ANN401 - vLLM's RequestOutput
     [made] = output.outputs
     probabilities: tuple[float, ...] = ()
     if in_flight.choices:
@@ -219,7 +220,7 @@ def _done(output: Any, in_flight: _InFlight) -> LiveDone | QuestionFailure:  # n
             logprobs = {token: entry.logprob for token, entry in made.logprobs[0].items()}
             probabilities = score_choices(in_flight.choices, logprobs).probabilities
         except InferenceError as error:
-            return QuestionFailure.of(error)
+            return Rejected.of(error)
     return LiveDone(
         prompt_tokens=len(output.prompt_token_ids),
         cached_tokens=output.num_cached_tokens or 0,

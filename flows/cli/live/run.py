@@ -27,22 +27,16 @@ _STOP_S = 2.0  # the same at Ctrl-C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveOptions:
-    """What to send and to ask.
-
-    Attributes:
-        every_s: Seconds between two rounds of questions; None asks at the end of a file, and every 5 s of a stream.
-        audio: Whether to send the source's audio; None does so if it has any and the model takes it.
-        window_s: Seconds that a question sees, beside the first frames; None takes the server's default.
-    """
+    """What to send and to ask."""
 
     source: str
     questions: tuple[str, ...]
     choices: tuple[str, ...] | None
-    every_s: float | None
+    every_s: float | None  # between rounds of questions; None asks at the end of a file, and every 5 s of a stream
     fps: float
     limit_s: float | None
-    audio: bool | None
-    window_s: float | None
+    audio: bool | None  # whether to send the source's audio; None does so if it has any and the model takes it
+    window_s: float | None  # seconds that a question sees, beside the first frames; None takes the server's default
     url: str | None
     as_json: bool
 

@@ -70,15 +70,10 @@ class SourceFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceAudio:
-    """Audio to be sent.
+    """Audio to be sent."""
 
-    Attributes:
-        time_s: When it begins, in seconds since the source's first frame.
-        samples: At `AUDIO_HZ`; shape (N,), int16.
-    """
-
-    time_s: float
-    samples: npt.NDArray[np.int16]
+    time_s: float  # when it begins, in seconds since the source's first frame
+    samples: npt.NDArray[np.int16]  # at `AUDIO_HZ`; shape (N,), int16
 
     @property
     def end_s(self) -> float:

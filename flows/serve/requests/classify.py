@@ -35,7 +35,7 @@ from reelabel.errors import ConfigurationError
 from tasks.domain import JobResult, Shard, WallClockProfile
 from tasks.domain.chunks import choice_of
 from tasks.frame_cache.pool import KEPT_BYTES, coverage_thresholds, open_extractor
-from tasks.model.backend import backend_of, open_backend, require_words
+from tasks.model.backend import backend_of, require_words
 from tasks.results.evaluation.routes import escalation_margin
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class Classifier:
     def _open(self, settings: Settings) -> tuple[InferenceBackend, LiveModel | None]:
         if self._live_sessions:
             return self._backend.open_live(self.card, settings, sessions=self._live_sessions)
-        return open_backend(self._backend, self.card, settings), None
+        return self._backend.open(self.card, settings), None
 
     def __exit__(self, *_raised: object) -> None:
         """End it."""

@@ -27,17 +27,11 @@ if TYPE_CHECKING:
 
 
 class KeptFrame(NamedTuple):
-    """A frame that a session kept.
+    """A frame that a session kept."""
 
-    Attributes:
-        number: Its position among the session's kept frames, from 0.
-        time_s: Its time, in seconds on the session's clock.
-        image: RGB pixels as the model sees them; shape (H, W, 3), uint8.
-    """
-
-    number: int
-    time_s: float
-    image: npt.NDArray[np.uint8]
+    number: int  # its position among the session's kept frames, from 0
+    time_s: float  # its time, in seconds on the session's clock
+    image: npt.NDArray[np.uint8]  # RGB pixels as the model sees them; shape (H, W, 3), uint8
 
 
 def key_of(session_id: UUID, part: int) -> str:

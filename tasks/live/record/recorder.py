@@ -62,11 +62,7 @@ class Recorder:
             thread.start()
 
     def open_session(self, session_id: str, config: SessionConfig, info: LiveInfo) -> SessionRecord:
-        """Write the row of a session that begins.
-
-        Raises:
-            DatabaseUnavailableError: Postgres is unavailable; nothing is recorded.
-        """
+        """Write the row of a session that begins; raises as `open`."""
         left_out = {"type", "sampling", "sampling_params_list", "persistent", *(config.model_extra or ())}
         asked = config.model_dump(mode="json", exclude_none=True, exclude=left_out)
         sampling = config.answers.model_dump(include={*Sampling.model_fields}, exclude_none=True)

@@ -1,14 +1,15 @@
-"""Recorded live sessions: their rows, and the frames that a query saw."""
+"""Recorded live sessions: their rows, the frames that a query saw, and their removal in the end."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Double, Engine, RowMapping, Select, String, Table, cast, func, select
+from sqlalchemy import Double, Engine, RowMapping, Select, String, Table, cast, delete, func, select
 
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError, FrameFileError, ObjectMissingError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from reelabel.result import Frames
+    from reelabel.sources.object_store import ObjectStore
     from tasks.frame_cache.sealed_files import SealedFiles
 
 _SHOWN_SESSIONS = 3
@@ -150,3 +152,36 @@ class SessionFrames:
         raise ConfigurationError(
             f"The session's frame file {key} on the store {why}; its frames cannot be shown again."
         )
+
+
+# No other files below the root may be removed.
+_FILE = re.compile(r"/live/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/[0-9a-z]+\.(arrow|footage\.mkv|parquet)$")
+
+
+def remove_old_sessions(
+    engine: Engine, objects: ObjectStore, *, root_uri: str, age: timedelta, dry_run: bool = False
+) -> tuple[int, int]:
+    """Remove sessions last seen longer ago than `age`, with their queries and frames.
+
+    Files of sessions without a row, such as those whose removal was interrupted, are removed at the same age, by the
+    store's time of modification. A dry run only counts.
+
+    Returns:
+        The numbers of sessions and of files removed.
+    """
+    is_old = LIVE_SESSION.c.seen_at < func.now() - age
+    with database_errors(), engine.begin() as connection:
+        gone = set(connection.execute(select(LIVE_SESSION.c.session_id).where(is_old)).scalars())
+        stay = set(connection.execute(select(LIVE_SESSION.c.session_id)).scalars()) - gone
+        if not dry_run:
+            connection.execute(delete(LIVE_SESSION).where(LIVE_SESSION.c.session_id.in_(gone)))
+    known, leaving, before, files = set(map(str, stay)), set(map(str, gone)), datetime.now(UTC) - age, 0
+    for info in objects.list(f"{root_uri.rstrip('/')}/live"):
+        found = _FILE.search(info.uri)
+        if found is None or found[1] in known:
+            continue
+        if found[1] in leaving or (info.modified is not None and info.modified < before):
+            files += 1
+            if not dry_run:
+                objects.remove(info.uri)
+    return len(gone), files

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from contextlib import suppress
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from msgspec import MsgspecError, convert
-
-from infra.errors import EngineLostError
 from reelabel.digest import json_digest
 from reelabel.errors import JobError
 from reelabel.unexpected import failing_alone
 from reelabel_engine import PROTOCOL
-from reelabel_engine.environment import engine_environment, find_python
+from reelabel_engine.environment import cache_folders, engine_environment, find_python
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.protocol import (
     AskBatch,
@@ -26,8 +22,8 @@ from reelabel_engine.protocol import (
     EngineTimes,
     LoadEngine,
     Question,
-    QuestionFailure,
     QuestionReply,
+    Rejected,
     check,
     encode,
 )
@@ -40,6 +36,7 @@ if TYPE_CHECKING:
     from tasks.model.backend import Reply
     from tasks.model.engine.keeper import WarmEngines
 
+_LOG = logging.getLogger("reelabel")
 # Variables that differ between runs, and change nothing of what an engine loads; its GPUs are its place.
 _HARMLESS = re.compile(
     r"(PREFECT|REELABEL|SSH|XDG|PYTEST|OTEL)_|(_|SHLVL|PWD|OLDPWD|COLUMNS|LINES|TERM|TMPDIR|CUDA_VISIBLE_DEVICES)$"
@@ -94,13 +91,8 @@ class EngineProcess(ModelProcess[EngineConfig]):
                 }
             )
             if kept := self._warm.take(self._key, self._place):
-                try:
-                    info = convert(kept.facts["info"], EngineInfo)
-                    return Life.adopt(kept, info=replace(info, start_ms=0.0), note_times=self._note_times)
-                except (OSError, LookupError, MsgspecError):  # without its lifeline, it ends
-                    for descriptor in (kept.connection, kept.lifeline):
-                        with suppress(OSError):
-                            os.close(descriptor)
+                folders = [self._log_path.parent, *cache_folders(environment)]
+                return Life.adopt(kept, folders=folders, **self._life_options)
         return self._start(python, load, environment)
 
     def close(self) -> None:
@@ -110,57 +102,41 @@ class EngineProcess(ModelProcess[EngineConfig]):
                 self._is_closed, self._life = True, None
             else:
                 life = None
-        if life and not life.release(partial(self._keep, life)):
+        if life and not self._leave(life):
             life.end("it was closed")
         super().close()
+
+    def _leave(self, life: Life) -> bool:
+        assert self._warm
+        try:
+            facts_path = self._warm.new_path(self._key, self._place)
+        except OSError as error:
+            _LOG.warning("The engine cannot be kept for the next run: %s.", error)
+            return False
+        return life.leave(self._warm.keep_s, facts_path)
 
     @property
     def _place(self) -> str:
         gpus = ",".join(self._config.devices) or os.environ.get("CUDA_VISIBLE_DEVICES") or "all"
         return re.sub(r"[^\w,]", "_", gpus)
 
-    def _keep(self, life: Life, connection: int, lifeline: int, facts: dict[str, Any]) -> None:
-        assert self._warm is not None
-        info: EngineInfo = life.info.result()
-        facts |= {"model": self._config.model, "info": asdict(info)}
-        self._warm.keep(self._key, self._place, connection, lifeline, facts)
-
     def wait_ready(self) -> EngineInfo:
-        """Wait until the model is loaded."""
-        info: EngineInfo = self._ready(self._current())
+        """Wait until a process has loaded the model, starting one if none runs."""
+        info: EngineInfo = self._ready(self.living())
         return info
 
     def answer(self, batch: Batch) -> list[Reply]:
-        """Answer a batch; replies are in the order of its questions. Thread-safe.
-
-        Raises:
-            EngineLostError: The process died, or hung and was killed; start a new one and ask again.
-            DiskFullError: The process died because a disk is full, which is no fault of a question.
-            EngineClosedError: The engine was closed meanwhile.
-            AbandonedError: Nobody waits for the replies any more; the engine stops working on them.
-        """
-        failures = {
-            place: failure for place, each in enumerate(batch.questions) if (failure := _failure_of(each)) is not None
-        }
-        if not failures:
-            return self._answer(batch)
+        """Answer a batch; replies are in the order of its questions. Raises as `ask`. Thread-safe."""
+        failures = {place: failure for place, each in enumerate(batch.questions) if (failure := _failure_of(each))}
         asked = tuple(each for place, each in enumerate(batch.questions) if place not in failures)
-        replies = iter(self._answer(batch.only(asked)) if asked else ())
+        # The other orders of a question are questions of the batch themselves.
+        sent = batch.only(tuple(replace(each, others=()) for each in asked))
+        found = self.ask(lambda number: AskBatch(number=number, batch=sent), count=len(asked)) if asked else []
+        replies = iter(map(_reply_of, asked, found))
         return [failures.get(place) or next(replies) for place in range(len(batch.questions))]
 
-    def _answer(self, batch: Batch) -> list[Reply]:
-        self.wait_ready()
-        # The other orders of a question are questions of the batch themselves.
-        sent = replace(batch, questions=tuple(replace(each, others=()) for each in batch.questions))
-        count = len(batch.questions)
-        life = self._current()
-        with self.losing(life):
-            request = life.send(lambda number: AskBatch(number=number, batch=sent), count=count)
-            replies = dict(self.replies(life, request))
-        return [_reply_of(question, replies[index]) for index, question in enumerate(batch.questions)]
-
     def living(self) -> Life:
-        """Return the process that runs or loads, for requests of live sessions; start one if none does.
+        """Return the process that runs or loads; start one if none does.
 
         Raises:
             DiskFullError: It was lost because a disk is full.
@@ -172,34 +148,21 @@ class EngineProcess(ModelProcess[EngineConfig]):
         self._lose(life, life.lost)
         return self._living()
 
-    def wait_started(self) -> EngineInfo:
-        """Wait until a process has loaded the model, starting one if none runs; see `wait_ready`."""
-        info: EngineInfo = self._ready(self.living())
-        return info
-
     def _note_times(self, times: EngineTimes) -> None:
         self.times += times
 
-    def _current(self) -> Life:
-        life = self._life
-        if life is None:
-            if self._is_closed:
-                raise self._closed_error()
-            raise EngineLostError("The engine is not running; start it first.")
-        return life
 
-
-def _failure_of(question: Question) -> QuestionFailure | None:
+def _failure_of(question: Question) -> Rejected | None:
     try:
         with failing_alone("Sending the question to the engine", stage=InferenceError.stage):
             check(question)
     except JobError as error:
-        return QuestionFailure.of(error)
+        return Rejected.of(error)
     return None
 
 
 def _reply_of(question: Question, reply: QuestionReply) -> Reply:
-    if isinstance(reply, QuestionFailure):
+    if isinstance(reply, Rejected):
         return reply
     words, chosen = None, max(range(len(reply.probabilities)), key=reply.probabilities.__getitem__, default=None)
     if not question.choices:
@@ -208,7 +171,7 @@ def _reply_of(question: Question, reply: QuestionReply) -> Reply:
                 question, reply.text, finish_reason=reply.finish_reason, output_tokens=reply.output_tokens
             )
         except JobError as error:
-            return QuestionFailure.of(error)
+            return Rejected.of(error)
     return Answer(
         choice_index=chosen,
         probabilities=reply.probabilities,

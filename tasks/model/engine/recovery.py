@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from infra.errors import EngineLostError
 from reelabel_engine.errors import InferenceError
-from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Question, QuestionFailure, ShownFile
+from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Question, Rejected, ShownFile
 from tasks.domain import Answer
 from tasks.model.backend import InferenceBackend, Reply
 from tasks.model.probe_video import probe_video
@@ -33,7 +33,7 @@ class CrashingQuestions:
     def add(self, batch: Batch, job: Question) -> None:
         self._by_frames[_frames_key(batch, job)].add(job)
 
-    def reject(self, batch: Batch, question: Question, job: Question) -> QuestionFailure | None:
+    def reject(self, batch: Batch, question: Question, job: Question) -> Rejected | None:
         """Return the failure of a question that must not be asked again; None if it may be asked."""
         fatal = self._by_frames.get(_frames_key(batch, job), ()) if self._by_frames else ()
         if job in fatal:
@@ -106,7 +106,6 @@ class RecoveringEngine(InferenceBackend):
 
     def _ask(self, batch: Batch) -> list[Reply] | EngineLostError:
         """Ask while nothing else is in flight; return the error of a crash, or raise it after too many in a row."""
-        self._engine.start()
         try:
             replies = self._engine.answer(batch)
         except EngineLostError as error:
@@ -126,8 +125,8 @@ class RecoveringEngine(InferenceBackend):
             self._known_good = self._known_good or batch.only((question,))
 
 
-def _failure(message: str) -> QuestionFailure:
-    return QuestionFailure.of(InferenceError(message))
+def _failure(message: str) -> Rejected:
+    return Rejected.of(InferenceError(message))
 
 
 def _jobs_of(questions: Sequence[Question]) -> list[Question]:

@@ -25,19 +25,12 @@ _DISTINGUISHED_BY = {"text": pl.col("choices"), "letter": pl.col("choices").list
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmbiguousJobs:
-    """Jobs that will fail with `choices_ambiguous`.
+    """Jobs that will fail with `choices_ambiguous`."""
 
-    Attributes:
-        jobs: Jobs checked.
-        count: Number of them that will fail.
-        reason: The most frequent reason.
-        job_ids: The first jobs in the manifest that fail for that reason.
-    """
-
-    jobs: int
-    count: int
-    reason: str
-    job_ids: tuple[str, ...]
+    jobs: int  # jobs checked
+    count: int  # number of them that will fail
+    reason: str  # the most frequent reason
+    job_ids: tuple[str, ...]  # the first jobs in the manifest that fail for that reason
 
     def __str__(self) -> str:
         verb = "has" if self.count == 1 else "have"

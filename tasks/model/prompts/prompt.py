@@ -11,7 +11,7 @@ import numpy as np
 
 from infra.text_bounds import MAX_TEXT
 from reelabel_engine.errors import PromptTooLongError
-from reelabel_engine.protocol import Batch, Question, QuestionFailure, ShownFile
+from reelabel_engine.protocol import Batch, Question, Rejected, ShownFile
 from tasks.domain import Answer, Job, OrderBias, RunSpec
 
 if TYPE_CHECKING:
@@ -110,18 +110,18 @@ def answer_permuted(ask: Callable[[Batch], list[Reply]], batch: Batch) -> list[R
     ]
 
 
-def _refuse(question: Question) -> QuestionFailure | None:
+def _refuse(question: Question) -> Rejected | None:
     try:
         require_short(question.text, question.system_prompt)
     except PromptTooLongError as error:
-        return QuestionFailure.of(error)
+        return Rejected.of(error)
     return None
 
 
 def _merge(orders: Sequence[Question], replies: Sequence[Reply]) -> Reply:
     answers: list[Answer] = []
     for reply in replies:
-        if isinstance(reply, QuestionFailure):
+        if isinstance(reply, Rejected):
             return reply
         answers.append(reply)
     return answers[0] if len(answers) == 1 else _average(orders, answers)

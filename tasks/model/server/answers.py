@@ -1,11 +1,17 @@
-"""The parts of a server's responses that are used; everything else is ignored, since servers differ in it."""
+"""What a server answers, and the probabilities of the choices by it.
+
+Of its responses, everything that is not used is ignored, since servers differ in it.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import numpy as np
 from pydantic import (
+    AliasChoices,
     AliasPath,
     BaseModel,
     BeforeValidator,
@@ -14,6 +20,12 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
+
+from reelabel_engine.errors import InferenceError
+from reelabel_engine.prompts import ChoiceScores, ChoiceTokens, score_choices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 T = TypeVar("T")
 
@@ -33,19 +45,12 @@ Count = Extra[Annotated[int, Field(ge=0, le=_MOST_TOKENS)]]
 
 
 class ServedModel(BaseModel):
-    """A model in the server's list.
+    """A model in the server's list."""
 
-    Attributes:
-        id: The model's name in requests.
-        root: Folder or hub name from which vLLM loaded it; None if the server does not say.
-        created: When the model was made, in Unix time; vLLM says the time of the request.
-        max_model_len: Maximum tokens of a prompt and its answer; None if the server does not say.
-    """
-
-    id: str
-    root: Extra[str] = None
-    created: Extra[int] = None
-    max_model_len: Count = None
+    id: str  # the model's name in requests
+    root: Extra[str] = None  # folder or hub name from which vLLM loaded it; None if the server does not say
+    created: Extra[int] = None  # when the model was made, in Unix time; vLLM says the time of the request
+    max_model_len: Count = None  # maximum tokens of a prompt and its answer; None if the server does not say
 
 
 class Models(BaseModel):
@@ -59,10 +64,20 @@ class TopLogprob(BaseModel):
     logprob: Annotated[float, BeforeValidator(lambda value: -math.inf if value is None else value)]
 
 
-class Choice(BaseModel):
-    """One completion of a request, of which only one is asked for, and the candidates for its first token."""
+def _said(*path: str) -> Any:  # noqa: ANN401 - of any field
+    """Return a field of the message, or of what an event of a stream adds to it."""
+    return Field(default=None, validation_alias=AliasChoices(*(AliasPath(at, *path) for at in ("message", "delta"))))
 
-    content: str | None = Field(default=None, validation_alias=AliasPath("message", "content"))
+
+class Choice(BaseModel):
+    """One completion of a request, of which only one is asked for, and the candidates for its first token.
+
+    Speech is 16-bit PCM in base64, with what it says.
+    """
+
+    content: str | None = _said("content")
+    speech: str | None = _said("audio", "data")
+    transcript: str | None = _said("audio", "transcript")
     finish_reason: str | None = None
     top_logprobs: list[TopLogprob] | None = Field(
         default=None, validation_alias=AliasPath("logprobs", "content", 0, "top_logprobs")
@@ -84,21 +99,10 @@ class Completion(BaseModel):
     usage: Extra[Usage] = None
 
 
-class ChunkChoice(BaseModel):
-    """What one event of a stream adds to a completion; speech is 16-bit PCM in base64, with what it says."""
-
-    delta: dict[str, Any]
-    content: str | None = Field(default=None, validation_alias=AliasPath("delta", "content"))
-    speech: str | None = Field(default=None, validation_alias=AliasPath("delta", "audio", "data"))
-    transcript: str | None = Field(default=None, validation_alias=AliasPath("delta", "audio", "transcript"))
-    finish_reason: str | None = None
-
-
-class CompletionChunk(BaseModel):
+class CompletionChunk(Completion):
     """Event of a streamed `/chat/completions`; the last one has the usage, and no choice."""
 
-    choices: list[ChunkChoice] = []
-    usage: Extra[Usage] = None
+    choices: list[Choice] = []
 
 
 class Tokens(BaseModel):
@@ -111,3 +115,78 @@ class Detokenized(BaseModel):
 
 class Version(BaseModel):
     version: str
+
+
+# The maximum of OpenAI's API, and of vLLM by default.
+_TOP_LOGPROBS = 20
+# Share of the choices' probability that tokens without a logprob may have.
+_NEGLIGIBLE = 1e-3
+# Of a probability of 1, with what rounding may add.
+_HIGHEST = 0.01
+_ID = "token_id:"
+_MOST_DIGITS = 18  # of an id; longer texts are texts
+
+
+def logprobs_request(tokens: ChoiceTokens, *, exact: bool) -> dict[str, Any]:
+    """Build the request fields that ask for logprobs of choices' tokens.
+
+    If the server is not `exact`, it returns the top ones, and not those of requested token ids, as vLLM does.
+    """
+    if not exact:
+        return {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
+    ids = sorted(frozenset().union(*tokens))
+    return {"logprobs": True, "logprob_token_ids": ids, "return_tokens_as_token_ids": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnedLogprobs:
+    """Logprobs that a server returned for the first token."""
+
+    logprobs: dict[int, float]  # natural logarithms by token id; probabilities of tokens with the same text are summed
+    least: float  # the lowest logprob returned; no token that is missing has a higher one
+
+
+def read_logprobs(completion: Completion, encode: Callable[[str], list[int]]) -> ReturnedLogprobs:
+    """Read the logprobs of the first token; those that are returned as text are encoded to ids.
+
+    Raises:
+        InferenceError: The response contains no logprobs, or numbers that are none.
+    """
+    entries = completion.choices[0].top_logprobs if completion.choices else None
+    if not entries:
+        raise InferenceError("The server returned no logprobs, which one-token answers need.")
+    if not all(entry.logprob <= _HIGHEST for entry in entries):  # nor NaN
+        raise InferenceError("The server returned logprobs that are no logarithms of probabilities: NaN, or above 0.")
+    found: dict[int, float] = {}
+    for entry in entries:
+        token = _id_of(entry.token, encode)
+        if token is not None:
+            found[token] = float(np.logaddexp(found.get(token, -np.inf), entry.logprob))
+    return ReturnedLogprobs(logprobs=found, least=min(entry.logprob for entry in entries))
+
+
+def score(tokens: ChoiceTokens, shown: ReturnedLogprobs) -> ChoiceScores:
+    """Convert logprobs to probabilities over the choices.
+
+    Raises:
+        InferenceError: Tokens of the choices are missing, and may have too much of the probability; or none has any.
+    """
+    wanted = frozenset().union(*tokens)
+    missing = wanted - shown.logprobs.keys()
+    known = sum(math.exp(shown.logprobs[token]) for token in wanted - missing)
+    if len(missing) * math.exp(shown.least) > _NEGLIGIBLE * known:
+        raise InferenceError(
+            "The server returns only its top logprobs, and some choices are not among them; "
+            "use a vLLM server, which returns logprobs of any token, or choice_scoring 'letter'."
+        )
+    if not known:
+        raise InferenceError("The server's model assigns no probability to any choice.")
+    return score_choices(tokens, shown.logprobs)
+
+
+def _id_of(token: str, encode: Callable[[str], list[int]]) -> int | None:
+    number = token.removeprefix(_ID)
+    if number != token and number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS:
+        return int(number)
+    ids = encode(token)
+    return ids[0] if len(ids) == 1 else None

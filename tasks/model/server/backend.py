@@ -20,17 +20,16 @@ from reelabel.waiting import LOOK_S, go_on
 from reelabel_engine.errors import InferenceError, SpecialTokensError
 from reelabel_engine.plain_text import TextTokenizer, find_special_token
 from reelabel_engine.prompts import choice_tokens
-from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Question, QuestionFailure, ShownFile
+from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Question, Rejected, ShownFile
 from tasks.domain import ONE_VIDEO, Answer, MediaCounts
 from tasks.model.backend import InferenceBackend, Reply
 from tasks.model.prompts.thinking import QUESTION, require_answer_first
 from tasks.model.prompts.words import read_words
-from tasks.model.server.answers import Usage
+from tasks.model.server.answers import Usage, logprobs_request, read_logprobs, score
 from tasks.model.server.capabilities import ServerCapabilities, completion_body, detect_capabilities, probe_bodies
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import EncodedFrames, encode_media
 from tasks.model.server.model_watch import ModelWatch, require_named
-from tasks.model.server.scoring import logprobs_request, read_logprobs, score
 from tasks.model.turns import Turns
 
 if TYPE_CHECKING:
@@ -95,19 +94,12 @@ class _Ready:
 
 @dataclass(slots=True)
 class _Asking:
-    """What has come of the questions of a batch so far, by place.
+    """What has come of the questions of a batch so far, by place."""
 
-    Attributes:
-        replies: Answers and failures.
-        faults: Why there was no reply, each time that a question was asked.
-        outage: Why the server answers nothing any more, if so.
-        attempts: How often a question is asked at most, this time.
-    """
-
-    replies: dict[int, Reply] = field(default_factory=dict)
+    replies: dict[int, Reply] = field(default_factory=dict)  # answers and failures
     faults: dict[int, list[ServerUnavailableError]] = field(default_factory=lambda: defaultdict(list))
-    outage: ServerUnavailableError | None = None
-    attempts: int = 1
+    outage: ServerUnavailableError | None = None  # why the server answers nothing any more, if so
+    attempts: int = 1  # how often a question is asked at most, this time
 
     def so_far(self, outage: ServerUnavailableError) -> ServerUnavailableError:
         """Give an outage the replies that were received before, and what was asked in vain."""
@@ -193,7 +185,7 @@ class ServerBackend(InferenceBackend):
             except ServerUnavailableError as error:
                 raise asking.so_far(error) from None
         for index, faults in asking.faults.items():
-            asking.replies.setdefault(index, QuestionFailure.of(ServerFailedError.after(faults)))
+            asking.replies.setdefault(index, Rejected.of(ServerFailedError.after(faults)))
         return [asking.replies[index] for index in range(len(batch.questions))]
 
     def _ask_all(self, ready: _Ready, batch: Batch, asking: _Asking) -> None:
@@ -300,7 +292,7 @@ class ServerBackend(InferenceBackend):
         try:
             carried = encode_media(ready.capabilities.frames, shown)
         except JobError as error:
-            asking.replies |= dict.fromkeys(questions, QuestionFailure.of(error))
+            asking.replies |= dict.fromkeys(questions, Rejected.of(error))
             return
         encode_ms = (time.perf_counter() - started) * 1e3 / len(questions)
         for index, question in questions.items():
@@ -340,7 +332,7 @@ class ServerBackend(InferenceBackend):
                 else:
                     probabilities, mass, words = (), None, _read_words(question, completion)
         except JobError as error:
-            return QuestionFailure.of(error)
+            return Rejected.of(error)
         usage = completion.usage or Usage()
         return Answer(
             choice_index=max(range(len(probabilities)), key=probabilities.__getitem__, default=None),

@@ -15,6 +15,7 @@ from reelabel_engine.prompts import choice_tokens
 from tasks.domain import ONE_VIDEO, MediaCounts, ModelIdentity
 from tasks.model.identity import ModelCard, read_model_card
 from tasks.model.probe_video import probe_video
+from tasks.model.server.answers import logprobs_request, read_logprobs
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import (
     EncodedFrames,
@@ -24,7 +25,6 @@ from tasks.model.server.frame_transport import (
     require_encoding,
 )
 from tasks.model.server.model_watch import PROBES
-from tasks.model.server.scoring import logprobs_request, read_logprobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,15 +77,10 @@ def _read_loaded_model(model: ServedModel) -> ModelCard | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCapabilities:
-    """What a server supports.
+    """What a server supports."""
 
-    Attributes:
-        frames: Encoding of frames; see `tasks.model.server.frame_transport`.
-        exact: Whether it returns logprobs of requested tokens, not only the top ones.
-    """
-
-    frames: str
-    exact: bool
+    frames: str  # encoding of frames; see `tasks.model.server.frame_transport`
+    exact: bool  # whether it returns logprobs of requested tokens, not only the top ones
 
 
 def completion_body(*, model: str, text: str, system_prompt: str | None, carried: EncodedFrames) -> dict[str, Any]:

@@ -44,8 +44,11 @@ class ServerClient:
     Lost connections, timeouts, 408, 409, 429 and server errors are retried with exponential backoff, or after
     the delay that the server asks for.
 
-    Attributes:
-        known_good: Body of a question that the server has answered, and answers as long as it works; None before that.
+    Raises:
+        JobError: The server rejects the question, or its response is no answer, though it answers others.
+        ServerUnavailableError: The server did not respond after every attempt, or no longer answers any question.
+        ConfigurationError: The server cannot be reached at first, rejects the API key, does not serve the model, or has
+            no such API.
     """
 
     def __init__(self, settings: ServerSettings, *, template_args: Mapping[str, Any] | None = None) -> None:
@@ -63,7 +66,7 @@ class ServerClient:
         self.url = settings.url.rstrip("/")
         self._model = settings.model
         self._template = {"chat_template_kwargs": dict(template_args)} if template_args else {}
-        self.known_good: dict[str, Any] | None = None
+        self.known_good: dict[str, Any] | None = None  # the body of a question that a working server answers
         self._has_answered = False
         self._openai, self._too_large = openai, bounded_client.ResponseTooLargeError
         try:
@@ -88,12 +91,7 @@ class ServerClient:
             raise ConfigurationError(f"server.url {self.url} is not an address ({error}); correct it.") from None
 
     def find_model(self) -> ServedModel:
-        """Find the model to ask: the configured one, or the only one.
-
-        Raises:
-            ConfigurationError: There is none, or there are several; or the server cannot be reached, rejects
-                the request, or has no OpenAI-compatible API.
-        """
+        """Find the model to ask: the configured one, or the only one; it is an error if there are several."""
         try:
             found = self._list_models(self._client)
         except self._openai.OpenAIError as error:
@@ -111,12 +109,7 @@ class ServerClient:
         return next(model for model in found if self._model in {None, model.id})
 
     def current_model(self) -> ServedModel:
-        """Find the model again that `find_model` has found.
-
-        Raises:
-            ConfigurationError: The server no longer serves it.
-            ServerUnavailableError: The server does not respond.
-        """
+        """Find the model again that `find_model` has found."""
         try:
             found = self._list_models(self._client)
         except self._openai.OpenAIError as error:
@@ -126,25 +119,13 @@ class ServerClient:
         raise ConfigurationError(f"The server at {self.url} no longer serves the model; check what it serves.")
 
     def complete(self, body: dict[str, Any], *, attempts: int | None = None) -> Completion:
-        """Ask one question by a request's body, which may contain the server's extensions of OpenAI's API.
-
-        Raises:
-            JobError: The server rejects the question, or its response is no answer, though it answers others.
-            ServerUnavailableError: The server did not respond after every attempt, or no longer answers any question.
-            ConfigurationError: The server rejects the API key, does not serve the model, or has no such API.
-        """
+        """Ask one question by a request's body, which may contain the server's extensions of OpenAI's API."""
         completion = self._ask("/chat/completions", body | self._template, Completion, attempts=attempts)
         self._has_answered = True
         return completion
 
     def stream(self, body: dict[str, Any]) -> Iterator[CompletionChunk]:
-        """Ask one question, and yield its answer as it is made; closing the iterator gives it up.
-
-        Raises:
-            JobError: The server rejects the question, or breaks off its answer.
-            ServerUnavailableError: The server did not respond after every attempt.
-            ConfigurationError: The server rejects the API key, or does not serve the model.
-        """
+        """Ask one question, and yield its answer as it is made; closing the iterator gives it up."""
         body = body | self._template | {"stream": True, "stream_options": {"include_usage": True}}
         kind: Any = self._openai.Stream[object]
         try:
@@ -161,13 +142,7 @@ class ServerClient:
             raise InferenceError(f"The server at {self.url} broke off its answer ({type(error).__name__}).") from None
 
     def tokenize(self, text: str) -> list[int]:
-        """Tokenize a text with vLLM's `/tokenize`, without special tokens.
-
-        Raises:
-            JobError: The server rejects the text, or its response is none, though it answers questions.
-            ServerUnavailableError: The server did not respond after every attempt, or no longer answers any question.
-            ConfigurationError: The server rejects the API key, or has no such endpoint.
-        """
+        """Tokenize a text with vLLM's `/tokenize`, without special tokens."""
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
         return self._ask(f"{self._root}/tokenize", body, Tokens).tokens
 
@@ -193,12 +168,7 @@ class ServerClient:
         return None
 
     def reach(self) -> None:
-        """Check that the server still answers a question that it answered before.
-
-        Raises:
-            ServerUnavailableError: The server does not respond.
-            ConfigurationError: The server rejects the API key, or no longer serves the model.
-        """
+        """Check that the server still answers a question that it answered before."""
         try:
             self._ask_known_good(self._client.with_options(max_retries=0))
         except self._openai.OpenAIError as error:

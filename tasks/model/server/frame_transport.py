@@ -32,15 +32,10 @@ _PNG_LEVEL = 1  # the fastest; higher ones take several times as long and save a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedFrames:
-    """Frames, encoded for a request.
+    """Frames, encoded for a request."""
 
-    Attributes:
-        parts: Content parts that precede the question's text in the message.
-        options: Further fields of the request's body.
-    """
-
-    parts: list[dict[str, Any]] = field(repr=False)
-    options: dict[str, Any] = field(default_factory=dict, repr=False)
+    parts: list[dict[str, Any]] = field(repr=False)  # content parts that precede the question's text in the message
+    options: dict[str, Any] = field(default_factory=dict, repr=False)  # further fields of the request's body
 
 
 def encode_as_frame_file(data: bytes) -> EncodedFrames:

@@ -9,23 +9,20 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-import threading
-import time
 import wave
 from itertools import chain, cycle
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.live.items import AUDIO_HZ, AudioItem, Item
 from reelabel_engine.prompts import choice_tokens
-from reelabel_engine.protocol import LiveQuery, LiveText
-from tasks.live.model import AnswerPiece, LiveAnswer, LiveInfo, Prefix, Speech
-from tasks.model.server.answers import Usage
+from reelabel_engine.protocol import LiveDone, LiveQuery, LiveText
+from tasks.live.model import AnswerPiece, LiveInfo, Prefix, Speech
+from tasks.model.server.answers import Usage, logprobs_request, read_logprobs, score
 from tasks.model.server.backend import refuse_special_tokens
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import encode_image
-from tasks.model.server.scoring import logprobs_request, read_logprobs, score
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -52,19 +49,16 @@ class ServerLiveModel:
         self._client = ServerClient(settings, template_args=template_args)
         self._encode = encode or self._client.tokenize
         self._model = settings.model
-        self._parts: dict[str, dict[str, list[dict[str, Any]]]] = {}  # by session and item
-        self._lock = threading.Lock()
+        self._sessions: set[str] = set()
+        self._encoded: WeakKeyDictionary[Item, list[dict[str, Any]]] = WeakKeyDictionary()
 
     def start(self) -> None:
         """Do nothing: the server is not ours to start."""
 
     def wait_ready(self) -> LiveInfo:
-        found = self._client.find_model()
-        self._model = found.id
+        self._model = self._client.find_model().id
         return LiveInfo(
             model=self._card.identity.name,
-            device=f"server {urlsplit(self._client.url).netloc}",
-            max_tokens=found.max_model_len or 0,
             size_multiple_px=self._card.size_multiple_px,
             max_frame_px=self._max_frame_px,
             takes_audio=self._settings.hears,
@@ -73,16 +67,14 @@ class ServerLiveModel:
         )
 
     def open(self, session: str) -> None:
-        with self._lock:
-            if session in self._parts:
-                raise ValueError(f"There is a session {session} already.")
-            self._parts[session] = {}
+        if session in self._sessions:
+            raise ValueError(f"There is a session {session} already.")
+        self._sessions.add(session)
 
     def prefill(self, goal: Sequence[Prefix]) -> None:
         """Do nothing: a server reads what a question carries."""
 
     def ask(self, prefix: Prefix, query: LiveQuery) -> Generator[AnswerPiece, None, None]:
-        began_s = time.perf_counter()
         refuse_special_tokens(self._encode, query.text, prefix.system_prompt)
         system = [] if prefix.system_prompt is None else [{"role": "system", "content": prefix.system_prompt}]
         texts = [*chain.from_iterable(query.turns), query.text]
@@ -91,94 +83,60 @@ class ServerLiveModel:
         turns = [{"role": role, "content": text} for role, text in zip(roles, texts[1:], strict=False)]
         body = {"model": self._model, "messages": [*system, {"role": "user", "content": content}, *turns]}
         if query.choices:
-            yield self._choose(body, query, began_s)
+            yield self._choose(body, query)
         else:
-            yield from self._write(body, query, began_s)
+            yield from self._write(body, query)
 
     def cancel(self, session: str) -> None:
         """Do nothing: the connection is closed at the next piece of the answer."""
 
     def forget(self, session: str) -> None:
-        with self._lock:
-            self._parts.pop(session, None)
+        self._sessions.discard(session)
 
     def close(self) -> None:
         self._client.close()
 
-    def _parts_of(self, prefix: Prefix) -> list[dict[str, Any]]:
-        with self._lock:
-            known = self._parts.get(prefix.session)
-        if known is None:
+    def _parts_of(self, prefix: Prefix) -> Iterator[dict[str, Any]]:
+        if prefix.session not in self._sessions:
             raise InferenceError("The session has ended.")
-        parts = {item.hash: known.get(item.hash) or _encode(item) for item in prefix.items}
-        with self._lock:
-            if prefix.session in self._parts:
-                self._parts[prefix.session] = parts
-        return [part for item in prefix.items for part in parts[item.hash]]
+        for item in prefix.items:
+            parts = self._encoded.get(item) or _encode(item)
+            self._encoded[item] = parts
+            yield from parts
 
-    def _choose(self, body: dict[str, Any], query: LiveQuery, began_s: float) -> LiveAnswer:
+    def _choose(self, body: dict[str, Any], query: LiveQuery) -> LiveDone:
         tokens = choice_tokens(query.choices, scoring=query.scoring, encode=self._encode)
         completion = self._client.complete(
             body | {"max_tokens": 1, "temperature": 0} | logprobs_request(tokens, exact=False)
         )
         probabilities = score(tokens, read_logprobs(completion, self._encode)).probabilities
-        usage = completion.usage or Usage()
-        chosen = max(range(len(probabilities)), key=probabilities.__getitem__)
-        total_ms = (time.perf_counter() - began_s) * 1e3
-        return LiveAnswer(
-            text=query.choices[chosen],
-            finish_reason="stop",
-            choice_index=chosen,
-            probabilities=probabilities,
-            output_tokens=1,
-            first_token_ms=total_ms,
-            total_ms=total_ms,
-            prompt_tokens=usage.prompt_tokens or 0,
-            cached_tokens=usage.cached_tokens or 0,
-        )
+        return _done(completion.usage, output_tokens=1, probabilities=probabilities)
 
-    def _write(
-        self, body: dict[str, Any], query: LiveQuery, began_s: float
-    ) -> Iterator[LiveText | Speech | LiveAnswer]:
+    def _write(self, body: dict[str, Any], query: LiveQuery) -> Iterator[AnswerPiece]:
         body |= {"max_tokens": query.max_tokens, "temperature": query.temperature, "top_p": query.top_p}
         body |= {} if query.seed is None else {"seed": query.seed}
         if query.speaks:
             voice = query.voice or self._settings.voice
             body |= {"modalities": ["text", "audio"], "audio": {"voice": voice, "format": "pcm16"}}
-        texts: list[str] = []
-        first_ms: float | None = None
-        first_speech_ms: float | None = None
         reason: str | None = None
-        usage = Usage()
+        usage = None
         for chunk in self._client.stream(body):
             usage = chunk.usage or usage
             for choice in chunk.choices:
-                text = (choice.content or "") + (choice.transcript or "")
-                data = _speech(choice.speech or "")
-                now_ms = (time.perf_counter() - began_s) * 1e3
-                if first_ms is None and (text or data):
-                    first_ms = now_ms
-                if first_speech_ms is None and data:
-                    first_speech_ms = now_ms
-                if text:
-                    texts.append(text)
+                if text := (choice.content or "") + (choice.transcript or ""):
                     yield LiveText(text=text)
-                if data:
+                if data := _speech(choice.speech or ""):
                     yield Speech(data=data)
                 reason = choice.finish_reason or reason
         if reason is None:
             raise InferenceError(f"The server at {self._client.url} has ended its answer early.")
-        total_ms = (time.perf_counter() - began_s) * 1e3
-        yield LiveAnswer(
-            text="".join(texts),
-            finish_reason="length" if reason == "length" else "stop",
-            output_tokens=usage.completion_tokens or 0,
-            first_token_ms=total_ms if first_ms is None else first_ms,
-            first_speech_ms=first_speech_ms,
-            total_ms=total_ms,
-            prompt_tokens=usage.prompt_tokens or 0,
-            cached_tokens=usage.cached_tokens or 0,
-        )
+        tokens = (usage or Usage()).completion_tokens or 0
+        yield _done(usage, output_tokens=tokens, finish_reason="length" if reason == "length" else "stop")
+
+
+def _done(usage: Usage | None, **values: Any) -> LiveDone:  # noqa: ANN401 - of `LiveDone`
+    counted = usage or Usage()
+    return LiveDone(prompt_tokens=counted.prompt_tokens or 0, cached_tokens=counted.cached_tokens or 0, **values)
 
 
 def _speech(encoded: str) -> bytes:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from reelabel.errors import ConfigurationError, JobError
 from reelabel.text import escape_controls
 from tasks.model.identity import fingerprint_folder
-from tasks.model.server.scoring import ReturnedLogprobs, read_logprobs
+from tasks.model.server.answers import ReturnedLogprobs, read_logprobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -107,17 +107,6 @@ def test_a_run_that_keeps_none_takes_it_and_ends_it(run, warm):
     assert warm.show() == []
 
 
-def test_it_ends_with_the_process_that_keeps_it(run, warm):
-    first = run()
-    command = ["pgrep", "-f", f"tasks.model.engine.keeper.*{warm.folder}"]
-    [keeper] = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-
-    os.kill(int(keeper), signal.SIGKILL)
-
-    until(lambda: not runs(first))
-    assert run() != first  # what is left of it is no obstacle
-
-
 def test_one_that_is_killed_while_it_is_kept_is_not_taken_and_leaves_no_process(run):
     first = run()
     members = subprocess.run(["pgrep", "-g", str(first)], capture_output=True, text=True, check=True).stdout.split()

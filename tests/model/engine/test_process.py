@@ -338,7 +338,7 @@ def test_a_batch_whose_replies_keep_arriving_is_cancelled_at_once_if_nobody_wait
     running = engine.living()
     batch = batch_about(question(f"Is it {Trigger.HANG}?"), question(), question("What shape is it?"))
     request = running.send(lambda number: AskBatch(number=number, batch=batch), count=3)
-    replies = engine.replies(running, request)
+    replies = running.replies(request)
 
     with working_until(has_left.is_set):
         next(replies)

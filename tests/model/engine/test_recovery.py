@@ -6,7 +6,7 @@ import pytest
 
 from infra.errors import EngineClosedError
 from reelabel.errors import DiskFullError
-from reelabel_engine.protocol import Batch, QuestionFailure
+from reelabel_engine.protocol import Batch, Rejected
 from tasks.domain import Answer
 from tasks.model.engine.recovery import RecoveringEngine
 from tests.model.asked import batch_about, frame_file, question
@@ -24,7 +24,7 @@ def test_a_fatal_question_is_refused_and_the_others_are_answered(make_engine, wo
     # At first, for each question alone, again for the one that kills it, and to prove that it is to blame.
     assert engine.starts == 4
     assert answer == answer_to(question(), frame_file(1))
-    assert isinstance(refusal, QuestionFailure)
+    assert isinstance(refusal, Rejected)
     assert (refusal.code, refusal.stage) == ("inference_failed", "inference")
 
 
@@ -40,7 +40,7 @@ def test_questions_asked_beside_a_fatal_one_are_answered(make_engine):
 
     expected = [answer_to(one, frame_file(1)) for one in innocent.questions]
     assert first == second == third == expected
-    assert isinstance(refused[0], QuestionFailure)
+    assert isinstance(refused[0], Rejected)
 
 
 def test_an_engine_killed_between_two_batches_answers_the_second(make_engine):

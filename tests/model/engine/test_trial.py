@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from infra.errors import EngineLostError
-from reelabel_engine.protocol import Batch, QuestionFailure
+from reelabel_engine.protocol import Batch, Rejected
 from tasks.domain import Answer
 from tasks.model.engine.recovery import CrashingQuestions, RecoveringEngine
 from tasks.model.prompts.prompt import answer_permuted
@@ -14,28 +14,21 @@ from tests.model.asked import question
 ANSWER = Answer(
     choice_index=0, probabilities=(1.0,), prompt_tokens=1, cached_tokens=0, preprocess_ms=0.0, inference_ms=0.0
 )
-REFUSAL = QuestionFailure(code="prompt_too_long", stage="inference", message="Too long.")
+REFUSAL = Rejected(code="prompt_too_long", stage="inference", message="Too long.")
 TWICE = "This question crashed the engine twice. Killed."
 OTHER_ORDER = "This question with its choices in another order crashed the engine twice."
 UNASKED = "Skipped: 2 other questions about this video crashed the engine."
 
 
 class MortalEngine:
-    """Dies on some questions, and has to be started again then."""
+    """Dies on some questions."""
 
     def __init__(self, is_deadly):
         self.is_deadly = is_deadly
-        self.is_alive = True
         self.deaths = 0
 
-    def start(self):
-        self.is_alive = True
-
     def answer(self, batch):
-        if not self.is_alive:
-            raise EngineLostError("Not started.")
         if any(map(self.is_deadly, batch.questions)):
-            self.is_alive = False
             self.deaths += 1
             raise EngineLostError("Killed.")
         return [REFUSAL if "refused" in one.text else ANSWER for one in batch.questions]
@@ -44,7 +37,7 @@ class MortalEngine:
 def ask(engine, questions, ask=RecoveringEngine.answer):
     files = {one.video_id: b"" for one in questions}
     replies = ask(RecoveringEngine(engine), Batch(frame_files=files, questions=tuple(questions)))
-    return [reply.message if isinstance(reply, QuestionFailure) else "" for reply in replies]
+    return [reply.message if isinstance(reply, Rejected) else "" for reply in replies]
 
 
 def about(video_id, count):
@@ -130,9 +123,7 @@ def shards_of(questions, *, frames=b""):
 
 
 def messages_of(engine, batches):
-    return [
-        reply.message if isinstance(reply, QuestionFailure) else "" for each in batches for reply in engine.answer(each)
-    ]
+    return [reply.message if isinstance(reply, Rejected) else "" for each in batches for reply in engine.answer(each)]
 
 
 def test_a_fatal_video_is_not_asked_about_again_in_other_shards():

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reelabel_engine.protocol import Batch, Question, QuestionFailure
+from reelabel_engine.protocol import Batch, Question, Rejected
 from tasks.domain import Answer
 from tasks.model.prompts.prompt import answer_permuted, rotate_choices
 
-REFUSED = QuestionFailure(code="prompt_too_long", stage="prompt", message="Too long.")
+REFUSED = Rejected(code="prompt_too_long", stage="prompt", message="Too long.")
 choices_of_any_number = st.integers(2, 26).map(lambda count: tuple(map(str, range(count))))
 
 

@@ -4,8 +4,7 @@ import math
 import pytest
 
 from reelabel_engine.errors import InferenceError
-from tasks.model.server.answers import Completion
-from tasks.model.server.scoring import read_logprobs, score
+from tasks.model.server.answers import Completion, read_logprobs, score
 
 LETTERS = {"A": [1], "B": [2], " A": [3], " B": [4], "Answer": [7, 8]}
 TOKENS = (frozenset({1, 3}), frozenset({2, 4}))

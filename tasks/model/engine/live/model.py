@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,10 +18,10 @@ from reelabel_engine.protocol import (
     LiveQuery,
     LiveRequest,
     LiveText,
-    QuestionFailure,
+    Rejected,
     check,
 )
-from tasks.live.model import LiveAnswer, LiveInfo, Prefix
+from tasks.live.model import LiveInfo, Prefix
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -48,23 +47,16 @@ class _Request:
 
 @dataclass(slots=True, kw_only=True)
 class _Session:
-    """What is known of a session.
-
-    Attributes:
-        goal: Hashes of the items that its prompts begin with now, and after the next eviction.
-        prefilled: How far the model has read each of these, or what was the goal before.
-        sent: Hashes of the items that the engine's process has.
-        has_audio: Whether its prompts are those of a video with audio.
-        open: Its requests that have not ended.
-    """
+    """What is known of a session."""
 
     engine: EngineProcess
     salt: str = field(default_factory=lambda: secrets.token_hex(8))
+    # Hashes of the items that its prompts begin with now, and after the next eviction; how far the model has read each.
     goal: list[tuple[str, ...]] = field(default_factory=list)
     prefilled: list[tuple[str, ...]] = field(default_factory=list)
-    sent: set[str] = field(default_factory=set)
-    has_audio: bool = False
-    open: list[_Request] = field(default_factory=list)
+    sent: set[str] = field(default_factory=set)  # hashes of the items that the engine's process has
+    has_audio: bool = False  # whether its prompts are those of a video with audio
+    open: list[_Request] = field(default_factory=list)  # its requests that have not ended
 
     def known(self, hashes: Sequence[str]) -> int:
         return max((_common(each, hashes) for each in self.prefilled), default=0)
@@ -96,11 +88,9 @@ class EngineLiveModel:
             engine.living()
 
     def wait_ready(self) -> LiveInfo:
-        infos = [engine.wait_started() for engine in self._engines]
+        infos = [engine.wait_ready() for engine in self._engines]
         return LiveInfo(
             model=self._card.identity.name,
-            device=infos[0].device,
-            max_tokens=min(info.max_model_len for info in infos),
             size_multiple_px=self._card.size_multiple_px,
             max_frame_px=self._max_frame_px,
             takes_audio=all(info.takes_audio for info in infos),
@@ -162,36 +152,24 @@ class EngineLiveModel:
                 session.prefilled.append(read)
         return done
 
-    def ask(self, prefix: Prefix, query: LiveQuery) -> Generator[LiveText | LiveAnswer, None, None]:
-        began_s = time.perf_counter()
+    def ask(self, prefix: Prefix, query: LiveQuery) -> Generator[LiveText | LiveDone, None, None]:
         with failing_alone("Sending the question to the engine", stage=InferenceError.stage):
             check(query)
         engine = self._find(prefix.session).engine
-        engine.wait_started()
+        engine.wait_ready()
         life = self._join(engine)
-        hashes = tuple(item.hash for item in prefix.items)
-        texts: list[str] = []
-        first_ms: float | None = None
         with _losing(engine, life):
             with self._lock:
                 session = self._find(prefix.session)
                 session.note(prefix)
-                request = self._send(life, session, prefix, hashes, query=query)
-            for reply in self._listen(life, session, request):
-                now_ms = (time.perf_counter() - began_s) * 1e3
-                first_ms = now_ms if first_ms is None else first_ms
-                if isinstance(reply, LiveDone):
-                    yield _answer(reply, query, "".join(texts), first_ms=first_ms, total_ms=now_ms)
-                else:
-                    texts.append(reply.text)
-                    if reply.text:
-                        yield reply
+                request = self._send(life, session, prefix, tuple(item.hash for item in prefix.items), query=query)
+            yield from self._listen(life, session, request)
 
     def _listen(self, life: Life, session: _Session, request: _Request) -> Generator[LiveText | LiveDone, None, None]:
         try:
-            with closing(session.engine.replies(life, request.pending)) as replies:
+            with closing(life.replies(request.pending)) as replies:
                 for _, reply in replies:
-                    if isinstance(reply, QuestionFailure):
+                    if isinstance(reply, Rejected):
                         raise _ERRORS.get(reply.code, InferenceError)(reply.message)
                     yield reply
         finally:
@@ -267,21 +245,6 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
         if left != right:
             return place
     return min(len(one), len(other))
-
-
-def _answer(done: LiveDone, query: LiveQuery, text: str, *, first_ms: float, total_ms: float) -> LiveAnswer:
-    chosen = max(range(len(query.choices)), key=done.probabilities.__getitem__) if query.choices else None
-    return LiveAnswer(
-        text=text if chosen is None else query.choices[chosen],
-        finish_reason=done.finish_reason,
-        choice_index=chosen,
-        probabilities=done.probabilities,
-        prompt_tokens=done.prompt_tokens,
-        cached_tokens=done.cached_tokens,
-        output_tokens=done.output_tokens,
-        first_token_ms=first_ms,
-        total_ms=total_ms,
-    )
 
 
 def _unknown() -> InferenceError:
