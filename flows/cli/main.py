@@ -46,19 +46,19 @@ COMMANDS = (
         ),
         (
             "classify",
-            "run_commands",
+            "runs.classify",
             "Label the jobs of a manifest, or one question about each video of a folder; valid labels are kept.",
         ),
         (
             "describe",
-            "run_commands",
+            "runs.describe",
             "Tag, caption and find the scenes of the videos of a manifest; described videos are skipped.",
         ),
         ("search", "rows.search", "Search described videos by text, image or example."),
         ("results", "rows.results", "Print the labels, answers in words or descriptions, and the failures of a run."),
         ("report", "rows.report", "Write a self-contained HTML page about a run."),
         ("serve", "serve", "Answer single requests and live sessions over HTTP until Ctrl-C."),
-        ("live", "run_commands", "Ask about a camera, a stream or a file as it plays."),
+        ("live", "live.run", "Ask about a camera, a stream or a file as it plays."),
         ("doctor", "operations.services", "Check the installation and its services, and suggest fixes."),
     )
     | _panel(
@@ -89,8 +89,8 @@ COMMANDS = (
     )
     | _panel(
         "Operate",
-        ("backfill", "run_commands", "Rerun selected jobs, by id or by outcome."),
-        ("reference", "run_commands", "Mark a run as the reference of its manifest: backfills use its spec."),
+        ("backfill", "runs.backfill", "Rerun selected jobs, by id or by outcome."),
+        ("reference", "runs.backfill", "Mark a run as the reference of its manifest: backfills use its spec."),
         ("deploy", "operations.schedule", "Create or update the Prefect deployments."),
         ("catch-up", "operations.schedule", "Run missed scheduled runs of classify/nightly, oldest first."),
         ("worker", "operations.worker", "Extract or infer for runs with run.executor = remote."),

@@ -39,6 +39,13 @@ Dataset = Annotated[str | None, typer.Option(help=_DATASET)]
 IdFile = Annotated[
     str | None, typer.Option(metavar="FILE", hidden=True, help="Write the run's id to this file before the run starts.")
 ]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Survey up to 300 clips (30 s), estimate the cost; exit as the run would, by this sample.",
+    ),
+]
 Run = Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")]
 Raw = Annotated[
     bool,

@@ -8,9 +8,13 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Annotated
+
+import typer
 
 from flows.cli.console import print_line, print_notice
 from flows.cli.live.source import Source, SourceAudio, SourceFrame
+from flows.cli.options import example
 from infra.settings import Settings, load_settings
 from infra.signals import EXIT_CODE
 from reelabel.errors import ConfigurationError
@@ -45,6 +49,61 @@ class LiveOptions:
     window_s: float | None
     url: str | None
     as_json: bool
+
+
+@example('reelabel live /dev/video0 --ask "Is the door open?" --choices yes,no --every 5')
+def live(  # noqa: PLR0913 - a command's options
+    source: Annotated[
+        str,
+        typer.Argument(help="A video file, played in real time; rtsp://, an HLS address, or /dev/video0."),
+    ],
+    *,
+    ask: Annotated[list[str], typer.Option(help="A question; repeatable.")],
+    choices: Annotated[
+        str | None,
+        typer.Option(help="Choices of the questions, separated by bars or commas. Default: answers in words."),
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, help="Seconds between questions. Default: ask at the end of a file, every 5 s of a stream."
+        ),
+    ] = None,
+    fps: Annotated[float, typer.Option(min=0.01, max=30, help="Maximum frames per second to send.")] = 2.0,
+    limit_s: Annotated[float | None, typer.Option(min=0, help="End after this many seconds. Default: never.")] = None,
+    audio: Annotated[
+        bool | None,
+        typer.Option("--audio/--no-audio", help="Send the source's audio. Default: if the model takes audio."),
+    ] = None,
+    window_s: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Ask about the last this many seconds, and the first four frames. Default: the server's window.",
+        ),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Address of `reelabel serve`. Default: that of serve.host and serve.port.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per answer.")] = False,
+) -> None:
+    """Ask about a camera, a stream or a file as it plays.
+
+    Exits with 1 if a question gets no answer.
+    """
+    options = LiveOptions(
+        source=source,
+        questions=tuple(ask),
+        choices=None if choices is None else tuple(map(str.strip, choices.split("|" if "|" in choices else ","))),
+        every_s=every,
+        fps=fps,
+        limit_s=limit_s,
+        audio=audio,
+        window_s=window_s,
+        url=url,
+        as_json=json,
+    )
+    raise typer.Exit(run_live(options))
 
 
 def run_live(options: LiveOptions) -> int:
