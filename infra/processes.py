@@ -94,7 +94,6 @@ def end_marked(*markers: str) -> None:
 
 
 def descendants() -> set[int]:
-    """Return the ids of all processes below this one."""
     parents = {pid: _parent_of(pid) for pid in _pids()}
     ours, generation = set[int](), {os.getpid()}
     while generation:
@@ -142,7 +141,6 @@ def free_port(preferred: int = 0) -> int:
 
 
 def wait_for_end(processes: list[Identity], timeout_s: float) -> None:
-    """Wait until all of some processes have ended, or the time is over."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s and any(process.is_alive() for process in processes):
         time.sleep(_POLL_S)
@@ -159,7 +157,6 @@ def is_zombie(pid: int) -> bool:
 
 
 def _look_at(pid: int) -> tuple[str, int]:
-    """Return the state letter and the start time of a process."""
     state, *fields = _stat(pid) or _NOBODY
     return state, int(fields[-1])
 

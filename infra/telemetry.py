@@ -41,12 +41,9 @@ _root: ContextVar[UUID | None] = ContextVar("root", default=None)
 
 
 def start_telemetry(settings: MetricsSettings, *, page: bool = False) -> int | None:
-    """Start exporting the metrics and traces of this process; the metrics also to `metrics_page` if it is asked for.
+    """Export the metrics and traces of this process; return the port of the Prometheus endpoint.
 
-    Further calls have no effect. What is pending is sent when the process exits.
-
-    Returns:
-        The port of the Prometheus endpoint; None if there is none.
+    `page` is whether `metrics_page` is needed. Further calls have no effect. The rest is sent when the process exits.
     """
     with _starting:
         if not _started:
@@ -79,7 +76,6 @@ def _serve(settings: MetricsSettings) -> int | None:
 
 
 def metrics_page() -> tuple[bytes, str]:
-    """Return the metrics of this process in Prometheus' text format, and its media type."""
     from prometheus_client import CONTENT_TYPE_LATEST, generate_latest  # noqa: PLC0415 - imported only if used
 
     return generate_latest(), CONTENT_TYPE_LATEST

@@ -87,7 +87,7 @@ def _shared_options(
         bool, typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show every option and exit.")
     ] = False,
 ) -> None:
-    """Options that all commands have."""
+    pass
 
 
 def add_shared_options(command: Any) -> None:  # noqa: ANN401 - Typer's own types
@@ -110,11 +110,9 @@ class ReelabelGroup(TyperGroup):
         return sorted(names, key=lambda name: isinstance(self.commands[name], TyperGroup))
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - Typer's own types
-        """Return the options before the command."""
         return _flags_without_type(super().get_params(ctx))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - Typer's own types
-        """Return a command, or a group with its commands; None if there is none of this name."""
         command = super().get_command(ctx, cmd_name)
         for each in (command, *getattr(command, "commands", {}).values()):
             if each is not None:
@@ -122,12 +120,10 @@ class ReelabelGroup(TyperGroup):
         return command
 
     def make_context(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - Typer's own types
-        """Parse the options before the command."""
         with _usage_errors_printable():
             return super().make_context(*arguments, **named)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own types
-        """Run the command."""
         try:
             with _usage_errors_printable():
                 return super().invoke(ctx)
@@ -191,7 +187,6 @@ def _quoting(message: str) -> str:
 
 
 def _exit_if_set_up_wrongly(error: Exception) -> None:
-    """Exit if an error is due to a setting of Prefect's, or to a limit of the operating system, naming it."""
     from flows.cli.prefect_settings import fault_of_prefect  # noqa: PLC0415 - imports pydantic
 
     fault = fault_of_prefect(error) if isinstance(error, ValueError) else None

@@ -133,7 +133,6 @@ class CommandLine(ReelabelGroup):
     _is_listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - Typer's own types
-        """Return the names of all commands, in the order of the help."""
         return [*COMMANDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - Typer's own types
@@ -147,7 +146,6 @@ class CommandLine(ReelabelGroup):
         return super().get_command(ctx, cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - Typer's own types
-        """Print the help."""
         self._is_listing = True
         try:
             super().format_help(ctx, formatter)
@@ -165,7 +163,6 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run a command."""
     watch_signals()
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     os.environ.setdefault("DO_NOT_TRACK", "1")  # else Prefect reports on its use from a terminal

@@ -73,7 +73,6 @@ class ImportOptions(BaseModel):
 
     @property
     def by_name(self) -> dict[str, str]:
-        """The file's columns by those of the manifest."""
         wrong = [text for text in self.column if "=" not in text]
         if wrong:
             raise ConfigurationError(f"--column {wrong[0]} is malformed; use NAME=COLUMN, such as prompt=question.")
@@ -81,7 +80,6 @@ class ImportOptions(BaseModel):
 
 
 def read_source(path: str, options: ImportOptions, objects: ObjectStore | None = None) -> ImportedRows:
-    """Read a file, a benchmark's folder, or videos in a folder or prefix, as rows of a manifest."""
     columns = options.by_name
     if options.layout in VIDEO_LAYOUTS:
         return _read_videos(path, options, objects or ObjectStore())

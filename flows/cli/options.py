@@ -63,16 +63,10 @@ def with_option_group(
     hints: Mapping[str, str] | None = None,
     shown: frozenset[str] | None = None,
 ) -> Callable[..., None]:
-    """Replace a command's parameter with an option for each field of its model, and of the models in it.
+    """Replace the parameter `group` of a command with an option for each field of its model, and of the models in it.
 
-    Args:
-        command: Function with a parameter `group`.
-        group: Name of that parameter.
-        model: Its type; every field is optional, and its description is the option's help. A field with the name of
-            another parameter is none.
-        panel: Title of the options in the command's help; those of a field that is a model have its title.
-        hints: What the help says instead of a field's description, by field.
-        shown: Fields whose options `--help` shows; `--help-all` shows all. None shows all.
+    A field's description is its option's help, unless `hints` has another. `--help` shows the fields in `shown`, or
+    all; a field with the name of another parameter is no option. Options of a model in a field have its title as panel.
     """
     signature = inspect.signature(command, eval_str=True)
     options = list(_options(model, panel, hints or {}, shown, own={*signature.parameters} - {group}))
@@ -95,11 +89,7 @@ def with_options(
 
 
 def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
-    """Build a model from the values given on the command line, by field, whichever model inside it has the field.
-
-    Raises:
-        ConfigurationError: A value is invalid; the message names its option.
-    """
+    """Build a model from option values by field, whichever model inside it has the field; a fault names its option."""
     fields: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         group = _group_of(field)
@@ -197,10 +187,7 @@ def with_selection(command: Callable[..., None]) -> Callable[..., None]:
 def with_request(
     request: type[BaseModel], *others: str, hints: Mapping[str, str], shown: frozenset[str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add an option for each field of a request to a command, which receives them as `given`.
-
-    The manifest and `others` are left to the command.
-    """
+    """Add an option for each field of a request, except the manifest and `others`; the command gets them as `given`."""
     named = {name: about for name, about in request.model_fields.items() if name not in {"manifest", *others}}
     fields: Any = {name: (about.rebuild_annotation(), about) for name, about in named.items()}
     model = create_model(f"{request.__name__}Options", **fields)

@@ -69,13 +69,9 @@ _QUERY = "SELECT (SELECT {privilege} FROM pg_class WHERE oid = to_regclass('reel
 
 
 def connect(settings: DatabaseSettings, login: Role = Role.WRITER, *, pool_size: int = _POOL_SIZE) -> sqlalchemy.Engine:
-    """Create a connection pool; connections are opened on first use.
+    """Create a connection pool; connections are opened on first use, and checked before each, as servers restart.
 
-    Connections are checked before use, so that a restart of the server causes no errors. Choose the login with the
-    fewest privileges that suffices.
-
-    Raises:
-        ConfigurationError: No URL is set, or it is not a Postgres URL.
+    Choose the login with the fewest privileges that suffices.
     """
     url = _driver_url(settings, login)
     engine = sqlalchemy.create_engine(
@@ -94,7 +90,6 @@ def connect(settings: DatabaseSettings, login: Role = Role.WRITER, *, pool_size:
 
 @contextmanager
 def connected(settings: DatabaseSettings, login: Role = Role.WRITER) -> Iterator[sqlalchemy.Engine]:
-    """Connect to a database as `connect` does, and close its connections at the end."""
     engine = connect(settings, login)
     try:
         yield engine
@@ -111,7 +106,7 @@ def _write_dates_alike(connection: psycopg.Connection, _record: object) -> None:
 
 
 def _leave_a_standby(context: sqlalchemy.ExceptionContext) -> None:
-    """Discard connections to a server that has become read-only: after a failover, its name leads to another one."""
+    """Discard connections to a read-only server (failover)."""
     if isinstance(context.original_exception, psycopg.errors.ReadOnlySqlTransaction):
         context.is_disconnect = True
 
@@ -122,23 +117,11 @@ def place_of(url: sqlalchemy.URL) -> str:
 
 
 def check_database(engine: sqlalchemy.Engine) -> str:
-    """Open a connection and return the server's version, such as "18.6".
-
-    Raises:
-        DatabaseUnavailableError: The server does not respond.
-        ConfigurationError: The server rejects the user, the password or the database.
-    """
     with database_errors(), engine.connect() as connection:
         return str(connection.scalar(sqlalchemy.text("SHOW server_version"))).split()[0]
 
 
 def check_login(settings: DatabaseSettings, login: Role) -> str:
-    """Log in, check the privileges of the login, and return a summary.
-
-    Raises:
-        DatabaseUnavailableError: The server does not respond.
-        ConfigurationError: The server rejects the login, or the login lacks privileges.
-    """
     action, role, privilege = _PURPOSES[login]
     with connected(settings, login) as engine:
         version, name = check_database(engine), engine.url.username
@@ -150,11 +133,7 @@ def check_login(settings: DatabaseSettings, login: Role) -> str:
 
 
 def require_writes(engine: sqlalchemy.Engine) -> None:
-    """Check that the database accepts writes.
-
-    Raises:
-        DatabaseUnavailableError: The server does not respond or is read-only, as during a failover.
-    """
+    """Check that the database is not read-only, as a standby is during a failover."""
     with database_errors(), engine.connect() as connection:
         if connection.scalar(sqlalchemy.text("SHOW transaction_read_only")) == "on":
             engine.dispose()  # the name may lead to another server by now

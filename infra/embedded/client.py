@@ -33,14 +33,7 @@ _USES: list[_Use] = []
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStatus:
-    """The status of a service.
-
-    Attributes:
-        name: The service.
-        pid: Its process id; None if it is not running.
-        address: Its host:port; None if it does not listen.
-        log: The path of its log.
-    """
+    """The status of a service; `pid` is None if it is not running, `address` (host:port) if it does not listen."""
 
     name: ServiceName
     pid: int | None
@@ -49,19 +42,14 @@ class ServiceStatus:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is running."""
         return self.pid is not None
 
 
 @contextmanager
 def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = False) -> Iterator[Settings]:
-    """Run the wanted services, except those that the user has configured, while the caller works.
+    """Run services, except those that the user has configured, while the body runs; yield settings with addresses.
 
-    They end after the last command that uses them, however it ends. With `keep`, leave the services running for later
-    commands, until `stop`.
-
-    Yields:
-        The settings returned by `start`.
+    They end after the last command that uses them, however it ends; with `keep`, at `stop`.
 
     Raises:
         ConfigurationError: A service is not installed or does not start.
@@ -79,17 +67,10 @@ def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = 
 
 
 def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
-    """Start the wanted services, except those that the user has configured.
+    """Start services, except those that the user has configured; return settings with their addresses and passwords.
 
     Those that run as they would be started now are left alone. They run for as long as `running` does in this process,
-    else until `stop`, or until this process ends.
-
-    Returns:
-        The settings, with the addresses and passwords of the services filled in.
-
-    Raises:
-        DiskFullError: There is no room for what the services write.
-        ConfigurationError: A service is not installed or does not start, or the folder is not this user's own.
+    else until `stop`, or until this process ends. Raises as `running` does.
     """
     home = Home(settings.home)
     for use in _USES:
@@ -116,14 +97,12 @@ def stop(home: Path) -> None:
 
 
 def status(home: Path) -> list[ServiceStatus]:
-    """Return the status of every service of a home folder."""
     folder = Home(home)
     found = _state(folder).get("services", {})
     return [_status_of(folder, name, found.get(name)) for name in ServiceName]
 
 
 def in_use(home: Path) -> bool:
-    """Return whether a command is using the services of a home folder."""
     return bool(_state(Home(home)).get("users"))
 
 
@@ -133,10 +112,9 @@ def is_kept(home: Path) -> bool:
 
 
 def missing_services(settings: Settings, wanted: frozenset[ServiceName]) -> frozenset[ServiceName]:
-    """Return which of the wanted services must be embedded.
+    """Return which of the services must be embedded, as the user has configured none.
 
-    Services that the user has configured are omitted. Flows scheduled by the user's Prefect run on the user's
-    workers. The embedded Prefect needs the embedded Postgres, wherever results are stored.
+    Flows of the user's Prefect run on the user's workers. The embedded Prefect needs the embedded Postgres.
     """
     replaced = set()
     if settings.database.is_set:
@@ -150,11 +128,7 @@ def missing_services(settings: Settings, wanted: frozenset[ServiceName]) -> froz
 
 
 def with_running_services(settings: Settings) -> Settings:
-    """Fill in the addresses of running services; start none, and create no folder.
-
-    Raises:
-        ConfigurationError: Other users can write to the folder, and could name services of theirs.
-    """
+    """Fill in the addresses of running services; start none, and create no folder."""
     if not settings.home.exists():
         return settings
     home = Home(settings.home)
@@ -173,11 +147,6 @@ class _Connection:
     """A connection to a supervisor, with the state that it sent first."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Wait for its state.
-
-        Raises:
-            _EndedError: It ended before.
-        """
         self._socket = connection
         self._lines = connection.makefile("rb")
         self.state = self._receive()
@@ -189,11 +158,6 @@ class _Connection:
         self.close()
 
     def ask(self, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-        """Send a request, and return the answer.
-
-        Raises:
-            _EndedError: The supervisor ended meanwhile.
-        """
         self.send(request)
         return self._receive()
 
@@ -244,7 +208,6 @@ class _Use:
         self.close()
 
     def start(self, settings: Settings, wanted: frozenset[ServiceName]) -> Settings:
-        """Start services; see `start`."""
         self.home.require_private()
         ours = missing_services(settings, wanted)
         if not ours:
@@ -271,7 +234,6 @@ class _Use:
         return started
 
     def keep(self) -> None:
-        """Let the services outlive their users."""
         if self._connection:
             self._connection.ask(keep=True)
 
@@ -316,11 +278,6 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def _opened(home: Home) -> _Connection:
-    """Connect to the supervisor of a folder, which is started if there is none.
-
-    Raises:
-        ConfigurationError: It does not start, or runs elsewhere.
-    """
     while True:
         while connection := _connected(home):
             if connection.state["network"] != network():
@@ -366,7 +323,6 @@ def _elsewhere(home: Home) -> ConfigurationError:
 
 
 def _state(home: Home) -> Mapping[str, Any]:
-    """Return the state of a folder's supervisor; nothing if there is none."""
     connection = _connected(home)
     if connection is None:
         return {}
@@ -382,7 +338,6 @@ def _status_of(home: Home, name: ServiceName, found: Mapping[str, int] | None) -
 
 
 def _with_addresses(settings: Settings, home: Home, ports: Mapping[ServiceName, int]) -> Settings:
-    """Fill in the addresses of services, given their ports on 127.0.0.1."""
     updates: dict[str, object] = {"home": home.path}
     if ServiceName.POSTGRES in ports and not settings.database.is_set:
         forget_variables()

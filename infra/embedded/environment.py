@@ -20,10 +20,7 @@ _DEPLOYED = ("nightly", "watch")
 
 
 def export(settings: Settings) -> dict[str, str]:
-    """Return all settings as environment variables, so that a process elsewhere needs no files.
-
-    The values include passwords: pass them in an environment, and never log them.
-    """
+    """Return all settings as environment variables for processes without files; log none, they include passwords."""
     from infra.settings import CONFIG_VARIABLE, SECRETS_VARIABLE  # noqa: PLC0415 - the supervisor does without
 
     variables = {

@@ -29,12 +29,9 @@ _SMALLEST_VOLUME_MIB, _LARGEST_VOLUME_MIB = 64, 1024
 
 @contextmanager
 def full_disk_named(home: Path, *, starting: bool = False) -> Iterator[None]:
-    """Convert the error of a service to one that names the folder of its data and logs, if that disk is full.
+    """Convert errors of services to a DiskFullError if the disk of their data and logs is full.
 
-    Where the body starts services, they fail with other errors, too.
-
-    Raises:
-        DiskFullError: The disk is full.
+    Where the body starts services, they fail with other errors than TransientError, too.
     """
     kinds = (TransientError, ConfigurationError, OSError) if starting else (TransientError,)
     try:
@@ -49,22 +46,13 @@ def full_disk_named(home: Path, *, starting: bool = False) -> Iterator[None]:
 
 
 def full_disk_behind(error: BaseException, home: Path) -> DiskFullError | None:
-    """Return the error that names the folder of the embedded services, if its full disk is why one of them failed.
-
-    Args:
-        error: What a service failed with.
-        home: The folder of the embedded services.
-    """
+    """Return the DiskFullError that explains an error of an embedded service; None if the disk is not full."""
     cause = error.__cause__ if isinstance(error, ReelabelError) else error
     return full_disk([home], cause) or _full_for_s3(home, error) or _full_for_postgres(home, error)
 
 
 def require_room(home: Home, starting: Iterable[ServiceName]) -> None:
-    """Check that services have room to start: without it, they fail in as many ways as they have files.
-
-    Raises:
-        DiskFullError: They have not.
-    """
+    """Raise DiskFullError if services have no room to start; they would fail in as many ways as they have files."""
     needed_mib = sum((_NEEDED_MIB if (home.path / name).exists() else _NEEDED_AT_FIRST_MIB)[name] for name in starting)
     free_mib = _mib(home.path)[1]
     if free_mib < needed_mib:
@@ -75,10 +63,7 @@ def require_room(home: Home, starting: Iterable[ServiceName]) -> None:
 
 
 def _full_for_postgres(home: Path, error: BaseException) -> DiskFullError | None:
-    """Return the error to raise if the embedded Postgres cannot write, for lack of room for its log of changes.
-
-    It ends then, so that it, and Prefect, which keeps its data there, seem to be gone.
-    """
+    """Explain that Postgres ended for want of another WAL segment, so that it, and Prefect with it, seem to be gone."""
     if isinstance(error, ReelabelError) and not isinstance(error, DatabaseUnavailableError | ConfigurationError):
         return None
     if not Home(home).port(ServiceName.POSTGRES) or (free_mib := _mib(home)[1]) >= _WAL_SEGMENT_MIB:
@@ -90,10 +75,7 @@ def _full_for_postgres(home: Path, error: BaseException) -> DiskFullError | None
 
 
 def _full_for_s3(home: Path, error: BaseException) -> DiskFullError | None:
-    """Return the error to raise if the embedded S3 server failed because its disk has no room for another volume.
-
-    It says so only in its log, and stops writing long before the disk is full.
-    """
+    """Explain that the S3 server cannot write another volume, which it says only in its log, and long before."""
     endpoint = s3_endpoint(Home(home).port(ServiceName.S3))
     if not isinstance(error, StoreUnavailableError) or error.failed_at != endpoint:
         return None

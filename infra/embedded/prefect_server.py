@@ -32,8 +32,6 @@ _QUIET = {
 
 
 class PrefectServer:
-    """The Prefect server and its UI."""
-
     name = ServiceName.PREFECT
     needs: Sequence[ServiceName] = (ServiceName.POSTGRES,)
     stop_signal = signal.SIGTERM
@@ -44,11 +42,9 @@ class PrefectServer:
         self._postgres = Postgres(home)
 
     def api_url(self, port: int) -> str:
-        """Return the URL of the API; the UI is at the root of the same port."""
         return f"http://127.0.0.1:{port}/api"
 
     def reached(self, port: int, base: PrefectSettings) -> PrefectSettings:
-        """Point `base` at this server."""
         from pydantic import SecretStr  # noqa: PLC0415 - the supervisor does without
 
         return base.model_copy(update={"api_url": self.api_url(port), "auth_string": SecretStr(self._login())})
@@ -72,7 +68,6 @@ class PrefectServer:
         )
 
     def is_ready(self, port: int) -> bool:
-        """Check its health endpoint."""
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
         try:
             connection.request("GET", "/api/health")
@@ -87,7 +82,6 @@ class PrefectServer:
         return f"postgres:{self._home.port(ServiceName.POSTGRES)}"
 
     def _login(self) -> str:
-        """Return user and password, for the API and the UI."""
         return self._home.secret(_SECRET, prefix=f"{_USER}:")
 
 

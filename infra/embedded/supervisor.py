@@ -61,8 +61,6 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A service that was started."""
-
     service: Service
     process: asyncio.subprocess.Process
     identity: Identity
@@ -102,7 +100,6 @@ class Supervisor:
         await self.close()
 
     async def close(self) -> None:
-        """End each service before those that it needs."""
         self._end.set()
         tasks = list(self._tasks)
         for task in tasks:
@@ -113,15 +110,7 @@ class Supervisor:
         await asyncio.to_thread(self._home.end_remains)  # such as an initdb
 
     async def ensure(self, service: Service) -> int:
-        """Start a service, after those that it needs, unless it is running as it would be now, and is ready.
-
-        Returns:
-            Its port.
-
-        Raises:
-            ConfigurationError: It does not start; the message quotes the end of its log.
-            DiskFullError: It does not start, for want of space.
-        """
+        """Start a service, after those that it needs, unless it runs as it would be started now; return its port."""
         await asyncio.gather(*(self.ensure(self._services[name]) for name in service.needs))
         async with self._locks[service.name]:
             found = self._running.get(service.name)
@@ -276,7 +265,7 @@ class Supervisor:
             self._report(f"{name} does not start: {error}")
 
     async def _end_service(self, name: ServiceName) -> None:
-        """End a service, if it is running, and all processes that it has started."""
+        """End a service and all processes that it has started."""
         running = self._running.pop(name, None)
         if running is None:
             return
@@ -343,10 +332,7 @@ def _end_with(supervisor: int, number: signal.Signals) -> Callable[[], None]:
 
 
 def main(path: str) -> int:
-    """Supervise a home folder's services in a process of its own, which listens when this one ends.
-
-    Return 0 if it does, or another one does already.
-    """
+    """Supervise a folder's services in a forked process; return 0 once it, or another supervisor, listens."""
     home = Home(Path(path))
     lock, deadline_s = home.open_lock(), time.monotonic() + _LOCKED_WITHIN_S
     while True:

@@ -35,7 +35,6 @@ class Worker:
     stop_signal = signal.SIGINT
 
     def __init__(self, home: Home, *, pool: str, environment: Mapping[str, str]) -> None:
-        """Store the environment for flow runs, which has all settings and addresses: see `worker_environment`."""
         self._home = home
         self._pool = pool
         self._environment = environment
@@ -43,7 +42,6 @@ class Worker:
         self._worker = ""
 
     def launch(self, port: int) -> Command:  # noqa: ARG002 - it does not listen
-        """Create the work pool if it does not exist, and serve it."""
         self._worker = f"embedded-{secrets.token_hex(6)}"
         options = ("--pool", self._pool, "--type", "process", "--name", self._worker)
         return Command(

@@ -127,7 +127,6 @@ class StoreSettings(S3Options):
         return self
 
     def for_videos(self) -> S3Options:
-        """Return how S3 is reached to read videos."""
         if self.video_access_key_id is None:
             return self
         return replace(self, access_key_id=self.video_access_key_id, secret_access_key=self.video_secret_access_key)
@@ -215,7 +214,6 @@ class CostSettings(SettingsSection):
 
     @property
     def is_set(self) -> bool:
-        """Whether there is any price."""
         return self.per_gpu_hour + self.per_cpu_hour > 0
 
 
@@ -640,7 +638,6 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Order sources by precedence: arguments, environment, files of secrets, settings file."""
         secrets = NestedSecretsSettingsSource(
             file_secret_settings, secrets_dir=os.environ.get(SECRETS_VARIABLE) or None
         )
@@ -649,16 +646,11 @@ class Settings(BaseSettings):
 
 
 def config_file() -> Path:
-    """Return the path of the settings file, which may not exist."""
     return Path(os.environ.get(CONFIG_VARIABLE, "reelabel.toml"))
 
 
 def load_settings() -> Settings:
-    """Load and validate all settings.
-
-    Raises:
-        ConfigurationError: Settings are unknown, malformed or out of bounds; the message names each.
-    """
+    """Load and validate all settings; a ConfigurationError names each that is unknown, malformed or out of bounds."""
     file = config_file()
     if CONFIG_VARIABLE in os.environ and not file.exists():
         raise ConfigurationError(f"{CONFIG_VARIABLE} is {file}, but that file does not exist.")
@@ -681,11 +673,6 @@ def load_settings() -> Settings:
 
 
 def variable_of(name: str) -> str:
-    """Return the environment variable of a setting, such as `sampling.fps`.
-
-    Raises:
-        ConfigurationError: There is no such setting.
-    """
     known = _names()
     if name not in known:
         raise ConfigurationError(f"{name} is not a setting{_nearest(name, known)}")
@@ -693,7 +680,6 @@ def variable_of(name: str) -> str:
 
 
 def secret_variables() -> set[str]:
-    """Return the environment variables that hold secrets."""
     return {_variable(name) for name, info in _names().items() if _is_secret(info)}
 
 
@@ -706,7 +692,6 @@ def _refuse_unknown_variables() -> None:
 
 
 def _names() -> dict[str, FieldInfo]:
-    """Return all settings by their names, such as `store.uri`."""
     found: dict[str, FieldInfo] = {}
     for section, info in Settings.model_fields.items():
         inner = fields_of(info.annotation)
@@ -738,7 +723,6 @@ def _by_setting(error: ValidationError) -> Iterable[Sequence[ErrorDetails]]:
 
 
 def _explain(faults: Sequence[ErrorDetails]) -> str:
-    """Say what is wrong with a setting."""
     fault = faults[0]
     where, known = ".".join(map(str, fault["loc"])), _names()
     info = known.get(".".join(map(str, fault["loc"][:_DEPTH])))

@@ -71,12 +71,7 @@ def _unless_none(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def check_template(template: str) -> str:
-    """Validate a template and return it.
-
-    Raises:
-        ValueError: It does not have exactly the placeholders {prompt} and {choices}, or has too many, one has a
-            conversion or a format, or a brace is unbalanced. The message has no full stop.
-    """
+    """Raise ValueError unless a template has {prompt} and {choices}, nothing else, and not too often; return it."""
     try:
         placeholders = [
             (name, spec, conversion) for _, name, spec, conversion in Formatter().parse(template) if name is not None

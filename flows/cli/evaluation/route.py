@@ -83,7 +83,6 @@ def route_fit(
 
 
 def _passes(settings: Settings, overrides: QuestionOptions) -> list[QuestionOptions]:
-    """Return the overrides of a run that escalates, and of runs that give its first and its second answers."""
     sampling = overrides.sampling
     sampler = sampling.sampler or settings.sampling.sampler
     asked = sampling.model_copy(update={"sampler": sampler if sampler == "auto" else "keyframes"})

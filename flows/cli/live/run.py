@@ -31,14 +31,6 @@ _STOP_S = 2.0  # the same at Ctrl-C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveOptions:
-    """What to send and to ask.
-
-    Attributes:
-        every_s: Seconds between two rounds of questions; None asks at the end of a file, and every 5 s of a stream.
-        audio: Whether to send the source's audio; None does so if it has any and the model takes it.
-        window_s: Seconds that a question sees, beside the first frames; None takes the server's default.
-    """
-
     source: str
     questions: tuple[str, ...]
     choices: tuple[str, ...] | None
@@ -107,11 +99,7 @@ def live(  # noqa: PLR0913 - a command's options
 
 
 def run_live(options: LiveOptions) -> int:
-    """Run a session; return the exit code: 1 if a question has no answer.
-
-    Raises:
-        ConfigurationError: The source or the server cannot be used.
-    """
+    """Run a session; return the exit code: 1 if a question has no answer."""
     _check(options)
     settings = load_settings()
     token = settings.serve.token.get_secret_value() if settings.serve.token else None
@@ -146,7 +134,6 @@ def _check(options: LiveOptions) -> None:
 
 
 def _sends_audio(options: LiveOptions, source: Source, session: SessionCreated) -> bool:
-    """Return whether the source's audio is sent."""
     if options.audio and not source.has_audio:
         raise ConfigurationError("The source has no audio; leave out --audio.")
     if options.audio and not session.takes_audio:

@@ -62,8 +62,6 @@ _GAP_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFrame:
-    """A frame to be sent."""
-
     time_s: float
     jpeg: bytes
 
@@ -89,11 +87,7 @@ class Source:
     """Frames of a source at a given rate, and its audio, as they become due; a context manager."""
 
     def __init__(self, uri: str, *, fps: float) -> None:
-        """Open a path, an `rtsp://` address, an `http(s)://` address such as of an HLS playlist, or `/dev/video0`.
-
-        Raises:
-            ConfigurationError: It cannot be opened, or has no video.
-        """
+        """Open a path, an `rtsp://` address, an `http(s)://` address such as of an HLS playlist, or `/dev/video0`."""
         scheme = (scheme_of(uri) if "://" in uri else None) or "file"
         self._uri, self._step_s = uri, 1 / fps
         self._path = uri.removeprefix("file://") if scheme == "file" else uri
@@ -114,17 +108,13 @@ class Source:
             self._container.close()
 
     def stop(self) -> None:
-        """End `parts` soon."""
         self._stopped.set()
 
     def parts(self, *, with_audio: bool = False) -> Generator[SourceFrame | SourceAudio, None, None]:
-        """Yield frames when they are due, until the source ends, and the audio before each, if it is wanted.
+        """Yield frames when they are due, until the source ends, and the audio before each.
 
-        A file keeps its own pace. Of a stream, the newest frame is taken, and those that come too fast are dropped;
-        audio is not.
-
-        Raises:
-            ConfigurationError: The source fails.
+        A file is played at its own speed. Of a stream, the newest frame is taken; those that come too fast are dropped,
+        but no audio.
         """
         due_s, has_frame = 0.0, False
         audio = AudioInput() if with_audio and self.has_audio else None
@@ -254,7 +244,6 @@ class Source:
             raise faults[0]
 
     def _await(self, arrived: threading.Event) -> None:
-        """Wait for what a stream brings; FFmpeg waits for a device without end."""
         if not arrived.wait(_SILENCE_S if self._is_device else None):
             raise self._silent()
         arrived.clear()
@@ -270,7 +259,6 @@ class Source:
 
 
 def _open_device(path: str) -> InputContainer:
-    """Open a webcam."""
     opening: Future[InputContainer] = Future()
 
     def open_it() -> None:
@@ -330,12 +318,7 @@ class AudioInput:
         self._lock = threading.Lock()
 
     def add(self, frame: AudioFrame, time_s: float | None) -> None:
-        """Take audio.
-
-        Args:
-            frame: As decoded.
-            time_s: When it begins, in seconds since the source's first frame; None goes on where the last one ended.
-        """
+        """Add audio that begins at `time_s`, in seconds since the source's first frame; None continues the last one."""
         with self._lock:
             form = (frame.format.name, frame.layout.name, frame.sample_rate)
             if form != self._format:

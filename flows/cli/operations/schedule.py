@@ -94,7 +94,6 @@ def deploy(
 
 
 def with_nightly(settings: Settings, nightly: NightlySettings) -> Settings:
-    """Override fields of the section `nightly` with those that are set here."""
     fields = settings.nightly.model_dump(exclude_unset=True) | nightly.model_dump(exclude_unset=True)
     return settings.model_copy(update={"nightly": NightlySettings(**fields)})
 
@@ -144,7 +143,7 @@ def catch_up(
 
 
 def _is_bound_to_fail(run: ScheduledRun, objects: ObjectStore) -> bool:
-    """Print why a scheduled run is certain to fail, by its manifest, and return whether it is; failed jobs are none."""
+    """Return whether a scheduled run is certain to fail, by its manifest, and print why; failed jobs do not count."""
     try:
         with open_jobs(run.manifest, objects, keep_going=run.keep_going):
             return False

@@ -132,7 +132,6 @@ def config(
 
 
 def _print_settings(settings: Settings) -> None:
-    """Print the effective settings as TOML, with unset fields as comments."""
     values = _without_passwords(settings.model_dump(mode="json"))
     sections = {name: value for name, value in values.items() if isinstance(value, dict)}
     print(tomli_w.dumps({"home": str(settings.home)}), end="")  # noqa: T201 - may be saved as a file

@@ -38,7 +38,6 @@ def infer_shards(
 
 
 def _run_stage(stage: str, **parameters: Any) -> None:  # noqa: ANN401 - the flow's own
-    """Run the flow of a stage in this process, and print its result."""
     with (
         running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
         prefect_ready(settings),

@@ -55,9 +55,7 @@ class _Known:
     """What is known of a job.
 
     Attributes:
-        rows: Its rows.
-        shown: Its question, videos and chunks, as its newest row has them; None for a description, or where the spec
-            is another version's.
+        shown: Its question, videos and chunks by its newest row; None for a description, or another version's spec.
         strips: The frames in the cache that the model was shown.
         video: The video of a description, without credentials.
         note: Why the question or the frames are missing; empty if they are not.

@@ -144,7 +144,6 @@ def _resolve_run(
 
 
 def _dataset_of(named: list[str], engine: Engine) -> str:
-    """Find the dataset that has results of these job ids."""
     found = count_ids_by_dataset(engine, named)
     if not found:
         others, their = (", or of any other that was named", "their") if len(named) > 1 else ("", "its")

@@ -98,7 +98,6 @@ class _Jobs:
         return found
 
     def request(self, videos: VideoJobs | None, settings: Settings) -> ClassifyRequest:
-        """Return the request of the flow; the manifest of videos is written to the store."""
         uri = absolute_uri(self.source)
         if videos is not None:
             assert settings.store.uri is not None
@@ -129,7 +128,6 @@ def _run(jobs: _Jobs, id_file: str | None) -> int:
 
 
 def _forecast(jobs: _Jobs) -> int:
-    """Print what a run would answer, what its videos are, and what it costs; return the exit code of the run."""
     videos = jobs.find_videos()
     with running_services(ServiceName.POSTGRES, ServiceName.S3) as settings:
         with startup_errors():

@@ -32,7 +32,6 @@ _RUN_LOGGERS = ("prefect.flow_runs", "prefect.task_runs", "reelabel")
 
 @contextmanager
 def show_progress(engine: Engine, run_id: UUID) -> Iterator[None]:
-    """Show a run's progress while the body runs, from the moment the run has a row."""
     with _shown(lambda: read_run(engine, run_id)):
         yield
 
@@ -101,11 +100,7 @@ class _WaitHandler(logging.Handler):
 
 
 class _View:
-    """One bar per run, shown once the run has a row.
-
-    Attributes:
-        counts: How many of its jobs are done, as text; empty until it has a row.
-    """
+    """One bar per run, shown once the run has a row; `counts` is then how many of its jobs are done."""
 
     def __init__(self, find: Callable[[], RowMapping | None], progress: Progress, waiting: Status) -> None:
         self.ended = threading.Event()
@@ -116,12 +111,10 @@ class _View:
         self._bars: dict[UUID, TaskID] = {}
 
     def follow(self) -> None:
-        """Update the bars until the run has ended."""
         while not self.ended.wait(_POLL_S):
             self.look()
 
     def look(self) -> None:
-        """Update the bar of the current run."""
         # If the database is briefly unavailable, the run itself reports it.
         with contextlib.suppress(ReelabelError):
             row = self._find()

@@ -50,14 +50,7 @@ def run_locally(request: RunRequest, id_file: str | None = None) -> int:
 def run_flow_locally(
     request: RunRequest, settings: Settings, *, id_file: str | None = None, is_watched: bool = True
 ) -> UUID:
-    """Run `classify`, `describe` or `backfill` in this process; return the run's id.
-
-    Args:
-        request: What it is asked for.
-        settings: With the addresses of running services.
-        id_file: Where the run's id is written before the run starts.
-        is_watched: Show its progress.
-    """
+    """Run `classify`, `describe` or `backfill` in this process; return the run's id, written to `id_file` before."""
     from prefect.client.orchestration import get_client  # noqa: PLC0415
 
     from flows.runs import backfill, classify, describe  # noqa: PLC0415
@@ -92,7 +85,6 @@ def run_flow_here(flow: Any, flow_run: FlowRun, parameters: dict[str, Any]) -> A
 
 
 def submit(deployment: str, parameters: dict[str, Any]) -> UUID:
-    """Submit a run to a deployment; return its id."""
     from prefect.deployments import run_deployment  # noqa: PLC0415
     from prefect.exceptions import ObjectNotFound  # noqa: PLC0415
 
@@ -105,7 +97,6 @@ def submit(deployment: str, parameters: dict[str, Any]) -> UUID:
 
 
 def require_deployment(name: str) -> None:
-    """Make sure that a deployment exists."""
     from prefect.client.orchestration import get_client  # noqa: PLC0415
 
     from flows.schedule.lookup import find_deployment  # noqa: PLC0415
@@ -137,7 +128,6 @@ def watch_submitted(run_id: UUID, settings: Settings) -> None:
 
 
 def _cancel(engine: Engine, run_id: UUID) -> None:
-    """Have the worker stop a run, and close its row if the run did not."""
     import httpx  # noqa: PLC0415
     from prefect.client.orchestration import get_client  # noqa: PLC0415
     from prefect.exceptions import PrefectException  # noqa: PLC0415

@@ -42,10 +42,7 @@ if TYPE_CHECKING:
 
 
 def download_report(settings: Settings, run_id: UUID) -> str | None:
-    """Copy a run's report page from the store into the home folder; return its path, or None if there is no page.
-
-    Without a home folder, return the page's URI.
-    """
+    """Copy a run's page into the home folder; return its path, or its URI without that folder; None without a page."""
     assert settings.store.uri is not None
     uri = page_uri(settings.store.uri, run_id)
     try:
@@ -67,10 +64,7 @@ _STAGES = (
 
 
 def print_summary(settings: Settings, run_id: UUID) -> int:
-    """Print a run's summary; return the exit code.
-
-    It is 1 if any job of the manifest failed, or, for a backfill, any of the selected jobs.
-    """
+    """Print a run's summary; return the exit code: 1 if a job of the manifest failed, or of the selected jobs."""
     with connected(settings.database, Role.READER) as engine:
         row, shown_id = read_run(engine, run_id), short_ids(engine, [run_id])[run_id]
         assert row is not None

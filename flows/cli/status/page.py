@@ -106,7 +106,6 @@ def _overview(settings: Settings) -> Group:
 
 
 def _model(settings: Settings) -> str:
-    """Name the model of new runs, and those that are loaded."""
     model = settings.model
     name = model.name or ("none is named" if model.backend == "vllm" else f"the one that {model.backend} serves")
     kept = WarmEngines.of(settings.home).show()
@@ -161,7 +160,6 @@ def _repair(run: RunStatus) -> str:
 
 
 def _services(settings: Settings) -> Iterator[RenderableType]:
-    """Show the services, and how to start those of ours that are stopped."""
     embedded = missing_services(settings, frozenset(ServiceName))
     services = service_status(settings.home)
 
@@ -265,7 +263,6 @@ def _plans(plans: Sequence[tuple[Plan, PlanState]]) -> Table:
 
 
 def _queue(waiting: Sequence[FlowRun]) -> RenderableType:
-    """Show flow runs that are waiting, and for what."""
     if not waiting:
         return cell("No flow runs are waiting.")
     now = datetime.now(UTC)
@@ -278,7 +275,6 @@ def _queue(waiting: Sequence[FlowRun]) -> RenderableType:
 
 
 def _reason(run: FlowRun, state: State) -> str:
-    """Name what a flow run is waiting for, by its state."""
     return {
         "AwaitingConcurrencySlot": "an earlier run of the same deployment",
         "AwaitingRetry": f"its retry: {state.message}",

@@ -94,21 +94,13 @@ def frames(  # noqa: PLR0913 - a command's options
 
 
 def fetch_frames(video: str, settings: Settings, sampling: Sampling, *, segment: Segment = WHOLE) -> Frames:
-    """Extract frames in a decoding process, at the model's input size.
-
-    Raises:
-        VideoError: The video cannot be used.
-    """
     info = stat_video(video_store(settings), video, allow_roots=settings.extract.allow_roots)
     with decode_pool(settings, processes=1) as pool:
         return uncached_reader(settings, pool).fetch(info, sampling, segment=segment).frames
 
 
 def _parse_samplers(text: str, usual: SamplingOptions) -> dict[str, SamplingOptions]:
-    """Parse a list of samplers, each with its options: `keyframes,qwen3_vl,fps=4` names two.
-
-    Return their options by the sampler as written; the usual ones are for samplers that do not name their own.
-    """
+    """Parse samplers with their options: `keyframes,qwen3_vl,fps=4` names two. Those in `usual` are the defaults."""
     parts: list[str] = []
     for part in text.replace(" ", "").split(","):
         if "=" in part and parts:
@@ -143,12 +135,7 @@ def _resolve_samplers(requested: dict[str, SamplingOptions], settings: Settings)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shown:
-    """What one sampler shows of a video.
-
-    Attributes:
-        frames: Its frames as the model sees them; None if it fails.
-        facts: As JSON values; `error` instead if it fails.
-    """
+    """The frames that one sampler shows of a video, and facts about them; `facts` has an `error` if it fails."""
 
     name: str
     frames: Frames | None = None
@@ -164,7 +151,7 @@ def _extract(
     every: bool,
     segment: Segment,
 ) -> list[_Shown]:
-    """Extract what each sampler shows; if all fail, raise the first one's error."""
+    """Extract the frames of each sampler; if all fail, raise the first one's error."""
     shown, faults = [], []
     with decode_pool(settings, processes=1) as pool, ERRORS.status("Extracting the frames") as status:
         reader = uncached_reader(settings, pool)

@@ -30,10 +30,7 @@ def show_image(image: Image.Image) -> bool:
 
 
 def image_codes(png: bytes, environment: Mapping[str, str]) -> str:
-    """Return what a terminal must be sent to show a PNG file; empty if it is not known to show pictures.
-
-    tmux and screen pass none on.
-    """
+    """Return the escape codes that show a PNG file in a terminal; empty if it is not known to show pictures."""
     terminal, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM", "")
     data = base64.b64encode(png).decode()
     if terminal.startswith(("tmux", "screen")):

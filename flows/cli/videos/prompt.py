@@ -49,12 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptPreview:
-    """A job's prompt.
-
-    Attributes:
-        orders: Number of orders in which its choices are shown; `rendered` is the first.
-        times_s: Timestamp of each frame as given to the model, in seconds, for each video and image.
-    """
+    """A job's prompt in the first of its `orders` of choices; `times_s` has the frames of each video and image."""
 
     job: Job
     orders: int
@@ -133,7 +128,6 @@ def _render(job_id: str, manifest: str, overrides: QuestionOptions, settings: Se
 
 
 def _frames(view: View, sampling: Sampling, settings: Settings) -> Video:
-    """Extract the frames of a view as the model's processor takes them."""
     taken = sampling_of_pass(sampling, view.shown)
     frames = fetch_frames(view.video_uri, settings, taken, segment=view.segment)
     if view.shown == "image":
