@@ -45,16 +45,6 @@ class Identity:
         state, start_ticks = _look_at(self.pid)
         return start_ticks == self.start_ticks and state != _ZOMBIE
 
-    def is_ending(self) -> bool:
-        """Return whether the process is dead or has a pending SIGKILL, which takes a moment."""
-        try:
-            status = (_PROC / str(self.pid) / "status").read_text()
-        except OSError:
-            return True
-        pending = next(line for line in status.splitlines() if line.startswith("ShdPnd:"))
-        is_killed = bool(int(pending.split()[1], 16) & 1 << signal.SIGKILL - 1)
-        return is_killed or not self.is_alive()
-
 
 def own_process() -> str | None:
     """Return a unique name of this process, from its boot, namespace and start; None where there is no /proc."""

@@ -39,11 +39,7 @@ def _panel(panel: str, *commands: tuple[str, str, str]) -> dict[str, Command]:
 COMMANDS = (
     _panel(
         "Start here",
-        (
-            "demo",
-            "demo",
-            "Run a complete example on generated clips: services, deployment, answers, summary.",
-        ),
+        ("demo", "demo", "Run a complete example on generated clips: services, deployment, answers, summary."),
         (
             "classify",
             "runs.classify",

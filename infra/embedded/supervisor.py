@@ -31,7 +31,7 @@ from infra.embedded.prefect_server import PrefectServer
 from infra.embedded.s3_server import S3Server
 from infra.embedded.worker import Worker
 from infra.logs import json_copy, json_line, message_of
-from infra.processes import MARKER, Identity, end_marked, free_port, start_ticks_of
+from infra.processes import MARKER, end_marked, free_port
 from infra.program import APPLICATION
 from reelabel.disk import full_disk_met, temporary_root
 from reelabel.errors import ConfigurationError
@@ -63,14 +63,13 @@ _LIBC = ctypes.CDLL(None)
 class _Running:
     service: Service
     process: asyncio.subprocess.Process
-    identity: Identity
     port: int
     config_hash: str
     cleanup_paths: tuple[str, ...]
 
     @property
     def is_alive(self) -> bool:
-        return self.process.returncode is None and not self.identity.is_ending()
+        return self.process.returncode is None
 
 
 class Supervisor:
@@ -206,9 +205,7 @@ class Supervisor:
             ) from error
         finally:
             os.close(output)
-        identity = Identity(pid=process.pid, start_ticks=start_ticks_of(process.pid))
-        cleanup_paths = tuple(launch.cleanup_paths)
-        running = _Running(service, process, identity, port, service.config_hash(), cleanup_paths)
+        running = _Running(service, process, port, service.config_hash(), tuple(launch.cleanup_paths))
         self._running[service.name] = running
         self._home.write_port(service.name, port)
         self._report(f"{service.name} is started as process {process.pid}, port {port}")
@@ -309,7 +306,7 @@ class Supervisor:
 async def _looks(running: _Running, within_s: float) -> AsyncIterator[bool]:
     """Yield whether a service is ready, again and again, until it has ended or the time is over."""
     deadline_s, poll_s = time.monotonic() + within_s, _POLL_S
-    while running.process.returncode is None and time.monotonic() < deadline_s:
+    while running.is_alive and time.monotonic() < deadline_s:
         # Prefect reports a killed worker as ready for a while.
         yield await asyncio.to_thread(running.service.is_ready, running.port) and running.is_alive
         await asyncio.sleep(poll_s)

@@ -31,20 +31,6 @@ def _wait_for(log, text):
     until(lambda: text in log.read_text())
 
 
-def test_a_killed_process_counts_as_ending_before_it_is_dead(start, tmp_path):
-    # To give 200 MB back takes longer than to look.
-    process = start("held = bytearray(b'1') * 200_000_000; import time; print(1, flush=True); time.sleep(60)")
-    _wait_for(tmp_path / "log", "1")
-    assert process.is_alive()
-    assert not process.is_ending()
-
-    os.kill(process.pid, signal.SIGKILL)
-
-    assert process.is_ending()
-    until(lambda: not process.is_alive())
-    assert process.is_ending()
-
-
 def test_a_later_process_with_the_same_id_is_told_apart(start):
     process = start("import time; time.sleep(60)")
     earlier = Identity(pid=process.pid, start_ticks=process.start_ticks - 1)
