@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +20,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.text import escape_controls
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
@@ -107,6 +109,18 @@ def print_error(code: str, message: str) -> None:
         logging.getLogger("reelabel").error("%s", message, extra={"code": code})
         return
     ERRORS.print(Text.assemble((code, "red"), f": {with_program_name(message)}"), soft_wrap=True)
+
+
+def print_json(value: object) -> None:
+    """Print JSON for programs: never wrapped, whatever the terminal's width is."""
+    print(json.dumps(value, indent=2, default=str))  # noqa: T201
+
+
+@contextmanager
+def status_of(doing: str) -> Iterator[Callable[[str], None]]:
+    """Show on standard error what is being done; yield a function that takes how much is done."""
+    with ERRORS.status(cell(doing)) as status:
+        yield lambda done: status.update(cell(f"{doing}: {done}"))
 
 
 def list_times(times_s: Iterable[float]) -> list[str]:

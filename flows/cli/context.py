@@ -186,6 +186,17 @@ def open_database(*wanted: ServiceName, login: Role = Role.READER) -> Iterator[t
         yield settings, engine
 
 
+@contextmanager
+def opened_by_owner(*wanted: ServiceName) -> Iterator[tuple[Settings, Engine]]:
+    """Run services; yield the settings and an engine with the login that owns the tables."""
+    with (
+        running_services(*wanted) as settings,
+        startup_errors(),
+        connected(settings.database, Role.OWNER) as owner,
+    ):
+        yield settings, owner
+
+
 def find_run(engine: Engine, text: str) -> RowMapping:
     """Find a run as `tasks.results.runs.find_run` does; for `last`, also print which runs are in progress."""
     row = runs.find_run(engine, text)

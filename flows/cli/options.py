@@ -12,10 +12,9 @@ from pydantic import BaseModel, ValidationError, create_model
 
 from flows.run.request import ClassifyRequest, DescribeRequest, EvaluateRequest, QuestionOptions
 from infra.settings import SamplingOptions
-from infra.settings.types import title_of
+from infra.settings.types import meaning_of, title_of
 from infra.validation import first_fault
 from reelabel.errors import ConfigurationError
-from reelabel.sampling.registry import NATIVE, find_sampler
 from tasks.results.selection import Selection
 
 if TYPE_CHECKING:
@@ -96,12 +95,14 @@ def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
         if group:
             fields[name] = choose(group, values)
         elif name in values:
-            fields[name] = values[name]
+            is_list = any(get_origin(kind) is tuple for kind in get_args(field.annotation))
+            fields[name] = list(filter(None, map(str.strip, values[name].split(",")))) if is_list else values[name]
     try:
-        return model(**_READERS.get(model, dict)(fields))
+        return model(**fields)
     except ValidationError as error:
         where, value, clause = first_fault(error)
-        raise ConfigurationError(f"{_flag(where.split('.')[0])} {value}: {clause}.") from None
+        end = "" if clause.endswith("?") else "."
+        raise ConfigurationError(f"{_flag(where.split('.')[0])} {value}: {clause}{end}") from None
 
 
 def _options(
@@ -126,7 +127,7 @@ def _option(name: str, field: FieldInfo, panel: str | None, hint: str | None, *,
     each_kind = get_args(field.annotation) if is_union else (field.annotation,)
     kinds = [_bare(kind) for kind in each_kind if kind is not type(None)]
     kind: Any = kinds[0] if len(kinds) == 1 else str  # a union is parsed by the model
-    text = hint or field.description
+    text = hint or meaning_of(field)
     can_be_off = kind is bool and field.default is not False
     flag = f"{_flag(name)}/--no-{_flag(name)[2:]}" if can_be_off else _flag(name)
     metavar = "|".join(map(_metavar, kinds)) if len(kinds) > 1 else None
@@ -150,7 +151,6 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-_LISTS = ("motion_tasks", "still_tasks")
 # The options that most runs need; `--help-all` shows the others.
 _RUN_OPTIONS = frozenset({"model", "sampler", "num_frames", "chunk_s", "dataset", "force", "keep_going"})
 _SAMPLING_OPTIONS = frozenset({"sampler", "num_frames"})
@@ -169,19 +169,15 @@ _HINTS = {
 }
 
 
-def with_overrides(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that change a run's spec to a command, which receives them as `overrides`."""
-    return with_option_group(command, "overrides", QuestionOptions, panel=None, hints=_HINTS, shown=_RUN_OPTIONS)
-
-
-def with_sampling(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each field of `SamplingOptions` to a command, which receives them as `sampling`."""
-    return with_option_group(command, "sampling", SamplingOptions, panel=None, hints=_HINTS, shown=_SAMPLING_OPTIONS)
-
-
-def with_selection(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each field of `Selection` to a command, which receives them as `selection`."""
-    return with_option_group(command, "selection", Selection, panel="Job selection", shown=_SELECTION_OPTIONS)
+with_overrides = partial(
+    with_option_group, group="overrides", model=QuestionOptions, panel=None, hints=_HINTS, shown=_RUN_OPTIONS
+)
+with_sampling = partial(
+    with_option_group, group="sampling", model=SamplingOptions, panel=None, hints=_HINTS, shown=_SAMPLING_OPTIONS
+)
+with_selection = partial(
+    with_option_group, group="selection", model=Selection, panel="Job selection", shown=_SELECTION_OPTIONS
+)
 
 
 def with_request(
@@ -197,23 +193,3 @@ def with_request(
 with_classify = with_request(ClassifyRequest, "may_be_empty", hints=_HINTS | _RUN_HINTS, shown=_RUN_OPTIONS)
 with_describe = with_request(DescribeRequest, "may_be_empty", hints=_RUN_HINTS)
 with_evaluate = with_request(EvaluateRequest, "samplers", "models", hints=_RUN_HINTS)
-
-
-def _read_sampling(values: dict[str, Any]) -> dict[str, Any]:
-    """Suggest the closest sampler, and split lists."""
-    sampler = values.get("sampler")
-    try:
-        if sampler not in {None, NATIVE}:
-            find_sampler(sampler)
-    except ValueError as error:
-        message = str(error)
-        raise ConfigurationError(message if message.endswith("?") else f"{message}.") from None
-    return values | {name: _names(given) for name in _LISTS if isinstance(given := values.get(name), str)}
-
-
-def _names(text: str) -> list[str]:
-    return [name for each in text.split(",") if (name := each.strip())]
-
-
-# What must be done to the options of a model before it can validate them.
-_READERS: dict[type[BaseModel], Callable[[dict[str, Any]], dict[str, Any]]] = {SamplingOptions: _read_sampling}

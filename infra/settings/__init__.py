@@ -42,6 +42,7 @@ from infra.settings.types import (
     Timezone,
     fields_of,
     library_field,
+    meaning_of,
     sampling_option,
 )
 from infra.text_bounds import MAX_CHOICE, MAX_OUTPUT_TOKENS, Text
@@ -86,32 +87,19 @@ class StoreSettings(S3Options):
 
     access_key_id: Annotated[SecretStr | None, library_field(S3Options, "access_key_id")] = None
     secret_access_key: Annotated[SecretStr | None, library_field(S3Options, "secret_access_key")] = None
-    uri: Annotated[
-        str | None,
-        Field(
-            pattern=r"^(s3|file)://.+",
-            description="s3://bucket/prefix or file:///folder; if unset, the embedded S3 server is started.",
-        ),
-    ] = None
-    encoding: Annotated[
-        Literal["raw", "zstd", "sparse"],
-        Field(description="Pixel encoding of frame files. All are exact, so labels do not depend on it."),
-    ] = "zstd"
-    read_buckets: Annotated[
-        tuple[str, ...],
-        Field(description='S3 buckets that videos may be read from, such as ["videos"]; if empty, any.'),
-    ] = ()
-    video_access_key_id: Annotated[
-        SecretStr | None, Field(description="S3 access key for reading videos only; defaults to access_key_id.")
-    ] = None
-    video_secret_access_key: Annotated[SecretStr | None, Field(description="Secret key of video_access_key_id.")] = None
-    mac_key: Annotated[
-        SecretStr | None,
-        Field(
-            description="Signs frame, index and plan files, so that those altered by others are not used: 32 or more "
-            "random characters, the same on all machines. Generated for the embedded S3 server."
-        ),
-    ] = None
+    uri: Annotated[str | None, Field(pattern=r"^(s3|file)://.+")] = None
+    """s3://bucket/prefix or file:///folder; if unset, the embedded S3 server is started."""
+    encoding: Literal["raw", "zstd", "sparse"] = "zstd"
+    """Pixel encoding of frame files. All are exact, so labels do not depend on it."""
+    read_buckets: tuple[str, ...] = ()
+    """S3 buckets that videos may be read from, such as ["videos"]; if empty, any."""
+    video_access_key_id: SecretStr | None = None
+    """S3 access key for reading videos only; defaults to access_key_id."""
+    video_secret_access_key: SecretStr | None = None
+    """Secret key of video_access_key_id."""
+    mac_key: SecretStr | None = None
+    """Signs frame, index and plan files, so that those altered by others are not used: 32 or more random characters,
+    the same on all machines. Generated for the embedded S3 server."""
 
     @field_validator("mac_key")
     @classmethod
@@ -408,12 +396,10 @@ class ServerSettings(SettingsSection):
     """API key, if the server requires one."""
     model: str | None = None
     """Name under which the server offers the model; defaults to its only one."""
-    frames: Literal["auto", "frame_file", "png", "images"] = Field(
-        "auto",
-        description="How frames are sent: frame_file (requires Reelabel's plugin on the server) and png (requires vLLM "
-        "with --trust-request-mm-kwargs) keep exact pixels and times; auto uses the first of them that works. images "
-        "sends no times, and leads to different labels.",
-    )
+    frames: Literal["auto", "frame_file", "png", "images"] = "auto"
+    """How frames are sent: frame_file (requires Reelabel's plugin on the server) and png (requires vLLM with
+    --trust-request-mm-kwargs) keep exact pixels and times; auto uses the first of them that works. images sends no
+    times, and leads to different labels."""
     hears: bool = False
     """The server accepts audio, so live sessions send it theirs."""
     speaks: bool = False
@@ -428,13 +414,9 @@ class ServerSettings(SettingsSection):
     """Maximum seconds for one answer."""
     max_attempts: int = Field(5, ge=1, le=20)
     """Attempts per request, with growing pauses, before giving up."""
-    probe_tolerance: float = Field(
-        0.5,
-        gt=0,
-        le=100,
-        description="Mean difference of logprobs, in nats, up to which answers to the same question are those of one "
-        "model; a run ends if the server's differ more. Raise it for a server whose answers vary.",
-    )
+    probe_tolerance: float = Field(0.5, gt=0, le=100)
+    """Mean difference of logprobs, in nats, up to which answers to the same question are those of one model; a run ends
+    if the server's differ more. Raise it for a server whose answers vary."""
     gpus: int = Field(0, ge=0, le=4096)
     """GPUs that the server uses, for figures per GPU-hour; 0 counts as one."""
 
@@ -478,17 +460,12 @@ class LiveSettings(SettingsSection):
 class NightlySettings(SettingsSection):
     """The nightly run, deployment classify/nightly."""
 
-    manifest: str | None = Field(
-        None,
-        description="Manifest, such as s3://bucket/jobs/dt={scheduled_date}/*.parquet; if empty, the deployment keeps "
-        "its own, and is paused without one.",
-    )
-    dataset: str | None = Field(
-        None,
-        max_length=200,
-        description="Dataset, which may contain {scheduled_date}; defaults to one for each date, such as "
-        "jobs-{scheduled_date}, or without dates to the manifest's file name.",
-    )
+    manifest: str | None = None
+    """Manifest, such as s3://bucket/jobs/dt={scheduled_date}/*.parquet; if empty, the deployment keeps its own, and is
+    paused without one."""
+    dataset: str | None = Field(None, max_length=200)
+    """Dataset, which may contain {scheduled_date}; defaults to one for each date, such as jobs-{scheduled_date}, or
+    without dates to the manifest's file name."""
     cron: Cron = "0 2 * * *"
     """Schedule of classify/nightly."""
     timezone: Timezone = "UTC"
@@ -553,12 +530,9 @@ class MetricsSettings(SettingsSection):
 class ResultsSettings(SettingsSection):
     """Where the rows of runs go besides the database."""
 
-    export_uri: str | None = Field(
-        None,
-        pattern=r"^(s3|file)://.+",
-        description="s3://bucket/prefix or file:///folder, to which the rows of each run are written as Parquet when "
-        "it has ended; if unset, none are.",
-    )
+    export_uri: str | None = Field(None, pattern=r"^(s3|file)://.+")
+    """s3://bucket/prefix or file:///folder, to which the rows of each run are written as Parquet when it has ended; if
+    unset, none are."""
 
 
 class ReportSettings(SettingsSection):
@@ -566,12 +540,9 @@ class ReportSettings(SettingsSection):
 
     at_end: bool = True
     """Write a report to reports/ on the store when a run ends; `reelabel report` does so any time."""
-    base_url: str | None = Field(
-        None,
-        pattern=r"^https?://[^@]+$",
-        description="The address at which browsers reach the store's folder reports/, such as "
-        "https://reports.example.com. Prefect links to reports there; if unset, it does not.",
-    )
+    base_url: str | None = Field(None, pattern=r"^https?://[^@]+$")
+    """The address at which browsers reach the store's folder reports/, such as https://reports.example.com. Prefect
+    links to reports there; if unset, it does not."""
 
 
 class _Environment(EnvSettingsSource):
@@ -733,7 +704,7 @@ def _explain(faults: Sequence[ErrorDetails]) -> str:
     first, *others = (describe_fault(each, clauses) for each in faults)
     clause = " or ".join([first, *(other.removeprefix("must be ") for other in others)])
     if fault["type"] == "string_pattern_mismatch" and info:
-        clause += f"; expected: {info.description}".rstrip(".")
+        clause += f"; expected: {meaning_of(info)}".rstrip(".")
     names_value = clause.startswith(("must", "has", "is not")) and not (info and _is_secret(info))
     return f"{where}: {fault['input']!r} {clause}" if names_value else f"{where}: {clause}"
 

@@ -47,13 +47,18 @@ class SettingsSection(BaseModel):
 
 
 # Of a section that is a dataclass, because it extends options of the library; frozen by its decorator.
-SECTION = ConfigDict(extra="forbid", field_title_generator=title_of)
+SECTION = ConfigDict(extra="forbid", field_title_generator=title_of, use_attribute_docstrings=True)
 
 
 def fields_of(section: object) -> Mapping[str, FieldInfo]:
     """Return the fields of a section, be it a model or a dataclass; none of what is no section."""
     found: Mapping[str, FieldInfo] = getattr(section, "__pydantic_fields__", {})
     return found
+
+
+def meaning_of(field: FieldInfo) -> str:
+    """Return the description of a field on one line."""
+    return " ".join((field.description or "").split())
 
 
 def library_field(kind: type[DataclassInstance], name: str, **other: Any) -> Any:  # noqa: ANN401 - as pydantic's

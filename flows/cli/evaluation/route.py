@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.console import OUT, make_table, print_line
+from flows.cli.console import OUT, make_table, print_json, print_line
 from flows.cli.context import ready_to_run
 from flows.cli.options import example, with_overrides
 from flows.cli.runs.run import run_flow_locally
@@ -74,7 +73,7 @@ def route_fit(
             if fit.proven:
                 save_route(engine, fit, specs=(escalating, first, dense), dataset=dataset, manifest_uri=uri)
     if json:
-        print(dumps({"dataset": dataset, "spec_id": escalating.spec_id} | asdict(fit), indent=2))  # noqa: T201
+        print_json({"dataset": dataset, "spec_id": escalating.spec_id} | asdict(fit))
     else:
         _print(fit, title=f"{dataset}, spec {escalating.spec_id}: {pluralize(fit.jobs, 'known answer')}")
         _print_tasks(fit.proof, within)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import asdict
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.console import print_line, require_parent_folder
+from flows.cli.console import print_json, print_line, require_parent_folder
 from flows.cli.context import find_run, open_database
 from flows.cli.options import Raw, Run, example
 from infra.embedded import ServiceName
@@ -62,7 +61,7 @@ def audit(
     if not is_whole and report.labels + report.failures >= requested:
         report = report.without_missing
     if json:
-        print(dumps(asdict(report) | {"is_reconciled": report.is_reconciled}, indent=2))  # noqa: T201 - for programs
+        print_json(asdict(report) | {"is_reconciled": report.is_reconciled})
     else:
         print_line(str(report) if is_whole else f"Selected jobs only: {report}")
         for code, count in report.codes.items():

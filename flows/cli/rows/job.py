@@ -16,7 +16,7 @@ import typer
 from PIL import Image
 from rich.text import Text
 
-from flows.cli.console import OUT, list_times, make_table, print_line, require_format, require_sheet
+from flows.cli.console import OUT, list_times, make_table, print_json, print_line, require_format, require_sheet
 from flows.cli.context import open_database
 from flows.cli.options import example
 from infra.database.connect import database_errors
@@ -100,7 +100,7 @@ def job(
     if picture and sheet:
         picture.save(sheet)
     if form == "json":
-        print(dumps(_facts(known), indent=2, default=str))  # noqa: T201 - for programs: not wrapped
+        print_json(_facts(known))
         return
     _print(known)
     if picture and not (sheet or _show_image(picture)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 from flows.cli.console import (
     ERRORS,
     list_times,
+    print_json,
     print_line,
     print_warning,
     require_parent_folder,
@@ -181,7 +181,7 @@ def _show_one(info: ObjectInfo, shown: _Shown, *, as_json: bool, npz: str | None
         save_contact_sheet(shown.frames, Path(sheet))
     read = {"bytes_fetched": shown.frames.cost.bytes_fetched, "size_bytes": info.size_bytes}
     if as_json:
-        print(dumps(shown.facts | read, indent=2))  # noqa: T201 - for programs: not wrapped
+        print_json(shown.facts | read)
     else:
         _print_frames(shown.facts | read, is_local=_is_local(info))
 
@@ -234,7 +234,7 @@ def _show_all(info: ObjectInfo, shown: list[_Shown], *, as_json: bool, sheet: st
     if as_json:
         samplers = [{"name": each.name} | each.facts | _bytes_read(each, is_local=is_local) for each in shown]
         facts = {"video_uri": redact_uri(info.uri), "size_bytes": info.size_bytes, "samplers": samplers}
-        print(dumps(facts, indent=2))  # noqa: T201 - for programs: not wrapped
+        print_json(facts)
         return
     print_line(f"{about}.")
     for section, each in zip(sections, shown, strict=True):

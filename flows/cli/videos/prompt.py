@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from json import dumps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
 import typer
 from rich.text import Text
 
-from flows.cli.console import ERRORS, OUT, print_error, print_line, print_warning
+from flows.cli.console import ERRORS, OUT, print_error, print_json, print_line, print_warning
 from flows.cli.context import find_run, open_database, running_services
 from flows.cli.options import example, with_overrides
 from flows.cli.videos.frames import fetch_frames
@@ -71,7 +70,7 @@ def prompt(
     with running_services(ServiceName.S3) as settings:
         shown = _render(job_id, manifest, overrides, settings)
     if json:
-        print(dumps(_facts(shown), indent=2))  # noqa: T201 - for programs: not wrapped
+        print_json(_facts(shown))
     else:
         _print_prompt(shown)
     for refusal in shown.rendered.refusals:
