@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from infra import embedded
-from infra.basic_auth import basic_auth_headers
 from infra.database.connect import Role, check_login, is_unverified
+from infra.embedded.prefect import basic_auth_headers
 from reelabel.errors import ConfigurationError, DiskFullError, ReelabelError
 from reelabel.sandbox import probe
 from reelabel.sources.object_info import redact_uri

@@ -48,7 +48,7 @@ def start_telemetry(settings: MetricsSettings, *, page: bool = False) -> int | N
     with _starting:
         if not _started:
             port = _serve(settings) if settings.port is not None else None
-            readers = [*_prometheus_readers(wanted=page or port is not None), *_otlp_readers()]
+            readers = _readers(is_scraped=page or port is not None)
             if readers:
                 metrics.set_meter_provider(_meter_provider(readers))
             if os.environ.get(_OTLP) or os.environ.get(_OTLP_TRACES):
@@ -81,21 +81,18 @@ def metrics_page() -> tuple[bytes, str]:
     return generate_latest(), CONTENT_TYPE_LATEST
 
 
-def _prometheus_readers(*, wanted: bool) -> list[MetricReader]:
-    if not wanted:
-        return []
-    from opentelemetry.exporter.prometheus import PrometheusMetricReader  # noqa: PLC0415
+def _readers(*, is_scraped: bool) -> list[MetricReader]:
+    readers: list[MetricReader] = []
+    if is_scraped:
+        from opentelemetry.exporter.prometheus import PrometheusMetricReader  # noqa: PLC0415 - imported only if used
 
-    return [PrometheusMetricReader(scope_info_enabled=False)]
+        readers.append(PrometheusMetricReader(scope_info_enabled=False))
+    if os.environ.get(_OTLP) or os.environ.get(_OTLP_METRICS):
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
 
-
-def _otlp_readers() -> list[MetricReader]:
-    if not (os.environ.get(_OTLP) or os.environ.get(_OTLP_METRICS)):
-        return []
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
-    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
-
-    return [PeriodicExportingMetricReader(OTLPMetricExporter())]
+        readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
+    return readers
 
 
 def _meter_provider(readers: list[MetricReader]) -> metrics.MeterProvider:

@@ -15,7 +15,7 @@ from infra.embedded.environment import export
 from infra.embedded.full_disk import full_disk_behind, full_disk_named
 from infra.embedded.home import ServiceName
 from infra.embedded.postgres import postgres_folder
-from infra.embedded.prefect_server import login_path
+from infra.embedded.prefect import login_path
 from infra.embedded.s3_server import STORE_URI, s3_program
 
 __all__ = [

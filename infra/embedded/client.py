@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 from infra.embedded.full_disk import full_disk_named
 from infra.embedded.home import IS_ELSEWHERE, Home, ServiceName, network
 from infra.embedded.postgres import Postgres, forget_variables
-from infra.embedded.prefect_server import PrefectServer
+from infra.embedded.prefect import PrefectServer, worker_environment
 from infra.embedded.s3_server import S3Server
-from infra.embedded.worker import worker_environment
 from infra.processes import MARKER
 from reelabel.errors import ConfigurationError, DiskFullError
 

@@ -6,15 +6,12 @@ as its user, even as root: it is used only if it belongs, with all that is in it
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import secrets
-import shutil
 import socket
 import stat
 import struct
-import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -104,13 +101,6 @@ class Home:
         folder.mkdir(exist_ok=True, mode=0o700)
         return folder
 
-    def prefect_command(self, service: ServiceName, *arguments: str) -> list[str]:
-        """Return a command of Prefect's with a temporary folder of its own, which is emptied."""
-        temporary = self.folder(service) / "temporary"
-        shutil.rmtree(temporary, ignore_errors=True)  # of one that was killed
-        temporary.mkdir(mode=0o700)
-        return [sys.executable, "-P", "-m", "infra.embedded.prefect_main", str(temporary), *arguments]
-
     def marker(self, service: ServiceName) -> str:
         """Return what marks the processes of a service, as the value of `MARKER` in their environment."""
         return f"{service}:{self.path}"
@@ -134,14 +124,12 @@ class Home:
 
     def port(self, service: ServiceName) -> int:
         """Return the port of a service's last start; 0 if it was never started."""
-        try:
-            return int(self._ports().get(service, 0))
-        except (ValueError, TypeError, AttributeError):  # damaged
-            return 0
+        with suppress(FileNotFoundError, ValueError):  # ValueError: damaged
+            return int(self._port_path(service).read_text())
+        return 0
 
     def write_port(self, service: ServiceName, port: int) -> None:
-        known = {name: self.port(name) for name in ServiceName}
-        write_privately(self._ports_path, json.dumps({**known, service: port}))
+        write_privately(self._port_path(service), str(port))
 
     def connect(self) -> socket.socket | None:
         """Connect to the supervisor; None if there is none of this user."""
@@ -188,16 +176,8 @@ class Home:
         finally:
             os.close(folder)
 
-    @property
-    def _ports_path(self) -> Path:
-        return self.run / "ports.json"
-
-    def _ports(self) -> Mapping[str, int]:
-        try:
-            found: Mapping[str, int] = json.loads(self._ports_path.read_text())
-        except FileNotFoundError:
-            return {}
-        return found
+    def _port_path(self, service: ServiceName) -> Path:
+        return self.run / f"{service}.port"
 
 
 def network() -> str:

@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, Any
 from infra.embedded.full_disk import full_disk_named, met_full_disk, require_room, s3_must_restart
 from infra.embedded.home import IS_ELSEWHERE, Home, ServiceName, network
 from infra.embedded.postgres import Postgres, forget_variables
-from infra.embedded.prefect_server import PrefectServer
+from infra.embedded.prefect import PrefectServer, Worker
 from infra.embedded.s3_server import S3Server
-from infra.embedded.worker import Worker
 from infra.logs import json_copy, json_line, message_of
 from infra.processes import MARKER, end_marked, free_port
 from infra.program import APPLICATION
