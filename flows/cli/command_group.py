@@ -182,14 +182,14 @@ def _flags_without_type(params: list[Any]) -> list[Any]:
 
 
 def _quoting(message: str) -> str:
-    """Return what to do about surplus arguments that are files: the shell has put them in the place of a pattern."""
+    """Return advice on surplus arguments that are files, to which the shell has expanded a pattern."""
     _, _, surplus = message.partition("Got unexpected extra argument")
     is_pattern = any(Path(word.strip("()")).exists() for word in surplus.split()[1:])
     return "; put a pattern in quotes, such as 'jobs/*.parquet'." if is_pattern else ""
 
 
 def _explain(error: Exception) -> tuple[str, str, int] | None:
-    """Return code, message and exit code of an error that is not a fault of ours."""
+    """Return code, message and exit code of an error that is no bug; None for any other."""
     if isinstance(error, ReelabelError):
         return error.code, error.message, 1 if isinstance(error, _OF_A_RUN) else 2
     if sentence := _limit_reached(error) or _fault_of_prefect(error):
@@ -225,13 +225,13 @@ def _fault_of_prefect(error: Exception) -> str | None:
 
     fault = "Prefect's settings cannot be read"
     if isinstance(error, ValidationError):
-        place, _, clause = first_fault(error)
-        fault = f"Prefect's setting {place} ({error.title}) {clause}"
+        where, _, clause = first_fault(error)
+        fault = f"Prefect's setting {where} ({error.title}) {clause}"
     return escape_controls(f"{fault}; correct or remove it. Prefect reads {_PREFECT_SOURCES}.")
 
 
 def _is_read() -> bool:
-    """Return whether somebody still reads our output, so that it was another pipe that broke."""
+    """Return whether our output is still read, so that it was another pipe that broke."""
     output = select.poll()
     for descriptor in (1, 2):
         output.register(descriptor, 0)

@@ -126,11 +126,11 @@ def running_services(*wanted: ServiceName, keep: bool = False, own: bool = False
     if not wanted:  # nothing is written to the home folder, which may be none of the user's
         yield settings
         return
-    ours = missing_services(settings, frozenset(wanted))
+    embedded = missing_services(settings, frozenset(wanted))
     with ExitStack() as stack:
         # Standard output may be redirected to a file of results.
-        with ERRORS.status(f"Starting {', '.join(_TITLES[name] for name in ServiceName if name in ours)}"):
-            started = stack.enter_context(running(settings, wanted=ours, keep=keep))
+        with ERRORS.status(f"Starting {', '.join(_TITLES[name] for name in ServiceName if name in embedded)}"):
+            started = stack.enter_context(running(settings, wanted=embedded, keep=keep))
         try:
             yield started
         finally:
@@ -146,8 +146,8 @@ def running_store(*uris: str) -> AbstractContextManager[Settings]:
 def own_settings() -> Settings:
     """Load the settings without the services that the user has configured: embedded ones replace them."""
     settings = load_settings()
-    places = {name: type(getattr(settings, name))() for name in ("database", "store", "prefect")}
-    return settings.model_copy(update=places)
+    defaults = {name: type(getattr(settings, name))() for name in ("database", "store", "prefect")}
+    return settings.model_copy(update=defaults)
 
 
 @contextmanager

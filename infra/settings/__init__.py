@@ -650,10 +650,6 @@ def variable_of(name: str) -> str:
     return _variable(name)
 
 
-def secret_variables() -> set[str]:
-    return {_variable(name) for name, info in _names().items() if _is_secret(info)}
-
-
 def _refuse_unknown_variables() -> None:
     """Raise for a misspelled variable, which would otherwise be ignored silently."""
     known = {CONFIG_VARIABLE, SECRETS_VARIABLE, *map(_variable, _names())}

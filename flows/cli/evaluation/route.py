@@ -84,13 +84,13 @@ def route_fit(
 def _passes(settings: Settings, overrides: QuestionOptions) -> list[QuestionOptions]:
     sampling = overrides.sampling
     sampler = sampling.sampler or settings.sampling.sampler
-    asked = sampling.model_copy(update={"sampler": sampler if sampler == "auto" else "keyframes"})
-    escalating = asked.model_copy(update={"escalate_below": "fitted"})
+    options = sampling.model_copy(update={"sampler": sampler if sampler == "auto" else "keyframes"})
+    escalating = options.model_copy(update={"escalate_below": "fitted"})
     spec = _spec(settings, overrides.model_copy(update={"sampling": escalating}))
     plain = dense_pass(spec.sampling).to_dict()
     known = {name: value for name, value in plain.items() if name in SamplingOptions.model_fields}
     first = {"escalate_below": 0.0} | ({} if sampler == "auto" else {"dense_sampler": None})
-    samplings = (escalating, asked.model_copy(update=first), SamplingOptions(**known))
+    samplings = (escalating, options.model_copy(update=first), SamplingOptions(**known))
     return [overrides.model_copy(update={"sampling": each}) for each in samplings]
 
 

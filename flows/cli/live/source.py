@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # Models see less.
 _LONG_SIDE_PX = 640
 _QUALITY = 85
-# A stream that says nothing for so long has ended.
+# A stream without data for so long has ended.
 _SILENCE_S = 10.0
 # By how much a file's clock goes back where another recording begins; by less, frames are out of order.
 _BACK_S = 0.5
@@ -49,13 +49,13 @@ _JOIN_S = 1.0
 # FFmpeg looks at a stream for so long before the first frame.
 _ANALYZE_US = "1000000"
 _RTSP, _WEB = ("rtsp", "rtsps"), ("http", "https")
-# What FFmpeg may open on the way: a playlist from elsewhere must not name files of this machine.
+# Protocols that FFmpeg may follow: a playlist from elsewhere must not name files of this machine.
 _PROTOCOLS = {"rtsp": "rtsp,rtsps,rtp,srtp,tcp,udp,tls", "http": "http,https,tcp,tls,crypto,httpproxy", "file": "file"}
 _DEVICES = "/dev/video"
 _CHECK = "check the source"
 _CHECK_DEVICE = "check that it is a webcam, that you may read it, and that no other program uses it"
 
-_PIECE_S = 0.25
+_CHUNK_S = 0.25
 # Times that differ by less are those of one sound.
 _GAP_S = 0.05
 
@@ -307,12 +307,12 @@ def _jpeg(frame: VideoFrame) -> bytes:
 
 
 class AudioInput:
-    """Takes audio as it is decoded, and gives it in pieces. Thread-safe."""
+    """Collects decoded audio in chunks. Thread-safe."""
 
     def __init__(self) -> None:
         self._resampler: av.AudioResampler | None = None
         self._format: tuple[str, str, int] | None = None
-        self._piece: list[npt.NDArray[np.int16]] = []
+        self._chunk: list[npt.NDArray[np.int16]] = []
         self._start_s = self._end_s = 0.0
         self._whole: list[SourceAudio] = []
         self._lock = threading.Lock()
@@ -339,21 +339,21 @@ class AudioInput:
             self._cut()
 
     def until(self, time_s: float) -> Iterator[SourceAudio]:
-        """Yield the pieces that have ended by a time, and forget them."""
+        """Yield and remove the chunks that have ended by a time."""
         with self._lock:
-            ended = [piece for piece in self._whole if piece.end_s <= time_s]
+            ended = [chunk for chunk in self._whole if chunk.end_s <= time_s]
             del self._whole[: len(ended)]
         yield from ended
 
     def _collect(self, frames: list[AudioFrame]) -> None:
         for frame in frames:
             samples = frame.to_ndarray()[0].astype("<i2")
-            self._piece.append(samples)
+            self._chunk.append(samples)
             self._end_s += len(samples) / AUDIO_HZ
-            if self._end_s - self._start_s >= _PIECE_S:
+            if self._end_s - self._start_s >= _CHUNK_S:
                 self._cut()
 
     def _cut(self) -> None:
-        if self._piece:
-            self._whole.append(SourceAudio(time_s=self._start_s, samples=np.concatenate(self._piece)))
-        self._piece, self._start_s = [], self._end_s
+        if self._chunk:
+            self._whole.append(SourceAudio(time_s=self._start_s, samples=np.concatenate(self._chunk)))
+        self._chunk, self._start_s = [], self._end_s

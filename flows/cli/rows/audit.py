@@ -51,9 +51,9 @@ def audit(
         row = find_run(engine, run)
         objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
         scope = Scope.of(row)
-        asks = not describes(engine, scope.spec_id)
+        questions = not describes(engine, scope.spec_id)
         uri = absolute_uri(manifest) if manifest else row["manifest_uri"]
-        with _hint_if_moved(manifest), open_audited(uri, objects, keep_going=keep_going, questions=asks) as read:
+        with _hint_if_moved(manifest), open_audited(uri, objects, keep_going=keep_going, questions=questions) as read:
             target = Path(listing) if listing else None
             report = audit_jobs(engine, scope, jobs=read(), listing=target, raw=raw)
         is_whole = not is_partial_run(engine, row)

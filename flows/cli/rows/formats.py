@@ -63,4 +63,4 @@ def _write_parquet(parts: Iterable[pl.DataFrame], sink: Sink) -> None:
 def print_rows(parts: Iterable[pl.DataFrame], *, form: str, raw: bool) -> None:
     sink = sys.stdout.buffer if form == "parquet" else text_sink()
     write_rows(parts, form=form, sink=sink, raw=raw)
-    sys.stdout.flush()  # at exit, nobody would hear of a full disk
+    sys.stdout.flush()  # an error at exit, such as of a full disk, would be lost

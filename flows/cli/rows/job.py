@@ -194,7 +194,7 @@ def _outcome(known: _Known) -> Iterator[tuple[str | tuple[str, str], ...]]:
 
 
 def _title(row: Mapping[str, Any]) -> str:
-    """Return what a row says: its label, code, words or JSON; of a description, that it is one."""
+    """Return the outcome of a row in short: its label, code, words or JSON, or that it is a description."""
     if row.get("kind") == "description":
         return "description"
     named = row.get("label") or row.get("code")  # neither is empty, as words may be

@@ -220,7 +220,7 @@ def _print_tasks(engine: Engine, settings: Settings, run: RowMapping, *, limit: 
     with database_errors(), engine.connect() as connection:
         found = label_studio_tasks(connection, Scope.of(run), sources, limit=limit)
     text_sink().write(json.dumps(found.tasks).encode() + b"\n")
-    sys.stdout.flush()  # at exit, nobody would hear of a full disk
+    sys.stdout.flush()  # an error at exit, such as of a full disk, would be lost
     if found.changed:
         print_notice(f"Left out {pluralize(found.changed, 'label')}: the manifest no longer has the question.")
     if found.bare:

@@ -187,7 +187,7 @@ class _Search:
         ]
 
     def _embed(self) -> tuple[ModelIdentity, list[npt.NDArray[np.float32]], None]:
-        """Return vectors of what is searched for; the model is loaded once, if any of them is not kept."""
+        """Return vectors of what is searched for; the model is loaded once, if any of them is not cached."""
         options = self._options
         card = read_encoder_card(self._settings, options.model)
         model = card.identity

@@ -108,8 +108,8 @@ def _overview(settings: Settings) -> Group:
 def _model(settings: Settings) -> str:
     model = settings.model
     name = model.name or ("none is named" if model.backend == "vllm" else f"the one that {model.backend} serves")
-    kept = WarmEngines.of(settings.home).show()
-    loaded = (f"; {each['model']} stays loaded for {each['until'] - time.time():.0f} s more" for each in kept)
+    warm = WarmEngines.of(settings.home).show()
+    loaded = (f"; {each['model']} stays loaded for {each['until'] - time.time():.0f} s more" for each in warm)
     return "".join([name, *loaded])
 
 
