@@ -130,7 +130,7 @@ class _ToPrefect(logging.Handler):
 
 
 def set_up_logs(*, as_json: bool) -> None:
-    """Make the log lines of this process printable, send its errors to Prefect, and write JSON if asked to."""
+    """Make the log lines of this process printable, send its errors to Prefect, and write JSON if requested."""
     logging.setLogRecordFactory(PrintableRecord)
     _LOG.addHandler(_ToPrefect(logging.ERROR))
     if as_json:
@@ -188,7 +188,7 @@ def _parsed(line: str) -> dict[str, object] | None:
 
 
 def log_as_json() -> None:
-    """Have this process write JSON also where Python itself writes: warnings, and exceptions that nobody catches."""
+    """Have this process write JSON also where Python itself writes: warnings, and uncaught exceptions."""
     root = logging.getLogger()
     _LOG.setLevel(logging.INFO)
     if not root.handlers:  # Prefect, once imported, sets its own

@@ -85,11 +85,11 @@ def end_marked(*markers: str) -> None:
 
 def descendants() -> set[int]:
     parents = {pid: _parent_of(pid) for pid in _pids()}
-    ours, generation = set[int](), {os.getpid()}
+    found, generation = set[int](), {os.getpid()}
     while generation:
         generation = {pid for pid, parent in parents.items() if parent in generation}
-        ours |= generation
-    return ours
+        found |= generation
+    return found
 
 
 def kill_children() -> None:
@@ -103,7 +103,7 @@ def kill_children() -> None:
 
 
 def _is_service(pid: int) -> bool:
-    """Tell whether a process is an embedded service, or is none of ours to look at."""
+    """Tell whether a process is an embedded service, or belongs to another user."""
     try:
         return f"{MARKER}=".encode() in (_PROC / str(pid) / "environ").read_bytes()
     except OSError:

@@ -35,7 +35,7 @@ class _Deadline:
         """End this process and its children without waiting for anything in it."""
         if not self._forcing.acquire(blocking=False):
             return
-        from infra.processes import kill_children  # noqa: PLC0415 - a command hears signals before it imports
+        from infra.processes import kill_children  # noqa: PLC0415 - a command handles signals before it imports
 
         if self.message:
             # Not through `sys.stderr`, whose lock the main thread may hold.

@@ -29,7 +29,7 @@ _POOL_SIZE = 4  # planning uses two, the heartbeat a third
 _TIMEOUT_S = 10
 # Of libpq, unless the URL has others.
 _DEFAULTS = {"connect_timeout": _TIMEOUT_S} | _KEEPALIVE
-# Classes and codes of SQLSTATE, and signs in what libpq says of a connection, which has no code.
+# Classes and codes of SQLSTATE, and patterns in libpq's messages about connections, which have no code.
 _REFUSED = ("28", "3D", "42501")
 # A server that cannot prove that it knows the password is not sent it; it counts as away.
 _IMPOSTOR = "authentication method requirement"
@@ -145,7 +145,7 @@ def database_errors() -> Iterator[None]:
     """Convert the driver's errors about the server to our own; other errors pass through.
 
     If Ctrl-C or SIGTERM interrupts the body, raise what they raise, also where SQLAlchemy's cleanup of the interrupted
-    connection has put an error of its own in its place.
+    connection has replaced it with an error of its own.
     """
     handled = sys.exception()
     try:
@@ -198,7 +198,7 @@ def _driver_url(settings: DatabaseSettings, login: Role) -> sqlalchemy.URL:
 
 
 def is_unverified(settings: DatabaseSettings, login: Role) -> bool:
-    """Return whether a login's URL asks for encryption without a CA that would tell who the server is."""
+    """Return whether a login's URL asks for encryption without a CA to verify the server."""
     query = _driver_url(settings, login).query
     return query.get("sslmode") == "require" and "sslrootcert" not in query
 

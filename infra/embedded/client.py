@@ -8,9 +8,9 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from infra.embedded.full_disk import full_disk_named
 from infra.embedded.home import IS_ELSEWHERE, Home, ServiceName, network
@@ -56,7 +56,7 @@ def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = 
     """
     with full_disk_named(settings.home, starting=True):
         use = _Use(Home(settings.home))
-    with use:
+    with closing(use):
         with full_disk_named(settings.home, starting=True):
             started = use.start(settings, wanted)
             if keep:
@@ -89,16 +89,23 @@ def stop(home: Path) -> None:
     for use in [use for use in _USES if use.home.path == folder.path]:
         use.forget()
     while connection := _connected(folder):
-        with connection:
-            connection.send({"stop": True})
-            connection.wait_for_end()
+        with closing(connection):
+            connection.stop()
     folder.end_remains()
 
 
 def status(home: Path) -> list[ServiceStatus]:
     folder = Home(home)
     found = _state(folder).get("services", {})
-    return [_status_of(folder, name, found.get(name)) for name in ServiceName]
+    return [
+        ServiceStatus(
+            name=name,
+            pid=found[name]["pid"] if name in found else None,
+            address=f"127.0.0.1:{found[name]['port']}" if name in found and name != ServiceName.WORKER else None,
+            log=folder.log(name),
+        )
+        for name in ServiceName
+    ]
 
 
 def in_use(home: Path) -> bool:
@@ -143,47 +150,49 @@ class _EndedError(Exception):
 
 
 class _Connection:
-    """A connection to a supervisor, with the state that it sent first."""
+    """A connection to a supervisor, with the state that it sent first. Each call raises _EndedError if it has ended."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._lines = connection.makefile("rb")
         self.state = self._receive()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def ask(self, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-        self.send(request)
-        return self._receive()
+        self._send(request)
+        answer = self._receive()
+        if "error" in answer:
+            kind = DiskFullError if answer["error"] == DiskFullError.__name__ else ConfigurationError
+            raise kind(answer["message"])
+        return answer
 
-    def send(self, request: Mapping[str, Any]) -> None:
-        with suppress(ConnectionError):  # noticed by who waits for the answer
-            self._socket.sendall(json.dumps(request).encode() + b"\n")
+    def stop(self) -> None:
+        """Have all services end, and wait until they have."""
+        self._send({"stop": True})
+        self._wait_for_end()
 
     def leave(self) -> None:
         """Use the services no longer; if nobody does, wait until they have ended."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
-        self.wait_for_end()
-
-    def wait_for_end(self) -> None:
-        with suppress(OSError):
-            while self._lines.readline():
-                pass
+        self._wait_for_end()
 
     def close(self) -> None:
         self._lines.close()
         self._socket.close()
 
+    def _send(self, request: Mapping[str, Any]) -> None:
+        with suppress(OSError):  # noticed by who waits for the answer
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+
+    def _wait_for_end(self) -> None:
+        with suppress(OSError):
+            while self._lines.readline():
+                pass
+
     def _receive(self) -> dict[str, Any]:
-        try:
+        line = b""
+        with suppress(ConnectionError, ValueError):  # ValueError: another thread has closed it
             line = self._lines.readline()
-        except ConnectionError:
-            line = b""
         if not line:
             raise _EndedError
         found: dict[str, Any] = json.loads(line)
@@ -200,20 +209,14 @@ class _Use:
         self._asking = threading.Lock()
         _USES.append(self)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def start(self, settings: Settings, wanted: frozenset[ServiceName]) -> Settings:
         self.home.require_private()
-        ours = missing_services(settings, wanted)
-        if not ours:
+        embedded = missing_services(settings, wanted)
+        if not embedded:
             return _with_addresses(settings, self.home, {})
         for _ in range(_ATTEMPTS):
             with suppress(_EndedError), self._asking:
-                return self._start(settings, ours)
+                return self._start(settings, embedded)
             if self._is_closed:
                 break
             self._drop()
@@ -221,15 +224,15 @@ class _Use:
             f"The supervisor of the services of {self.home.path} ended; see its log {self.home.log('supervisor')}."
         )
 
-    def _start(self, settings: Settings, ours: frozenset[ServiceName]) -> Settings:
-        self._connection = self._connection or _opened(self.home)
+    def _start(self, settings: Settings, embedded: frozenset[ServiceName]) -> Settings:
+        connection = self._connection = self._connection or _opened(self.home)
         as_json = settings.log.format == "json"
-        ports = self._ask(start=sorted(ours - {ServiceName.WORKER}), as_json=as_json)["ports"]
+        ports = connection.ask(start=sorted(embedded - {ServiceName.WORKER}), as_json=as_json)["ports"]
         started = _with_addresses(settings, self.home, {ServiceName(name): port for name, port in ports.items()})
-        if ServiceName.WORKER in ours:
+        if ServiceName.WORKER in embedded:
             environment = worker_environment(self.home, started)
             pool = settings.prefect.work_pool
-            self._ask(start=[ServiceName.WORKER], as_json=as_json, pool=pool, environment=environment)
+            connection.ask(start=[ServiceName.WORKER], as_json=as_json, pool=pool, environment=environment)
         return started
 
     def keep(self) -> None:
@@ -257,16 +260,6 @@ class _Use:
             self._connection.close()
             self._connection = None
 
-    def _ask(self, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-        if self._connection is None:
-            raise _EndedError
-        answer = self._connection.ask(**request)
-        if "error" in answer:
-            raise (DiskFullError if answer["error"] == DiskFullError.__name__ else ConfigurationError)(
-                answer["message"]
-            )
-        return answer
-
 
 def _forget_all() -> None:
     for use in [*_USES]:
@@ -284,9 +277,8 @@ def _opened(home: Home) -> _Connection:
                 raise _elsewhere(home)
             if connection.state["home"] == str(home.path) and not connection.state["ending"]:
                 return connection
-            with connection:  # the folder was moved: the services would not find their files
-                connection.send({"stop": True})
-                connection.wait_for_end()
+            with closing(connection):  # the folder was moved: the services would not find their files
+                connection.stop()
         _start_supervisor(home)
 
 
@@ -325,15 +317,8 @@ def _state(home: Home) -> Mapping[str, Any]:
     connection = _connected(home)
     if connection is None:
         return {}
-    with connection:
+    with closing(connection):
         return connection.state
-
-
-def _status_of(home: Home, name: ServiceName, found: Mapping[str, int] | None) -> ServiceStatus:
-    if found is None:
-        return ServiceStatus(name=name, pid=None, address=None, log=home.log(name))
-    address = f"127.0.0.1:{found['port']}" if name != ServiceName.WORKER else None
-    return ServiceStatus(name=name, pid=found["pid"], address=address, log=home.log(name))
 
 
 def _with_addresses(settings: Settings, home: Home, ports: Mapping[ServiceName, int]) -> Settings:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _PREFIX = "REELABEL_"
-# Sections that only `reelabel deploy` reads, where a field that nobody has set means: as deployed.
+# Sections that only `reelabel deploy` reads, where an unset field means: as deployed.
 _DEPLOYED = ("nightly", "watch")
 
 

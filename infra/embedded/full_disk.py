@@ -76,7 +76,7 @@ def require_room(home: Home, starting: Iterable[ServiceName]) -> None:
 def s3_must_restart(home: Path) -> bool:
     """Return whether the disk of the running S3 server was full since its start, and has room again.
 
-    The databases of its metadata then refuse all writes until it is restarted, and only its log says so.
+    The databases of its metadata then refuse all writes until it is restarted, which only its log shows.
     """
     return met_full_disk(Home(home).log(ServiceName.S3)) and _mib(s3_data(home))[1] > _s3_needed_mib(home)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from infra.settings import PrefectSettings, Settings
 
-# How often a worker looks for runs; the server next door does not mind, and nobody waits the usual 10 s.
+# How often a worker looks for runs; the embedded server can bear it, and runs begin sooner than after the usual 10 s.
 _QUERY_S = "2"
 _USER = "admin"
 _DATABASE = "prefect"

@@ -1,8 +1,8 @@
 """The supervisor of a home folder's services: `python -m infra.embedded.supervisor HOME`.
 
-The first command that needs services starts it. A connection to its socket that has asked for services is a user of
-them, and is closed by the kernel however that user ends. After the last user, unless somebody asked to keep them, the
-supervisor ends the services and itself.
+The first command that needs services starts it. A connection to its socket that has requested services is a user of
+them, and is closed by the kernel however that user ends. After the last user, unless one of them has requested to keep
+them, the supervisor ends the services and itself.
 
 A connection is greeted with a line of JSON that says what is running, and each request, a line of JSON, is answered by
 one: `{"start": [names], ...}`, `{"keep": true}`, `{"stop": true}`, of which the last is answered by the end.
@@ -38,7 +38,7 @@ from reelabel.optional import install_command
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from infra.embedded.home import Service
 
@@ -112,7 +112,9 @@ class Supervisor:
         await asyncio.gather(*(self.ensure(self._services[name]) for name in service.needs))
         async with self._locks[service.name]:
             found = self._running.get(service.name)
-            if found and found.config_hash == service.config_hash() and await self._is_usable(found):
+            is_same = found and found.config_hash == service.config_hash()
+            is_stuck = service.name == ServiceName.S3 and s3_must_restart(self._home.path)
+            if found and is_same and not is_stuck and await self._becomes_ready(found, _ANSWERS_WITHIN_S):
                 return found.port
             await self._end_service(service.name)
             self._services[service.name] = service
@@ -217,31 +219,35 @@ class Supervisor:
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         return json_copy(log, logger=name) if self._as_json else log
 
-    async def _is_usable(self, found: _Running) -> bool:
-        """Return whether a service that has started before is ready, or will be in a while."""
-        if found.service.name == ServiceName.S3 and s3_must_restart(self._home.path):
-            return False
-        async for is_ready in _looks(found, _ANSWERS_WITHIN_S):
-            if is_ready:
-                return True
-        return False
-
     async def _has_started(self, started: _Running, *, may_die: bool) -> bool:
         """Wait until a new service is ready; return False if it has died and may."""
-        name, log = started.service.name, self._home.log(started.service.name)
-        async for is_ready in _looks(started, _START_TIMEOUT_S):
-            if is_ready:
-                return True
-            if met_full_disk(log):
-                await self._end_service(name)
-                raise full_disk_met([self._home.path, temporary_root()])
-        is_late = started.process.returncode is None
-        excerpt = self._log_excerpt(name)
+        name = started.service.name
+        if await self._becomes_ready(started, _START_TIMEOUT_S, self._home.log(name)):
+            return True
+        is_late, excerpt = started.is_alive, self._log_excerpt(name)
         await self._end_service(name)
         if may_die and not is_late:
             return False
         late = f"was not ready within {_START_TIMEOUT_S:.0f} s; the machine may be overloaded"
         raise ConfigurationError(f"The embedded {name} {late if is_late else 'ended during startup'}: {excerpt}")
+
+    async def _becomes_ready(self, running: _Running, within_s: float, log: Path | None = None) -> bool:
+        """Wait until a service is ready; return False if it has ended, or the time is over.
+
+        Raises:
+            DiskFullError: The log of a new service, which begins with its start, says so; it is ended.
+        """
+        deadline_s, poll_s = time.monotonic() + within_s, _POLL_S
+        while running.is_alive and time.monotonic() < deadline_s and not (log and met_full_disk(log)):
+            # Prefect reports a killed worker as ready for a while.
+            if await asyncio.to_thread(running.service.is_ready, running.port) and running.is_alive:
+                return True
+            await asyncio.sleep(poll_s)
+            poll_s = min(poll_s * _POLL_GROWTH, _LONGEST_POLL_S)
+        if log and met_full_disk(log):
+            await self._end_service(running.service.name)
+            raise full_disk_met([self._home.path, temporary_root()])
+        return False
 
     async def _restart_if_it_ends(self, started: _Running) -> None:
         code = await started.process.wait()
@@ -250,7 +256,7 @@ class Supervisor:
             return
         restarted_s, now_s = self._restarted_s[name], time.monotonic()
         if len(restarted_s) == _RESTARTS and now_s - restarted_s[0] < _RESTARTS_WITHIN_S:
-            self._report(f"{name} ended again ({code}); it is not started until somebody asks for it")
+            self._report(f"{name} ended again ({code}); it is not started again until it is requested")
             await self._end_service(name)
             return
         restarted_s.append(now_s)
@@ -300,16 +306,6 @@ class Supervisor:
             "users": len(self._users),
             "services": {name: {"pid": each.process.pid, "port": each.port} for name, each in alive.items()},
         }
-
-
-async def _looks(running: _Running, within_s: float) -> AsyncIterator[bool]:
-    """Yield whether a service is ready, again and again, until it has ended or the time is over."""
-    deadline_s, poll_s = time.monotonic() + within_s, _POLL_S
-    while running.is_alive and time.monotonic() < deadline_s:
-        # Prefect reports a killed worker as ready for a while.
-        yield await asyncio.to_thread(running.service.is_ready, running.port) and running.is_alive
-        await asyncio.sleep(poll_s)
-        poll_s = min(poll_s * _POLL_GROWTH, _LONGEST_POLL_S)
 
 
 def _send(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:

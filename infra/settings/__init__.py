@@ -681,11 +681,11 @@ def _is_secret(info: FieldInfo) -> bool:
 
 
 def _by_setting(error: ValidationError) -> Iterable[Sequence[ErrorDetails]]:
-    """Group faults by setting: one that may have several types has a fault for each, at a place of its own."""
+    """Group faults by setting: one that may have several types has a fault for each, at a location of its own."""
     found: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
     for fault in error.errors():
-        place = tuple(part for depth, part in enumerate(fault["loc"]) if depth < _DEPTH or isinstance(part, int))
-        found.setdefault(place, []).append({**fault, "loc": place})
+        location = tuple(part for depth, part in enumerate(fault["loc"]) if depth < _DEPTH or isinstance(part, int))
+        found.setdefault(location, []).append({**fault, "loc": location})
     return found.values()
 
 

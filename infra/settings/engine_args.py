@@ -1,4 +1,4 @@
-"""Arguments that are handed to vLLM as they are: which of them may be, and which can change an answer."""
+"""Arguments passed to vLLM unchanged: which are allowed, and which can change an answer."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def meaning_of(field: FieldInfo) -> str:
 
 
 def library_field(kind: type[DataclassInstance], name: str, **other: Any) -> Any:  # noqa: ANN401 - as pydantic's
-    """Return the field for an option of the library, with its description and its bounds, or others in their place."""
+    """Return the field for an option of the library, with its description and its bounds, or with others."""
     about = {key: value for each in fields(kind) if each.name == name for key, value in each.metadata.items()} | other
     check, _ = about.pop("check"), about.pop("convert")
     info = Field(**about)
