@@ -50,7 +50,9 @@ def start_telemetry(settings: MetricsSettings, *, page: bool = False) -> int | N
             port = _serve(settings) if settings.port is not None else None
             readers = _readers(is_scraped=page or port is not None)
             if readers:
-                metrics.set_meter_provider(_meter_provider(readers))
+                from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
+
+                metrics.set_meter_provider(MeterProvider(metric_readers=readers, resource=_resource()))
             if os.environ.get(_OTLP) or os.environ.get(_OTLP_TRACES):
                 trace.set_tracer_provider(_tracer_provider())
             _started.append(port)
@@ -93,12 +95,6 @@ def _readers(*, is_scraped: bool) -> list[MetricReader]:
 
         readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
     return readers
-
-
-def _meter_provider(readers: list[MetricReader]) -> metrics.MeterProvider:
-    from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
-
-    return MeterProvider(metric_readers=readers, resource=_resource())
 
 
 def _tracer_provider() -> trace.TracerProvider:

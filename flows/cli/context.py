@@ -26,7 +26,7 @@ from tasks.database.schema import check_schema, prepare_database
 from tasks.results import runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from sqlalchemy import Engine, RowMapping
@@ -59,7 +59,7 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
     from prefect.exceptions import PrefectException, PrefectHTTPStatusError  # noqa: PLC0415
     from prefect.logging.handlers import APILogHandler  # noqa: PLC0415
 
-    refresh_global_settings_context()  # see `flows_imported_meanwhile`
+    refresh_global_settings_context()  # see `_import_flows`
     try:
         yield
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
@@ -82,15 +82,8 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
         EventsWorker.drain_all(timeout=_DRAIN_TIMEOUT_S)
 
 
-@contextmanager
-def flows_imported_meanwhile() -> Iterator[Callable[[], None]]:
-    """Import the flows, which takes seconds, while the caller starts services; yield a function that waits for it."""
-    _set_logging(load_settings())
-    with ThreadPoolExecutor(1, thread_name_prefix="import") as background:
-        yield background.submit(_import_flows).result
-
-
 def _import_flows() -> None:
+    """Import Prefect and the flows, which takes seconds, while services start."""
     import prefect.flow_engine  # noqa: F401, PLC0415
 
     import flows.runs  # noqa: F401, PLC0415
@@ -164,16 +157,17 @@ def startup_errors() -> Iterator[None]:
 @contextmanager
 def ready_to_run() -> Iterator[Settings]:
     """Run the services of a run, and check its database and its store; yield the settings with their addresses."""
-    with (
-        flows_imported_meanwhile() as wait_for_imports,
-        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
-    ):
-        wait_for_imports()
-        with prefect_ready(settings):
-            with startup_errors():
-                prepare_database(settings.database)
-                probe_store(settings.store)
-            yield settings
+    _set_logging(load_settings())
+    with ThreadPoolExecutor(1, "import") as background:
+        imported = background.submit(_import_flows)
+        services = ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT
+        with running_services(*services) as settings:
+            imported.result()
+            with prefect_ready(settings):
+                with startup_errors():
+                    prepare_database(settings.database)
+                    probe_store(settings.store)
+                yield settings
 
 
 @contextmanager

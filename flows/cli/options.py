@@ -45,6 +45,9 @@ DryRun = Annotated[
         help="Survey up to 300 clips (30 s), estimate the cost; exit as the run would, by this sample.",
     ),
 ]
+LabelledManifest = Annotated[
+    str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
+]
 Run = Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")]
 Raw = Annotated[
     bool,

@@ -141,9 +141,7 @@ class Supervisor:
             if writer in self._users:
                 self._users.remove(writer)
                 self._end_if_unused()
-            if (
-                not self._end.is_set()
-            ):  # else the end of this process closes it, which tells its user that all have ended
+            if not self._end.is_set():  # else the end of this process closes it, and so tells its user of it
                 self._connections.discard(writer)
                 writer.close()
 

@@ -634,13 +634,12 @@ def load_settings() -> Settings:
         faults = "; ".join(map(_explain, _by_setting(error)))
         end = "" if faults.endswith("?") else "."
         raise ConfigurationError(f"Invalid settings: {faults}{end} Fix REELABEL_* or {file}.") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"{file} is not a text in UTF-8; save it as one.") from None
-    except TOMLDecodeError as error:
-        raise ConfigurationError(f"{file} is not valid TOML: {error}.") from None
+    except (UnicodeDecodeError, TOMLDecodeError) as error:
+        raise ConfigurationError(f"{file} is not valid TOML in UTF-8: {error}.") from None
     except (SettingsError, OSError) as error:
-        folder = os.environ.get(SECRETS_VARIABLE)
-        raise ConfigurationError(f"{SECRETS_VARIABLE} is {folder}, which cannot be read: {error}.") from None
+        secrets = os.environ.get(SECRETS_VARIABLE)
+        where = f"{file}, or {SECRETS_VARIABLE}, which is {secrets}," if secrets else f"{file}"
+        raise ConfigurationError(f"{where} cannot be read: {error}.") from None
 
 
 def variable_of(name: str) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from flows.cli.console import OUT, cell, make_table, print_json, print_line, require_parent_folder
 from flows.cli.context import find_run, open_database, ready_to_run
-from flows.cli.options import example, with_evaluate
+from flows.cli.options import LabelledManifest, example, with_evaluate
 from flows.cli.runs.follow import show_progress_of_manifest
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
 from flows.run.names import TAG
@@ -41,10 +41,6 @@ if TYPE_CHECKING:
     from tasks.evaluation.scores import Evaluation, GroupScore
 
 _PRINTED = "-"
-
-LabelledManifest = Annotated[
-    str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
-]
 
 
 @example("reelabel evaluate known.parquet --sampler keyframes --sampler keyframes:32")

@@ -9,7 +9,7 @@ import typer
 
 from flows.cli.console import OUT, make_table, print_json, print_line
 from flows.cli.context import ready_to_run
-from flows.cli.options import example, with_overrides
+from flows.cli.options import Dataset, LabelledManifest, example, with_overrides
 from flows.cli.runs.run import run_flow_locally
 from flows.run.request import ClassifyRequest, QuestionOptions
 from flows.run.spec import make_spec
@@ -38,17 +38,13 @@ commands = typer.Typer(epilog="Example: reelabel route fit known.parquet --sampl
 @example("reelabel route fit known.parquet --sampler auto --max-loss 1")
 @with_overrides
 def route_fit(
-    manifest: Annotated[
-        str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
-    ],
+    manifest: LabelledManifest,
     *,
     max_loss: Annotated[
         float,
         typer.Option(min=0, max=100, help="Accuracy, in percentage points, that may be lost to the dense sampler."),
     ] = 1.0,
-    dataset: Annotated[
-        str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
-    ] = None,
+    dataset: Dataset = None,
     overrides: QuestionOptions,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:

@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISREG
 from typing import TYPE_CHECKING, Self, cast
 
 import av
@@ -132,8 +131,6 @@ class Source:
             raise ConfigurationError(
                 f"{redact_uri(self._uri)} is not a source of frames; use a path, rtsp://, http(s):// or /dev/video0."
             )
-        if self.is_file:
-            self._require_file()
         options = {"protocol_whitelist": _PROTOCOLS[kind]}
         if kind != "file":
             options["analyzeduration"] = _ANALYZE_US
@@ -153,16 +150,6 @@ class Source:
             raise ConfigurationError(f"{redact_uri(self._uri)} has no video; name another source.")
         container.streams.video[0].thread_type = "AUTO"
         return container
-
-    def _require_file(self) -> None:
-        try:
-            is_file = S_ISREG(Path(self._path).stat().st_mode)
-        except (FileNotFoundError, NotADirectoryError):
-            is_file = False
-        except (OSError, ValueError) as error:
-            raise self._failed("cannot be opened", error) from None
-        if not is_file:
-            raise ConfigurationError(f"There is no file {self._path}; check the path of the source.")
 
     def _decoded(self, *, with_audio: bool) -> Iterator[VideoFrame | AudioFrame]:
         streams = self._container.streams

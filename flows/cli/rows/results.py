@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
 import typer
 
-from flows.cli.console import OUT, cell, make_table, print_line, print_notice, text_sink
+from flows.cli.console import OUT, cell, make_table, print_line
 from flows.cli.context import find_run, open_database
 from flows.cli.options import Raw, Run, example
 from flows.cli.rows.formats import check_format, print_rows
+from flows.cli.rows.review import print_tasks
 from flows.run.result import cost_lines
-from infra.database.connect import database_errors
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
-from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.database.scope import Scope
-from tasks.domain import DescribeSpec
 from tasks.evaluation.calibration import calibrate_probabilities
-from tasks.frame_cache.pool import frame_cache
-from tasks.report.jobs import Sources
-from tasks.report.review import label_studio_tasks
 from tasks.results.evaluation.calibrations import read_calibration
 from tasks.results.read import (
     count_outcomes,
@@ -36,7 +30,7 @@ from tasks.results.read import (
     read_outcomes,
     read_results,
 )
-from tasks.results.runs import describes, read_any_spec
+from tasks.results.runs import describes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -44,9 +38,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from sqlalchemy import Engine, RowMapping
 
-    from infra.settings import Settings
-
-REVIEW_FORMAT, _REVIEWED, _THUMBNAIL_PX = "label-studio", 100, 480
+REVIEW_FORMAT, _REVIEWED = "label-studio", 100
 _SHOWN_ROWS = 20
 _SHOWN_CHUNKS = 200
 _SHOWN_TAGS = 3
@@ -81,7 +73,7 @@ def results(
                 f"--calibrated, --chunks and --raw cannot be combined with --format {REVIEW_FORMAT}."
             )
         with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-            _print_tasks(engine, settings, find_run(engine, run), limit=limit or _REVIEWED)
+            print_tasks(engine, settings, find_run(engine, run), limit=limit or _REVIEWED)
         return
     if limit:
         raise ConfigurationError(f"--limit is for --format {REVIEW_FORMAT}; leave it out.")
@@ -205,23 +197,3 @@ def _calibrator(temperature: float) -> Callable[[pl.DataFrame], pl.DataFrame]:
         return part.with_columns(column, confidence=column.list.get(part["choice_index"]))
 
     return add
-
-
-def _print_tasks(engine: Engine, settings: Settings, run: RowMapping, *, limit: int) -> None:
-    """Write Label Studio's tasks for the labels of the lowest margins, as a JSON array."""
-    spec = read_any_spec(engine, run["spec_id"])
-    if isinstance(spec, DescribeSpec):
-        raise ConfigurationError("--format label-studio is for labels; this run has described videos.")
-    if settings.store.uri is None:
-        raise ConfigurationError("Tasks need the store of the run's frames; set REELABEL_STORE_URI.")
-    sources = Sources(
-        run["manifest_uri"], spec, ObjectStore(settings.store, settings.web), frame_cache(settings), _THUMBNAIL_PX
-    )
-    with database_errors(), engine.connect() as connection:
-        found = label_studio_tasks(connection, Scope.of(run), sources, limit=limit)
-    text_sink().write(json.dumps(found.tasks).encode() + b"\n")
-    sys.stdout.flush()  # an error at exit, such as of a full disk, would be lost
-    if found.changed:
-        print_notice(f"Left out {pluralize(found.changed, 'label')}: the manifest no longer has the question.")
-    if found.bare:
-        print_notice(f"{pluralize(found.bare, 'task')} without frames, which are no longer in the cache.")

@@ -11,7 +11,7 @@ import typer
 
 from flows.cli.console import print_line
 from flows.cli.context import find_run, open_database, prefect_ready, running_services
-from flows.cli.options import DryRun, IdFile, example, with_overrides, with_selection
+from flows.cli.options import DryRun, IdFile, Run, example, with_overrides, with_selection
 from flows.cli.runs.run import require_deployment, run_locally, submit, watch_submitted
 from flows.cli.runs.summary import print_summary
 from flows.cli.survey import print_forecast, progress
@@ -99,7 +99,7 @@ def backfill(  # noqa: PLR0913 - a command's options
 
 @example("reelabel reference 1a2b3c4d")
 def reference(
-    run: Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")],
+    run: Run,
     *,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the run's mark.")] = False,
 ) -> None:

@@ -79,14 +79,11 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
         frames = None if asks_questions else count_frames(engine, run_id)
     OUT.print(_table(row, report, summary, routing, model=spec.model.name, frames=frames))
     print_line(f"Results: {command('results', shown_id)}")
-    page = download_report(settings, run_id)
-    if page:
+    if page := download_report(settings, run_id):
         print_line(f"Report: {page}")
-    link = prefect_link(settings, run_id)
-    if link:
+    if link := prefect_link(settings, run_id):
         print_line(f"Prefect: {link}")
-    rejected = _save_rejects(settings, row)
-    if rejected:
+    if rejected := _save_rejects(settings, row):
         print_line(f"Rejected {pluralize(row['jobs_rejected'], 'row')} of the manifest: {rejected} has the reasons.")
     if row["kind"] == "backfill":
         return 1 if row["jobs_failed"] else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,14 +61,13 @@ def status(
     if not watch:
         OUT.print(_overview(settings), crop=False)  # a command is complete however narrow the terminal is
         return
-    if not OUT.is_terminal:  # where nothing can be written over, one page follows the other
+    with Live(console=OUT, auto_refresh=False) if OUT.is_terminal else nullcontext() as live:
         while True:
-            OUT.print(_overview(settings), crop=False)
+            if live:
+                live.update(_overview(settings), refresh=True)
+            else:  # where nothing can be written over, one page follows the other
+                OUT.print(_overview(settings), crop=False)
             time.sleep(_EVERY_S)
-    with Live(_overview(settings), console=OUT, auto_refresh=False) as live:
-        while True:
-            time.sleep(_EVERY_S)
-            live.update(_overview(settings), refresh=True)
 
 
 def _overview(settings: Settings) -> Group:
