@@ -57,7 +57,7 @@ def extract(plan: PlanId = None, idle_timeout_s: IdleTimeout = None) -> str:
 
     Args:
         plan: Id of the plan to work on; if empty, every open plan.
-        idle_timeout_s: Exit after this many seconds without a shard; if empty, the setting (300).
+        idle_timeout_s: Exit after this many seconds without a shard; if empty, 300.
     """
     with logged_by_all(stage="extract", plan=plan):
         count = _extract_plans(load_settings(), plan=plan, idle_timeout_s=idle_timeout_s)

@@ -69,7 +69,7 @@ def infer(plan: PlanId = None, model: Model = None, idle_timeout_s: IdleTimeout 
     Args:
         plan: Id of the plan to work on; if empty, every open plan for this model.
         model: Model folder or hub name; if empty, the setting.
-        idle_timeout_s: Exit after this many seconds without a shard; if empty, the setting (300).
+        idle_timeout_s: Exit after this many seconds without a shard; if empty, 300.
     """
     with logged_by_all(stage="infer", plan=plan):
         count = _infer_plans(load_settings(), plan=plan, model=model, idle_timeout_s=idle_timeout_s)

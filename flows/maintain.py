@@ -33,7 +33,6 @@ from tasks.results.retention import (
     remove_plans,
     remove_rows,
     replaced_before,
-    superseded,
 )
 from tasks.results.runs import close_lost_runs, count_lost_runs
 
@@ -121,8 +120,6 @@ def _results(engine: Engine, settings: Settings, *, dry_run: bool) -> Iterator[t
     if retention.history_days:
         what = f"replaced more than {retention.history_days:g} days ago"
         rules[what] = replaced_before(timedelta(days=retention.history_days))
-    if retention.specs:
-        rules["of superseded specs"] = superseded(retention.specs)
     for number, (what, rule) in enumerate(rules.items()):
         yield what, remove_rows(engine, rule, earlier=[*rules.values()][:number], dry_run=dry_run)
 

@@ -83,7 +83,6 @@ class ServerFailedError(JobError):
 
     @classmethod
     def after(cls, faults: Sequence[ServerUnavailableError]) -> Self:
-        """Return the error of a question that was asked in vain, each time for one of `faults`."""
         attempts = pluralize(sum(fault.attempts for fault in faults), "attempt")
         last = faults[-1]
         return cls(
@@ -93,20 +92,14 @@ class ServerFailedError(JobError):
 
 
 class DatabaseUnavailableError(TransientError):
-    """Postgres did not respond."""
-
     code = "database_unavailable"
 
 
 class EngineLostError(TransientError):
-    """The engine's process died or hung."""
-
     code = "engine_lost"
 
 
 class EngineClosedError(ReelabelError):
-    """The engine was closed during a request because the run is ending."""
-
     code = "engine_closed"
 
 
@@ -114,12 +107,10 @@ class ServerUnavailableError(TransientError):
     """The inference server did not respond, or responded with a server error.
 
     Attributes:
-        server: Its URL.
         status: HTTP status; None without a response.
         cause: The status and the server's words, or why there is no response.
-        attempts: How often it was asked.
-        replies: Replies to other questions of the batch that were received nevertheless, by place.
-        faults: Why the questions of the batch that were asked in vain have no reply, by place.
+        replies: Replies to other questions of the batch that were received nevertheless, by index.
+        faults: Why the questions of the batch that failed have no reply, by index.
     """
 
     code = "server_unavailable"
@@ -132,14 +123,10 @@ class ServerUnavailableError(TransientError):
 
 
 class LeaseLostError(ReelabelError):
-    """Another worker has claimed the shard, or its plan was closed; nothing was written."""
-
     code = "lease_lost"
 
 
 class PlanLostError(ReelabelError):
-    """Files of a plan are missing from the store, or were altered."""
-
     code = "plan_lost"
 
 
@@ -148,26 +135,18 @@ class PlanForeignError(ConfigurationError):
 
 
 class NotReconciledError(ReelabelError):
-    """A run ended, but some jobs have no row, or more than one."""
-
     code = "not_reconciled"
 
 
 class RunFailedError(ReelabelError):
-    """A run that was executed by a worker failed."""
-
     code = "run_failed"
 
 
 class BudgetReachedError(ReelabelError):
-    """A run has reached `run.max_cost`; another one continues it."""
-
     code = "budget_reached"
 
 
 class ManifestError(ReelabelError):
-    """The manifest cannot be used; nothing has been written."""
-
     code = "manifest_invalid"
 
     def __init__(self, message: str, faults: Iterable[object] = ()) -> None:
@@ -180,6 +159,4 @@ class ManifestError(ReelabelError):
 
 
 class ManifestMissingError(ManifestError):
-    """There is no manifest at the given location."""
-
     code = "manifest_missing"

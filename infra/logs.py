@@ -95,13 +95,7 @@ def _without_none(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 class PrintableRecord(logging.LogRecord):
-    """A log record with invisible characters as pictures: in its arguments all, newlines included.
-
-    Every formatter and every handler gets the same texts: the terminal's, JSON lines, and Prefect's.
-
-    Attributes:
-        known: What it is about, where the context says so.
-    """
+    """A log record with invisible characters as pictures, for every handler: in arguments all, newlines included."""
 
     def __init__(self, *fields: Any, **named: Any) -> None:  # noqa: ANN401 - those of a log record
         super().__init__(*fields, **named)
@@ -117,7 +111,6 @@ class PrintableRecord(logging.LogRecord):
             )
 
     def getMessage(self) -> str:  # noqa: N802 - overrides
-        """Return the message."""
         return escape_controls(super().getMessage(), keep=_LAYOUT)
 
 
@@ -137,7 +130,7 @@ class _ToPrefect(logging.Handler):
 
 
 def set_up_logs(*, as_json: bool) -> None:
-    """Make the log lines of this process printable, send its errors to Prefect, and write JSON if asked to."""
+    """Make the log lines of this process printable, send its errors to Prefect, and write JSON if requested."""
     logging.setLogRecordFactory(PrintableRecord)
     _LOG.addHandler(_ToPrefect(logging.ERROR))
     if as_json:
@@ -165,14 +158,13 @@ def json_line(message: str, *, level: str = "INFO", logger: str = "reelabel") ->
 
 
 def message_of(line: str) -> str:
-    """Return the message of a line of the log, which may be JSON."""
     return str((_parsed(line) or {}).get("message", line))
 
 
 def json_copy(log: int, *, logger: str) -> int:
     """Return a descriptor whose lines a thread writes to a log, which it closes, as JSON; those that are JSON as is.
 
-    For programs that cannot write JSON themselves. A log that is full or gone loses lines, but never stops a program.
+    A log that is full or gone loses lines, but never stops a program.
     """
     source, sink = os.pipe()
     threading.Thread(target=_copy_as_json, args=(source, log, logger), name="json-log", daemon=True).start()
@@ -196,7 +188,7 @@ def _parsed(line: str) -> dict[str, object] | None:
 
 
 def log_as_json() -> None:
-    """Have this process write JSON also where Python itself writes: warnings, and exceptions that nobody catches."""
+    """Have this process write JSON also where Python itself writes: warnings, and uncaught exceptions."""
     root = logging.getLogger()
     _LOG.setLevel(logging.INFO)
     if not root.handlers:  # Prefect, once imported, sets its own
@@ -210,7 +202,6 @@ def log_as_json() -> None:
 
 
 def logs_are_json() -> bool:
-    """Return whether `log_as_json` was called."""
     return sys.excepthook is _log_exception
 
 

@@ -8,12 +8,11 @@ import signal
 import socket
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 _PROC = Path("/proc")
 _BOOT = _PROC / "sys/kernel/random/boot_id"
@@ -28,34 +27,6 @@ _SERVER_PORTS = range(10_000, 32_768)
 MARKER = "EMBEDDED_SERVICE_OF_REELABEL"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """A process, distinguished from later ones with the same id.
-
-    Attributes:
-        pid: The process id.
-        start_ticks: Its start time, in clock ticks since boot.
-    """
-
-    pid: int
-    start_ticks: int
-
-    def is_alive(self) -> bool:
-        """Return whether the process is running; a zombie is not."""
-        state, start_ticks = _look_at(self.pid)
-        return start_ticks == self.start_ticks and state != _ZOMBIE
-
-    def is_ending(self) -> bool:
-        """Return whether the process is dead or has a pending SIGKILL, which takes a moment."""
-        try:
-            status = (_PROC / str(self.pid) / "status").read_text()
-        except OSError:
-            return True
-        pending = next(line for line in status.splitlines() if line.startswith("ShdPnd:"))
-        is_killed = bool(int(pending.split()[1], 16) & 1 << signal.SIGKILL - 1)
-        return is_killed or not self.is_alive()
-
-
 def own_process() -> str | None:
     """Return a unique name of this process, from its boot, namespace and start; None where there is no /proc."""
     if not is_supported():
@@ -68,7 +39,7 @@ def has_ended(name: str | None) -> bool:
     if name is None or not is_supported():
         return False
     namespace, pid, start_ticks = name.rsplit(" ", 2)
-    return namespace == _namespace() and not Identity(pid=int(pid), start_ticks=int(start_ticks)).is_alive()
+    return namespace == _namespace() and not is_alive(int(pid), int(start_ticks))
 
 
 def _namespace() -> str:
@@ -84,23 +55,22 @@ def end_marked(*markers: str) -> None:
     """Kill all processes that have one of these as `MARKER` in their environment: what services have left."""
     # Children forked during the search are found in the next round.
     for _ in range(_KILL_ROUNDS):
-        marked = list(_marked(markers))
+        marked = _marked(markers)
         if not marked:
             return
-        for process in marked:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
-        wait_for_end(marked, _KILL_WAIT_S)
+        _signal(marked, signal.SIGKILL)
+        deadline_s = time.monotonic() + _KILL_WAIT_S
+        while time.monotonic() < deadline_s and any(is_alive(*process) for process in marked.items()):
+            time.sleep(_POLL_S)
 
 
 def descendants() -> set[int]:
-    """Return the ids of all processes below this one."""
     parents = {pid: _parent_of(pid) for pid in _pids()}
-    ours, generation = set[int](), {os.getpid()}
+    found, generation = set[int](), {os.getpid()}
     while generation:
         generation = {pid for pid, parent in parents.items() if parent in generation}
-        ours |= generation
-    return ours
+        found |= generation
+    return found
 
 
 def kill_children() -> None:
@@ -114,7 +84,7 @@ def kill_children() -> None:
 
 
 def _is_service(pid: int) -> bool:
-    """Tell whether a process is an embedded service, or is none of ours to look at."""
+    """Tell whether a process is an embedded service, or belongs to another user."""
     try:
         return f"{MARKER}=".encode() in (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -141,11 +111,10 @@ def free_port(preferred: int = 0) -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for_end(processes: list[Identity], timeout_s: float) -> None:
-    """Wait until all of some processes have ended, or the time is over."""
-    deadline_s = time.monotonic() + timeout_s
-    while time.monotonic() < deadline_s and any(process.is_alive() for process in processes):
-        time.sleep(_POLL_S)
+def is_alive(pid: int, start_ticks: int) -> bool:
+    """Return whether the process that started then is running; a zombie, or a later one with its id, is not."""
+    state, found_ticks = _look_at(pid)
+    return found_ticks == start_ticks and state != _ZOMBIE
 
 
 def start_ticks_of(pid: int) -> int:
@@ -159,7 +128,6 @@ def is_zombie(pid: int) -> bool:
 
 
 def _look_at(pid: int) -> tuple[str, int]:
-    """Return the state letter and the start time of a process."""
     state, *fields = _stat(pid) or _NOBODY
     return state, int(fields[-1])
 
@@ -182,11 +150,13 @@ def _pids() -> set[int]:
     return {int(folder.name) for folder in _PROC.iterdir() if folder.name.isdigit()}
 
 
-def _marked(markers: Iterable[str]) -> Iterator[Identity]:
-    wanted = {f"{MARKER}={marker}".encode() for marker in markers}
+def _marked(markers: Iterable[str]) -> dict[int, int]:
+    """Return the start times, in clock ticks since boot, of marked processes by their ids."""
+    wanted, found = {f"{MARKER}={marker}".encode() for marker in markers}, dict[int, int]()
     for pid in _pids() - {os.getpid()}:
         state, start_ticks = _look_at(pid)
         with suppress(OSError):
             environment = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
             if state != _ZOMBIE and not wanted.isdisjoint(environment):
-                yield Identity(pid=pid, start_ticks=start_ticks)
+                found[pid] = start_ticks
+    return found

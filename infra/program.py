@@ -37,12 +37,9 @@ def program() -> list[str]:
 def command(name: str, *arguments: str, **options: Any) -> str:  # noqa: ANN401 - values of options
     """Return a command line of `reelabel` as this one was started, quoted for a shell.
 
-    Args:
-        name: The command.
-        arguments: Its arguments.
-        options: Values by option; None, False and empty ones are left out, and an option is repeated for each value
-            of a tuple. The fields of a model, or of a mapping as flow runs have them, are options of their own; one
-            of a model that is set to False or an empty text is written, too.
+    Options that are None, False or empty are left out, and repeated for each value of a tuple. The fields of a model,
+    or of a mapping as flow runs have them, are options of their own; one of a model that is set to False or an empty
+    text is written, too.
     """
     return shlex.join([*program(), *name.split(), *arguments, *option_words(options)])
 

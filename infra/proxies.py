@@ -10,14 +10,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def go_around_proxies() -> list[str]:
-    """Have this process, and those that it starts, reach servers of this machine without a proxy.
-
-    A proxy elsewhere would look for them on its own machine. SOCKS proxies are forgotten where httpx, which Prefect
-    and the clients of models use for everything, could not open a connection at all.
-
-    Returns:
-        The variables of the proxies that were forgotten.
-    """
+    """Exclude loopback from proxies, and unset SOCKS proxies that httpx could not use; return the variables unset."""
     forgotten = []
     if importlib.util.find_spec("socksio") is None:
         forgotten = sorted(name for name, value in os.environ.items() if _is_socks(name, value))

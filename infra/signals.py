@@ -18,13 +18,7 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _Deadline:
-    """When this process is ended by force, and what is printed then.
-
-    Attributes:
-        message: Printed at a forced end; empty if the process has printed how to go on.
-        grace_s: Seconds from the first signal to the forced end, by signal.
-        has_raised: Whether the main thread has raised KeyboardInterrupt or SystemExit.
-    """
+    """When this process is ended by force, and the message printed then; empty if the process has printed it."""
 
     def __init__(self) -> None:
         self.message = ""
@@ -41,7 +35,7 @@ class _Deadline:
         """End this process and its children without waiting for anything in it."""
         if not self._forcing.acquire(blocking=False):
             return
-        from infra.processes import kill_children  # noqa: PLC0415 - a command hears signals before it imports
+        from infra.processes import kill_children  # noqa: PLC0415 - a command handles signals before it imports
 
         if self.message:
             # Not through `sys.stderr`, whose lock the main thread may hold.
@@ -77,16 +71,9 @@ _deadline = _Deadline()
 def install(message: str = "", *, grace_s: float = GRACE_S, termination_s: float = _TERMINATION_S) -> None:
     """Have the first signal raise KeyboardInterrupt or SystemExit in the main thread, which calls this, and no other.
 
-    If the process has not ended some seconds later, or at a second Ctrl-C, it is ended by force. Signals that a shell
-    or `nohup` has this process ignore stay ignored.
-
-    The interpreter's own handler, written in C, reports every signal to a thread. So this works even if the main thread
-    is stuck in a library or waits for other threads.
-
-    Args:
-        message: Printed if the process is ended by force before it has printed it itself.
-        grace_s: Seconds from Ctrl-C to the forced end.
-        termination_s: Those from SIGTERM, or from when the terminal is closed.
+    After `grace_s` (SIGINT) or `termination_s`, or at a second Ctrl-C, the process prints `message` and is ended by
+    force. Signals that a shell or `nohup` has this process ignore stay ignored. The interpreter's own handler, written
+    in C, reports every signal to a thread: this works even if the main thread is stuck in a library.
     """
     _deadline.message = message
     _deadline.grace_s = {signal.SIGINT: grace_s, signal.SIGTERM: termination_s, signal.SIGHUP: termination_s}

@@ -18,19 +18,10 @@ _PART = "part"
 
 
 class Spill:
-    """Rows in partitions, one file each, in insertion order. Use it as a context manager while adding rows.
-
-    Attributes:
-        parts: Number of partitions.
-        rows: Number of rows by partition.
-        size_bytes: Their size in memory, about.
-    """
+    """Rows in `parts` files, in insertion order. Use it as a context manager while adding rows."""
 
     def __init__(self, folder: Path, *, parts: int) -> None:
-        """Create an empty spill in an empty folder, which the caller removes.
-
-        The rows of a partition must fit into memory to be read at once.
-        """
+        """Create an empty spill in an empty folder, which the caller removes. A partition must fit into memory."""
         self.parts = parts
         self.rows = Counter[int]()
         self.size_bytes = Counter[int]()
@@ -54,7 +45,6 @@ class Spill:
             self._write(int(number), rows)
 
     def read(self, part: int) -> pl.DataFrame | None:
-        """Return the rows of a partition; None if it is empty."""
         path = self._path(part)
         return pl.read_ipc_stream(path).rechunk() if path.exists() else None
 

@@ -41,19 +41,18 @@ _root: ContextVar[UUID | None] = ContextVar("root", default=None)
 
 
 def start_telemetry(settings: MetricsSettings, *, page: bool = False) -> int | None:
-    """Start exporting the metrics and traces of this process; the metrics also to `metrics_page` if it is asked for.
+    """Export the metrics and traces of this process; return the port of the Prometheus endpoint.
 
-    Further calls have no effect. What is pending is sent when the process exits.
-
-    Returns:
-        The port of the Prometheus endpoint; None if there is none.
+    `page` is whether `metrics_page` is needed. Further calls have no effect. The rest is sent when the process exits.
     """
     with _starting:
         if not _started:
             port = _serve(settings) if settings.port is not None else None
-            readers = [*_prometheus_readers(wanted=page or port is not None), *_otlp_readers()]
+            readers = _readers(is_scraped=page or port is not None)
             if readers:
-                metrics.set_meter_provider(_meter_provider(readers))
+                from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
+
+                metrics.set_meter_provider(MeterProvider(metric_readers=readers, resource=_resource()))
             if os.environ.get(_OTLP) or os.environ.get(_OTLP_TRACES):
                 trace.set_tracer_provider(_tracer_provider())
             _started.append(port)
@@ -79,33 +78,23 @@ def _serve(settings: MetricsSettings) -> int | None:
 
 
 def metrics_page() -> tuple[bytes, str]:
-    """Return the metrics of this process in Prometheus' text format, and its media type."""
     from prometheus_client import CONTENT_TYPE_LATEST, generate_latest  # noqa: PLC0415 - imported only if used
 
     return generate_latest(), CONTENT_TYPE_LATEST
 
 
-def _prometheus_readers(*, wanted: bool) -> list[MetricReader]:
-    if not wanted:
-        return []
-    from opentelemetry.exporter.prometheus import PrometheusMetricReader  # noqa: PLC0415
+def _readers(*, is_scraped: bool) -> list[MetricReader]:
+    readers: list[MetricReader] = []
+    if is_scraped:
+        from opentelemetry.exporter.prometheus import PrometheusMetricReader  # noqa: PLC0415 - imported only if used
 
-    return [PrometheusMetricReader(scope_info_enabled=False)]
+        readers.append(PrometheusMetricReader(scope_info_enabled=False))
+    if os.environ.get(_OTLP) or os.environ.get(_OTLP_METRICS):
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
 
-
-def _otlp_readers() -> list[MetricReader]:
-    if not (os.environ.get(_OTLP) or os.environ.get(_OTLP_METRICS)):
-        return []
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
-    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
-
-    return [PeriodicExportingMetricReader(OTLPMetricExporter())]
-
-
-def _meter_provider(readers: list[MetricReader]) -> metrics.MeterProvider:
-    from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
-
-    return MeterProvider(metric_readers=readers, resource=_resource())
+        readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
+    return readers
 
 
 def _tracer_provider() -> trace.TracerProvider:

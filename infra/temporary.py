@@ -24,10 +24,6 @@ _PREFIXES = tuple(f"reelabel-{kind}-" for kind in _KINDS)
 def temporary_folder(kind: str) -> Iterator[Path]:
     """Yield an empty folder that is locked while in use; the kernel releases the lock if the process dies.
 
-    Args:
-        kind: Its content, which becomes part of its name: `jobs`, `manifest`, `engine`, `video`, `bank`
-            or `upload`.
-
     Raises:
         DiskFullError: There is no space for the folder, or for what the body writes to it.
     """
@@ -45,9 +41,7 @@ def temporary_folder(kind: str) -> Iterator[Path]:
 def remove_stale_folders(*, older_than_s: float = 10.0, dry_run: bool = False) -> int:
     """Remove this user's temporary folders on this machine that no process has locked, and return their number.
 
-    Args:
-        older_than_s: Keep folders changed less than this many seconds ago: they may be about to be locked.
-        dry_run: Count only.
+    Those changed in the last `older_than_s` seconds stay: they may be about to be locked.
     """
     before_s = time.time() - older_than_s
     with os.scandir(gettempdir()) as entries:

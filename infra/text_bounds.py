@@ -28,11 +28,7 @@ NO_NUL = "must not contain the character U+0000"  # neither Postgres nor C takes
 
 
 def storable(text: str) -> str:
-    """Return a text that can be stored.
-
-    Raises:
-        ValueError: It cannot be; the message is a clause.
-    """
+    """Return a text, or raise ValueError with a clause on why it cannot be stored."""
     if "\0" in text:
         raise ValueError(NO_NUL)
     return text

@@ -56,12 +56,7 @@ _CLAUSES = {
 
 
 def describe_fault(fault: ErrorDetails, clauses: Mapping[str, str] | None = None) -> str:
-    """Describe a fault in a clause without a full stop.
-
-    Args:
-        fault: One of the `errors()` of a ValidationError.
-        clauses: Other clauses, by the type of the fault.
-    """
+    """Describe one of the `errors()` of a ValidationError in a clause; `clauses` has others, by its type."""
     kind, context = fault["type"], fault.get("ctx", {})
     if kind == _DESCRIBED:
         return fault["msg"]

@@ -1,6 +1,6 @@
 """The entry point of the command `reelabel`.
 
-It imports nothing before it hears Ctrl-C: the commands and their options take half a second to import.
+It imports nothing before it handles Ctrl-C: the commands and their options take half a second to import.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import errno
 import os
 import select
 import sys
+import traceback
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +18,6 @@ from typer.main import get_command
 from flows.cli.console import print_error, print_notice
 from infra import signals
 from infra.errors import BudgetReachedError, NotReconciledError, RunFailedError
-from infra.limits import limit_reached
 from infra.logs import json_line, logs_are_json
 from reelabel.disk import full_disk, is_full, temporary_root
 from reelabel.errors import ConfigurationError, JobError, ReelabelError, TransientError
@@ -28,6 +28,22 @@ if TYPE_CHECKING:
 
 _OF_A_RUN = (JobError, TransientError, NotReconciledError, RunFailedError, BudgetReachedError)
 _GO_ON = " the same command again to continue."
+_PREFECT_SOURCES = "PREFECT_* variables, its profile, .env, prefect.toml and pyproject.toml"
+# Limits by error number and by words.
+_LIMITS = (
+    (
+        errno.ENOMEM,
+        ("can't allocate", "cannot allocate memory", "failed to map segment"),
+        "Out of memory; raise the limit (`ulimit -v` or the container's) or stop other programs.",
+    ),
+    (
+        errno.EAGAIN,
+        ("can't start new thread",),
+        "Cannot start a thread or process; raise the limit (`ulimit -u`, `ulimit -v`).",
+    ),
+    (errno.EMFILE, (), "Too many open files; raise the limit (`ulimit -n`)."),
+    (errno.ENFILE, (), "Too many open files on this machine; raise the limit (fs.file-max)."),
+)
 
 
 def watch_signals() -> None:
@@ -87,7 +103,7 @@ def _shared_options(
         bool, typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show every option and exit.")
     ] = False,
 ) -> None:
-    """Options that all commands have."""
+    pass
 
 
 def add_shared_options(command: Any) -> None:  # noqa: ANN401 - Typer's own types
@@ -110,11 +126,9 @@ class ReelabelGroup(TyperGroup):
         return sorted(names, key=lambda name: isinstance(self.commands[name], TyperGroup))
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - Typer's own types
-        """Return the options before the command."""
         return _flags_without_type(super().get_params(ctx))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - Typer's own types
-        """Return a command, or a group with its commands; None if there is none of this name."""
         command = super().get_command(ctx, cmd_name)
         for each in (command, *getattr(command, "commands", {}).values()):
             if each is not None:
@@ -122,12 +136,10 @@ class ReelabelGroup(TyperGroup):
         return command
 
     def make_context(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - Typer's own types
-        """Parse the options before the command."""
         with _usage_errors_printable():
             return super().make_context(*arguments, **named)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own types
-        """Run the command."""
         try:
             with _usage_errors_printable():
                 return super().invoke(ctx)
@@ -135,27 +147,13 @@ class ReelabelGroup(TyperGroup):
             print_notice(f"Stopped with {stop} done; run{_GO_ON}" if str(stop) else f"Stopped. Run{_GO_ON}")
             signals.silence()
             sys.exit(signals.EXIT_CODE)
-        except ReelabelError as error:
-            print_error(error.code, error.message)
-            sys.exit(1 if isinstance(error, _OF_A_RUN) else 2)
-        except (ValueError, MemoryError, RuntimeError, ImportError) as error:
-            _exit_if_set_up_wrongly(error)
-            raise
-        except OSError as error:
-            if error.errno == errno.EPIPE and not _is_read():
-                raise  # Click exits quietly
-            _exit_if_set_up_wrongly(error)
-            if isinstance(error, ConnectionError):
-                cause = error.strerror or type(error).__name__
-                print_error("connection_lost", f"Lost connection to a child process ({cause}); run the command again.")
-                sys.exit(1)
-            if is_full(error) and (full := full_disk(_written_folders(), error)):
-                print_error(full.code, full.message)
-                sys.exit(1)
-            where = f"{error.filename}: " if error.filename else ""
-            message = f"{where}{error.strerror or error}; check the path and its permissions."
-            print_error("configuration", escape_controls(message))
-            sys.exit(2)
+        except Exception as error:
+            is_unread = isinstance(error, OSError) and error.errno == errno.EPIPE and not _is_read()
+            if is_unread or (found := _explain(error)) is None:
+                raise  # at an unread output, Click exits quietly
+            code, message, exit_code = found
+            print_error(code, message)
+            sys.exit(exit_code)
 
 
 @contextmanager
@@ -184,26 +182,56 @@ def _flags_without_type(params: list[Any]) -> list[Any]:
 
 
 def _quoting(message: str) -> str:
-    """Return what to do about surplus arguments that are files: the shell has put them in the place of a pattern."""
+    """Return advice on surplus arguments that are files, to which the shell has expanded a pattern."""
     _, _, surplus = message.partition("Got unexpected extra argument")
     is_pattern = any(Path(word.strip("()")).exists() for word in surplus.split()[1:])
     return "; put a pattern in quotes, such as 'jobs/*.parquet'." if is_pattern else ""
 
 
-def _exit_if_set_up_wrongly(error: Exception) -> None:
-    """Exit if an error is due to a setting of Prefect's, or to a limit of the operating system, naming it."""
-    from flows.cli.prefect_settings import fault_of_prefect  # noqa: PLC0415 - imports pydantic
+def _explain(error: Exception) -> tuple[str, str, int] | None:
+    """Return code, message and exit code of an error that is no bug; None for any other."""
+    if isinstance(error, ReelabelError):
+        return error.code, error.message, 1 if isinstance(error, _OF_A_RUN) else 2
+    if sentence := _limit_reached(error) or _fault_of_prefect(error):
+        return "configuration", sentence, 2
+    if isinstance(error, ConnectionError):
+        cause = error.strerror or type(error).__name__
+        return "connection_lost", f"Lost connection to a child process ({cause}); run the command again.", 1
+    if not isinstance(error, OSError):
+        return None
+    if is_full(error) and (full := full_disk(_written_folders(), error)):
+        return full.code, full.message, 1
+    where = f"{error.filename}: " if error.filename else ""
+    message = f"{where}{error.strerror or error}; check the path and its permissions."
+    return "configuration", escape_controls(message), 2
 
-    fault = fault_of_prefect(error) if isinstance(error, ValueError) else None
-    if limit := limit_reached(error):
-        fault = f"{limit[:1].upper()}{limit[1:]}."
-    if fault:
-        print_error("configuration", escape_controls(fault))
-        sys.exit(2)
+
+def _limit_reached(error: Exception) -> str | None:
+    """Explain a limit of the operating system, which Python and the loader of libraries may give in words only."""
+    number = errno.ENOMEM if isinstance(error, MemoryError) else getattr(error, "errno", None)
+    words = str(error).casefold() if isinstance(error, RuntimeError | ImportError) else ""
+    limits = (how for code, signs, how in _LIMITS if code == number or any(sign in words for sign in signs))
+    return next(limits, None)
+
+
+def _fault_of_prefect(error: Exception) -> str | None:
+    """Explain a wrong setting of Prefect's, which it reads when it is imported; its value may be a secret."""
+    frames = traceback.walk_tb(error.__traceback__) if isinstance(error, ValueError) else ()
+    if not any(str(frame.f_globals.get("__name__")).startswith("prefect.settings") for frame, _ in frames):
+        return None
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    from infra.validation import first_fault  # noqa: PLC0415
+
+    fault = "Prefect's settings cannot be read"
+    if isinstance(error, ValidationError):
+        where, _, clause = first_fault(error)
+        fault = f"Prefect's setting {where} ({error.title}) {clause}"
+    return escape_controls(f"{fault}; correct or remove it. Prefect reads {_PREFECT_SOURCES}.")
 
 
 def _is_read() -> bool:
-    """Return whether somebody still reads our output, so that it was another pipe that broke."""
+    """Return whether our output is still read, so that it was another pipe that broke."""
     output = select.poll()
     for descriptor in (1, 2):
         output.register(descriptor, 0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +20,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.text import escape_controls
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
@@ -34,7 +36,6 @@ class SafeConsole(Console):
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render anything, with the invisible characters of its texts as pictures."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=escape_controls(segment.text, keep="\n"))
 
@@ -65,14 +66,8 @@ def make_table(
 ) -> Table:
     """Return a table whose long words are broken, not cut.
 
-    Args:
-        columns: Their headings.
-        rows: The cells of each row; see `cell`.
-        title: Above the table.
-        numbers: How many columns at the right have numbers.
-        plain: Draw no lines.
-        unbroken: Columns that keep their width, such as those of figures, even if the table is then wider than the
-            terminal; print it with `crop=False`. The others fold.
+    The last `numbers` columns are figures; `plain` draws no lines. Columns in `unbroken` keep their width, even if the
+    table is then wider than the terminal: print it with `crop=False`.
     """
     style: dict[str, Any] = {"box": None, "pad_edge": False, "title_justify": "left"} if plain else {}
     table = Table(title=cell(title) if title else None, **style)
@@ -104,7 +99,6 @@ def print_notice(message: str, *, console: SafeConsole = ERRORS) -> None:
 
 
 def print_warning(message: str) -> None:
-    """Print a warning, if there is one."""
     if message:
         ERRORS.print(f"{message}.", style="yellow", soft_wrap=True)
 
@@ -117,25 +111,33 @@ def print_error(code: str, message: str) -> None:
     ERRORS.print(Text.assemble((code, "red"), f": {with_program_name(message)}"), soft_wrap=True)
 
 
+def print_json(value: object) -> None:
+    """Print JSON for programs: never wrapped, whatever the terminal's width is."""
+    print(json.dumps(value, indent=2, default=str))  # noqa: T201
+
+
+@contextmanager
+def status_of(doing: str) -> Iterator[Callable[[str], None]]:
+    """Show on standard error what is being done; yield a function that takes how much is done."""
+    with ERRORS.status(cell(doing)) as status:
+        yield lambda done: status.update(cell(f"{doing}: {done}"))
+
+
 def list_times(times_s: Iterable[float]) -> list[str]:
-    """Format the times of frames, each once with how often it is shown, and the first of many."""
     counts = Counter(times_s)
     times = [f"{time_s:.3f} s" + (f" ({count}x)" if count > 1 else "") for time_s, count in counts.items()]
     return times if len(times) <= _MAX_TIMES else [*times[:_MAX_TIMES], f"and {len(times) - _MAX_TIMES:,} more"]
 
 
 class Sink(Protocol):
-    """Takes bytes: a file, or the terminal."""
-
     def write(self, data: bytes, /) -> Any:  # noqa: ANN401 - files return different things
-        """Write the bytes."""
+        ...
 
 
 class TerminalSink:
     """Shows the lines of a text file on the terminal, with invisible characters as pictures."""
 
     def write(self, data: bytes, /) -> None:
-        """Print whole lines in UTF-8."""
         sys.stdout.write(escape_controls(data.decode(), keep="\n"))
 
 
@@ -145,32 +147,20 @@ def text_sink() -> Sink:
 
 
 def require_format(form: str, *known: str) -> None:
-    """Make sure, before any work, that an output format is known.
-
-    Raises:
-        ConfigurationError: It is not.
-    """
+    """Refuse an unknown output format, before any work."""
     if form not in known:
         raise ConfigurationError(f"Unknown --format {form}; use {', '.join(known[:-1])} or {known[-1]}.")
 
 
 def require_parent_folder(target: str) -> None:
-    """Make sure, before any work, that the folder of an output file exists.
-
-    Raises:
-        ConfigurationError: The folder does not exist.
-    """
+    """Refuse an output file whose folder does not exist, before any work."""
     folder = Path(target).absolute().parent
     if not folder.is_dir():
         raise ConfigurationError(f"Cannot write {target}: folder {folder} does not exist; create it first.")
 
 
 def require_sheet(target: str) -> None:
-    """Make sure, before any work, that a contact sheet can be written.
-
-    Raises:
-        ConfigurationError: Its folder does not exist, or its suffix is not an image format.
-    """
+    """Refuse a contact sheet that cannot be written, before any work."""
     from PIL import Image  # noqa: PLC0415 - slow to import, for two commands
 
     require_parent_folder(target)

@@ -26,7 +26,7 @@ from tasks.database.schema import check_schema, prepare_database
 from tasks.results import runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from sqlalchemy import Engine, RowMapping
@@ -42,17 +42,10 @@ _QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL", "PREFECT_LOGGING
 
 @contextmanager
 def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]:
-    """Configure Prefect's client, and turn what it raises into our errors.
+    """Configure Prefect's client, and convert its errors to ConfigurationError, or DiskFullError for the home folder.
 
-    Prefect reads its environment when it is imported: import it inside this context, not before.
-
-    Args:
-        settings: With the server's address.
-        patient: Retry for about a minute if the server is unavailable; otherwise fail at once.
-
-    Raises:
-        ConfigurationError: The API does not respond, or rejects a request.
-        DiskFullError: It fails because its disk, that of the embedded services, is full.
+    Import Prefect inside this context, not before: it then reads its environment. A `patient` client retries for about
+    a minute if the server is unavailable.
     """
     found = check_prefect(settings)
     if not found.ok:
@@ -66,7 +59,7 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
     from prefect.exceptions import PrefectException, PrefectHTTPStatusError  # noqa: PLC0415
     from prefect.logging.handlers import APILogHandler  # noqa: PLC0415
 
-    refresh_global_settings_context()  # see `flows_imported_meanwhile`
+    refresh_global_settings_context()  # see `_import_flows`
     try:
         yield
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
@@ -89,18 +82,8 @@ def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]
         EventsWorker.drain_all(timeout=_DRAIN_TIMEOUT_S)
 
 
-@contextmanager
-def flows_imported_meanwhile() -> Iterator[Callable[[], None]]:
-    """Import Prefect and the flows, which takes seconds, while the caller starts services; yield what waits for it.
-
-    Prefect's client gets the server's address later, by `prefect_ready`.
-    """
-    _set_logging(load_settings())
-    with ThreadPoolExecutor(1, thread_name_prefix="import") as background:
-        yield background.submit(_import_flows).result
-
-
 def _import_flows() -> None:
+    """Import Prefect and the flows, which takes seconds, while services start."""
     import prefect.flow_engine  # noqa: F401, PLC0415
 
     import flows.runs  # noqa: F401, PLC0415
@@ -128,27 +111,19 @@ _TITLES = {
 
 @contextmanager
 def running_services(*wanted: ServiceName, keep: bool = False, own: bool = False) -> Iterator[Settings]:
-    """Run the services that a command needs; yield the settings with their addresses.
+    """Run the services that a command needs, except those that the user has configured; yield settings with addresses.
 
-    Services that the user has configured are not started.
-
-    Args:
-        wanted: The services that the command needs.
-        keep: Leave them running.
-        own: Start embedded services even if the user has configured others.
-
-    Raises:
-        ConfigurationError: A service does not start.
+    With `keep`, leave them running; with `own`, start embedded ones even if the user has configured others.
     """
     settings = own_settings() if own else load_settings()
     if not wanted:  # nothing is written to the home folder, which may be none of the user's
         yield settings
         return
-    ours = missing_services(settings, frozenset(wanted))
+    embedded = missing_services(settings, frozenset(wanted))
     with ExitStack() as stack:
         # Standard output may be redirected to a file of results.
-        with ERRORS.status(f"Starting {', '.join(_TITLES[name] for name in ServiceName if name in ours)}"):
-            started = stack.enter_context(running(settings, wanted=ours, keep=keep))
+        with ERRORS.status(f"Starting {', '.join(_TITLES[name] for name in ServiceName if name in embedded)}"):
+            started = stack.enter_context(running(settings, wanted=embedded, keep=keep))
         try:
             yield started
         finally:
@@ -162,19 +137,15 @@ def running_store(*uris: str) -> AbstractContextManager[Settings]:
 
 
 def own_settings() -> Settings:
-    """Read the settings, but for the services that the user has set: ours take their places."""
+    """Load the settings without the services that the user has configured: embedded ones replace them."""
     settings = load_settings()
-    places = {name: type(getattr(settings, name))() for name in ("database", "store", "prefect")}
-    return settings.model_copy(update=places)
+    defaults = {name: type(getattr(settings, name))() for name in ("database", "store", "prefect")}
+    return settings.model_copy(update=defaults)
 
 
 @contextmanager
 def startup_errors() -> Iterator[None]:
-    """Report an unreachable service at the start as a wrong setting, not as a run to resume.
-
-    Raises:
-        ConfigurationError: Replaces a TransientError, but not that of a full disk.
-    """
+    """Convert TransientError to ConfigurationError, so that the exit code is 2, except on a full disk."""
     try:
         yield
     except DiskFullError:
@@ -185,31 +156,23 @@ def startup_errors() -> Iterator[None]:
 
 @contextmanager
 def ready_to_run() -> Iterator[Settings]:
-    """Run the services of a run, and check its database and its store; yield the settings with their addresses.
-
-    Raises:
-        ConfigurationError: A service does not start, or is unreachable.
-    """
-    with (
-        flows_imported_meanwhile() as wait_for_imports,
-        running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
-    ):
-        wait_for_imports()
-        with prefect_ready(settings):
-            with startup_errors():
-                prepare_database(settings.database)
-                probe_store(settings.store)
-            yield settings
+    """Run the services of a run, and check its database and its store; yield the settings with their addresses."""
+    _set_logging(load_settings())
+    with ThreadPoolExecutor(1, "import") as background:
+        imported = background.submit(_import_flows)
+        services = ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT
+        with running_services(*services) as settings:
+            imported.result()
+            with prefect_ready(settings):
+                with startup_errors():
+                    prepare_database(settings.database)
+                    probe_store(settings.store)
+                yield settings
 
 
 @contextmanager
 def open_database(*wanted: ServiceName, login: Role = Role.READER) -> Iterator[tuple[Settings, Engine]]:
-    """Run services and open the database; yield the settings and a connected engine.
-
-    Raises:
-        ConfigurationError: The database is unreachable, or does not have this version's schema; or it would be an
-            embedded one that is not there, as in another folder than that of the runs.
-    """
+    """Run services, and yield the settings and an engine of a database that has this version's schema."""
     require_home(load_settings())
     with running_services(*wanted) as settings, connected(settings.database, login) as engine:
         with startup_errors():
@@ -217,12 +180,19 @@ def open_database(*wanted: ServiceName, login: Role = Role.READER) -> Iterator[t
         yield settings, engine
 
 
-def find_run(engine: Engine, text: str) -> RowMapping:
-    """Find a run as `tasks.results.runs.find_run` does; for `last`, also say which runs are in progress.
+@contextmanager
+def opened_by_owner(*wanted: ServiceName) -> Iterator[tuple[Settings, Engine]]:
+    """Run services; yield the settings and an engine with the login that owns the tables."""
+    with (
+        running_services(*wanted) as settings,
+        startup_errors(),
+        connected(settings.database, Role.OWNER) as owner,
+    ):
+        yield settings, owner
 
-    Raises:
-        ConfigurationError: No run or several runs match; the message lists the latest.
-    """
+
+def find_run(engine: Engine, text: str) -> RowMapping:
+    """Find a run as `tasks.results.runs.find_run` does; for `last`, also print which runs are in progress."""
     row = runs.find_run(engine, text)
     if text == "last":
         for other in runs.list_running(engine):
@@ -233,11 +203,7 @@ def find_run(engine: Engine, text: str) -> RowMapping:
 
 
 def require_home(settings: Settings) -> None:
-    """Check that the database is one of the user's, or an embedded one that there is.
-
-    Raises:
-        ConfigurationError: It would be a new embedded one.
-    """
+    """Refuse to start an embedded database that does not exist, as in another folder than that of the runs."""
     if not settings.database.is_set and not (settings.home / ServiceName.POSTGRES).exists():
         raise ConfigurationError(
             f"No runs in {settings.home.absolute()}. Run this where you started the run, or set REELABEL_HOME."

@@ -66,11 +66,10 @@ def classify_clips(
     then: Callable[[Settings], int] = lambda _settings: 0,
     describe: bool = False,
 ) -> int:
-    """Make clips while services of our own start, classify them through a deployment, and print the summary.
+    """Classify clips through a deployment of embedded services; return the greatest of the exit codes.
 
-    Without a model, the demo's answers. `make` writes clips and `manifest.parquet` to a folder, with `video_uri` below
-    a prefix, and returns the manifest. With `describe`, another deployment describes the clips. `then` looks at the run
-    while the services are up. Return the greatest of the exit codes.
+    `make` writes clips and `manifest.parquet`, with `video_uri` below a prefix, to a folder, and returns the manifest.
+    `then` gets the settings while the services run. With `describe`, another deployment describes the clips.
     """
     root, model = f"{STORE_URI}/{dataset}", model or str(TINY_MODEL)
     parameters: dict[str, object] = {

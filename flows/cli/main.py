@@ -39,26 +39,22 @@ def _panel(panel: str, *commands: tuple[str, str, str]) -> dict[str, Command]:
 COMMANDS = (
     _panel(
         "Start here",
-        (
-            "demo",
-            "demo",
-            "Run a complete example on generated clips: services, deployment, answers, summary.",
-        ),
+        ("demo", "demo", "Run a complete example on generated clips: services, deployment, answers, summary."),
         (
             "classify",
-            "run_commands",
+            "runs.classify",
             "Label the jobs of a manifest, or one question about each video of a folder; valid labels are kept.",
         ),
         (
             "describe",
-            "run_commands",
+            "runs.describe",
             "Tag, caption and find the scenes of the videos of a manifest; described videos are skipped.",
         ),
         ("search", "rows.search", "Search described videos by text, image or example."),
         ("results", "rows.results", "Print the labels, answers in words or descriptions, and the failures of a run."),
         ("report", "rows.report", "Write a self-contained HTML page about a run."),
         ("serve", "serve", "Answer single requests and live sessions over HTTP until Ctrl-C."),
-        ("live", "run_commands", "Ask about a camera, a stream or a file as it plays."),
+        ("live", "live.run", "Ask about a camera, a stream or a file as it plays."),
         ("doctor", "operations.services", "Check the installation and its services, and suggest fixes."),
     )
     | _panel(
@@ -89,8 +85,8 @@ COMMANDS = (
     )
     | _panel(
         "Operate",
-        ("backfill", "run_commands", "Rerun selected jobs, by id or by outcome."),
-        ("reference", "run_commands", "Mark a run as the reference of its manifest: backfills use its spec."),
+        ("backfill", "runs.backfill", "Rerun selected jobs, by id or by outcome."),
+        ("reference", "runs.backfill", "Mark a run as the reference of its manifest: backfills use its spec."),
         ("deploy", "operations.schedule", "Create or update the Prefect deployments."),
         ("catch-up", "operations.schedule", "Run missed scheduled runs of classify/nightly, oldest first."),
         ("worker", "operations.worker", "Extract or infer for runs with run.executor = remote."),
@@ -133,7 +129,6 @@ class CommandLine(ReelabelGroup):
     _is_listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - Typer's own types
-        """Return the names of all commands, in the order of the help."""
         return [*COMMANDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - Typer's own types
@@ -147,7 +142,6 @@ class CommandLine(ReelabelGroup):
         return super().get_command(ctx, cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - Typer's own types
-        """Print the help."""
         self._is_listing = True
         try:
             super().format_help(ctx, formatter)
@@ -165,7 +159,6 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run a command."""
     watch_signals()
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     os.environ.setdefault("DO_NOT_TRACK", "1")  # else Prefect reports on its use from a terminal

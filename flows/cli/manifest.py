@@ -52,6 +52,13 @@ VIDEO_LAYOUTS: dict[str, Callable[[VideoFiles], ImportedRows]] = {
     "lerobot": read_lerobot,
     "folder": read_folder,
 }
+# The options of each layout.
+_TAKEN: dict[str | None, frozenset[str]] = {
+    None: frozenset({"column"}),
+    **dict.fromkeys(LAYOUTS, frozenset({"videos", "video_map", "column"})),
+    REVIEW_LAYOUT: frozenset({"manifest"}),
+    **dict.fromkeys(VIDEO_LAYOUTS, frozenset({"prompt", "choices", "column"})),
+}
 
 
 class ImportOptions(BaseModel):
@@ -76,7 +83,6 @@ class ImportOptions(BaseModel):
 
     @property
     def by_name(self) -> dict[str, str]:
-        """The file's columns by those of the manifest."""
         wrong = [text for text in self.column if "=" not in text]
         if wrong:
             raise ConfigurationError(f"--column {wrong[0]} is malformed; use NAME=COLUMN, such as prompt=question.")
@@ -84,22 +90,28 @@ class ImportOptions(BaseModel):
 
 
 def read_source(path: str, options: ImportOptions, objects: ObjectStore | None = None) -> ImportedRows:
-    """Read a file, a benchmark's folder, or videos in a folder or prefix, as rows of a manifest."""
-    columns = options.by_name
-    if options.layout in VIDEO_LAYOUTS:
-        return _read_videos(path, options, objects or ObjectStore())
-    if options.prompt or options.choices:
-        raise ConfigurationError(f"--prompt and --choices are for --layout {', '.join(VIDEO_LAYOUTS)}; leave them out.")
-    if options.layout == REVIEW_LAYOUT:
-        return _read_review(path, options, objects or ObjectStore())
-    if options.manifest:
-        raise ConfigurationError(f"--manifest is for --layout {REVIEW_LAYOUT}; leave it out.")
-    if options.layout is None:
-        return _read_by_name(path, options, columns)
-    if options.layout not in LAYOUTS:
-        raise ConfigurationError(
-            f"Unknown layout {options.layout}; use one of {', '.join([*LAYOUTS, REVIEW_LAYOUT, *VIDEO_LAYOUTS])}."
+    layout, columns = options.layout, options.by_name
+    if layout not in _TAKEN:
+        raise ConfigurationError(f"Unknown layout {layout}; use one of {', '.join(filter(None, _TAKEN))}.")
+    for name in sorted(options.model_fields_set - {"layout", *_TAKEN[layout]}):
+        if getattr(options, name):
+            takers = ", ".join(each for each, taken in _TAKEN.items() if each and name in taken)
+            raise ConfigurationError(f"--{name.replace('_', '-')} is for --layout {takers}; leave it out.")
+    if layout is None:
+        return _read_by_name(path, columns)
+    if layout == REVIEW_LAYOUT:
+        if not options.manifest:
+            raise ConfigurationError(f"--layout {layout} needs --manifest, the manifest whose labels were reviewed.")
+        return read_label_studio(Path(path), absolute_uri(options.manifest), objects or ObjectStore())
+    if layout in VIDEO_LAYOUTS:
+        videos = VideoFiles(
+            uri=absolute_uri(path),
+            objects=objects or ObjectStore(),
+            prompt=options.prompt,
+            choices=[part.strip() for part in options.choices.split("|")] if options.choices else (),
+            columns=columns,
         )
+        return VIDEO_LAYOUTS[layout](videos)
     folder = options.videos or str(Path(path) if Path(path).is_dir() else Path(path).parent)
     source = QuestionFiles(
         path=Path(path),
@@ -107,38 +119,10 @@ def read_source(path: str, options: ImportOptions, objects: ObjectStore | None =
         video_map=Path(options.video_map) if options.video_map else None,
         columns=columns,
     )
-    return LAYOUTS[options.layout](source)
+    return LAYOUTS[layout](source)
 
 
-def _read_videos(path: str, options: ImportOptions, objects: ObjectStore) -> ImportedRows:
-    assert options.layout is not None
-    if options.videos or options.video_map:
-        raise ConfigurationError(
-            f"--layout {options.layout} finds its videos itself; leave --videos and --video-map out."
-        )
-    source = VideoFiles(
-        uri=absolute_uri(path),
-        objects=objects,
-        prompt=options.prompt,
-        choices=[part.strip() for part in options.choices.split("|")] if options.choices else (),
-        columns=options.by_name,
-    )
-    return VIDEO_LAYOUTS[options.layout](source)
-
-
-def _read_review(path: str, options: ImportOptions, objects: ObjectStore) -> ImportedRows:
-    if options.videos or options.video_map or options.column:
-        raise ConfigurationError(
-            f"--layout {REVIEW_LAYOUT} takes videos from the manifest; leave --videos, --video-map and --column out."
-        )
-    if not options.manifest:
-        raise ConfigurationError(f"--layout {REVIEW_LAYOUT} needs --manifest, the manifest whose labels were reviewed.")
-    return read_label_studio(Path(path), absolute_uri(options.manifest), objects)
-
-
-def _read_by_name(path: str, options: ImportOptions, columns: dict[str, str]) -> ImportedRows:
-    if options.videos or options.video_map:
-        raise ConfigurationError("--videos and --video-map require --layout.")
+def _read_by_name(path: str, columns: dict[str, str]) -> ImportedRows:
     if not path.endswith((".jsonl", ".ndjson")):
         return import_csv(Path(path), columns)
     if columns:

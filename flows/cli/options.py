@@ -12,10 +12,9 @@ from pydantic import BaseModel, ValidationError, create_model
 
 from flows.run.request import ClassifyRequest, DescribeRequest, EvaluateRequest, QuestionOptions
 from infra.settings import SamplingOptions
-from infra.settings.types import title_of
+from infra.settings.types import meaning_of, title_of
 from infra.validation import first_fault
 from reelabel.errors import ConfigurationError
-from reelabel.sampling.registry import NATIVE, find_sampler
 from tasks.results.selection import Selection
 
 if TYPE_CHECKING:
@@ -39,6 +38,16 @@ Dataset = Annotated[str | None, typer.Option(help=_DATASET)]
 IdFile = Annotated[
     str | None, typer.Option(metavar="FILE", hidden=True, help="Write the run's id to this file before the run starts.")
 ]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Survey up to 300 clips (30 s), estimate the cost; exit as the run would, by this sample.",
+    ),
+]
+LabelledManifest = Annotated[
+    str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
+]
 Run = Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")]
 Raw = Annotated[
     bool,
@@ -56,16 +65,10 @@ def with_option_group(
     hints: Mapping[str, str] | None = None,
     shown: frozenset[str] | None = None,
 ) -> Callable[..., None]:
-    """Replace a command's parameter with an option for each field of its model, and of the models in it.
+    """Replace the parameter `group` of a command with an option for each field of its model, and of the models in it.
 
-    Args:
-        command: Function with a parameter `group`.
-        group: Name of that parameter.
-        model: Its type; every field is optional, and its description is the option's help. A field with the name of
-            another parameter is none.
-        panel: Title of the options in the command's help; those of a field that is a model have its title.
-        hints: What the help says instead of a field's description, by field.
-        shown: Fields whose options `--help` shows; `--help-all` shows all. None shows all.
+    A field's description is its option's help, unless `hints` has another. `--help` shows the fields in `shown`, or
+    all; a field with the name of another parameter is no option. Options of a model in a field have its title as panel.
     """
     signature = inspect.signature(command, eval_str=True)
     options = list(_options(model, panel, hints or {}, shown, own={*signature.parameters} - {group}))
@@ -88,23 +91,21 @@ def with_options(
 
 
 def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
-    """Build a model from the values given on the command line, by field, whichever model inside it has the field.
-
-    Raises:
-        ConfigurationError: A value is invalid; the message names its option.
-    """
+    """Build a model from option values by field, whichever model inside it has the field; a fault names its option."""
     fields: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         group = _group_of(field)
         if group:
             fields[name] = choose(group, values)
         elif name in values:
-            fields[name] = values[name]
+            is_list = any(get_origin(kind) is tuple for kind in get_args(field.annotation))
+            fields[name] = list(filter(None, map(str.strip, values[name].split(",")))) if is_list else values[name]
     try:
-        return model(**_READERS.get(model, dict)(fields))
+        return model(**fields)
     except ValidationError as error:
         where, value, clause = first_fault(error)
-        raise ConfigurationError(f"{_flag(where.split('.')[0])} {value}: {clause}.") from None
+        end = "" if clause.endswith("?") else "."
+        raise ConfigurationError(f"{_flag(where.split('.')[0])} {value}: {clause}{end}") from None
 
 
 def _options(
@@ -129,7 +130,7 @@ def _option(name: str, field: FieldInfo, panel: str | None, hint: str | None, *,
     each_kind = get_args(field.annotation) if is_union else (field.annotation,)
     kinds = [_bare(kind) for kind in each_kind if kind is not type(None)]
     kind: Any = kinds[0] if len(kinds) == 1 else str  # a union is parsed by the model
-    text = hint or field.description
+    text = hint or meaning_of(field)
     can_be_off = kind is bool and field.default is not False
     flag = f"{_flag(name)}/--no-{_flag(name)[2:]}" if can_be_off else _flag(name)
     metavar = "|".join(map(_metavar, kinds)) if len(kinds) > 1 else None
@@ -153,7 +154,6 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-_LISTS = ("motion_tasks", "still_tasks")
 # The options that most runs need; `--help-all` shows the others.
 _RUN_OPTIONS = frozenset({"model", "sampler", "num_frames", "chunk_s", "dataset", "force", "keep_going"})
 _SAMPLING_OPTIONS = frozenset({"sampler", "num_frames"})
@@ -172,28 +172,21 @@ _HINTS = {
 }
 
 
-def with_overrides(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that change a run's spec to a command, which receives them as `overrides`."""
-    return with_option_group(command, "overrides", QuestionOptions, panel=None, hints=_HINTS, shown=_RUN_OPTIONS)
-
-
-def with_sampling(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each field of `SamplingOptions` to a command, which receives them as `sampling`."""
-    return with_option_group(command, "sampling", SamplingOptions, panel=None, hints=_HINTS, shown=_SAMPLING_OPTIONS)
-
-
-def with_selection(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each field of `Selection` to a command, which receives them as `selection`."""
-    return with_option_group(command, "selection", Selection, panel="Job selection", shown=_SELECTION_OPTIONS)
+with_overrides = partial(
+    with_option_group, group="overrides", model=QuestionOptions, panel=None, hints=_HINTS, shown=_RUN_OPTIONS
+)
+with_sampling = partial(
+    with_option_group, group="sampling", model=SamplingOptions, panel=None, hints=_HINTS, shown=_SAMPLING_OPTIONS
+)
+with_selection = partial(
+    with_option_group, group="selection", model=Selection, panel="Job selection", shown=_SELECTION_OPTIONS
+)
 
 
 def with_request(
     request: type[BaseModel], *others: str, hints: Mapping[str, str], shown: frozenset[str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add an option for each field of a request to a command, which receives them as `given`.
-
-    The manifest and `others` are left to the command.
-    """
+    """Add an option for each field of a request, except the manifest and `others`; the command gets them as `given`."""
     named = {name: about for name, about in request.model_fields.items() if name not in {"manifest", *others}}
     fields: Any = {name: (about.rebuild_annotation(), about) for name, about in named.items()}
     model = create_model(f"{request.__name__}Options", **fields)
@@ -203,23 +196,3 @@ def with_request(
 with_classify = with_request(ClassifyRequest, "may_be_empty", hints=_HINTS | _RUN_HINTS, shown=_RUN_OPTIONS)
 with_describe = with_request(DescribeRequest, "may_be_empty", hints=_RUN_HINTS)
 with_evaluate = with_request(EvaluateRequest, "samplers", "models", hints=_RUN_HINTS)
-
-
-def _read_sampling(values: dict[str, Any]) -> dict[str, Any]:
-    """Suggest the closest sampler, and split lists."""
-    sampler = values.get("sampler")
-    try:
-        if sampler not in {None, NATIVE}:
-            find_sampler(sampler)
-    except ValueError as error:
-        message = str(error)
-        raise ConfigurationError(message if message.endswith("?") else f"{message}.") from None
-    return values | {name: _names(given) for name in _LISTS if isinstance(given := values.get(name), str)}
-
-
-def _names(text: str) -> list[str]:
-    return [name for each in text.split(",") if (name := each.strip())]
-
-
-# What must be done to the options of a model before it can validate them.
-_READERS: dict[type[BaseModel], Callable[[dict[str, Any]], dict[str, Any]]] = {SamplingOptions: _read_sampling}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,10 +16,6 @@ from infra.doctor import probe_store
 from infra.embedded import ServiceName
 from infra.telemetry import start_telemetry
 from tasks.database.schema import prepare_database
-
-if TYPE_CHECKING:
-    from infra.settings import Settings
-
 
 _PATHS = {"classify": "/v1/classify", "analyze": "/v1/analyze", "live": "/v1/video/chat/stream"}
 
@@ -39,12 +35,10 @@ def serve(
     ] = None,
 ) -> None:
     """Answer single requests and live sessions over HTTP until Ctrl-C."""
-    raise typer.Exit(_serve(host=host, port=port, without_token=without_token))
-
-
-def _serve(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
+    options = {"host": host, "port": port, "without_token": without_token}
+    given = {name: value for name, value in options.items() if value is not None}
     with running_services(ServiceName.POSTGRES, ServiceName.S3) as started:
-        settings = _with_options(started, options)
+        settings = started.model_copy(update={"serve": started.serve.model_copy(update=given)})
         with startup_errors():
             prepare_database(settings.database)
             probe_store(settings.store)
@@ -75,9 +69,4 @@ def _serve(**options: Any) -> int:  # noqa: ANN401 - of the section `serve`
                 service_app, opened, settings.serve, ready=say_where, end_sessions=answering.end_sessions
             )
     print_notice("Stopped.", console=OUT)
-    return signals.EXIT_CODE if ended_by == signal.SIGINT else 0
-
-
-def _with_options(settings: Settings, options: dict[str, Any]) -> Settings:
-    given = {name: value for name, value in options.items() if value is not None}
-    return settings.model_copy(update={"serve": settings.serve.model_copy(update=given)})
+    raise typer.Exit(signals.EXIT_CODE if ended_by == signal.SIGINT else 0)

@@ -33,6 +33,7 @@ from tasks.survey.take import SurveyOptions, take_survey
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from flows.run.forecast import Forecast
     from tasks.survey.survey import Survey
 
 
@@ -88,6 +89,19 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
             bar.update(task, description=what, completed=done, total=of or None)
 
         yield note
+
+
+def print_forecast(found: Forecast, *, again: str) -> int:
+    """Print what a run would answer and cost, and the command that starts it; return the exit code of the run."""
+    for warning in found.warnings:
+        print_notice(f"{warning}.")
+    for line in found.lines:
+        print_line(line)
+    for line in found.videos:
+        OUT.print(Padding(cell(line), (0, 0, 0, 2)))
+    if found.jobs:
+        print_line(f"To answer them: {again}")
+    return 0 if found.ends_well else 1
 
 
 def print_survey(survey: Survey) -> None:

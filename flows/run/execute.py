@@ -208,7 +208,7 @@ def _reject_reused_ids(database: Engine, request: RunRequest, jobs: JobTable, *,
 
 def _answer_jobs(planner: Planner, progress: Progress) -> AuditReport:
     run = planner.run
-    with heartbeat(run.database, run.key.run_id, progress, run.settings.notify):
+    with heartbeat(run.database, run.key.run_id, progress):
         with progress.profile.doing(RunPhase.SETUP):
             plan = planner.plan()
         while plan:

@@ -23,24 +23,21 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from flows.run.progress import Progress
-    from infra.settings import NotifySettings
 
 FAILURE_RATE = "reelabel.run.failure-rate"
 STALLED = "reelabel.run.stalled"
 _BEAT_S = 15.0
-# Jobs that must have ended before the failure rate counts.
-_FAILURE_JOBS = 100
+# A fifth of the jobs is more than bad videos explain; before so many have ended, a few would count as many.
+_FAILURE_RATE, _FAILURE_JOBS = 0.2, 100
 # Seconds without a finished job, the time to load a model included, after which a run counts as stalled.
 _STALL_S = 1800.0
 
 
 @contextmanager
-def heartbeat(
-    database: Engine, run_id: UUID, progress: Progress, settings: NotifySettings, *, beat_s: float = _BEAT_S
-) -> Iterator[None]:
+def heartbeat(database: Engine, run_id: UUID, progress: Progress, *, beat_s: float = _BEAT_S) -> Iterator[None]:
     """Update the heartbeat in a run's row while the body runs, and emit an event if the run is in trouble."""
     ended = threading.Event()
-    alarm = _Alarm(run_id, progress, settings)
+    alarm = _Alarm(run_id, progress)
 
     def beat() -> None:
         while not ended.wait(min(beat_s, _STALL_S)):
@@ -63,10 +60,9 @@ def heartbeat(
 class _Alarm:
     """Emits each event once; a stall is emitted again after further progress."""
 
-    def __init__(self, run_id: UUID, progress: Progress, settings: NotifySettings) -> None:
+    def __init__(self, run_id: UUID, progress: Progress) -> None:
         self._run_id = run_id
         self._progress = progress
-        self._settings = settings
         self._last = _Sample(jobs=0, at_s=time.monotonic())
         self._emitted: set[str] = set()
 
@@ -83,7 +79,7 @@ class _Alarm:
 
     def check_failure_rate(self) -> None:
         ended, failed = self._progress.jobs_ended, self._progress.jobs_failed
-        if ended >= _FAILURE_JOBS and failed / ended >= self._settings.failure_rate:
+        if ended >= _FAILURE_JOBS and failed / ended >= _FAILURE_RATE:
             self._emit(FAILURE_RATE, f"{failed:,} of {pluralize(ended, 'job')} failed ({failed / ended:.0%})")
 
     def _emit(self, event: str, what: str) -> None:

@@ -81,7 +81,7 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[Answering]:
             if classifier.live:
                 sessions = stack.enter_context(_open_sessions(settings, classifier.live, pool, database))
                 answering.end_sessions = sessions.close
-                routers.append(live_router(sessions, config_timeout_s=settings.live.config_timeout_s))
+                routers.append(live_router(sessions))
                 info, needs_token = sessions.setup.info, settings.serve.token is not None
                 routers.append(page_router(needs_token=needs_token, takes_audio=info.takes_audio, speaks=info.speaks))
         yield answering

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 5
 _MAX_FAILURES_IN_ROW = MAX_ATTEMPTS + 1  # more failures than one shard can cause alone
 _POLL_S = 0.5
+_IDLE_TIMEOUT_S = 300.0  # unless a flow is given another: longer than a planner takes between two plans
 
 
 def _without_budget() -> bool:
@@ -251,7 +252,7 @@ class ServedPlans:
             raise ConfigurationError(f"{plan!r} is not a plan id; leave it out to serve every open plan.") from None
         with connected(settings.database) as database:
             check_schema(database)
-            limit_s = settings.run.idle_timeout_s if idle_timeout_s is None else idle_timeout_s
+            limit_s = _IDLE_TIMEOUT_S if idle_timeout_s is None else idle_timeout_s
             yield cls(plan_id=plan_id, idle_timeout_s=limit_s, database=database)
 
     def queue(

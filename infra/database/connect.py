@@ -29,7 +29,7 @@ _POOL_SIZE = 4  # planning uses two, the heartbeat a third
 _TIMEOUT_S = 10
 # Of libpq, unless the URL has others.
 _DEFAULTS = {"connect_timeout": _TIMEOUT_S} | _KEEPALIVE
-# Classes and codes of SQLSTATE, and signs in what libpq says of a connection, which has no code.
+# Classes and codes of SQLSTATE, and patterns in libpq's messages about connections, which have no code.
 _REFUSED = ("28", "3D", "42501")
 # A server that cannot prove that it knows the password is not sent it; it counts as away.
 _IMPOSTOR = "authentication method requirement"
@@ -69,13 +69,9 @@ _QUERY = "SELECT (SELECT {privilege} FROM pg_class WHERE oid = to_regclass('reel
 
 
 def connect(settings: DatabaseSettings, login: Role = Role.WRITER, *, pool_size: int = _POOL_SIZE) -> sqlalchemy.Engine:
-    """Create a connection pool; connections are opened on first use.
+    """Create a connection pool; connections are opened on first use, and checked before each, as servers restart.
 
-    Connections are checked before use, so that a restart of the server causes no errors. Choose the login with the
-    fewest privileges that suffices.
-
-    Raises:
-        ConfigurationError: No URL is set, or it is not a Postgres URL.
+    Choose the login with the fewest privileges that suffices.
     """
     url = _driver_url(settings, login)
     engine = sqlalchemy.create_engine(
@@ -94,7 +90,6 @@ def connect(settings: DatabaseSettings, login: Role = Role.WRITER, *, pool_size:
 
 @contextmanager
 def connected(settings: DatabaseSettings, login: Role = Role.WRITER) -> Iterator[sqlalchemy.Engine]:
-    """Connect to a database as `connect` does, and close its connections at the end."""
     engine = connect(settings, login)
     try:
         yield engine
@@ -111,7 +106,7 @@ def _write_dates_alike(connection: psycopg.Connection, _record: object) -> None:
 
 
 def _leave_a_standby(context: sqlalchemy.ExceptionContext) -> None:
-    """Discard connections to a server that has become read-only: after a failover, its name leads to another one."""
+    """Discard connections to a read-only server (failover)."""
     if isinstance(context.original_exception, psycopg.errors.ReadOnlySqlTransaction):
         context.is_disconnect = True
 
@@ -122,23 +117,11 @@ def place_of(url: sqlalchemy.URL) -> str:
 
 
 def check_database(engine: sqlalchemy.Engine) -> str:
-    """Open a connection and return the server's version, such as "18.6".
-
-    Raises:
-        DatabaseUnavailableError: The server does not respond.
-        ConfigurationError: The server rejects the user, the password or the database.
-    """
     with database_errors(), engine.connect() as connection:
         return str(connection.scalar(sqlalchemy.text("SHOW server_version"))).split()[0]
 
 
 def check_login(settings: DatabaseSettings, login: Role) -> str:
-    """Log in, check the privileges of the login, and return a summary.
-
-    Raises:
-        DatabaseUnavailableError: The server does not respond.
-        ConfigurationError: The server rejects the login, or the login lacks privileges.
-    """
     action, role, privilege = _PURPOSES[login]
     with connected(settings, login) as engine:
         version, name = check_database(engine), engine.url.username
@@ -150,11 +133,7 @@ def check_login(settings: DatabaseSettings, login: Role) -> str:
 
 
 def require_writes(engine: sqlalchemy.Engine) -> None:
-    """Check that the database accepts writes.
-
-    Raises:
-        DatabaseUnavailableError: The server does not respond or is read-only, as during a failover.
-    """
+    """Check that the database is not read-only, as a standby is during a failover."""
     with database_errors(), engine.connect() as connection:
         if connection.scalar(sqlalchemy.text("SHOW transaction_read_only")) == "on":
             engine.dispose()  # the name may lead to another server by now
@@ -166,7 +145,7 @@ def database_errors() -> Iterator[None]:
     """Convert the driver's errors about the server to our own; other errors pass through.
 
     If Ctrl-C or SIGTERM interrupts the body, raise what they raise, also where SQLAlchemy's cleanup of the interrupted
-    connection has put an error of its own in its place.
+    connection has replaced it with an error of its own.
     """
     handled = sys.exception()
     try:
@@ -219,7 +198,7 @@ def _driver_url(settings: DatabaseSettings, login: Role) -> sqlalchemy.URL:
 
 
 def is_unverified(settings: DatabaseSettings, login: Role) -> bool:
-    """Return whether a login's URL asks for encryption without a CA that would tell who the server is."""
+    """Return whether a login's URL asks for encryption without a CA to verify the server."""
     query = _driver_url(settings, login).query
     return query.get("sslmode") == "require" and "sslrootcert" not in query
 

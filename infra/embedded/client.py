@@ -8,16 +8,15 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from infra.embedded.full_disk import full_disk_named
 from infra.embedded.home import IS_ELSEWHERE, Home, ServiceName, network
 from infra.embedded.postgres import Postgres, forget_variables
-from infra.embedded.prefect_server import PrefectServer
+from infra.embedded.prefect import PrefectServer, worker_environment
 from infra.embedded.s3_server import S3Server
-from infra.embedded.worker import worker_environment
 from infra.processes import MARKER
 from reelabel.errors import ConfigurationError, DiskFullError
 
@@ -33,14 +32,7 @@ _USES: list[_Use] = []
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStatus:
-    """The status of a service.
-
-    Attributes:
-        name: The service.
-        pid: Its process id; None if it is not running.
-        address: Its host:port; None if it does not listen.
-        log: The path of its log.
-    """
+    """The status of a service; `pid` is None if it is not running, `address` (host:port) if it does not listen."""
 
     name: ServiceName
     pid: int | None
@@ -49,19 +41,14 @@ class ServiceStatus:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is running."""
         return self.pid is not None
 
 
 @contextmanager
 def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = False) -> Iterator[Settings]:
-    """Run the wanted services, except those that the user has configured, while the caller works.
+    """Run services, except those that the user has configured, while the body runs; yield settings with addresses.
 
-    They end after the last command that uses them, however it ends. With `keep`, leave the services running for later
-    commands, until `stop`.
-
-    Yields:
-        The settings returned by `start`.
+    They end after the last command that uses them, however it ends; with `keep`, at `stop`.
 
     Raises:
         ConfigurationError: A service is not installed or does not start.
@@ -69,7 +56,7 @@ def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = 
     """
     with full_disk_named(settings.home, starting=True):
         use = _Use(Home(settings.home))
-    with use:
+    with closing(use):
         with full_disk_named(settings.home, starting=True):
             started = use.start(settings, wanted)
             if keep:
@@ -79,17 +66,10 @@ def running(settings: Settings, *, wanted: frozenset[ServiceName], keep: bool = 
 
 
 def start(settings: Settings, *, wanted: frozenset[ServiceName]) -> Settings:
-    """Start the wanted services, except those that the user has configured.
+    """Start services, except those that the user has configured; return settings with their addresses and passwords.
 
     Those that run as they would be started now are left alone. They run for as long as `running` does in this process,
-    else until `stop`, or until this process ends.
-
-    Returns:
-        The settings, with the addresses and passwords of the services filled in.
-
-    Raises:
-        DiskFullError: There is no room for what the services write.
-        ConfigurationError: A service is not installed or does not start, or the folder is not this user's own.
+    else until `stop`, or until this process ends. Raises as `running` does.
     """
     home = Home(settings.home)
     for use in _USES:
@@ -109,21 +89,26 @@ def stop(home: Path) -> None:
     for use in [use for use in _USES if use.home.path == folder.path]:
         use.forget()
     while connection := _connected(folder):
-        with connection:
-            connection.send({"stop": True})
-            connection.wait_for_end()
+        with closing(connection):
+            connection.stop()
     folder.end_remains()
 
 
 def status(home: Path) -> list[ServiceStatus]:
-    """Return the status of every service of a home folder."""
     folder = Home(home)
     found = _state(folder).get("services", {})
-    return [_status_of(folder, name, found.get(name)) for name in ServiceName]
+    return [
+        ServiceStatus(
+            name=name,
+            pid=found[name]["pid"] if name in found else None,
+            address=f"127.0.0.1:{found[name]['port']}" if name in found and name != ServiceName.WORKER else None,
+            log=folder.log(name),
+        )
+        for name in ServiceName
+    ]
 
 
 def in_use(home: Path) -> bool:
-    """Return whether a command is using the services of a home folder."""
     return bool(_state(Home(home)).get("users"))
 
 
@@ -133,10 +118,9 @@ def is_kept(home: Path) -> bool:
 
 
 def missing_services(settings: Settings, wanted: frozenset[ServiceName]) -> frozenset[ServiceName]:
-    """Return which of the wanted services must be embedded.
+    """Return which of the services must be embedded, as the user has configured none.
 
-    Services that the user has configured are omitted. Flows scheduled by the user's Prefect run on the user's
-    workers. The embedded Prefect needs the embedded Postgres, wherever results are stored.
+    Flows of the user's Prefect run on the user's workers. The embedded Prefect needs the embedded Postgres.
     """
     replaced = set()
     if settings.database.is_set:
@@ -150,11 +134,7 @@ def missing_services(settings: Settings, wanted: frozenset[ServiceName]) -> froz
 
 
 def with_running_services(settings: Settings) -> Settings:
-    """Fill in the addresses of running services; start none, and create no folder.
-
-    Raises:
-        ConfigurationError: Other users can write to the folder, and could name services of theirs.
-    """
+    """Fill in the addresses of running services; start none, and create no folder."""
     if not settings.home.exists():
         return settings
     home = Home(settings.home)
@@ -170,57 +150,49 @@ class _EndedError(Exception):
 
 
 class _Connection:
-    """A connection to a supervisor, with the state that it sent first."""
+    """A connection to a supervisor, with the state that it sent first. Each call raises _EndedError if it has ended."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Wait for its state.
-
-        Raises:
-            _EndedError: It ended before.
-        """
         self._socket = connection
         self._lines = connection.makefile("rb")
         self.state = self._receive()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def ask(self, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-        """Send a request, and return the answer.
+        self._send(request)
+        answer = self._receive()
+        if "error" in answer:
+            kind = DiskFullError if answer["error"] == DiskFullError.__name__ else ConfigurationError
+            raise kind(answer["message"])
+        return answer
 
-        Raises:
-            _EndedError: The supervisor ended meanwhile.
-        """
-        self.send(request)
-        return self._receive()
-
-    def send(self, request: Mapping[str, Any]) -> None:
-        with suppress(ConnectionError):  # noticed by who waits for the answer
-            self._socket.sendall(json.dumps(request).encode() + b"\n")
+    def stop(self) -> None:
+        """Have all services end, and wait until they have."""
+        self._send({"stop": True})
+        self._wait_for_end()
 
     def leave(self) -> None:
         """Use the services no longer; if nobody does, wait until they have ended."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
-        self.wait_for_end()
-
-    def wait_for_end(self) -> None:
-        with suppress(OSError):
-            while self._lines.readline():
-                pass
+        self._wait_for_end()
 
     def close(self) -> None:
         self._lines.close()
         self._socket.close()
 
+    def _send(self, request: Mapping[str, Any]) -> None:
+        with suppress(OSError):  # noticed by who waits for the answer
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+
+    def _wait_for_end(self) -> None:
+        with suppress(OSError):
+            while self._lines.readline():
+                pass
+
     def _receive(self) -> dict[str, Any]:
-        try:
+        line = b""
+        with suppress(ConnectionError, ValueError):  # ValueError: another thread has closed it
             line = self._lines.readline()
-        except ConnectionError:
-            line = b""
         if not line:
             raise _EndedError
         found: dict[str, Any] = json.loads(line)
@@ -237,21 +209,14 @@ class _Use:
         self._asking = threading.Lock()
         _USES.append(self)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def start(self, settings: Settings, wanted: frozenset[ServiceName]) -> Settings:
-        """Start services; see `start`."""
         self.home.require_private()
-        ours = missing_services(settings, wanted)
-        if not ours:
+        embedded = missing_services(settings, wanted)
+        if not embedded:
             return _with_addresses(settings, self.home, {})
         for _ in range(_ATTEMPTS):
             with suppress(_EndedError), self._asking:
-                return self._start(settings, ours)
+                return self._start(settings, embedded)
             if self._is_closed:
                 break
             self._drop()
@@ -259,19 +224,18 @@ class _Use:
             f"The supervisor of the services of {self.home.path} ended; see its log {self.home.log('supervisor')}."
         )
 
-    def _start(self, settings: Settings, ours: frozenset[ServiceName]) -> Settings:
-        self._connection = self._connection or _opened(self.home)
+    def _start(self, settings: Settings, embedded: frozenset[ServiceName]) -> Settings:
+        connection = self._connection = self._connection or _opened(self.home)
         as_json = settings.log.format == "json"
-        ports = self._ask(start=sorted(ours - {ServiceName.WORKER}), as_json=as_json)["ports"]
+        ports = connection.ask(start=sorted(embedded - {ServiceName.WORKER}), as_json=as_json)["ports"]
         started = _with_addresses(settings, self.home, {ServiceName(name): port for name, port in ports.items()})
-        if ServiceName.WORKER in ours:
+        if ServiceName.WORKER in embedded:
             environment = worker_environment(self.home, started)
             pool = settings.prefect.work_pool
-            self._ask(start=[ServiceName.WORKER], as_json=as_json, pool=pool, environment=environment)
+            connection.ask(start=[ServiceName.WORKER], as_json=as_json, pool=pool, environment=environment)
         return started
 
     def keep(self) -> None:
-        """Let the services outlive their users."""
         if self._connection:
             self._connection.ask(keep=True)
 
@@ -296,16 +260,6 @@ class _Use:
             self._connection.close()
             self._connection = None
 
-    def _ask(self, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-        if self._connection is None:
-            raise _EndedError
-        answer = self._connection.ask(**request)
-        if "error" in answer:
-            raise (DiskFullError if answer["error"] == DiskFullError.__name__ else ConfigurationError)(
-                answer["message"]
-            )
-        return answer
-
 
 def _forget_all() -> None:
     for use in [*_USES]:
@@ -316,11 +270,6 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def _opened(home: Home) -> _Connection:
-    """Connect to the supervisor of a folder, which is started if there is none.
-
-    Raises:
-        ConfigurationError: It does not start, or runs elsewhere.
-    """
     while True:
         while connection := _connected(home):
             if connection.state["network"] != network():
@@ -328,9 +277,8 @@ def _opened(home: Home) -> _Connection:
                 raise _elsewhere(home)
             if connection.state["home"] == str(home.path) and not connection.state["ending"]:
                 return connection
-            with connection:  # the folder was moved: the services would not find their files
-                connection.send({"stop": True})
-                connection.wait_for_end()
+            with closing(connection):  # the folder was moved: the services would not find their files
+                connection.stop()
         _start_supervisor(home)
 
 
@@ -366,23 +314,14 @@ def _elsewhere(home: Home) -> ConfigurationError:
 
 
 def _state(home: Home) -> Mapping[str, Any]:
-    """Return the state of a folder's supervisor; nothing if there is none."""
     connection = _connected(home)
     if connection is None:
         return {}
-    with connection:
+    with closing(connection):
         return connection.state
 
 
-def _status_of(home: Home, name: ServiceName, found: Mapping[str, int] | None) -> ServiceStatus:
-    if found is None:
-        return ServiceStatus(name=name, pid=None, address=None, log=home.log(name))
-    address = f"127.0.0.1:{found['port']}" if name != ServiceName.WORKER else None
-    return ServiceStatus(name=name, pid=found["pid"], address=address, log=home.log(name))
-
-
 def _with_addresses(settings: Settings, home: Home, ports: Mapping[ServiceName, int]) -> Settings:
-    """Fill in the addresses of services, given their ports on 127.0.0.1."""
     updates: dict[str, object] = {"home": home.path}
     if ServiceName.POSTGRES in ports and not settings.database.is_set:
         forget_variables()

@@ -15,15 +15,12 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _PREFIX = "REELABEL_"
-# Sections that only `reelabel deploy` reads, where a field that nobody has set means: as deployed.
+# Sections that only `reelabel deploy` reads, where an unset field means: as deployed.
 _DEPLOYED = ("nightly", "watch")
 
 
 def export(settings: Settings) -> dict[str, str]:
-    """Return all settings as environment variables, so that a process elsewhere needs no files.
-
-    The values include passwords: pass them in an environment, and never log them.
-    """
+    """Return all settings as environment variables for processes without files; log none, they include passwords."""
     from infra.settings import CONFIG_VARIABLE, SECRETS_VARIABLE  # noqa: PLC0415 - the supervisor does without
 
     variables = {

@@ -29,12 +29,9 @@ _SMALLEST_VOLUME_MIB, _LARGEST_VOLUME_MIB = 64, 1024
 
 @contextmanager
 def full_disk_named(home: Path, *, starting: bool = False) -> Iterator[None]:
-    """Convert the error of a service to one that names the folder of its data and logs, if that disk is full.
+    """Convert errors of services to a DiskFullError if the disk of their data and logs is full.
 
-    Where the body starts services, they fail with other errors, too.
-
-    Raises:
-        DiskFullError: The disk is full.
+    Where the body starts services, they fail with other errors than TransientError, too.
     """
     kinds = (TransientError, ConfigurationError, OSError) if starting else (TransientError,)
     try:
@@ -49,77 +46,48 @@ def full_disk_named(home: Path, *, starting: bool = False) -> Iterator[None]:
 
 
 def full_disk_behind(error: BaseException, home: Path) -> DiskFullError | None:
-    """Return the error that names the folder of the embedded services, if its full disk is why one of them failed.
-
-    Args:
-        error: What a service failed with.
-        home: The folder of the embedded services.
-    """
-    cause = error.__cause__ if isinstance(error, ReelabelError) else error
-    return full_disk([home], cause) or _full_for_s3(home, error) or _full_for_postgres(home, error)
+    """Return the DiskFullError that explains an error of an embedded service; None if the disk is not full."""
+    if full := full_disk([home], error.__cause__ if isinstance(error, ReelabelError) else error):
+        return full
+    folder = Home(home)
+    if isinstance(error, StoreUnavailableError) and error.failed_at == s3_endpoint(folder.port(ServiceName.S3)):
+        if s3_must_restart(home):
+            return DiskFullError(
+                f"The disk of {s3_data(home)} was full; restart the S3 server with `reelabel up`, then run the same "
+                "command again."
+            )
+        return _short_of_room(s3_data(home), _s3_needed_mib(home), "the embedded S3 server needs", "for another volume")
+    # A Postgres without room for its log of changes ends; so Prefect, which keeps its data there, seems to be gone.
+    is_of_postgres = not isinstance(error, ReelabelError) or isinstance(
+        error, DatabaseUnavailableError | ConfigurationError
+    )
+    if is_of_postgres and folder.port(ServiceName.POSTGRES):
+        return _short_of_room(home, _WAL_SEGMENT_MIB, "the embedded Postgres needs", "for another WAL segment")
+    return None
 
 
 def require_room(home: Home, starting: Iterable[ServiceName]) -> None:
-    """Check that services have room to start: without it, they fail in as many ways as they have files.
-
-    Raises:
-        DiskFullError: They have not.
-    """
+    """Raise DiskFullError if services have no room to start; they would fail in as many ways as they have files."""
     needed_mib = sum((_NEEDED_MIB if (home.path / name).exists() else _NEEDED_AT_FIRST_MIB)[name] for name in starting)
-    free_mib = _mib(home.path)[1]
-    if free_mib < needed_mib:
-        raise DiskFullError(
-            f"The disk of {home.path} is full ({free_mib:,.1f} MiB free; the embedded services need {needed_mib:,} to "
-            "start); free space, then run the same command again."
-        )
-
-
-def _full_for_postgres(home: Path, error: BaseException) -> DiskFullError | None:
-    """Return the error to raise if the embedded Postgres cannot write, for lack of room for its log of changes.
-
-    It ends then, so that it, and Prefect, which keeps its data there, seem to be gone.
-    """
-    if isinstance(error, ReelabelError) and not isinstance(error, DatabaseUnavailableError | ConfigurationError):
-        return None
-    if not Home(home).port(ServiceName.POSTGRES) or (free_mib := _mib(home)[1]) >= _WAL_SEGMENT_MIB:
-        return None
-    return DiskFullError(
-        f"The disk of {home} is full ({free_mib:,.1f} MiB free; the embedded Postgres needs {_WAL_SEGMENT_MIB} for "
-        "another WAL segment); free space, then run the same command again."
-    )
-
-
-def _full_for_s3(home: Path, error: BaseException) -> DiskFullError | None:
-    """Return the error to raise if the embedded S3 server failed because its disk has no room for another volume.
-
-    It says so only in its log, and stops writing long before the disk is full.
-    """
-    endpoint = s3_endpoint(Home(home).port(ServiceName.S3))
-    if not isinstance(error, StoreUnavailableError) or error.failed_at != endpoint:
-        return None
-    free_mib, needed_mib = _s3_room(home)
-    if s3_must_restart(home):
-        return DiskFullError(
-            f"The disk of {s3_data(home)} was full; restart the S3 server with `reelabel up`, then run the same "
-            "command again."
-        )
-    if free_mib > needed_mib:
-        return None
-    return DiskFullError(
-        f"The disk of {s3_data(home)} is full ({free_mib:,.1f} MiB free; the embedded S3 server needs "
-        f"{needed_mib:,.0f} for another volume); free space, then run the same command again."
-    )
+    if full := _short_of_room(home.path, needed_mib, "the embedded services need", "to start"):
+        raise full
 
 
 def s3_must_restart(home: Path) -> bool:
     """Return whether the disk of the running S3 server was full since its start, and has room again.
 
-    The databases of its metadata then refuse all writes until it is restarted, and only its log says so.
+    The databases of its metadata then refuse all writes until it is restarted, which only its log shows.
     """
-    if not met_full_disk(Home(home).log(ServiceName.S3)):
-        return False
-    free_mib, needed_mib = _s3_room(home)
-    return free_mib > needed_mib
+    return met_full_disk(Home(home).log(ServiceName.S3)) and _mib(s3_data(home))[1] > _s3_needed_mib(home)
+
+
+def _short_of_room(folder: Path, needed_mib: float, who: str, what_for: str) -> DiskFullError | None:
+    if (free_mib := _mib(folder)[1]) >= needed_mib:
+        return None
+    return DiskFullError(
+        f"The disk of {folder} is full ({free_mib:,.1f} MiB free; {who} {needed_mib:,.0f} {what_for}); free space, "
+        "then run the same command again."
+    )
 
 
 def met_full_disk(log: Path) -> bool:
@@ -131,19 +99,17 @@ def met_full_disk(log: Path) -> bool:
         return False
 
 
-def _s3_room(home: Path) -> tuple[float, float]:
-    """Return how many MiB are free for the S3 server, and how many it needs for another volume."""
-    disk_mib, free_mib = _mib(s3_data(home))
-    return free_mib, max(disk_mib / 100, 2 * _volume_mib(disk_mib))
+def _s3_needed_mib(home: Path) -> float:
+    """Return how much the S3 server, which stops writing long before its disk is full, needs for another volume.
+
+    The size of a volume is a hundredth of the disk, rounded up to a power of two.
+    """
+    disk_mib = _mib(s3_data(home))[0]
+    power: int = 1 << max(0, int(disk_mib / 100) - 1).bit_length()
+    return max(disk_mib / 100, 2 * min(_LARGEST_VOLUME_MIB, max(_SMALLEST_VOLUME_MIB, power)))
 
 
 def _mib(folder: Path) -> tuple[float, float]:
     """Return the size of a folder's disk, and what is free of it."""
     found = os.statvfs(folder)
     return found.f_blocks * found.f_frsize / _MIB, found.f_bavail * found.f_frsize / _MIB
-
-
-def _volume_mib(disk_mib: float) -> int:
-    """Return the size of a volume: a hundredth of the disk, rounded up to a power of two."""
-    power: int = 1 << max(0, int(disk_mib / 100) - 1).bit_length()
-    return min(_LARGEST_VOLUME_MIB, max(_SMALLEST_VOLUME_MIB, power))

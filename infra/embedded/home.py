@@ -6,15 +6,12 @@ as its user, even as root: it is used only if it belongs, with all that is in it
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import secrets
-import shutil
 import socket
 import stat
 import struct
-import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -37,8 +34,6 @@ _ENTERED_BY_OTHERS = stat.S_IXGRP | stat.S_IXOTH
 
 
 class ServiceName(StrEnum):
-    """The services that Reelabel can start for itself."""
-
     POSTGRES = "postgres"
     S3 = "s3"
     PREFECT = "prefect"
@@ -47,13 +42,11 @@ class ServiceName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """How to start a service.
+    """How to start a service. Passwords belong in its environment, not in its arguments.
 
     Attributes:
         command: An absolute path and its arguments.
-        environment: All its environment variables. Passwords belong here, not in arguments.
-        folder: Its working folder; by default that of the supervisor.
-        umask: That of its files; by default that of the supervisor.
+        environment: All its environment variables.
         cleanup_paths: Files outside its folder that it does not remove if it is killed.
     """
 
@@ -74,9 +67,7 @@ class Service(Protocol):
     def launch(self, port: int) -> Command:
         """Prepare the service's folder, and return how to start it on `port`."""
 
-    def is_ready(self, port: int) -> bool:
-        """Return whether the service is ready for use."""
-
+    def is_ready(self, port: int) -> bool: ...
     def config_hash(self) -> str:
         """Identify the configuration of this start; a running service with another one is replaced."""
 
@@ -85,11 +76,6 @@ class Home:
     """The paths below the folder, which is created accessible to its owner only."""
 
     def __init__(self, path: Path) -> None:
-        """Create the folder if it does not exist.
-
-        Raises:
-            ConfigurationError: The folder cannot be created or used, or this is not Linux.
-        """
         if not is_supported():
             raise ConfigurationError("Reelabel runs on Linux only: it needs /proc to identify its processes.")
         self.path = path.resolve()
@@ -104,29 +90,16 @@ class Home:
 
     @property
     def run(self) -> Path:
-        """The folder of the supervisor's lock and socket, and of the services' ports."""
         return self.path / "run"
 
     def require_private(self) -> None:
-        """Check that other users cannot have put their own passwords, keys and sockets here.
-
-        Raises:
-            ConfigurationError: They can; see `require_own`.
-        """
+        """Refuse a folder in which other users can have put passwords, keys and sockets; see `require_own`."""
         require_own(self.path, postgres=self.path / ServiceName.POSTGRES)
 
     def folder(self, service: ServiceName) -> Path:
-        """Return the data folder of a service, which is created if needed."""
         folder = self.path / service
         folder.mkdir(exist_ok=True, mode=0o700)
         return folder
-
-    def prefect_command(self, service: ServiceName, *arguments: str) -> list[str]:
-        """Return a command of Prefect's with a temporary folder of its own, which is emptied."""
-        temporary = self.folder(service) / "temporary"
-        shutil.rmtree(temporary, ignore_errors=True)  # of one that was killed
-        temporary.mkdir(mode=0o700)
-        return [sys.executable, "-P", "-m", "infra.embedded.prefect_main", str(temporary), *arguments]
 
     def marker(self, service: ServiceName) -> str:
         """Return what marks the processes of a service, as the value of `MARKER` in their environment."""
@@ -137,7 +110,6 @@ class Home:
         end_marked(*map(self.marker, ServiceName))
 
     def log(self, service: str) -> Path:
-        """Return the path of a service's log."""
         return self.path / "logs" / f"{service}.log"
 
     def secret(self, name: str, *, prefix: str = "") -> str:
@@ -148,20 +120,16 @@ class Home:
         return path.read_text()
 
     def secret_path(self, name: str) -> Path:
-        """Return the path of a password file."""
         return self.path / f"{name}.secret"
 
     def port(self, service: ServiceName) -> int:
         """Return the port of a service's last start; 0 if it was never started."""
-        try:
-            return int(self._ports().get(service, 0))
-        except (ValueError, TypeError, AttributeError):  # damaged
-            return 0
+        with suppress(FileNotFoundError, ValueError):  # ValueError: damaged
+            return int(self._port_path(service).read_text())
+        return 0
 
     def write_port(self, service: ServiceName, port: int) -> None:
-        """Record the port of a service."""
-        known = {name: self.port(name) for name in ServiceName}
-        write_privately(self._ports_path, json.dumps({**known, service: port}))
+        write_privately(self._port_path(service), str(port))
 
     def connect(self) -> socket.socket | None:
         """Connect to the supervisor; None if there is none of this user."""
@@ -192,7 +160,6 @@ class Home:
         return listening
 
     def forget_socket(self) -> None:
-        """Remove the supervisor's socket."""
         (self.run / _SOCKET).unlink(missing_ok=True)
 
     def open_lock(self) -> int:
@@ -209,16 +176,8 @@ class Home:
         finally:
             os.close(folder)
 
-    @property
-    def _ports_path(self) -> Path:
-        return self.run / "ports.json"
-
-    def _ports(self) -> Mapping[str, int]:
-        try:
-            found: Mapping[str, int] = json.loads(self._ports_path.read_text())
-        except FileNotFoundError:
-            return {}
-        return found
+    def _port_path(self, service: ServiceName) -> Path:
+        return self.run / f"{service}.port"
 
 
 def network() -> str:
@@ -237,12 +196,7 @@ def write_privately(path: Path, text: str) -> None:
 def require_own(home: Path, *, postgres: Path) -> None:
     """Check that a home folder, all in it, and what links in it lead to are this user's, and only theirs to write.
 
-    Args:
-        home: The folder.
-        postgres: The folder of Postgres, which may also belong to the user as whom Postgres runs.
-
-    Raises:
-        ConfigurationError: Something belongs to another user, or others can write to it.
+    The folder of Postgres may also belong to the user as whom Postgres runs.
     """
     data = postgres / "data"
     pending = [(home, {os.geteuid()}, True)]
@@ -267,7 +221,6 @@ def require_own(home: Path, *, postgres: Path) -> None:
 
 
 def unprivileged_user() -> pwd.struct_passwd:
-    """Return the user as whom Postgres runs if this one is root."""
     return pwd.getpwnam(_UNPRIVILEGED_USER)
 
 

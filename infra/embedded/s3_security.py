@@ -25,12 +25,7 @@ _RENEWED_BEFORE = timedelta(days=365)
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The certificate of a server on 127.0.0.1 and its key. It is its own authority: whoever trusts it trusts no other.
-
-    Attributes:
-        path: The certificate, as PEM.
-        key_path: Its private key, as PEM, readable by its owner only.
-    """
+    """The certificate of a server on 127.0.0.1 and its key, as PEM. It is its own authority: no other is trusted."""
 
     path: Path
     key_path: Path
@@ -54,10 +49,7 @@ class Certificate:
 
 
 def mutual_tls(certificate: Certificate) -> dict[str, str]:
-    """Return the variables with which all parts of the server present `certificate` to each other and demand it.
-
-    Only a process that can read its key is answered.
-    """
+    """Return the variables with which all parts of the server answer only processes that can read the key."""
     files = {"CERT": certificate.path, "KEY": certificate.key_path}
     sections = [f"GRPC_{part}" for part in _GRPC] + [f"HTTPS_{part}" for part in _HTTPS]
     variables = {f"WEED_{section}_{name}": str(path) for section in sections for name, path in files.items()}

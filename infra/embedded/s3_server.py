@@ -59,8 +59,6 @@ _WITHOUT = (
 
 
 class S3Server:
-    """The object store."""
-
     name = ServiceName.S3
     needs: Sequence[ServiceName] = ()
     stop_signal = signal.SIGTERM
@@ -69,7 +67,6 @@ class S3Server:
         self._home = home
 
     def store(self, port: int, base: StoreSettings) -> StoreSettings:
-        """Point `base` at this server."""
         from pydantic import SecretStr  # noqa: PLC0415 - the supervisor needs it only to ask whether this is ready
 
         return replace(
@@ -173,21 +170,14 @@ def _signed(method: str, path: str, host: str, *, key: str, secret: str) -> dict
 
 
 def s3_endpoint(port: int) -> str:
-    """Return the address of the server."""
     return f"https://127.0.0.1:{port}"
 
 
 def s3_data(home: Path) -> Path:
-    """Return the folder in which the server keeps its objects."""
     return home / ServiceName.S3 / "data"
 
 
 def s3_program() -> str:
-    """Return the path of the server's executable.
-
-    Raises:
-        ConfigurationError: It is not installed.
-    """
     beside_python = Path(sys.executable).with_name("weed")
     found = str(beside_python) if beside_python.exists() else shutil.which("weed")
     if found is None:

@@ -1,8 +1,8 @@
 """The supervisor of a home folder's services: `python -m infra.embedded.supervisor HOME`.
 
-The first command that needs services starts it. A connection to its socket that has asked for services is a user of
-them, and is closed by the kernel however that user ends. After the last user, unless somebody asked to keep them, the
-supervisor ends the services and itself.
+The first command that needs services starts it. A connection to its socket that has requested services is a user of
+them, and is closed by the kernel however that user ends. After the last user, unless one of them has requested to keep
+them, the supervisor ends the services and itself.
 
 A connection is greeted with a line of JSON that says what is running, and each request, a line of JSON, is answered by
 one: `{"start": [names], ...}`, `{"keep": true}`, `{"stop": true}`, of which the last is answered by the end.
@@ -27,11 +27,10 @@ from typing import TYPE_CHECKING, Any
 from infra.embedded.full_disk import full_disk_named, met_full_disk, require_room, s3_must_restart
 from infra.embedded.home import IS_ELSEWHERE, Home, ServiceName, network
 from infra.embedded.postgres import Postgres, forget_variables
-from infra.embedded.prefect_server import PrefectServer
+from infra.embedded.prefect import PrefectServer, Worker
 from infra.embedded.s3_server import S3Server
-from infra.embedded.worker import Worker
 from infra.logs import json_copy, json_line, message_of
-from infra.processes import MARKER, Identity, end_marked, free_port, start_ticks_of
+from infra.processes import MARKER, end_marked, free_port
 from infra.program import APPLICATION
 from reelabel.disk import full_disk_met, temporary_root
 from reelabel.errors import ConfigurationError
@@ -39,7 +38,7 @@ from reelabel.optional import install_command
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from infra.embedded.home import Service
 
@@ -61,18 +60,15 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A service that was started."""
-
     service: Service
     process: asyncio.subprocess.Process
-    identity: Identity
     port: int
     config_hash: str
     cleanup_paths: tuple[str, ...]
 
     @property
     def is_alive(self) -> bool:
-        return self.process.returncode is None and not self.identity.is_ending()
+        return self.process.returncode is None
 
 
 class Supervisor:
@@ -102,7 +98,6 @@ class Supervisor:
         await self.close()
 
     async def close(self) -> None:
-        """End each service before those that it needs."""
         self._end.set()
         tasks = list(self._tasks)
         for task in tasks:
@@ -113,19 +108,13 @@ class Supervisor:
         await asyncio.to_thread(self._home.end_remains)  # such as an initdb
 
     async def ensure(self, service: Service) -> int:
-        """Start a service, after those that it needs, unless it is running as it would be now, and is ready.
-
-        Returns:
-            Its port.
-
-        Raises:
-            ConfigurationError: It does not start; the message quotes the end of its log.
-            DiskFullError: It does not start, for want of space.
-        """
+        """Start a service, after those that it needs, unless it runs as it would be started now; return its port."""
         await asyncio.gather(*(self.ensure(self._services[name]) for name in service.needs))
         async with self._locks[service.name]:
             found = self._running.get(service.name)
-            if found and found.config_hash == service.config_hash() and await self._is_usable(found):
+            is_same = found and found.config_hash == service.config_hash()
+            is_stuck = service.name == ServiceName.S3 and s3_must_restart(self._home.path)
+            if found and is_same and not is_stuck and await self._becomes_ready(found, _ANSWERS_WITHIN_S):
                 return found.port
             await self._end_service(service.name)
             self._services[service.name] = service
@@ -152,9 +141,7 @@ class Supervisor:
             if writer in self._users:
                 self._users.remove(writer)
                 self._end_if_unused()
-            if (
-                not self._end.is_set()
-            ):  # else the end of this process closes it, which tells its user that all have ended
+            if not self._end.is_set():  # else the end of this process closes it, and so tells its user of it
                 self._connections.discard(writer)
                 writer.close()
 
@@ -217,9 +204,7 @@ class Supervisor:
             ) from error
         finally:
             os.close(output)
-        identity = Identity(pid=process.pid, start_ticks=start_ticks_of(process.pid))
-        cleanup_paths = tuple(launch.cleanup_paths)
-        running = _Running(service, process, identity, port, service.config_hash(), cleanup_paths)
+        running = _Running(service, process, port, service.config_hash(), tuple(launch.cleanup_paths))
         self._running[service.name] = running
         self._home.write_port(service.name, port)
         self._report(f"{service.name} is started as process {process.pid}, port {port}")
@@ -232,31 +217,35 @@ class Supervisor:
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         return json_copy(log, logger=name) if self._as_json else log
 
-    async def _is_usable(self, found: _Running) -> bool:
-        """Return whether a service that has started before is ready, or will be in a while."""
-        if found.service.name == ServiceName.S3 and s3_must_restart(self._home.path):
-            return False
-        async for is_ready in _looks(found, _ANSWERS_WITHIN_S):
-            if is_ready:
-                return True
-        return False
-
     async def _has_started(self, started: _Running, *, may_die: bool) -> bool:
         """Wait until a new service is ready; return False if it has died and may."""
-        name, log = started.service.name, self._home.log(started.service.name)
-        async for is_ready in _looks(started, _START_TIMEOUT_S):
-            if is_ready:
-                return True
-            if met_full_disk(log):
-                await self._end_service(name)
-                raise full_disk_met([self._home.path, temporary_root()])
-        is_late = started.process.returncode is None
-        excerpt = self._log_excerpt(name)
+        name = started.service.name
+        if await self._becomes_ready(started, _START_TIMEOUT_S, self._home.log(name)):
+            return True
+        is_late, excerpt = started.is_alive, self._log_excerpt(name)
         await self._end_service(name)
         if may_die and not is_late:
             return False
         late = f"was not ready within {_START_TIMEOUT_S:.0f} s; the machine may be overloaded"
         raise ConfigurationError(f"The embedded {name} {late if is_late else 'ended during startup'}: {excerpt}")
+
+    async def _becomes_ready(self, running: _Running, within_s: float, log: Path | None = None) -> bool:
+        """Wait until a service is ready; return False if it has ended, or the time is over.
+
+        Raises:
+            DiskFullError: The log of a new service, which begins with its start, says so; it is ended.
+        """
+        deadline_s, poll_s = time.monotonic() + within_s, _POLL_S
+        while running.is_alive and time.monotonic() < deadline_s and not (log and met_full_disk(log)):
+            # Prefect reports a killed worker as ready for a while.
+            if await asyncio.to_thread(running.service.is_ready, running.port) and running.is_alive:
+                return True
+            await asyncio.sleep(poll_s)
+            poll_s = min(poll_s * _POLL_GROWTH, _LONGEST_POLL_S)
+        if log and met_full_disk(log):
+            await self._end_service(running.service.name)
+            raise full_disk_met([self._home.path, temporary_root()])
+        return False
 
     async def _restart_if_it_ends(self, started: _Running) -> None:
         code = await started.process.wait()
@@ -265,7 +254,7 @@ class Supervisor:
             return
         restarted_s, now_s = self._restarted_s[name], time.monotonic()
         if len(restarted_s) == _RESTARTS and now_s - restarted_s[0] < _RESTARTS_WITHIN_S:
-            self._report(f"{name} ended again ({code}); it is not started until somebody asks for it")
+            self._report(f"{name} ended again ({code}); it is not started again until it is requested")
             await self._end_service(name)
             return
         restarted_s.append(now_s)
@@ -276,7 +265,7 @@ class Supervisor:
             self._report(f"{name} does not start: {error}")
 
     async def _end_service(self, name: ServiceName) -> None:
-        """End a service, if it is running, and all processes that it has started."""
+        """End a service and all processes that it has started."""
         running = self._running.pop(name, None)
         if running is None:
             return
@@ -317,16 +306,6 @@ class Supervisor:
         }
 
 
-async def _looks(running: _Running, within_s: float) -> AsyncIterator[bool]:
-    """Yield whether a service is ready, again and again, until it has ended or the time is over."""
-    deadline_s, poll_s = time.monotonic() + within_s, _POLL_S
-    while running.process.returncode is None and time.monotonic() < deadline_s:
-        # Prefect reports a killed worker as ready for a while.
-        yield await asyncio.to_thread(running.service.is_ready, running.port) and running.is_alive
-        await asyncio.sleep(poll_s)
-        poll_s = min(poll_s * _POLL_GROWTH, _LONGEST_POLL_S)
-
-
 def _send(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
     writer.write(json.dumps(message).encode() + b"\n")
 
@@ -343,10 +322,7 @@ def _end_with(supervisor: int, number: signal.Signals) -> Callable[[], None]:
 
 
 def main(path: str) -> int:
-    """Supervise a home folder's services in a process of its own, which listens when this one ends.
-
-    Return 0 if it does, or another one does already.
-    """
+    """Supervise a folder's services in a forked process; return 0 once it, or another supervisor, listens."""
     home = Home(Path(path))
     lock, deadline_s = home.open_lock(), time.monotonic() + _LOCKED_WITHIN_S
     while True:

@@ -1,4 +1,4 @@
-"""Arguments that are handed to vLLM as they are: which of them may be, and which can change an answer."""
+"""Arguments passed to vLLM unchanged: which are allowed, and which can change an answer."""
 
 from __future__ import annotations
 
@@ -63,11 +63,7 @@ _PERFORMANCE = {
 
 
 def check_engine_args(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Refuse arguments that are set elsewhere, or would have no effect.
-
-    Raises:
-        ValueError: There is one.
-    """
+    """Raise ValueError for arguments that are set elsewhere, or would have no effect."""
     for name in arguments:
         if name in _SETTINGS:
             raise ValueError(f"{name} is a setting of its own; set {_SETTINGS[name]} instead")
@@ -82,10 +78,8 @@ EngineArgs = Annotated[dict[str, JsonValue], AfterValidator(check_engine_args)]
 
 
 def args_of_answers(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the arguments that can change an answer."""
     return {name: value for name, value in sorted(arguments.items()) if name not in _PERFORMANCE}
 
 
 def args_of_performance(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the other arguments."""
     return {name: value for name, value in arguments.items() if name in _PERFORMANCE}

@@ -47,7 +47,7 @@ class SettingsSection(BaseModel):
 
 
 # Of a section that is a dataclass, because it extends options of the library; frozen by its decorator.
-SECTION = ConfigDict(extra="forbid", field_title_generator=title_of)
+SECTION = ConfigDict(extra="forbid", field_title_generator=title_of, use_attribute_docstrings=True)
 
 
 def fields_of(section: object) -> Mapping[str, FieldInfo]:
@@ -56,8 +56,13 @@ def fields_of(section: object) -> Mapping[str, FieldInfo]:
     return found
 
 
+def meaning_of(field: FieldInfo) -> str:
+    """Return the description of a field on one line."""
+    return " ".join((field.description or "").split())
+
+
 def library_field(kind: type[DataclassInstance], name: str, **other: Any) -> Any:  # noqa: ANN401 - as pydantic's
-    """Return the field for an option of the library, with its description and its bounds, or others in their place."""
+    """Return the field for an option of the library, with its description and its bounds, or with others."""
     about = {key: value for each in fields(kind) if each.name == name for key, value in each.metadata.items()} | other
     check, _ = about.pop("check"), about.pop("convert")
     info = Field(**about)
@@ -71,12 +76,7 @@ def _unless_none(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def check_template(template: str) -> str:
-    """Validate a template and return it.
-
-    Raises:
-        ValueError: It does not have exactly the placeholders {prompt} and {choices}, or has too many, one has a
-            conversion or a format, or a brace is unbalanced. The message has no full stop.
-    """
+    """Raise ValueError unless a template has {prompt} and {choices}, nothing else, and not too often; return it."""
     try:
         placeholders = [
             (name, spec, conversion) for _, name, spec, conversion in Formatter().parse(template) if name is not None

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _PAUSE_S = 0.5  # before frames are prefilled again by an engine that was lost
 _CHECK_S = 0.5
+# Seconds without a message, and of a session at most, after which it ends.
+_IDLE_S, _TOTAL_S = 60.0, 86_400.0
 _MAX_IGNORED = 100
 _REASONS: dict[FrameStatus, str] = {"similar": "filtered", "evicted": "late"}  # as published
 
@@ -110,8 +112,8 @@ class Session:
                 history=self._config.history,
                 frame_filter_threshold=self._threshold,
                 limits=events.SessionLimits(
-                    idle_s=settings.idle_timeout_s,
-                    total_s=settings.total_s,
+                    idle_s=_IDLE_S,
+                    total_s=_TOTAL_S,
                     max_frame_pixels=MAX_FRAME_PX,
                     max_message_bytes=messages.MAX_MESSAGE_BYTES,
                 ),
@@ -343,21 +345,19 @@ class Session:
         queries.check_deadlines(now_s)
         if lost_s is not None and now_s - lost_s > settings.resume_s:
             self.end("client_lost")
-        elif now_s - self._began_s > settings.total_s:
-            self._send_error(
-                "limit_reached", f"The session has lasted {settings.total_s:g} seconds, which is the limit."
-            )
+        elif now_s - self._began_s > _TOTAL_S:
+            self._send_error("limit_reached", f"The session has lasted {_TOTAL_S:g} seconds, which is the limit.")
             self.end("total_time")
         elif not self._inbox.is_empty:
             self._last_message_s = now_s  # its client waits for what it has sent, or for room to send more
         elif self._is_idle(now_s):
-            self._send_error("idle_timeout", f"Nothing was received for {settings.idle_timeout_s:g} seconds.")
+            self._send_error("idle_timeout", f"Nothing was received for {_IDLE_S:g} seconds.")
             self.end("idle")
 
     def _is_idle(self, now_s: float) -> bool:
         since_s = max(self._last_message_s, self._queries.ended_s)
         is_waiting = self._lost_s is None and not self._queries.waiting
-        return is_waiting and now_s - since_s > self._setup.settings.idle_timeout_s
+        return is_waiting and now_s - since_s > _IDLE_S
 
     def _send_error(self, code: messages.ErrorCode, message: str) -> None:
         self.events.send(events.ErrorEvent(code=code, message=message))

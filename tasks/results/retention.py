@@ -100,15 +100,6 @@ def replaced_before(age: timedelta) -> Rule:
     return lambda table: table.c.replaced_at < func.now() - age if table is RESULT_HISTORY else false()
 
 
-def superseded(specs: int) -> Rule:
-    """Match the rows of all but the `specs` most recent specs of each dataset."""
-    recency = func.row_number().over(partition_by=RUN.c.dataset, order_by=func.max(RUN.c.started_at).desc())
-    ranked = select(RUN.c.dataset, RUN.c.spec_id, recency.label("recency")).group_by(RUN.c.dataset, RUN.c.spec_id)
-    ranked_specs = ranked.subquery()
-    old = select(ranked_specs.c.dataset, ranked_specs.c.spec_id).where(ranked_specs.c.recency > specs)
-    return lambda table: tuple_(table.c.dataset, table.c.spec_id).in_(old)
-
-
 def remove_rows(engine: Engine, rule: Rule, *, earlier: Sequence[Rule] = (), dry_run: bool = False) -> int:
     """Remove the rows that a rule matches, or count those of them that earlier rules leave; return their number.
 

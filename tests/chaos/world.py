@@ -17,9 +17,9 @@ import psycopg
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
-from infra.basic_auth import basic_auth_headers
 from infra.embedded import ServiceName, export, start, status, stop
 from infra.embedded.home import Home
+from infra.embedded.prefect import basic_auth_headers
 from infra.settings import Settings
 from reelabel.frames.opened import RANGES_MIN_BYTES
 from reelabel.sources.object_store import ObjectStore

@@ -5,8 +5,8 @@ import os
 import httpx
 from sqlalchemy import func, select
 
-from infra.basic_auth import basic_auth_headers
 from infra.embedded import export
+from infra.embedded.prefect import basic_auth_headers
 from tasks.database.tables import RESULT
 from tasks.model.identity import TINY_MODEL
 from tests.vllm_server import KEY

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from infra.processes import MARKER, Identity, end_marked, free_port, start_ticks_of
+from infra.processes import MARKER, end_marked, free_port, is_alive, start_ticks_of
 from tests.wait import until
 
 
@@ -18,7 +18,7 @@ def start(tmp_path):
         with (tmp_path / "log").open("wb") as log:
             environment = {**os.environ, MARKER: str(tmp_path)}
             processes.append(subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=log))
-        return Identity(pid=processes[-1].pid, start_ticks=start_ticks_of(processes[-1].pid))
+        return processes[-1].pid
 
     processes = []
     yield start
@@ -31,43 +31,29 @@ def _wait_for(log, text):
     until(lambda: text in log.read_text())
 
 
-def test_a_killed_process_counts_as_ending_before_it_is_dead(start, tmp_path):
-    # To give 200 MB back takes longer than to look.
-    process = start("held = bytearray(b'1') * 200_000_000; import time; print(1, flush=True); time.sleep(60)")
-    _wait_for(tmp_path / "log", "1")
-    assert process.is_alive()
-    assert not process.is_ending()
-
-    os.kill(process.pid, signal.SIGKILL)
-
-    assert process.is_ending()
-    until(lambda: not process.is_alive())
-    assert process.is_ending()
-
-
 def test_a_later_process_with_the_same_id_is_told_apart(start):
-    process = start("import time; time.sleep(60)")
-    earlier = Identity(pid=process.pid, start_ticks=process.start_ticks - 1)
+    pid = start("import time; time.sleep(60)")
+    start_ticks = start_ticks_of(pid)
 
-    assert not earlier.is_alive()
-    assert process.is_alive()
+    assert not is_alive(pid, start_ticks - 1)
+    assert is_alive(pid, start_ticks)
 
 
 def test_processes_that_a_dead_one_left_behind_are_found_and_stopped(start, tmp_path):
-    process = start(
+    pid = start(
         "import subprocess, sys;"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True);"
         "print(child.pid, flush=True)"
     )
     _wait_for(tmp_path / "log", "\n")
     child_pid = int((tmp_path / "log").read_text())
-    os.kill(process.pid, signal.SIGKILL)
-    child = Identity(pid=child_pid, start_ticks=start_ticks_of(child_pid))
-    assert child.is_alive()
+    os.kill(pid, signal.SIGKILL)
+    child = child_pid, start_ticks_of(child_pid)
+    assert is_alive(*child)
 
     end_marked("another", str(tmp_path))
 
-    assert not child.is_alive()
+    assert not is_alive(*child)
 
 
 def test_a_port_in_use_is_replaced_by_a_free_one():

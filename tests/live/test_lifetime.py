@@ -40,14 +40,15 @@ def test_a_session_is_done_when_all_is_answered(begin):
 
 
 @pytest.mark.parametrize(
-    ("limits", "reason", "code"),
+    ("limit", "reason", "code"),
     [
-        ({"idle_timeout_s": 0.2}, "idle", "idle_timeout"),
-        ({"total_s": 0.2}, "total_time", "limit_reached"),
+        ("_IDLE_S", "idle", "idle_timeout"),
+        ("_TOTAL_S", "total_time", "limit_reached"),
     ],
 )
-def test_the_time_of_a_session_ends(begin, limits, reason, code):
-    told = start(begin, None, LiveSettings(**limits))
+def test_the_time_of_a_session_ends(begin, monkeypatch, limit, reason, code):
+    monkeypatch.setattr(f"tasks.live.session.{limit}", 0.2)
+    told = start(begin, None)
     events = told.until("session.closed")
     assert [events[-2]["code"], events[-1]["reason"]] == [code, reason]
 

@@ -6,11 +6,11 @@ import pytest
 import sqlalchemy
 from sqlalchemy import func, select, update
 
-from tasks.database.tables import CHUNK, FAILURE, RESULT, RUN
+from tasks.database.tables import CHUNK, FAILURE, RESULT
 from tasks.domain import RunSpec
 from tasks.domain.chunks import ChunkOutcome, cut_job, merge_chunks
 from tasks.results.read import read_failures, read_results
-from tasks.results.retention import older_than, remove_rows, replaced_before, superseded
+from tasks.results.retention import older_than, remove_rows, replaced_before
 from tasks.results.runs import LOST_AFTER, close_run, open_run, update_run
 from tasks.results.write import ShardWriter
 from tests.results.rows import FACTS, SCOPE, SPEC, failure, job, result
@@ -43,11 +43,9 @@ def test_rows_of_a_dataset_stay_while_a_run_is_in_progress(db, run):
     open_run(db, run_id=under_way, spec=newer, facts=FACTS)
 
     assert remove_rows(db, older_than(age), dry_run=True) == remove_rows(db, older_than(age)) == 0
-    assert remove_rows(db, superseded(1), dry_run=True) == remove_rows(db, superseded(1)) == 0
 
     update_run(db, under_way, seen_at=func.now() - LOST_AFTER - timedelta(seconds=1))
     assert remove_rows(db, older_than(age)) == 3
-    assert remove_rows(db, superseded(1)) == 2
 
 
 @pytest.mark.usefixtures("old_and_new")
@@ -66,7 +64,7 @@ def test_rows_older_than_the_limit_are_removed(db, run):
 def test_a_dry_run_counts_a_row_that_several_rules_match_once_as_the_removal_does(db, run):
     close_run(db, run.run_id, state="done", message="")
     open_run(db, run_id=uuid4(), spec=RunSpec(model=SPEC.model, permutations=2), facts=FACTS | {"state": "done"})
-    rules = [older_than(timedelta(days=9)), replaced_before(timedelta(0)), superseded(1)]
+    rules = [older_than(timedelta(days=9)), replaced_before(timedelta(0)), older_than(timedelta(0))]
 
     would, do = (
         [remove_rows(db, rule, earlier=rules[:number], dry_run=dry) for number, rule in enumerate(rules)]
@@ -74,26 +72,6 @@ def test_a_dry_run_counts_a_row_that_several_rules_match_once_as_the_removal_doe
     )
 
     assert would == do == [3, 0, 2]
-
-
-def test_rows_of_superseded_specs_are_removed_and_other_datasets_kept(db, run):
-    newer = RunSpec(model=SPEC.model, permutations=2)
-    facts = {"manifest_uri": "m.parquet", "kind": "classify", "host": "h", "jobs_total": 1, "jobs_skipped": 0}
-    for spec, dataset in ((newer, "d"), (SPEC, "other")):
-        key = replace(run, run_id=uuid4(), spec_id=spec.spec_id, dataset=dataset)
-        open_run(db, run_id=key.run_id, spec=spec, facts=facts | {"dataset": dataset})
-        ShardWriter(db, key).write(results=[result(job("a"))], failures=[])
-    ShardWriter(db, run).write(results=[result(job("a"))], failures=[failure(job("b"))])
-    with db.begin() as connection:
-        connection.execute(RUN.update().values(state="done"))
-
-    assert remove_rows(db, superseded(2)) == 0
-    assert remove_rows(db, superseded(1), dry_run=True) == 2
-    assert remove_rows(db, superseded(1)) == 2
-
-    assert left(db) == []
-    assert left(db, newer) == ["a"]
-    assert len(read_results(db, replace(SCOPE, dataset="other"))) == 1
 
 
 def test_chunks_stay_as_long_as_the_row_of_their_job_and_go_with_it(db, run):

@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 from sqlalchemy import func, select
 
-from infra.basic_auth import basic_auth_headers
 from infra.database.connect import connect
 from infra.embedded import ServiceName, export, running, start, status
+from infra.embedded.prefect import basic_auth_headers
 from infra.settings import Settings
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.schema import prepare_database

@@ -5,16 +5,15 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import groupby
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from flows.cli.console import OUT, cell, make_table, print_line, require_parent_folder
+from flows.cli.console import OUT, cell, make_table, print_json, print_line, require_parent_folder
 from flows.cli.context import find_run, open_database, ready_to_run
-from flows.cli.options import example, with_evaluate
+from flows.cli.options import LabelledManifest, example, with_evaluate
 from flows.cli.runs.follow import show_progress_of_manifest
 from flows.compare.tables import GROUP_COLUMNS, SPEC_COLUMNS, group_cells, spec_cells
 from flows.run.names import TAG
@@ -42,10 +41,6 @@ if TYPE_CHECKING:
     from tasks.evaluation.scores import Evaluation, GroupScore
 
 _PRINTED = "-"
-
-LabelledManifest = Annotated[
-    str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
-]
 
 
 @example("reelabel evaluate known.parquet --sampler keyframes --sampler keyframes:32")
@@ -103,7 +98,7 @@ def calibrate(
         save_calibration(engine, calibration, scope, run_id=row["run_id"], manifest_uri=uri)
     if json:
         facts = {"run_id": str(row["run_id"])} | scope.key | asdict(calibration) | {"bins": BINS}
-        print(dumps(facts, indent=2))  # noqa: T201 - for programs
+        print_json(facts)
         return
     _print(row, calibration)
 

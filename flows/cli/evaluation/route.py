@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.console import OUT, make_table, print_line
+from flows.cli.console import OUT, make_table, print_json, print_line
 from flows.cli.context import ready_to_run
-from flows.cli.options import example, with_overrides
+from flows.cli.options import Dataset, LabelledManifest, example, with_overrides
 from flows.cli.runs.run import run_flow_locally
 from flows.run.request import ClassifyRequest, QuestionOptions
 from flows.run.spec import make_spec
@@ -39,17 +38,13 @@ commands = typer.Typer(epilog="Example: reelabel route fit known.parquet --sampl
 @example("reelabel route fit known.parquet --sampler auto --max-loss 1")
 @with_overrides
 def route_fit(
-    manifest: Annotated[
-        str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
-    ],
+    manifest: LabelledManifest,
     *,
     max_loss: Annotated[
         float,
         typer.Option(min=0, max=100, help="Accuracy, in percentage points, that may be lost to the dense sampler."),
     ] = 1.0,
-    dataset: Annotated[
-        str | None, typer.Option(help="Name within which job ids are unique. Default: the manifest's file name.")
-    ] = None,
+    dataset: Dataset = None,
     overrides: QuestionOptions,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
@@ -74,7 +69,7 @@ def route_fit(
             if fit.proven:
                 save_route(engine, fit, specs=(escalating, first, dense), dataset=dataset, manifest_uri=uri)
     if json:
-        print(dumps({"dataset": dataset, "spec_id": escalating.spec_id} | asdict(fit), indent=2))  # noqa: T201
+        print_json({"dataset": dataset, "spec_id": escalating.spec_id} | asdict(fit))
     else:
         _print(fit, title=f"{dataset}, spec {escalating.spec_id}: {pluralize(fit.jobs, 'known answer')}")
         _print_tasks(fit.proof, within)
@@ -83,16 +78,15 @@ def route_fit(
 
 
 def _passes(settings: Settings, overrides: QuestionOptions) -> list[QuestionOptions]:
-    """Return the overrides of a run that escalates, and of runs that give its first and its second answers."""
     sampling = overrides.sampling
     sampler = sampling.sampler or settings.sampling.sampler
-    asked = sampling.model_copy(update={"sampler": sampler if sampler == "auto" else "keyframes"})
-    escalating = asked.model_copy(update={"escalate_below": "fitted"})
+    options = sampling.model_copy(update={"sampler": sampler if sampler == "auto" else "keyframes"})
+    escalating = options.model_copy(update={"escalate_below": "fitted"})
     spec = _spec(settings, overrides.model_copy(update={"sampling": escalating}))
     plain = dense_pass(spec.sampling).to_dict()
     known = {name: value for name, value in plain.items() if name in SamplingOptions.model_fields}
     first = {"escalate_below": 0.0} | ({} if sampler == "auto" else {"dense_sampler": None})
-    samplings = (escalating, asked.model_copy(update=first), SamplingOptions(**known))
+    samplings = (escalating, options.model_copy(update=first), SamplingOptions(**known))
     return [overrides.model_copy(update={"sampling": each}) for each in samplings]
 
 

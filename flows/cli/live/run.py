@@ -8,9 +8,13 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Annotated
+
+import typer
 
 from flows.cli.console import print_line, print_notice
 from flows.cli.live.source import Source, SourceAudio, SourceFrame
+from flows.cli.options import example
 from infra.settings import Settings, load_settings
 from infra.signals import EXIT_CODE
 from reelabel.errors import ConfigurationError
@@ -27,8 +31,6 @@ _STOP_S = 2.0  # the same at Ctrl-C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveOptions:
-    """What to send and to ask."""
-
     source: str
     questions: tuple[str, ...]
     choices: tuple[str, ...] | None
@@ -41,12 +43,63 @@ class LiveOptions:
     as_json: bool
 
 
-def run_live(options: LiveOptions) -> int:
-    """Run a session; return the exit code: 1 if a question has no answer.
+@example('reelabel live /dev/video0 --ask "Is the door open?" --choices yes,no --every 5')
+def live(  # noqa: PLR0913 - a command's options
+    source: Annotated[
+        str,
+        typer.Argument(help="A video file, played in real time; rtsp://, an HLS address, or /dev/video0."),
+    ],
+    *,
+    ask: Annotated[list[str], typer.Option(help="A question; repeatable.")],
+    choices: Annotated[
+        str | None,
+        typer.Option(help="Choices of the questions, separated by bars or commas. Default: answers in words."),
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, help="Seconds between questions. Default: ask at the end of a file, every 5 s of a stream."
+        ),
+    ] = None,
+    fps: Annotated[float, typer.Option(min=0.01, max=30, help="Maximum frames per second to send.")] = 2.0,
+    limit_s: Annotated[float | None, typer.Option(min=0, help="End after this many seconds. Default: never.")] = None,
+    audio: Annotated[
+        bool | None,
+        typer.Option("--audio/--no-audio", help="Send the source's audio. Default: if the model takes audio."),
+    ] = None,
+    window_s: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Ask about the last this many seconds, and the first four frames. Default: the server's window.",
+        ),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Address of `reelabel serve`. Default: that of serve.host and serve.port.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per answer.")] = False,
+) -> None:
+    """Ask about a camera, a stream or a file as it plays.
 
-    Raises:
-        ConfigurationError: The source or the server cannot be used.
+    Exits with 1 if a question gets no answer.
     """
+    options = LiveOptions(
+        source=source,
+        questions=tuple(ask),
+        choices=None if choices is None else tuple(map(str.strip, choices.split("|" if "|" in choices else ","))),
+        every_s=every,
+        fps=fps,
+        limit_s=limit_s,
+        audio=audio,
+        window_s=window_s,
+        url=url,
+        as_json=json,
+    )
+    raise typer.Exit(run_live(options))
+
+
+def run_live(options: LiveOptions) -> int:
+    """Run a session; return the exit code: 1 if a question has no answer."""
     _check(options)
     settings = load_settings()
     token = settings.serve.token.get_secret_value() if settings.serve.token else None
@@ -81,7 +134,6 @@ def _check(options: LiveOptions) -> None:
 
 
 def _sends_audio(options: LiveOptions, source: Source, session: SessionCreated) -> bool:
-    """Return whether the source's audio is sent."""
     if options.audio and not source.has_audio:
         raise ConfigurationError("The source has no audio; leave out --audio.")
     if options.audio and not session.takes_audio:

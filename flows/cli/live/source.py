@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISREG
 from typing import TYPE_CHECKING, Self, cast
 
 import av
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 # Models see less.
 _LONG_SIDE_PX = 640
 _QUALITY = 85
-# A stream that says nothing for so long has ended.
+# A stream without data for so long has ended.
 _SILENCE_S = 10.0
 # By how much a file's clock goes back where another recording begins; by less, frames are out of order.
 _BACK_S = 0.5
@@ -49,21 +48,19 @@ _JOIN_S = 1.0
 # FFmpeg looks at a stream for so long before the first frame.
 _ANALYZE_US = "1000000"
 _RTSP, _WEB = ("rtsp", "rtsps"), ("http", "https")
-# What FFmpeg may open on the way: a playlist from elsewhere must not name files of this machine.
+# Protocols that FFmpeg may follow: a playlist from elsewhere must not name files of this machine.
 _PROTOCOLS = {"rtsp": "rtsp,rtsps,rtp,srtp,tcp,udp,tls", "http": "http,https,tcp,tls,crypto,httpproxy", "file": "file"}
 _DEVICES = "/dev/video"
 _CHECK = "check the source"
 _CHECK_DEVICE = "check that it is a webcam, that you may read it, and that no other program uses it"
 
-_PIECE_S = 0.25
+_CHUNK_S = 0.25
 # Times that differ by less are those of one sound.
 _GAP_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFrame:
-    """A frame to be sent."""
-
     time_s: float
     jpeg: bytes
 
@@ -84,11 +81,7 @@ class Source:
     """Frames of a source at a given rate, and its audio, as they become due; a context manager."""
 
     def __init__(self, uri: str, *, fps: float) -> None:
-        """Open a path, an `rtsp://` address, an `http(s)://` address such as of an HLS playlist, or `/dev/video0`.
-
-        Raises:
-            ConfigurationError: It cannot be opened, or has no video.
-        """
+        """Open a path, an `rtsp://` address, an `http(s)://` address such as of an HLS playlist, or `/dev/video0`."""
         scheme = (scheme_of(uri) if "://" in uri else None) or "file"
         self._uri, self._step_s = uri, 1 / fps
         self._path = uri.removeprefix("file://") if scheme == "file" else uri
@@ -109,17 +102,13 @@ class Source:
             self._container.close()
 
     def stop(self) -> None:
-        """End `parts` soon."""
         self._stopped.set()
 
     def parts(self, *, with_audio: bool = False) -> Generator[SourceFrame | SourceAudio, None, None]:
-        """Yield frames when they are due, until the source ends, and the audio before each, if it is wanted.
+        """Yield frames when they are due, until the source ends, and the audio before each.
 
-        A file keeps its own pace. Of a stream, the newest frame is taken, and those that come too fast are dropped;
-        audio is not.
-
-        Raises:
-            ConfigurationError: The source fails.
+        A file is played at its own speed. Of a stream, the newest frame is taken; those that come too fast are dropped,
+        but no audio.
         """
         due_s, has_frame = 0.0, False
         audio = AudioInput() if with_audio and self.has_audio else None
@@ -137,8 +126,6 @@ class Source:
             raise ConfigurationError(
                 f"{redact_uri(self._uri)} is not a source of frames; use a path, rtsp://, http(s):// or /dev/video0."
             )
-        if self.is_file:
-            self._require_file()
         options = {"protocol_whitelist": _PROTOCOLS[kind]}
         if kind != "file":
             options["analyzeduration"] = _ANALYZE_US
@@ -158,16 +145,6 @@ class Source:
             raise ConfigurationError(f"{redact_uri(self._uri)} has no video; name another source.")
         container.streams.video[0].thread_type = "AUTO"
         return container
-
-    def _require_file(self) -> None:
-        try:
-            is_file = S_ISREG(Path(self._path).stat().st_mode)
-        except (FileNotFoundError, NotADirectoryError):
-            is_file = False
-        except (OSError, ValueError) as error:
-            raise self._failed("cannot be opened", error) from None
-        if not is_file:
-            raise ConfigurationError(f"There is no file {self._path}; check the path of the source.")
 
     def _decoded(self, *, with_audio: bool) -> Iterator[VideoFrame | AudioFrame]:
         streams = self._container.streams
@@ -249,7 +226,6 @@ class Source:
             raise faults[0]
 
     def _await(self, arrived: threading.Event) -> None:
-        """Wait for what a stream brings; FFmpeg waits for a device without end."""
         if not arrived.wait(_SILENCE_S if self._is_device else None):
             raise self._silent()
         arrived.clear()
@@ -265,7 +241,6 @@ class Source:
 
 
 def _open_device(path: str) -> InputContainer:
-    """Open a webcam."""
     opening: Future[InputContainer] = Future()
 
     def open_it() -> None:
@@ -314,23 +289,18 @@ def _jpeg(frame: VideoFrame) -> bytes:
 
 
 class AudioInput:
-    """Takes audio as it is decoded, and gives it in pieces. Thread-safe."""
+    """Collects decoded audio in chunks. Thread-safe."""
 
     def __init__(self) -> None:
         self._resampler: av.AudioResampler | None = None
         self._format: tuple[str, str, int] | None = None
-        self._piece: list[npt.NDArray[np.int16]] = []
+        self._chunk: list[npt.NDArray[np.int16]] = []
         self._start_s = self._end_s = 0.0
         self._whole: list[SourceAudio] = []
         self._lock = threading.Lock()
 
     def add(self, frame: AudioFrame, time_s: float | None) -> None:
-        """Take audio.
-
-        Args:
-            frame: As decoded.
-            time_s: When it begins, in seconds since the source's first frame; None goes on where the last one ended.
-        """
+        """Add audio that begins at `time_s`, in seconds since the source's first frame; None continues the last one."""
         with self._lock:
             form = (frame.format.name, frame.layout.name, frame.sample_rate)
             if form != self._format:
@@ -351,21 +321,21 @@ class AudioInput:
             self._cut()
 
     def until(self, time_s: float) -> Iterator[SourceAudio]:
-        """Yield the pieces that have ended by a time, and forget them."""
+        """Yield and remove the chunks that have ended by a time."""
         with self._lock:
-            ended = [piece for piece in self._whole if piece.end_s <= time_s]
+            ended = [chunk for chunk in self._whole if chunk.end_s <= time_s]
             del self._whole[: len(ended)]
         yield from ended
 
     def _collect(self, frames: list[AudioFrame]) -> None:
         for frame in frames:
             samples = frame.to_ndarray()[0].astype("<i2")
-            self._piece.append(samples)
+            self._chunk.append(samples)
             self._end_s += len(samples) / AUDIO_HZ
-            if self._end_s - self._start_s >= _PIECE_S:
+            if self._end_s - self._start_s >= _CHUNK_S:
                 self._cut()
 
     def _cut(self) -> None:
-        if self._piece:
-            self._whole.append(SourceAudio(time_s=self._start_s, samples=np.concatenate(self._piece)))
-        self._piece, self._start_s = [], self._end_s
+        if self._chunk:
+            self._whole.append(SourceAudio(time_s=self._start_s, samples=np.concatenate(self._chunk)))
+        self._chunk, self._start_s = [], self._end_s

@@ -87,7 +87,6 @@ def _line(info: ObjectInfo, *, as_json: bool) -> str:
 
 
 def _before(age: str) -> datetime:
-    """Return the time that is so long ago."""
     found = re.fullmatch(r"(\d+)([mhdw])", age)
     try:
         if found:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import psycopg
 import typer
 
-from flows.cli.console import ERRORS, cell, print_line, require_parent_folder
-from flows.cli.context import require_home, running_services, startup_errors
+from flows.cli.console import print_line, require_parent_folder, status_of
+from flows.cli.context import opened_by_owner, require_home, startup_errors
 from flows.cli.options import example
 from infra.database.connect import Role, check_login, connected, database_errors, place_of
 from infra.embedded import ServiceName, missing_services
@@ -23,10 +22,6 @@ from tasks.database.backup import restore_backup, write_backup
 from tasks.database.schema import prepare_database, upgrade_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sqlalchemy import Engine
-
     from infra.settings import Settings
 
 _POSTGRES = frozenset({ServiceName.POSTGRES})
@@ -68,7 +63,7 @@ def make_roles() -> None:
 @example("reelabel database upgrade")
 def upgrade_database() -> None:
     """Upgrade the database to this version's schema, using database.owner_url."""
-    with _opened_by_owner() as (settings, owner):
+    with opened_by_owner(ServiceName.POSTGRES) as (settings, owner):
         upgrade_schema(owner)
         _check_writer(settings)
         print_line(f"{place_of(owner.url)} is at schema {head()}.")
@@ -83,8 +78,8 @@ def back_up(
     require_parent_folder(target)
     require_home(load_settings())
     file = Path(target)
-    with _opened_by_owner() as (_, owner), ERRORS.status(cell(f"Backing up to {file}")) as status:
-        rows = write_backup(owner, file, tell=lambda done: status.update(cell(f"Backing up to {file}: {done}")))
+    with opened_by_owner(ServiceName.POSTGRES) as (_, owner), status_of(f"Backing up to {file}") as tell:
+        rows = write_backup(owner, file, tell=tell)
         place = place_of(owner.url)
     print_line(f"{place} is backed up to {file}: {pluralize(rows, 'row')}, {file.stat().st_size / _MIB:,.1f} MiB.")
 
@@ -98,21 +93,11 @@ def restore(
     file = Path(source)
     if not file.is_file():
         raise ConfigurationError(f"There is no backup at {file}; check the path.")
-    with _opened_by_owner() as (settings, owner), ERRORS.status(cell(f"Restoring {file}")) as status:
+    with opened_by_owner(ServiceName.POSTGRES) as (settings, owner), status_of(f"Restoring {file}") as tell:
         check_login(settings.database, Role.OWNER)
-        rows = restore_backup(owner, file, tell=lambda done: status.update(cell(f"Restoring {file}: {done}")))
+        rows = restore_backup(owner, file, tell=tell)
         _check_writer(settings)
         print_line(f"{place_of(owner.url)} has the {pluralize(rows, 'row')} of {file}, at schema {head()}.")
-
-
-@contextmanager
-def _opened_by_owner() -> Iterator[tuple[Settings, Engine]]:
-    with (
-        running_services(ServiceName.POSTGRES) as settings,
-        startup_errors(),
-        connected(settings.database, Role.OWNER) as owner,
-    ):
-        yield settings, owner
 
 
 def _check_writer(settings: Settings) -> None:

@@ -19,7 +19,7 @@ from infra.embedded import ServiceName, in_use, login_path, status, stop, with_r
 from infra.embedded.home import Home
 from infra.program import command
 from infra.settings import Settings, load_settings
-from infra.settings.types import fields_of
+from infra.settings.types import fields_of, meaning_of
 from infra.temporary import remove_stale_folders
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
@@ -132,7 +132,6 @@ def config(
 
 
 def _print_settings(settings: Settings) -> None:
-    """Print the effective settings as TOML, with unset fields as comments."""
     values = _without_passwords(settings.model_dump(mode="json"))
     sections = {name: value for name, value in values.items() if isinstance(value, dict)}
     print(tomli_w.dumps({"home": str(settings.home)}), end="")  # noqa: T201 - may be saved as a file
@@ -140,7 +139,7 @@ def _print_settings(settings: Settings) -> None:
         print(f"\n[{name}]")  # noqa: T201
         for field, about in fields_of(type(getattr(settings, name))).items():
             value = fields.get(field)
-            print(f"{_line(field, value)}  # {about.description}")  # noqa: T201
+            print(f"{_line(field, value)}  # {meaning_of(about)}")  # noqa: T201
 
 
 def settings_page() -> str:
@@ -157,7 +156,7 @@ def settings_page() -> str:
         for name, each in fields.items():
             default = to_jsonable_python(each.get_default(call_default_factory=True))
             shown = "" if default is None else f"`{_inline(default)}`"
-            about = (each.description or "").replace("|", "\\|")
+            about = meaning_of(each).replace("|", "\\|")
             lines.append(f"| `{section}.{name}` | {shown} | {_values(properties[name])} | {about} |")
         lines.append("")
     return "\n".join(lines)

@@ -15,9 +15,7 @@ commands = typer.Typer(epilog="Example: reelabel worker infer")
 Plan = Annotated[str | None, typer.Option(help="Id of the plan to work on. Default: every open plan.")]
 IdleTimeout = Annotated[
     float | None,
-    typer.Option(
-        "--idle-timeout", min=0, help="Exit after this many seconds without a shard. Default: run.idle_timeout_s."
-    ),
+    typer.Option("--idle-timeout", min=0, help="Exit after this many seconds without a shard. Default: 300."),
 ]
 
 
@@ -40,7 +38,6 @@ def infer_shards(
 
 
 def _run_stage(stage: str, **parameters: Any) -> None:  # noqa: ANN401 - the flow's own
-    """Run the flow of a stage in this process, and print its result."""
     with (
         running_services(ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT) as settings,
         prefect_ready(settings),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import asdict
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.console import print_line, require_parent_folder
+from flows.cli.console import print_json, print_line, require_parent_folder
 from flows.cli.context import find_run, open_database
 from flows.cli.options import Raw, Run, example
 from infra.embedded import ServiceName
@@ -52,9 +51,9 @@ def audit(
         row = find_run(engine, run)
         objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
         scope = Scope.of(row)
-        asks = not describes(engine, scope.spec_id)
+        questions = not describes(engine, scope.spec_id)
         uri = absolute_uri(manifest) if manifest else row["manifest_uri"]
-        with _hint_if_moved(manifest), open_audited(uri, objects, keep_going=keep_going, questions=asks) as read:
+        with _hint_if_moved(manifest), open_audited(uri, objects, keep_going=keep_going, questions=questions) as read:
             target = Path(listing) if listing else None
             report = audit_jobs(engine, scope, jobs=read(), listing=target, raw=raw)
         is_whole = not is_partial_run(engine, row)
@@ -62,7 +61,7 @@ def audit(
     if not is_whole and report.labels + report.failures >= requested:
         report = report.without_missing
     if json:
-        print(dumps(asdict(report) | {"is_reconciled": report.is_reconciled}, indent=2))  # noqa: T201 - for programs
+        print_json(asdict(report) | {"is_reconciled": report.is_reconciled})
     else:
         print_line(str(report) if is_whole else f"Selected jobs only: {report}")
         for code, count in report.codes.items():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.console import OUT, make_table, print_line
+from flows.cli.console import OUT, make_table, print_json, print_line
 from flows.cli.context import find_run, open_database
 from flows.cli.options import Run, example
 from infra.embedded import ServiceName
@@ -45,7 +44,7 @@ def diff(
         found = compare_runs(engine, row["run_id"], earlier=before["run_id"] if before else None)
     if json:
         shown = {"tasks": [asdict(task) for task in found.tasks], "jobs": [asdict(pair) for pair in found.pairs]}
-        print(dumps(shown | {"other_questions": found.other_questions}, indent=2))  # noqa: T201 - for programs
+        print_json(shown | {"other_questions": found.other_questions})
         return
     than = f"run {names[before['run_id']]}" if before else "the answers that it replaced"
     _print(found, f"Run {names[row['run_id']]} of {row['dataset']} against {than}")

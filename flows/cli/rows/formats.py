@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def check_format(form: str, *, raw: bool) -> None:
-    """Check the options `--format` and `--raw` of a command that shows a table or writes rows."""
     require_format(form, "table", "json", "csv", "parquet")
     if raw and form != "csv":
         raise ConfigurationError("--raw is for --format csv; the other formats write texts as they are.")
@@ -62,7 +61,6 @@ def _write_parquet(parts: Iterable[pl.DataFrame], sink: Sink) -> None:
 
 
 def print_rows(parts: Iterable[pl.DataFrame], *, form: str, raw: bool) -> None:
-    """Write rows to standard output; see `write_rows`."""
     sink = sys.stdout.buffer if form == "parquet" else text_sink()
     write_rows(parts, form=form, sink=sink, raw=raw)
-    sys.stdout.flush()  # at exit, nobody would hear of a full disk
+    sys.stdout.flush()  # an error at exit, such as of a full disk, would be lost

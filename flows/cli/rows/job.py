@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -14,10 +16,9 @@ import typer
 from PIL import Image
 from rich.text import Text
 
-from flows.cli.console import OUT, list_times, make_table, print_line, require_format, require_sheet
+from flows.cli.console import OUT, list_times, make_table, print_json, print_line, require_format, require_sheet
 from flows.cli.context import open_database
 from flows.cli.options import example
-from flows.cli.videos.images import show_image
 from infra.database.connect import database_errors
 from infra.embedded import ServiceName
 from infra.program import command
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 _MAX_FRAME_FILES = 20
 _MAX_PICTURES, _MAX_CHUNKS = 64, 20
 _TITLE_CHARACTERS = 80  # of an answer in words
+_CHUNK_CHARACTERS = 4096  # the most that kitty's protocol takes at once
+_ITERM = ("iTerm.app", "WezTerm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +58,7 @@ class _Known:
     """What is known of a job.
 
     Attributes:
-        rows: Its rows.
-        shown: Its question, videos and chunks, as its newest row has them; None for a description, or where the spec
-            is another version's.
+        shown: Its question, videos and chunks by its newest row; None for a description, or another version's spec.
         strips: The frames in the cache that the model was shown.
         video: The video of a description, without credentials.
         note: Why the question or the frames are missing; empty if they are not.
@@ -99,10 +100,10 @@ def job(
     if picture and sheet:
         picture.save(sheet)
     if form == "json":
-        print(dumps(_facts(known), indent=2, default=str))  # noqa: T201 - for programs: not wrapped
+        print_json(_facts(known))
         return
     _print(known)
-    if picture and not (sheet or show_image(picture)):
+    if picture and not (sheet or _show_image(picture)):
         sheet = _keep(picture, settings, job_id)
     if picture and sheet:
         print_line(f"Picture of the frames: {Path(sheet).absolute()}")
@@ -195,7 +196,7 @@ def _outcome(known: _Known) -> Iterator[tuple[str | tuple[str, str], ...]]:
 
 
 def _title(row: Mapping[str, Any]) -> str:
-    """Return what a row says: its label, code, words or JSON; of a description, that it is one."""
+    """Return the outcome of a row in short: its label, code, words or JSON, or that it is a description."""
     if row.get("kind") == "description":
         return "description"
     named = row.get("label") or row.get("code")  # neither is empty, as words may be
@@ -318,3 +319,33 @@ def _keep(picture: Image.Image, settings: Settings, job_id: str) -> str | None:
     target.parent.mkdir(exist_ok=True)
     picture.save(target)
     return str(target)
+
+
+def _show_image(image: Image.Image) -> bool:
+    """Show a picture on standard output; return False if that is no terminal known to show pictures."""
+    if not sys.stdout.isatty():
+        return False
+    written = BytesIO()
+    image.save(written, "PNG")
+    codes = image_codes(written.getvalue(), os.environ)
+    sys.stdout.write(codes)
+    sys.stdout.flush()
+    return bool(codes)
+
+
+def image_codes(png: bytes, environment: Mapping[str, str]) -> str:
+    """Return the escape codes that show a PNG file in a terminal; empty if it is not known to show pictures."""
+    terminal, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM", "")
+    data = base64.b64encode(png).decode()
+    if terminal.startswith(("tmux", "screen")):
+        return ""
+    if terminal in {"xterm-kitty", "xterm-ghostty"}:
+        parts = [data[start : start + _CHUNK_CHARACTERS] for start in range(0, len(data), _CHUNK_CHARACTERS)]
+        heads = ["a=T,f=100,"] + [""] * (len(parts) - 1)
+        more = [1] * (len(parts) - 1) + [0]
+        return (
+            "".join(f"\033_G{head}m={m};{part}\033\\" for head, m, part in zip(heads, more, parts, strict=True)) + "\n"
+        )
+    if program in _ITERM:
+        return f"\033]1337;File=inline=1;size={len(png)}:{data}\a\n"
+    return ""

@@ -54,7 +54,6 @@ def report(
 
 
 def _of_run(engine: Engine, settings: Settings, run: str, job_ids: Sequence[str]) -> tuple[str, str]:
-    """Return a run's short id, and a page from its current rows."""
     row = find_run(engine, run)
     _require_store(settings, "run")
     objects = ObjectStore(settings.store, settings.web)

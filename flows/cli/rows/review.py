@@ -32,7 +32,7 @@ def print_tasks(engine: Engine, settings: Settings, run: RowMapping, *, limit: i
     """Write tasks of Label Studio for the labels of the lowest margins to standard output, as a JSON array."""
     found = _load(engine, settings, run, limit)
     text_sink().write(json.dumps([label_studio_task(job) for job in found.jobs]).encode() + b"\n")
-    sys.stdout.flush()  # at exit, nobody would hear of a full disk
+    sys.stdout.flush()  # an error at exit, such as of a full disk, would be lost
     if found.bare:
         print_notice(f"{pluralize(found.bare, 'task')} without frames, which are no longer in the cache.")
 

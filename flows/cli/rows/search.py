@@ -84,7 +84,6 @@ class SearchOptions(BaseModel):
     """table (default), json, csv or parquet."""
 
     def check(self, *, raw: bool) -> None:
-        """Check all that can be checked before anything is started."""
         if sum(each is not None for each in (self.text, self.bank, self.image, self.like)) != 1:
             raise ConfigurationError("Give one of TEXT, --bank FILE, --image FILE and --like JOB_ID@SECONDS.")
         check_format(self.format, raw=raw)
@@ -101,19 +100,16 @@ class SearchOptions(BaseModel):
 
     @property
     def picture(self) -> Path:
-        """The file of the picture that is searched for."""
         return Path(self.image or "").expanduser()
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """The texts that are searched for."""
         if self.bank is not None:
             return read_bank(Path(self.bank).expanduser()).texts
         return () if self.text is None else (self.text,)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What is searched for by each search, in titles."""
         return self.texts or (f"like {self.like or self.image}",)
 
 
@@ -163,7 +159,6 @@ class _Search:
         self._cache = VectorCache.of(settings.store)
 
     def find(self) -> list[_Found]:
-        """Search; return what was found by each search, also with the jobs of each moment."""
         options = self._options
         model, queries, exclude = self._find_like() if options.like else self._embed()
         of = {"dataset": options.dataset, "task": options.task}
@@ -192,7 +187,7 @@ class _Search:
         ]
 
     def _embed(self) -> tuple[ModelIdentity, list[npt.NDArray[np.float32]], None]:
-        """Return vectors of what is searched for; the model is loaded once, if any of them is not kept."""
+        """Return vectors of what is searched for; the model is loaded once, if any of them is not cached."""
         options = self._options
         card = read_encoder_card(self._settings, options.model)
         model = card.identity

@@ -1,21 +1,24 @@
-"""`reelabel backfill`, and its `--dry-run`."""
+"""`reelabel backfill` and `reelabel reference`."""
 
 from __future__ import annotations
 
+import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from flows.cli.console import print_line
 from flows.cli.context import find_run, open_database, prefect_ready, running_services
-from flows.cli.runs.dry_run import forecast_backfill
-from flows.cli.runs.run import require_deployment, run_locally, submit, submit_and_watch
+from flows.cli.options import DryRun, IdFile, Run, example, with_overrides, with_selection
+from flows.cli.runs.run import require_deployment, run_locally, submit, watch_submitted
 from flows.cli.runs.summary import print_summary
-from flows.run.request import BackfillRequest
+from flows.cli.survey import print_forecast, progress
+from flows.run.request import BackfillRequest, QuestionOptions
 from flows.run.selection import find_base_run, split_ids, store_ids
 from infra.database.connect import Role
-from infra.embedded import ServiceName, is_kept, missing_services
+from infra.embedded import ServiceName, export, is_kept, missing_services
 from infra.program import command
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import absolute_uri
@@ -23,111 +26,116 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize, read_error
 from tasks.results.read import count_ids_by_dataset
 from tasks.results.runs import mark_reference, newest_run
+from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from flows.run.request import QuestionOptions
     from infra.settings import Settings
-    from tasks.results.selection import Selection
-
 
 _DEPLOYMENT = "backfill/by-ids"
 # More would make a flow run's parameters unwieldy in the Prefect UI.
 _MAX_INLINE_IDS = 1000
+_SELECTION = "Job selection"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackfillOptions:
-    """The options of a backfill, as its command has them; `ids_file` may be `-`, for standard input."""
+@example("reelabel backfill --failed --code video_missing --dry-run")
+@with_selection
+@with_overrides
+def backfill(  # noqa: PLR0913 - a command's options
+    *,
+    ids: Annotated[str, typer.Option(help="Comma-separated job ids.", rich_help_panel=_SELECTION)] = "",
+    ids_file: Annotated[
+        str | None, typer.Option(help="File with one job id per line; - is standard input.", rich_help_panel=_SELECTION)
+    ] = None,
+    selection: Selection,
+    force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
+    dry_run: DryRun = False,
+    submit: Annotated[
+        bool, typer.Option("--submit", help="Submit to the deployment backfill/by-ids instead of running here.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="With --submit: show progress until the submitted run ends.")
+    ] = False,
+    manifest: Annotated[str | None, typer.Option(help="Default: the manifest of --run, or of the last run.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Default: the dataset of the manifest's last run.")] = None,
+    overrides: QuestionOptions,
+    id_file: IdFile = None,
+) -> None:
+    """Rerun selected jobs, by id or by outcome.
 
-    selection: Selection
-    ids: str
-    ids_file: str | None
-    manifest: str | None
-    dataset: str | None
-    overrides: QuestionOptions
-    force: bool
-    submit: bool
-    wait: bool
-    id_file: str | None = None
-
-
-def run_backfill(options: BackfillOptions, *, dry_run: bool) -> int:
-    """Answer selected jobs again, or report what would be answered; return the exit code."""
-    named = _read_ids(options)
-    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        manifest, selection = _resolve_run(options, engine, named)
-        earlier = find_base_run(settings, manifest=manifest, dataset=options.dataset, run=selection.run)
-        ids = {"job_ids": named} if dry_run else _id_parameters(named, settings, submit=options.submit)
-        request = BackfillRequest.of(
-            manifest=manifest,
-            dataset=earlier.dataset if earlier.spec else options.dataset,
-            jobs=selection,
-            force=options.force,
-            **ids,
-            overrides=options.overrides,
-        )
-        if dry_run:
-            if options.submit:
-                _require_deployment(settings, wait=options.wait)
-            again = _command(options, selection, manifest, earlier.dataset)
-            return forecast_backfill(request, settings, is_here=not options.submit, again=again)
-        if options.submit:
-            print_line(earlier.name_specs(None))
-            return _submit(request.parameters, settings, wait=options.wait)
-        return run_locally(request, options.id_file)
-
-
-def mark(run: str, *, is_reference: bool) -> None:
-    """Mark a run as the reference of its manifest, or remove its mark.
-
-    Raises:
-        ConfigurationError: No such run.
+    Model, sampling, prompts and chunks stay those of the earlier run unless an option overrides them.
     """
-    with open_database(ServiceName.POSTGRES, login=Role.WRITER) as (_, writer):
-        row = find_run(writer, run)
-        mark_reference(writer, row["run_id"], is_reference=is_reference)
-    verb = "take" if is_reference else "no longer take"
-    print_line(f"Backfills of {row['manifest_uri']} in {row['dataset']} {verb} the spec of run {row['run_id']}.")
-
-
-def _read_ids(options: BackfillOptions) -> list[str]:
-    listed = ""
-    try:
-        if options.ids_file == "-":
-            listed = sys.stdin.read() if sys.stdin else ""  # it may be closed
-        elif options.ids_file:
-            listed = Path(options.ids_file).read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"Cannot read {options.ids_file}: {read_error(error)}.") from None
-    given = filter(None, map(str.strip, options.ids.split(",")))
-    named = list(dict.fromkeys([*given, *split_ids(listed)]))
-    if not named and options.selection.is_empty:
+    job_ids = _read_ids(ids, ids_file)
+    if not job_ids and selection.is_empty:
         raise ConfigurationError(
             "No jobs selected; use --ids, --ids-file, --failed, --code, --missing, --changed-video, --label, "
             "--margin-below, --run, --task, --since, --until or --where."
         )
-    return named
+    chosen: dict[str, object] = {"ids": ids, "ids_file": ids_file}
+    with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
+        manifest, selection = _resolve_run(selection, manifest, dataset or None, engine, job_ids)
+        earlier = find_base_run(settings, manifest=manifest, dataset=dataset or None, run=selection.run)
+        request = BackfillRequest.of(
+            manifest=manifest,
+            dataset=earlier.dataset if earlier.spec else dataset or None,
+            jobs=selection,
+            force=force,
+            **({"job_ids": job_ids} if dry_run else _id_parameters(job_ids, settings, is_submitted=submit)),
+            overrides=overrides,
+        )
+        if dry_run:
+            # With the manifest and the dataset that were found.
+            chosen |= {"selection": selection, "overrides": overrides, "manifest": manifest, "dataset": earlier.dataset}
+            again = command("backfill", **chosen, force=force, submit=submit, wait=wait)
+            code = _forecast(request, settings, is_submitted=submit, wait=wait, again=again)
+        elif submit:
+            print_line(earlier.name_specs(None))
+            code = _submit(request.parameters, settings, wait=wait)
+        else:
+            code = run_locally(request, id_file)
+    raise typer.Exit(code)
 
 
-def _command(options: BackfillOptions, selection: Selection, manifest: str, dataset: str) -> str:
-    """Return the command that the dry run was about, with the manifest and the dataset that it has found."""
-    where = {"manifest": manifest, "dataset": dataset}
-    chosen = {"ids": options.ids, "ids_file": options.ids_file, "selection": selection, "overrides": options.overrides}
-    manner = {"force": options.force, "submit": options.submit, "wait": options.wait}
-    return command("backfill", **chosen, **where, **manner)
+@example("reelabel reference 1a2b3c4d")
+def reference(
+    run: Run,
+    *,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the run's mark.")] = False,
+) -> None:
+    """Mark a run as the reference of its manifest: backfills use its spec.
+
+    Without a mark, they use that of the last run of the whole manifest.
+    """
+    with open_database(ServiceName.POSTGRES, login=Role.WRITER) as (_, writer):
+        row = find_run(writer, run)
+        mark_reference(writer, row["run_id"], is_reference=not remove)
+    verb = "no longer take" if remove else "take"
+    print_line(f"Backfills of {row['manifest_uri']} in {row['dataset']} {verb} the spec of run {row['run_id']}.")
 
 
-def _resolve_run(options: BackfillOptions, engine: Engine, named: list[str]) -> tuple[str, Selection]:
+def _read_ids(ids: str, ids_file: str | None) -> list[str]:
+    listed = ""
+    try:
+        if ids_file == "-":
+            listed = sys.stdin.read() if sys.stdin else ""  # it may be closed
+        elif ids_file:
+            listed = Path(ids_file).read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"Cannot read {ids_file}: {read_error(error)}.") from None
+    return list(dict.fromkeys([*filter(None, map(str.strip, ids.split(","))), *split_ids(listed)]))
+
+
+def _resolve_run(
+    selection: Selection, manifest: str | None, dataset: str | None, engine: Engine, job_ids: list[str]
+) -> tuple[str, Selection]:
     """Return the manifest, and the selection with the run's full id: `last` may be another run by the start."""
-    selection, manifest = options.selection, options.manifest
     if selection.run is not None:
         row = find_run(engine, selection.run)
         selection = selection.model_copy(update={"run": str(row["run_id"])})
         return absolute_uri(manifest or row["manifest_uri"]), selection
     if manifest is None:
-        dataset = options.dataset or (_dataset_of(named, engine) if named else None)
+        dataset = dataset or (_dataset_of(job_ids, engine) if job_ids else None)
         found = newest_run(engine, manifest_uri=None, dataset=dataset) if dataset else find_run(engine, "last")
         if found is None:
             raise ConfigurationError(f"No run of dataset {dataset} has been started; name the jobs with --manifest.")
@@ -136,7 +144,6 @@ def _resolve_run(options: BackfillOptions, engine: Engine, named: list[str]) -> 
 
 
 def _dataset_of(named: list[str], engine: Engine) -> str:
-    """Find the dataset that has results of these job ids."""
     found = count_ids_by_dataset(engine, named)
     if not found:
         others, their = (", or of any other that was named", "their") if len(named) > 1 else ("", "its")
@@ -149,39 +156,46 @@ def _dataset_of(named: list[str], engine: Engine) -> str:
     return next(iter(found))
 
 
-def _id_parameters(named: list[str], settings: Settings, *, submit: bool) -> dict[str, Any]:
+def _id_parameters(job_ids: list[str], settings: Settings, *, is_submitted: bool) -> dict[str, Any]:
     """Pass few ids as a parameter, many in a file on the store, which every worker can read."""
-    if len(named) <= _MAX_INLINE_IDS:
-        return {"job_ids": named}
+    if len(job_ids) <= _MAX_INLINE_IDS:
+        return {"job_ids": job_ids}
     assert settings.store.uri is not None
-    uri = store_ids(named, ObjectStore(settings.store, settings.web), settings.store.uri)
+    uri, counted = store_ids(job_ids, ObjectStore(settings.store, settings.web), settings.store.uri), len(job_ids)
     print_line(
-        f"Wrote {pluralize(len(named), 'job id')} to {uri}." if submit else f"Read {pluralize(len(named), 'job id')}."
+        f"Wrote {pluralize(counted, 'job id')} to {uri}." if is_submitted else f"Read {pluralize(counted, 'job id')}."
     )
     return {"ids_file": uri}
+
+
+def _forecast(request: BackfillRequest, settings: Settings, *, is_submitted: bool, wait: bool, again: str) -> int:
+    if is_submitted:
+        _require_worker(settings, wait=wait)
+        with running_services(ServiceName.PREFECT) as started, prefect_ready(started):
+            require_deployment(_DEPLOYMENT)
+    os.environ.update(export(settings))
+    from flows.runs import forecast_backfill  # noqa: PLC0415 - Prefect reads its environment
+
+    with progress() as note:
+        found = forecast_backfill(request, settings, is_here=not is_submitted, note=note)
+    return print_forecast(found, again=again)
 
 
 def _submit(parameters: dict[str, Any], settings: Settings, *, wait: bool) -> int:
     _require_worker(settings, wait=wait)
     with running_services(*ServiceName) as started, prefect_ready(started):
-        if not wait:
-            run_id = submit(_DEPLOYMENT, parameters)
-            results = command("results", str(run_id))
-            print_line(f"Submitted flow run {run_id} of {_DEPLOYMENT}. For its results: {results}")
-            return 0
-        run_id = submit_and_watch(_DEPLOYMENT, parameters, started)
-        return print_summary(started, run_id)
+        run_id = submit(_DEPLOYMENT, parameters)
+        if wait:
+            watch_submitted(run_id, started)
+            return print_summary(started, run_id)
+    results = command("results", str(run_id))
+    print_line(f"Submitted flow run {run_id} of {_DEPLOYMENT}. For its results: {results}")
+    return 0
 
 
 def _require_worker(settings: Settings, *, wait: bool) -> None:
-    ours = ServiceName.WORKER in missing_services(settings, frozenset({ServiceName.WORKER}))
-    if ours and not wait and not is_kept(settings.home):
+    is_embedded = ServiceName.WORKER in missing_services(settings, frozenset({ServiceName.WORKER}))
+    if is_embedded and not wait and not is_kept(settings.home):
         raise ConfigurationError(
             "The embedded worker would stop with this command; start it with `reelabel up`, or add --wait."
         )
-
-
-def _require_deployment(settings: Settings, *, wait: bool) -> None:
-    _require_worker(settings, wait=wait)
-    with running_services(ServiceName.PREFECT) as started, prefect_ready(started):
-        require_deployment(_DEPLOYMENT)

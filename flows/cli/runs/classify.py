@@ -1,86 +1,173 @@
-"""`reelabel classify`, of a manifest or of videos that are all asked one question."""
+"""`reelabel classify`, of a manifest, of videos that are all asked one question, or of a recorded live session."""
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from flows.cli.console import print_line
-from flows.cli.context import ready_to_run, running_services
+from flows.cli.context import ready_to_run, running_services, running_store, startup_errors
+from flows.cli.options import DryRun, IdFile, example, with_classify
 from flows.cli.runs.run import run_flow_locally
 from flows.cli.runs.summary import print_summary
-from flows.run.request import ClassifyRequest
-from flows.run.spec import require_model
-from infra.embedded import ServiceName
+from flows.cli.survey import print_forecast, progress
+from flows.run.request import ClassifyRequest, QuestionOptions
+from flows.run.spec import make_spec, require_model
+from infra.database.connect import Role, connected
+from infra.embedded import ServiceName, export
 from infra.program import command
 from infra.settings import load_settings
+from reelabel.errors import ConfigurationError
+from reelabel.sampling.spec import EVERY
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
+from tasks.database.schema import prepare_database
 from tasks.frame_cache.pool import video_store
+from tasks.frame_cache.sealed_files import SealedFiles
+from tasks.live.record.replay import write_jobs
+from tasks.live.record.stored import find_session
+from tasks.manifest.one_question import QuestionOnVideos
+from tasks.model.backend import backend_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from infra.settings import Settings
-    from tasks.manifest.one_question import QuestionOnVideos, VideoJobs
+    from tasks.live.record.stored import StoredSession
+    from tasks.manifest.one_question import VideoJobs
+
+
+@example("reelabel classify 's3://videos/jobs/*.parquet' --dataset animals")
+@with_classify
+def classify(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="MANIFEST|VIDEOS",
+            help="Parquet file of jobs; with --prompt, a folder of videos or a video. Or a glob.",
+        ),
+    ] = "",
+    *,
+    prompt: Annotated[
+        str | None,
+        typer.Option(help="Instead of a manifest, a question about each video. Run it again to add new videos."),
+    ] = None,
+    choices: Annotated[
+        str | None, typer.Option(help="Choices of --prompt, such as yes|no. Default: answers in words.")
+    ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            hidden=True,
+            help="Rerun the questions of a recorded live session (id, prefix or 'last') on the same frames.",
+        ),
+    ] = None,
+    given: Any,  # noqa: ANN401 - the fields of a request
+    dry_run: DryRun = False,
+    id_file: IdFile = None,
+) -> None:
+    """Label the jobs of a manifest, or one question about each video of a folder; valid labels are kept."""
+    if session is not None:
+        if source or prompt or choices or dry_run or given.keep_going:
+            raise ConfigurationError("--session takes no manifest, no videos, no --dry-run and no --keep-going.")
+        raise typer.Exit(_classify_session(session, given))
+    jobs = _Jobs(source=source, question=QuestionOnVideos.of(source, prompt, choices), given=given)
+    raise typer.Exit(_forecast(jobs) if dry_run else _run(jobs, id_file))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassifyOptions:
-    """Options of `reelabel classify`; `given` has the fields of the request but the manifest."""
-
+class _Jobs:
     source: str
     question: QuestionOnVideos | None
     given: BaseModel
-    id_file: str | None = None
 
     def find_videos(self) -> VideoJobs | None:
-        """List the videos of the question, and say what is left out; return None for a manifest."""
+        """List the videos of the question, and print which are left out; return None for a manifest."""
         if self.question is None:
             return None
-        with running_services(*([ServiceName.S3] if self.source.startswith("s3://") else [])) as settings:
+        with running_store(self.source) as settings:
             found = self.question.find_videos(video_store(settings))
         for note in found.notes:
             print_line(note)
         return found
 
-    def manifest_uri(self, videos: VideoJobs | None, settings: Settings) -> str:
-        """Return the URI of the manifest; that of videos is written to the store."""
-        if videos is None:
-            return absolute_uri(self.source)
-        assert settings.store.uri is not None
-        uri = videos.write(ObjectStore(settings.store, settings.web), settings.store.uri)
-        print_line(f"The manifest of {pluralize(len(videos.jobs), 'video')}: {uri}")
-        return uri
-
-    def request(self, manifest: str) -> ClassifyRequest:
-        """Return what the flow is asked for."""
-        return ClassifyRequest.of(manifest=manifest, **dict(self.given))
+    def request(self, videos: VideoJobs | None, settings: Settings) -> ClassifyRequest:
+        uri = absolute_uri(self.source)
+        if videos is not None:
+            assert settings.store.uri is not None
+            uri = videos.write(ObjectStore(settings.store, settings.web), settings.store.uri)
+            print_line(f"The manifest of {pluralize(len(videos.jobs), 'video')}: {uri}")
+        return ClassifyRequest.of(manifest=uri, **dict(self.given))
 
     @property
     def command(self) -> str:
-        """The command line with these options."""
-        asked = {"prompt": self.question.prompt} if self.question else {}
-        asked |= {"choices": _listed(self.question.choices)} if self.question and self.question.choices else {}
-        return command("classify", self.source, **asked, given=self.given)
+        question: dict[str, str] = {}
+        if self.question:
+            question = {"prompt": self.question.prompt, "choices": _listed(self.question.choices)}
+        return command("classify", self.source, **question, given=self.given)
 
 
 def _listed(choices: tuple[str, ...]) -> str:
     return json.dumps(choices, ensure_ascii=False) if any("|" in each for each in choices) else "|".join(choices)
 
 
-def run_classify(options: ClassifyOptions) -> int:
-    """Answer a manifest in this process and print the summary; return the exit code.
-
-    It is also 1 if the names of videos cannot be used.
-    """
-    videos = options.find_videos()
-    # Without waiting for services.
-    require_model("classify", options.request(absolute_uri(options.source)).parameters, load_settings())
+def _run(jobs: _Jobs, id_file: str | None) -> int:
+    """Classify in this process; return the exit code, also 1 if the names of videos cannot be used."""
+    videos = jobs.find_videos()
+    # Checked before services are started.
+    require_model("classify", jobs.request(None, load_settings()).parameters, load_settings())
     with ready_to_run() as settings:
-        request = options.request(options.manifest_uri(videos, settings))
-        run_id = run_flow_locally(request, settings, id_file=options.id_file)
-        code = print_summary(settings, run_id)
+        code = print_summary(settings, run_flow_locally(jobs.request(videos, settings), settings, id_file=id_file))
     return 1 if videos and videos.left_out else code
+
+
+def _forecast(jobs: _Jobs) -> int:
+    videos = jobs.find_videos()
+    with running_services(ServiceName.POSTGRES, ServiceName.S3) as settings:
+        with startup_errors():
+            prepare_database(settings.database)
+        os.environ.update(export(settings))
+        from flows.run.flow_run import render_request  # noqa: PLC0415 - Prefect reads its environment
+        from flows.run.forecast import forecast  # noqa: PLC0415
+        from flows.run.questions import prepare_questions  # noqa: PLC0415
+
+        request = render_request(jobs.request(videos, settings), None)
+        with progress() as note:
+            found = forecast(request, settings, prepare_questions, host=socket.gethostname(), note=note)
+    code = print_forecast(found, again=jobs.command)
+    return 1 if videos and videos.left_out else code
+
+
+def _classify_session(session: str, given: Any) -> int:  # noqa: ANN401 - the fields of a request
+    overrides: QuestionOptions = given.overrides
+    with ready_to_run() as settings:
+        with connected(settings.database, Role.READER) as engine:
+            found = find_session(engine, session)
+        shows_all = overrides.sampling.sampler is None and overrides.sampling.num_frames is None
+        overrides = options_of_session(found, overrides)
+        # As the run does; what is wrong with the model or the options is then reported before anything is written.
+        card = backend_of(settings).card(overrides.model, settings)
+        spec = make_spec(card, settings, overrides)
+        limits = {"max_pixels": spec.sampling.max_pixels, "max_video_pixels": card.max_video_pixels}
+        jobs = write_jobs(found, SealedFiles.of(settings.store), **limits if shows_all else {})
+        print_line(str(jobs))
+        dataset = given.dataset or f"live-{found.row['session_id']}"
+        changed = {"manifest": jobs.manifest_uri, "dataset": dataset, "overrides": overrides}
+        request = ClassifyRequest.of(**dict(given) | changed)
+        return print_summary(settings, run_flow_locally(request, settings))
+
+
+def options_of_session(session: StoredSession, overrides: QuestionOptions) -> QuestionOptions:
+    """Return options with the system prompt of a session and all its frames, unless they have their own."""
+    system_prompt = overrides.prompts.system_prompt or session.row["config"].get("system_prompt")
+    prompts = overrides.prompts.model_copy(update={"system_prompt": system_prompt})
+    sampling = overrides.sampling
+    if sampling.sampler is None and sampling.num_frames is None:  # every frame of a question's video is a keyframe
+        sampling = sampling.model_copy(update={"sampler": "keyframes", "num_frames": EVERY})
+    return overrides.model_copy(update={"prompts": prompts, "sampling": sampling})

@@ -19,10 +19,10 @@ from tasks.results.runs import newest_run, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from uuid import UUID
 
     from rich.console import Console
-    from rich.status import Status
     from sqlalchemy import Engine, RowMapping
 
 _POLL_S = 0.5
@@ -30,40 +30,57 @@ _REPEAT_AFTER_S = 25.0
 _RUN_LOGGERS = ("prefect.flow_runs", "prefect.task_runs", "reelabel")
 
 
-@contextmanager
-def show_progress(engine: Engine, run_id: UUID) -> Iterator[None]:
-    """Show a run's progress while the body runs, from the moment the run has a row."""
-    with _shown(lambda: read_run(engine, run_id)):
-        yield
+def show_progress(engine: Engine, run_id: UUID) -> AbstractContextManager[None]:
+    return _shown(lambda: read_run(engine, run_id))
 
 
-@contextmanager
-def show_progress_of_manifest(engine: Engine, manifest: str) -> Iterator[None]:
+def show_progress_of_manifest(engine: Engine, manifest: str) -> AbstractContextManager[None]:
     """Show the progress of a manifest's runs, one after another, while the body runs."""
-    with _shown(lambda: newest_run(engine, manifest_uri=manifest, dataset=None)):
-        yield
+    return _shown(lambda: newest_run(engine, manifest_uri=manifest, dataset=None))
 
 
 @contextmanager
 def _shown(find: Callable[[], RowMapping | None]) -> Iterator[None]:
+    """Show one bar per run, once the run has a row, while the body runs."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    progress = Progress(*columns, console=OUT)
-    waiting = OUT.status("Waiting for the run to begin")
-    view = _View(find, progress, waiting)
-    watcher = threading.Thread(target=view.follow, daemon=True)
+    progress, waiting = Progress(*columns, console=OUT), OUT.status("Waiting for the run to begin")
+    bars: dict[UUID, TaskID] = {}
+    counts: list[str] = []
+
+    def look() -> None:
+        # If the database is briefly unavailable, the run itself reports it.
+        with contextlib.suppress(ReelabelError):
+            row = find()
+            if row is None or not (total := row["jobs_total"] - row["jobs_skipped"]):
+                return
+            if row["run_id"] not in bars:
+                waiting.stop()  # there can be only one of it and the bar
+                if row["state"] == "running" and row["message"]:
+                    print_line(row["message"])
+                bars[row["run_id"]] = progress.add_task("", total=total)
+                progress.start()
+            done = row["jobs_labelled"] + row["jobs_failed"]
+            counts[:] = [f"{done:,} of {pluralize(total, 'job')}"]
+            progress.update(bars[row["run_id"]], description=_stage(row), total=total, completed=done)
+
+    def follow() -> None:
+        while not ended.wait(_POLL_S):
+            look()
+
+    ended, watcher = threading.Event(), threading.Thread(target=follow, daemon=True)
     waiting.start()
     watcher.start()
     try:
         with _waits_printed(progress.console):
             yield
     except KeyboardInterrupt as stop:
-        view.look()
-        stop.args = view.counts  # for the command line to print
+        look()
+        stop.args = tuple(counts)  # for the command line to print
         raise
     finally:
-        view.ended.set()
+        ended.set()
         watcher.join()
-        view.look()
+        look()
         waiting.stop()
         if progress.tasks:
             progress.stop()
@@ -98,50 +115,6 @@ class _WaitHandler(logging.Handler):
             self._printed_s[message] = record.created
             style = "yellow" if record.levelno >= logging.WARNING else ""
             self._console.print(Text(escape_controls(on_one_line(message)), style=style), soft_wrap=True)
-
-
-class _View:
-    """One bar per run, shown once the run has a row.
-
-    Attributes:
-        counts: How many of its jobs are done, as text; empty until it has a row.
-    """
-
-    def __init__(self, find: Callable[[], RowMapping | None], progress: Progress, waiting: Status) -> None:
-        self.ended = threading.Event()
-        self.counts: tuple[str, ...] = ()
-        self._waiting = waiting
-        self._find = find
-        self._progress = progress
-        self._bars: dict[UUID, TaskID] = {}
-
-    def follow(self) -> None:
-        """Update the bars until the run has ended."""
-        while not self.ended.wait(_POLL_S):
-            self.look()
-
-    def look(self) -> None:
-        """Update the bar of the current run."""
-        # If the database is briefly unavailable, the run itself reports it.
-        with contextlib.suppress(ReelabelError):
-            row = self._find()
-            if row is not None:
-                self._move(row)
-
-    def _move(self, row: RowMapping) -> None:
-        asked = row["jobs_total"] - row["jobs_skipped"]
-        if not asked:
-            return
-        if row["run_id"] not in self._bars:
-            self._waiting.stop()  # there can be only one of it and the bar
-            if row["state"] == "running" and row["message"]:
-                print_line(row["message"])
-            self._bars[row["run_id"]] = self._progress.add_task("", total=asked)
-            self._progress.start()
-        done = row["jobs_labelled"] + row["jobs_failed"]
-        self.counts = (f"{done:,} of {pluralize(asked, 'job')}",)
-        bar = self._bars[row["run_id"]]
-        self._progress.update(bar, description=_stage(row), total=asked, completed=done)
 
 
 def _stage(row: RowMapping) -> str:

@@ -15,14 +15,12 @@ from flows.cli.context import ready_to_run
 from flows.cli.runs.follow import show_progress
 from flows.cli.runs.summary import print_summary
 from flows.run.names import TAG
-from flows.run.request import DescribeRequest
 from flows.run.result import NOTHING_TO_DO
 from flows.run.spec import require_model
 from infra.database.connect import connected
 from infra.errors import RunFailedError
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, ReelabelError
-from reelabel.sources.object_info import absolute_uri
 from reelabel.text import on_one_line
 from tasks.results.runs import cancel_run
 
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
-    from pydantic import BaseModel
     from sqlalchemy import Engine
 
     from flows.run.request import RunRequest
@@ -40,13 +37,6 @@ if TYPE_CHECKING:
 _STOPPED = "Stopped by the user."
 _CANCEL_TIMEOUT_S = 4  # a command ends within ten seconds of Ctrl-C
 _POLL_S = 0.2
-
-
-def run_describe(manifest: str, given: BaseModel, id_file: str | None) -> int:
-    """Describe the videos of a manifest in this process and print the summary; return the exit code."""
-    if not manifest:
-        raise ConfigurationError("No manifest given; use a Parquet file or a glob.")
-    return run_locally(DescribeRequest.of(manifest=absolute_uri(manifest), **dict(given)), id_file)
 
 
 def run_locally(request: RunRequest, id_file: str | None = None) -> int:
@@ -60,14 +50,7 @@ def run_locally(request: RunRequest, id_file: str | None = None) -> int:
 def run_flow_locally(
     request: RunRequest, settings: Settings, *, id_file: str | None = None, is_watched: bool = True
 ) -> UUID:
-    """Run `classify`, `describe` or `backfill` in this process; return the run's id.
-
-    Args:
-        request: What it is asked for.
-        settings: With the addresses of running services.
-        id_file: Where the run's id is written before the run starts.
-        is_watched: Show its progress.
-    """
+    """Run `classify`, `describe` or `backfill` in this process; return the run's id, written to `id_file` before."""
     from prefect.client.orchestration import get_client  # noqa: PLC0415
 
     from flows.runs import backfill, classify, describe  # noqa: PLC0415
@@ -102,7 +85,6 @@ def run_flow_here(flow: Any, flow_run: FlowRun, parameters: dict[str, Any]) -> A
 
 
 def submit(deployment: str, parameters: dict[str, Any]) -> UUID:
-    """Submit a run to a deployment; return its id."""
     from prefect.deployments import run_deployment  # noqa: PLC0415
     from prefect.exceptions import ObjectNotFound  # noqa: PLC0415
 
@@ -115,7 +97,6 @@ def submit(deployment: str, parameters: dict[str, Any]) -> UUID:
 
 
 def require_deployment(name: str) -> None:
-    """Make sure that a deployment exists."""
     from prefect.client.orchestration import get_client  # noqa: PLC0415
 
     from flows.schedule.lookup import find_deployment  # noqa: PLC0415
@@ -127,13 +108,6 @@ def require_deployment(name: str) -> None:
 
 def _missing(deployment: str) -> ConfigurationError:
     return ConfigurationError(f"Deployment {deployment} does not exist; create it with `reelabel deploy`.")
-
-
-def submit_and_watch(deployment: str, parameters: dict[str, Any], settings: Settings) -> UUID:
-    """Run a deployment on its worker and show progress; an interrupt cancels the run."""
-    run_id = submit(deployment, parameters)
-    watch_submitted(run_id, settings)
-    return run_id
 
 
 def watch_submitted(run_id: UUID, settings: Settings) -> None:
@@ -154,7 +128,6 @@ def watch_submitted(run_id: UUID, settings: Settings) -> None:
 
 
 def _cancel(engine: Engine, run_id: UUID) -> None:
-    """Have the worker stop a run, and close its row if the run did not."""
     import httpx  # noqa: PLC0415
     from prefect.client.orchestration import get_client  # noqa: PLC0415
     from prefect.exceptions import PrefectException  # noqa: PLC0415

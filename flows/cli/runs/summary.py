@@ -42,10 +42,7 @@ if TYPE_CHECKING:
 
 
 def download_report(settings: Settings, run_id: UUID) -> str | None:
-    """Copy a run's report page from the store into the home folder; return its path, or None if there is no page.
-
-    Without a home folder, return the page's URI.
-    """
+    """Copy a run's page into the home folder; return its path, or its URI without that folder; None without a page."""
     assert settings.store.uri is not None
     uri = page_uri(settings.store.uri, run_id)
     try:
@@ -67,32 +64,26 @@ _STAGES = (
 
 
 def print_summary(settings: Settings, run_id: UUID) -> int:
-    """Print a run's summary; return the exit code.
-
-    It is 1 if any job of the manifest failed, or, for a backfill, any of the selected jobs.
-    """
+    """Print a run's summary; return the exit code: 1 if a job of the manifest failed, or of the selected jobs."""
     with connected(settings.database, Role.READER) as engine:
         row, shown_id = read_run(engine, run_id), short_ids(engine, [run_id])[run_id]
         assert row is not None
         scope = Scope.of(row)
         objects, keep_going = ObjectStore(settings.store, settings.web), bool(row["jobs_rejected"])
         spec = read_any_spec(engine, scope.spec_id)
-        asks = isinstance(spec, RunSpec)
-        with open_audited(row["manifest_uri"], objects, keep_going=keep_going, questions=asks) as read:
+        asks_questions = isinstance(spec, RunSpec)
+        with open_audited(row["manifest_uri"], objects, keep_going=keep_going, questions=asks_questions) as read:
             report = audit_jobs(engine, scope, jobs=read())
             summary = summarize_results(engine, scope, jobs=read(), run_id=run_id, only_run=row["kind"] == "backfill")
-        routing = read_routing(engine, scope, run_id=run_id) if asks else None
-        frames = None if asks else count_frames(engine, run_id)
+        routing = read_routing(engine, scope, run_id=run_id) if asks_questions else None
+        frames = None if asks_questions else count_frames(engine, run_id)
     OUT.print(_table(row, report, summary, routing, model=spec.model.name, frames=frames))
     print_line(f"Results: {command('results', shown_id)}")
-    page = download_report(settings, run_id)
-    if page:
+    if page := download_report(settings, run_id):
         print_line(f"Report: {page}")
-    link = prefect_link(settings, run_id)
-    if link:
+    if link := prefect_link(settings, run_id):
         print_line(f"Prefect: {link}")
-    rejected = _save_rejects(settings, row)
-    if rejected:
+    if rejected := _save_rejects(settings, row):
         print_line(f"Rejected {pluralize(row['jobs_rejected'], 'row')} of the manifest: {rejected} has the reasons.")
     if row["kind"] == "backfill":
         return 1 if row["jobs_failed"] else 0
@@ -100,7 +91,7 @@ def print_summary(settings: Settings, run_id: UUID) -> int:
 
 
 def _save_rejects(settings: Settings, row: RowMapping) -> str | None:
-    """Copy the list of rejected rows to the current folder; return its place, or None if there is none."""
+    """Copy the list of rejected rows to the current folder; return its path, or None if there is none."""
     if not row["jobs_rejected"] or row["kind"] == "backfill":
         return None
     assert settings.store.uri is not None
@@ -146,7 +137,7 @@ def _table(
     frames: tuple[int, int] | None,
 ) -> Table:
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
-    asked = row["jobs_labelled"] + row["jobs_failed"]
+    ended = row["jobs_labelled"] + row["jobs_failed"]
     reason = "not selected, or already ended" if row["kind"] == "backfill" else "already ended"
     skipped = f" ({row['jobs_skipped']:,} {reason})" if row["jobs_skipped"] else ""
     what, done, made = (
@@ -156,14 +147,14 @@ def _table(
     lines = [
         ("model", model),
         ("jobs", f"{row['jobs_total']:,}{skipped}"),
-        (f"{done} in this run", f"{asked:,} ({outcomes})"),
+        (f"{done} in this run", f"{ended:,} ({outcomes})"),
         ("videos", f"{row['videos_extracted']:,} {made}, {row['videos_cached']:,} from the cache"),
     ]
     if frames is not None:
         lines.append(("frames", f"{frames[0]:,} decoded, {frames[1]:,} embedded"))
     lines += [(f"accuracy: {name}", share) for name, share in _accuracies(summary)]
     lines += routing.lines() if routing else []
-    spent_ms = row["stage_ms"] if asked else {}
+    spent_ms = row["stage_ms"] if ended else {}
     lines += [(f"seconds: {stage}", f"{spent_ms[stage] / 1e3:.2f}") for stage in _STAGES if stage in spent_ms]
     lines.append(("seconds: total", f"{seconds:.1f}"))
     lines += cost_lines(row)

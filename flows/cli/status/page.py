@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,14 +61,13 @@ def status(
     if not watch:
         OUT.print(_overview(settings), crop=False)  # a command is complete however narrow the terminal is
         return
-    if not OUT.is_terminal:  # where nothing can be written over, one page follows the other
+    with Live(console=OUT, auto_refresh=False) if OUT.is_terminal else nullcontext() as live:
         while True:
-            OUT.print(_overview(settings), crop=False)
+            if live:
+                live.update(_overview(settings), refresh=True)
+            else:  # where nothing can be written over, one page follows the other
+                OUT.print(_overview(settings), crop=False)
             time.sleep(_EVERY_S)
-    with Live(_overview(settings), console=OUT, auto_refresh=False) as live:
-        while True:
-            time.sleep(_EVERY_S)
-            live.update(_overview(settings), refresh=True)
 
 
 def _overview(settings: Settings) -> Group:
@@ -106,11 +105,10 @@ def _overview(settings: Settings) -> Group:
 
 
 def _model(settings: Settings) -> str:
-    """Name the model of new runs, and those that are loaded."""
     model = settings.model
     name = model.name or ("none is named" if model.backend == "vllm" else f"the one that {model.backend} serves")
-    kept = WarmEngines.of(settings.home).show()
-    loaded = (f"; {each['model']} stays loaded for {each['until'] - time.time():.0f} s more" for each in kept)
+    warm = WarmEngines.of(settings.home).show()
+    loaded = (f"; {each['model']} stays loaded for {each['until'] - time.time():.0f} s more" for each in warm)
     return "".join([name, *loaded])
 
 
@@ -161,7 +159,6 @@ def _repair(run: RunStatus) -> str:
 
 
 def _services(settings: Settings) -> Iterator[RenderableType]:
-    """Show the services, and how to start those of ours that are stopped."""
     embedded = missing_services(settings, frozenset(ServiceName))
     services = service_status(settings.home)
 
@@ -265,7 +262,6 @@ def _plans(plans: Sequence[tuple[Plan, PlanState]]) -> Table:
 
 
 def _queue(waiting: Sequence[FlowRun]) -> RenderableType:
-    """Show flow runs that are waiting, and for what."""
     if not waiting:
         return cell("No flow runs are waiting.")
     now = datetime.now(UTC)
@@ -278,7 +274,6 @@ def _queue(waiting: Sequence[FlowRun]) -> RenderableType:
 
 
 def _reason(run: FlowRun, state: State) -> str:
-    """Name what a flow run is waiting for, by its state."""
     return {
         "AwaitingConcurrencySlot": "an earlier run of the same deployment",
         "AwaitingRetry": f"its retry: {state.message}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 from flows.cli.console import (
     ERRORS,
     list_times,
+    print_json,
     print_line,
     print_warning,
     require_parent_folder,
@@ -94,21 +94,13 @@ def frames(  # noqa: PLR0913 - a command's options
 
 
 def fetch_frames(video: str, settings: Settings, sampling: Sampling, *, segment: Segment = WHOLE) -> Frames:
-    """Extract frames in a decoding process, at the model's input size.
-
-    Raises:
-        VideoError: The video cannot be used.
-    """
     info = stat_video(video_store(settings), video, allow_roots=settings.extract.allow_roots)
     with decode_pool(settings, processes=1) as pool:
         return uncached_reader(settings, pool).fetch(info, sampling, segment=segment).frames
 
 
 def _parse_samplers(text: str, usual: SamplingOptions) -> dict[str, SamplingOptions]:
-    """Parse a list of samplers, each with its options: `keyframes,qwen3_vl,fps=4` names two.
-
-    Return their options by the sampler as written; the usual ones are for samplers that do not name their own.
-    """
+    """Parse samplers with their options: `keyframes,qwen3_vl,fps=4` names two. Those in `usual` are the defaults."""
     parts: list[str] = []
     for part in text.replace(" ", "").split(","):
         if "=" in part and parts:
@@ -143,12 +135,7 @@ def _resolve_samplers(requested: dict[str, SamplingOptions], settings: Settings)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shown:
-    """What one sampler shows of a video.
-
-    Attributes:
-        frames: Its frames as the model sees them; None if it fails.
-        facts: As JSON values; `error` instead if it fails.
-    """
+    """The frames that one sampler shows of a video, and facts about them; `facts` has an `error` if it fails."""
 
     name: str
     frames: Frames | None = None
@@ -164,7 +151,7 @@ def _extract(
     every: bool,
     segment: Segment,
 ) -> list[_Shown]:
-    """Extract what each sampler shows; if all fail, raise the first one's error."""
+    """Extract the frames of each sampler; if all fail, raise the first one's error."""
     shown, faults = [], []
     with decode_pool(settings, processes=1) as pool, ERRORS.status("Extracting the frames") as status:
         reader = uncached_reader(settings, pool)
@@ -194,7 +181,7 @@ def _show_one(info: ObjectInfo, shown: _Shown, *, as_json: bool, npz: str | None
         save_contact_sheet(shown.frames, Path(sheet))
     read = {"bytes_fetched": shown.frames.cost.bytes_fetched, "size_bytes": info.size_bytes}
     if as_json:
-        print(dumps(shown.facts | read, indent=2))  # noqa: T201 - for programs: not wrapped
+        print_json(shown.facts | read)
     else:
         _print_frames(shown.facts | read, is_local=_is_local(info))
 
@@ -247,7 +234,7 @@ def _show_all(info: ObjectInfo, shown: list[_Shown], *, as_json: bool, sheet: st
     if as_json:
         samplers = [{"name": each.name} | each.facts | _bytes_read(each, is_local=is_local) for each in shown]
         facts = {"video_uri": redact_uri(info.uri), "size_bytes": info.size_bytes, "samplers": samplers}
-        print(dumps(facts, indent=2))  # noqa: T201 - for programs: not wrapped
+        print_json(facts)
         return
     print_line(f"{about}.")
     for section, each in zip(sections, shown, strict=True):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from json import dumps
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import polars as pl
 import typer
 from rich.text import Text
 
-from flows.cli.console import ERRORS, OUT, print_error, print_line, print_warning
+from flows.cli.console import ERRORS, OUT, print_error, print_json, print_line, print_warning
 from flows.cli.context import find_run, open_database, running_services
 from flows.cli.options import example, with_overrides
 from flows.cli.videos.frames import fetch_frames
@@ -47,14 +46,8 @@ if TYPE_CHECKING:
     from tasks.domain import Job, View
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptPreview:
-    """A job's prompt.
-
-    Attributes:
-        orders: Number of orders in which its choices are shown; `rendered` is the first.
-        times_s: Timestamp of each frame as given to the model, in seconds, for each video and image.
-    """
+class _Preview(NamedTuple):
+    """A job's prompt in the first of its `orders` of choices; `times_s` has the frames of each video and image."""
 
     job: Job
     orders: int
@@ -76,7 +69,7 @@ def prompt(
     with running_services(ServiceName.S3) as settings:
         shown = _render(job_id, manifest, overrides, settings)
     if json:
-        print(dumps(_facts(shown), indent=2))  # noqa: T201 - for programs: not wrapped
+        print_json(_facts(shown))
     else:
         _print_prompt(shown)
     for refusal in shown.rendered.refusals:
@@ -113,7 +106,7 @@ def _find_chunk(chunk_id: str, chunk_s: float, manifest: str, settings: Settings
     )
 
 
-def _render(job_id: str, manifest: str, overrides: QuestionOptions, settings: Settings) -> PromptPreview:
+def _render(job_id: str, manifest: str, overrides: QuestionOptions, settings: Settings) -> _Preview:
     card = backend_of(settings).card(overrides.model, settings)
     if card.identity.served_at:
         raise ConfigurationError("The server's model has no local files to render prompts with; set model.name.")
@@ -129,11 +122,10 @@ def _render(job_id: str, manifest: str, overrides: QuestionOptions, settings: Se
     with ERRORS.status("Loading the model's processor"):
         rendered = preview_prompt(request, timeout_s=settings.model.start_timeout_s, python=settings.model.python)
     times_s = [[round(index / each["fps"], 3) for index in each["frames_indices"]] for _, each in shown]
-    return PromptPreview(job=job, orders=1 + len(question.others), rendered=rendered, times_s=times_s)
+    return _Preview(job, 1 + len(question.others), rendered, times_s)
 
 
 def _frames(view: View, sampling: Sampling, settings: Settings) -> Video:
-    """Extract the frames of a view as the model's processor takes them."""
     taken = sampling_of_pass(sampling, view.shown)
     frames = fetch_frames(view.video_uri, settings, taken, segment=view.segment)
     if view.shown == "image":
@@ -143,7 +135,7 @@ def _frames(view: View, sampling: Sampling, settings: Settings) -> Video:
     return video_input(frames)
 
 
-def _facts(shown: PromptPreview) -> dict[str, Any]:
+def _facts(shown: _Preview) -> dict[str, Any]:
     job, rendered = shown.job, shown.rendered
     tokens = [[{"id": token, "text": text} for token, text in found.items()] for found in rendered.choices]
     tokens = tokens or [[] for _ in job.choices]
@@ -166,7 +158,7 @@ def _facts(shown: PromptPreview) -> dict[str, Any]:
     }
 
 
-def _print_prompt(shown: PromptPreview) -> None:
+def _print_prompt(shown: _Preview) -> None:
     rendered = shown.rendered
     for run in rendered.runs:
         OUT.print(Text(escape_controls(run.text, keep="\n\t")), end="", soft_wrap=True)

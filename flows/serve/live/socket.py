@@ -31,6 +31,7 @@ _LOG = logging.getLogger("reelabel")
 PATH = "/v1/video/chat/stream"
 # After so long a client that does not read what it is sent counts as lost.
 _SEND_S = 30.0
+_CONFIG_TIMEOUT_S = 10.0
 # Frames are scaled down to at most so many pixels: the 256 tokens of 28 by 28 pixels that a model gets of each.
 _MAX_SEEN_PX = 200_704
 _NORMAL, _LOST, _REFUSED, _FAILED, _RESTARTS, _REPLACED = 1000, 1006, 1008, 1011, 1012, 4001
@@ -54,7 +55,7 @@ def make_sessions(
     return Sessions(setup, open_record=open_record)
 
 
-def live_router(sessions: Sessions, *, config_timeout_s: float) -> APIRouter:
+def live_router(sessions: Sessions, *, config_timeout_s: float = _CONFIG_TIMEOUT_S) -> APIRouter:
     """Make the routes; a connection has `config_timeout_s` seconds to begin a session."""
     router = APIRouter()
 

@@ -139,7 +139,7 @@ class VllmBackend(Backend):
             yield Check(name="model", ok=False, detail=error.code, advice=error.message)
         vllm = _check_vllm(settings)
         if not vllm.ok and settings.run.executor == "remote":
-            vllm = replace(vllm, ok=True, advice=f"{vllm.advice} Only machines with infer workers need it.")
+            vllm = vllm._replace(ok=True, advice=f"{vllm.advice} Only machines with infer workers need it.")
         yield vllm
 
 

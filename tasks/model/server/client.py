@@ -32,6 +32,7 @@ _RETRIED = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY
 # Statuses of a request that is not valid.
 _INVALID = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}
 _TOO_LONG = ("context length", "max_model_len", "context_length_exceeded")
+_CONNECT_S = 10.0
 _NO_KEY = "none"  # the client requires one
 _RETRIES_SO_FAR = "x-stainless-retry-count"  # the client's own header
 _TAG = re.compile(r"<[^>]*>")
@@ -75,15 +76,15 @@ class ServerClient:
             raise ConfigurationError(
                 f"server.ca_file {settings.ca_file} cannot be used ({read_error(error)}); name a file of certificates."
             ) from None
-        self._timeouts_s = {
-            httpx2.ConnectTimeout: ("server.connect_timeout_s", settings.connect_timeout_s),
-            httpx2.TimeoutException: ("server.timeout_s", settings.timeout_s),
+        self._timeouts = {
+            httpx2.ConnectTimeout: f"no connection within {_CONNECT_S:g} s",
+            httpx2.TimeoutException: f"server.timeout_s is {settings.timeout_s:g}",
         }
         try:
             self._client = openai.OpenAI(
                 base_url=self.url,
                 api_key=settings.api_key.get_secret_value() if settings.api_key else _NO_KEY,
-                timeout=openai.Timeout(settings.timeout_s, connect=settings.connect_timeout_s),
+                timeout=openai.Timeout(settings.timeout_s, connect=_CONNECT_S),
                 max_retries=settings.max_attempts - 1,
                 http_client=self._connections,
             )
@@ -249,9 +250,9 @@ class ServerClient:
 
     def _why_lost(self, error: openai.OpenAIError) -> str:
         cause = error.__cause__
-        for kind, (name, seconds) in self._timeouts_s.items():
+        for kind, limit in self._timeouts.items():
             if isinstance(cause, kind):
-                return f"{_message(error)}; {name} is {seconds:g}"
+                return f"{_message(error)}; {limit}"
         if "CERTIFICATE_VERIFY_FAILED" in str(cause):
             return f"{_message(error)}; if its certificate is your own, set server.ca_file"
         return _message(error)

@@ -195,7 +195,7 @@ def test_faults_are_named_by_shard_and_sample_and_good_samples_kept(tmp_path):
         ("webdataset", {"layout": "webdataset", "prompt": None}, "has no prompt of its own; add --prompt"),
         ("webdataset", {"layout": "webdataset", "column": ["prompt=x"]}, "--prompt and --column prompt=... exclude"),
         ("webdataset", {"layout": "webdataset", "column": ["nix=x"]}, "Unknown manifest columns: nix"),
-        ("webdataset", {"layout": "webdataset", "videos": "x"}, "finds its videos itself"),
+        ("webdataset", {"layout": "webdataset", "videos": "x"}, "--videos is for --layout nextqa, mvbench"),
         ("lerobot", {"layout": "webdataset"}, "There are no files below .* that end in .tar"),
         ("nowhere", {"layout": "parquet"}, "There are no files below .* that end in .parquet"),
         ("webdataset", {"layout": "folder"}, "There is no video below"),
@@ -216,7 +216,11 @@ def test_faults_are_named_by_shard_and_sample_and_good_samples_kept(tmp_path):
             "neither bytes nor paths",
         ),
         ("lerobot/data", {"layout": "parquet"}, "has no column of bytes; name that of the videos"),
-        ("webdataset", {"layout": None}, "--prompt and --choices are for --layout webdataset, parquet"),
+        (
+            "webdataset",
+            {"layout": None},
+            "--choices is for --layout webdataset, parquet, lerobot, folder; leave it out",
+        ),
     ],
 )
 def test_what_is_said_wrongly_is_explained(source, options, message):

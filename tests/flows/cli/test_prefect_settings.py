@@ -6,21 +6,25 @@ import pytest
 
 # In a process of its own, as Prefect reads its settings when it is imported.
 _CODE = """
-from flows.cli.prefect_settings import fault_of_prefect
+from flows.cli.command_group import _fault_of_prefect
 try:
     import prefect.settings
     prefect.settings.get_current_settings()
 except ValueError as error:
-    print(fault_of_prefect(error))
+    print(_fault_of_prefect(error))
 """
 
 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("PREFECT_API_REQUEST_TIMEOUT", "soon", "PREFECT_API_REQUEST_TIMEOUT: 'soon' must be a number; correct"),
+        ("PREFECT_API_REQUEST_TIMEOUT", "soon", "setting request_timeout (APISettings) must be a number; correct"),
         # What is part of a value may be a secret.
-        ("PREFECT_CLIENT_CUSTOM_HEADERS", '{"Authorization": ["hunter2"]}', "Authorization: it must be text; correct"),
+        (
+            "PREFECT_CLIENT_CUSTOM_HEADERS",
+            '{"Authorization": ["hunter2"]}',
+            "Authorization (ClientSettings) must be text; correct",
+        ),
     ],
 )
 def test_a_wrong_setting_of_prefects_is_named_and_no_secret_is_printed(name, text, said):

@@ -7,8 +7,7 @@ import pytest
 
 from flows.compare import live
 from flows.compare.live import answer_live
-from infra.settings import Settings
-from infra.settings.sections import ServeSettings
+from infra.settings import ServeSettings, Settings
 from reelabel.errors import ConfigurationError
 from reelabel.live import LiveClient
 from tests.flows.cli.live.test_client import write_video

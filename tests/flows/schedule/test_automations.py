@@ -54,12 +54,13 @@ def wait_for(posted, text):
 def test_trouble_is_reported_once_to_the_configured_address(client, hook, engine, prefect_services, monkeypatch):
     url, posted = hook
     monkeypatch.setattr("flows.run.heartbeat._FAILURE_JOBS", 10)
+    monkeypatch.setattr("flows.run.heartbeat._FAILURE_RATE", 0.5)
     monkeypatch.setattr("flows.run.heartbeat._STALL_S", 1)
-    notify = NotifySettings(webhook_url=url, failure_rate=0.5)
+    notify = NotifySettings(webhook_url=url)
     apply_automations(client, prefect_services.model_copy(update={"notify": notify}))
     run_id, progress = uuid4(), Progress(processes=1)
 
-    with heartbeat(engine, run_id, progress, notify, beat_s=0.1):
+    with heartbeat(engine, run_id, progress, beat_s=0.1):
         progress.jobs_labelled = 4
         progress.jobs_failed = 5
         time.sleep(0.5)

@@ -240,7 +240,7 @@ FOLDERS = ("logs", "run", "s3/data", "prefect/ui", "worker", "postgres/data")
 FILES = (
     "prefect-login.secret",
     "run/supervisor.lock",
-    "run/ports.json",
+    "run/postgres.port",
     "logs/s3.log",
     "s3/key.pem",
     "prefect/ui/index.html",
@@ -292,7 +292,7 @@ def test_no_link_in_a_home_folder_may_belong_or_lead_to_what_is_another_user_s(o
     refused(own_home, link, " belongs to the user with the id")
 
 
-@pytest.mark.parametrize("name", ["run", "run/ports.json", "prefect/ui/index.html"])
+@pytest.mark.parametrize("name", ["run", "run/postgres.port", "prefect/ui/index.html"])
 def test_what_others_can_reach_in_a_home_folder_they_must_not_write_to(own_home, name):
     path = own_home / name
     path.chmod(path.stat().st_mode | stat.S_IWGRP)

@@ -12,9 +12,9 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
-from infra.basic_auth import basic_auth_headers
 from infra.doctor import check_prefect
 from infra.embedded import ServiceName, start, status, stop
+from infra.embedded.prefect import basic_auth_headers
 from infra.settings import DatabaseSettings, Settings
 from tests.supervisor import halted_supervisor, taken_port
 

@@ -169,7 +169,7 @@ def test_a_service_that_dies_again_and_again_is_not_started_forever(settings, ho
         os.kill(_running_pids(home)[ServiceName.POSTGRES], signal.SIGKILL)
         until(lambda restarts=restarts: content(log).count(b" ended ") == restarts + 1, said=lambda: content(log))
 
-    assert b"it is not started until somebody asks" in content(log)
+    assert b"it is not started again until it is requested" in content(log)
     assert _running_pids(home) == {}
     assert _query(start(settings, wanted=POSTGRES), "SELECT 1") == (1,)
 

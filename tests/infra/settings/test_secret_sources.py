@@ -46,7 +46,7 @@ def test_every_section_takes_secrets_from_files_and_other_files_are_ignored(secr
 def test_a_folder_of_secrets_that_cannot_be_read_is_named(monkeypatch, place):
     monkeypatch.setenv("REELABEL_SECRETS_DIR", place)
 
-    with pytest.raises(ConfigurationError, match=f"REELABEL_SECRETS_DIR is {place}, which cannot be read"):
+    with pytest.raises(ConfigurationError, match=f"REELABEL_SECRETS_DIR, which is {place}, cannot be read"):
         load_settings()
 
 

@@ -378,7 +378,7 @@ def test_a_playlist_from_elsewhere_cannot_name_files_of_this_machine(tmp_path, v
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("missing.mp4", "There is no file missing.mp4; check the path"),
+        ("missing.mp4", "missing.mp4 cannot be opened .*No such file or directory.*; check the source"),
         ("ftp://host/x.mp4", "ftp://host/x.mp4 is not a source of frames; use a path, rtsp://"),
         (__file__, "cannot be opened .*; check the source"),
         (

@@ -10,7 +10,7 @@ from PIL import Image
 from sqlalchemy import update
 from sqlalchemy.dialects.postgresql import JSONB
 
-from flows.cli.videos.images import image_codes
+from flows.cli.rows.job import image_codes
 from tasks.database.tables import RESULT, RESULT_HISTORY
 from tests.clips import write_clip
 

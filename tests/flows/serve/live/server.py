@@ -47,7 +47,7 @@ def live_server(**options):
         sessions = make_sessions(settings, model=model, info=info, pool=pool, **options)
         opened.bind(("127.0.0.1", 0))
         routers = [
-            live_router(sessions, config_timeout_s=10),
+            live_router(sessions),
             page_router(needs_token=settings.serve.token is not None, takes_audio=info.takes_audio, speaks=info.speaks),
         ]
         app = make_app(service, routers, open_paths=OPEN_PATHS)

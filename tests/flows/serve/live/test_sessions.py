@@ -27,9 +27,7 @@ def served(own_environment):
     settings = {
         "REELABEL_SERVE_LOAD": '["live"]',
         "REELABEL_SERVE_TOKEN": TOKEN,
-        "REELABEL_LIVE_CONFIG_TIMEOUT_S": "2",
         "REELABEL_LIVE_RESUME_S": "15",
-        "REELABEL_LIVE_IDLE_TIMEOUT_S": "300",
     }
     with serving(own_environment | settings) as served:
         yield served

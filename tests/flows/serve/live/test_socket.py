@@ -61,13 +61,13 @@ def served(model, info, *, stop_timeout_s=30, **options):
         serve=ServeSettings(
             port=0, token=SecretStr(TOKEN), origins=(ORIGIN,), idle_timeout_s=2, stop_timeout_s=stop_timeout_s
         ),
-        live=LiveSettings(max_sessions=6, config_timeout_s=2, resume_s=30),
+        live=LiveSettings(max_sessions=6, resume_s=30),
     )
     with ExitStack() as stack:
         pool = stack.enter_context(DecodePool(processes=1, threads=1, timeout_s=20, memory_mib=2048))
         sessions = make_sessions(settings, model=model, info=info, pool=pool, **options)
         service = stack.enter_context(open_service(settings))
-        app = make_app(service, [live_router(sessions, config_timeout_s=settings.live.config_timeout_s)])
+        app = make_app(service, [live_router(sessions, config_timeout_s=2)])
         opened = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=2048))
         ready = threading.Event()
         server = _InThread(app, settings.serve, ready=ready.set, end_sessions=sessions.close)

@@ -16,8 +16,7 @@ from flows.serve.app import make_app
 from flows.serve.requests import classify
 from flows.serve.requests.classify import Classifier
 from flows.serve.requests.handle import open_service
-from infra.settings import ServerSettings, ServeSettings, Settings, StoreSettings
-from infra.settings.sections import ExtractSettings
+from infra.settings import ExtractSettings, ServerSettings, ServeSettings, Settings, StoreSettings
 from reelabel.errors import StoreUnavailableError
 from reelabel.frames.frame_file import read_frames
 from reelabel.text import escape_controls

@@ -1,6 +1,6 @@
 import pytest
 
-from flows.cli.rows.sessions import asked_as
+from flows.cli.runs.classify import options_of_session
 from flows.run.request import QuestionOptions
 from infra.settings import PromptOptions, SamplingOptions
 from tasks.live.record.stored import StoredSession
@@ -14,7 +14,7 @@ def test_a_session_is_asked_again_with_its_own_system_prompt_unless_another_is_g
     session = StoredSession(row={"config": {"system_prompt": of_session} if of_session else {}}, queries=[], parts=[])
     overrides = QuestionOptions(model="tiny", prompts=PromptOptions(system_prompt=given, permutations=2))
 
-    found = asked_as(session, overrides)
+    found = options_of_session(session, overrides)
 
     assert (found.model, found.prompts) == ("tiny", PromptOptions(system_prompt=used, permutations=2))
 
@@ -22,8 +22,8 @@ def test_a_session_is_asked_again_with_its_own_system_prompt_unless_another_is_g
 def test_a_session_is_asked_again_with_all_its_frames_unless_others_are_chosen():
     session = StoredSession(row={"config": {}}, queries=[], parts=[])
 
-    sampling = asked_as(session, QuestionOptions()).sampling
-    chosen = asked_as(session, QuestionOptions(sampling=SamplingOptions(num_frames=4))).sampling
+    sampling = options_of_session(session, QuestionOptions()).sampling
+    chosen = options_of_session(session, QuestionOptions(sampling=SamplingOptions(num_frames=4))).sampling
 
     assert (sampling.sampler, sampling.num_frames) == ("keyframes", -1)
     assert chosen == SamplingOptions(num_frames=4)

@@ -1,0 +1,186 @@
+"""The embedded Prefect server with its UI, on the embedded Postgres, and its worker.
+
+The server does not use SQLite, Prefect's default, where concurrent writes are rejected or dropped, including events
+that restart a lost run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import secrets
+import shutil
+import signal
+import sys
+from base64 import b64encode
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+from infra.embedded.environment import export
+from infra.embedded.home import Command, Home, ServiceName
+from infra.embedded.postgres import Postgres
+from infra.logs import PREFECT_JSON_LINES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pydantic import SecretStr
+
+    from infra.settings import PrefectSettings, Settings
+
+# How often a worker looks for runs; the embedded server can bear it, and runs begin sooner than after the usual 10 s.
+_QUERY_S = "2"
+_USER = "admin"
+_DATABASE = "prefect"
+_SECRET = "prefect-login"  # noqa: S105 - a file's name
+_QUIET = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_CLI_PROMPT": "false",
+}
+
+
+class PrefectServer:
+    name = ServiceName.PREFECT
+    needs: Sequence[ServiceName] = (ServiceName.POSTGRES,)
+    stop_signal = signal.SIGTERM
+
+    def __init__(self, home: Home, *, as_json: bool = False) -> None:
+        self._home = home
+        self._log_variables = PREFECT_JSON_LINES if as_json else {}
+        self._postgres = Postgres(home)
+
+    def api_url(self, port: int) -> str:
+        return f"http://127.0.0.1:{port}/api"
+
+    def reached(self, port: int, base: PrefectSettings) -> PrefectSettings:
+        from pydantic import SecretStr  # noqa: PLC0415 - the supervisor does without
+
+        return base.model_copy(update={"api_url": self.api_url(port), "auth_string": SecretStr(self._login())})
+
+    def launch(self, port: int) -> Command:
+        """Create its database on the first start, which requires a running Postgres; keep the UI's files in home."""
+        database = f"postgresql+asyncpg://{self._postgres.own_database(_DATABASE)}?ssl=disable"
+        return Command(
+            command=_prefect_command(
+                self._home, self.name, "server", "start", "--host", "127.0.0.1", "--port", str(port)
+            ),
+            environment={
+                # PG* variables such as PGSSLMODE concern other servers.
+                **{name: value for name, value in prefect_environment(self._home).items() if not name.startswith("PG")},
+                "PREFECT_API_DATABASE_CONNECTION_URL": database,
+                "PREFECT_UI_STATIC_DIRECTORY": str(self._home.folder(self.name) / "ui"),
+                "PREFECT_UI_API_URL": self.api_url(port),
+                "PREFECT_SERVER_API_AUTH_STRING": self._login(),
+                **self._log_variables,
+            },
+        )
+
+    def is_ready(self, port: int) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+        try:
+            connection.request("GET", "/api/health")
+            return connection.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def config_hash(self) -> str:
+        """Identify the server by its database."""
+        return f"postgres:{self._home.port(ServiceName.POSTGRES)}"
+
+    def _login(self) -> str:
+        return self._home.secret(_SECRET, prefix=f"{_USER}:")
+
+
+def login_path(home: Path) -> Path:
+    """Return the path of the file with the login, `user:password`, of the API and the UI."""
+    return Home(home).secret_path(_SECRET)
+
+
+class Worker:
+    """Executes flow runs of the work pool; they end when it ends."""
+
+    name = ServiceName.WORKER
+    needs: Sequence[ServiceName] = (ServiceName.PREFECT,)
+    # On SIGTERM, a Prefect worker waits for its flow runs; on SIGINT it exits, and its flow runs are killed next.
+    stop_signal = signal.SIGINT
+
+    def __init__(self, home: Home, *, pool: str, environment: Mapping[str, str]) -> None:
+        self._home = home
+        self._pool = pool
+        self._environment = environment
+        # A new name each time, because the server reports a killed worker as online for a while.
+        self._worker = ""
+
+    def launch(self, port: int) -> Command:  # noqa: ARG002 - it does not listen
+        self._worker = f"embedded-{secrets.token_hex(6)}"
+        options = ("--pool", self._pool, "--type", "process", "--name", self._worker)
+        return Command(
+            command=_prefect_command(self._home, self.name, "worker", "start", *options), environment=self._environment
+        )
+
+    def is_ready(self, port: int) -> bool:  # noqa: ARG002
+        """Check that the server receives heartbeats from the worker."""
+        try:
+            workers = self._post(f"/work_pools/{quote(self._pool, safe='')}/workers/filter")
+        except (OSError, http.client.HTTPException, ValueError):
+            return False
+        return any(worker["name"] == self._worker and worker["status"] == "ONLINE" for worker in workers)
+
+    def config_hash(self) -> str:
+        """Hash the addresses: a worker with other addresses must not run our flows."""
+        names = ("REELABEL_DATABASE_URL", "PREFECT_API_URL", "PREFECT_API_AUTH_STRING")
+        addresses = [self._environment.get(name, "") for name in names]
+        addresses += [value for name, value in sorted(self._environment.items()) if name.startswith("REELABEL_STORE_")]
+        # Includes the server: another one at the same address does not have this worker's pool.
+        addresses.append(PrefectServer(self._home).config_hash())
+        return hashlib.sha256("\n".join([self._pool, *addresses]).encode()).hexdigest()[:16]
+
+    def _post(self, path: str) -> list[dict[str, str]]:
+        from pydantic import SecretStr  # noqa: PLC0415 - imported while the worker starts
+
+        url = urlsplit(self._environment["PREFECT_API_URL"])
+        connection = http.client.HTTPConnection(url.netloc, timeout=2)
+        try:
+            headers = {"Content-Type": "application/json"}
+            headers |= basic_auth_headers(SecretStr(self._environment["PREFECT_API_AUTH_STRING"]))
+            connection.request("POST", f"{url.path}{path}", "{}", headers)
+            response = connection.getresponse()
+            if response.status != http.client.OK:
+                raise http.client.HTTPException(response.reason)
+            found: list[dict[str, str]] = json.loads(response.read())
+            return found
+        finally:
+            connection.close()
+
+
+def _prefect_command(home: Home, service: ServiceName, *arguments: str) -> list[str]:
+    """Return a command of Prefect's with a temporary folder of its own, which is emptied."""
+    temporary = home.folder(service) / "temporary"
+    shutil.rmtree(temporary, ignore_errors=True)  # of one that was killed
+    temporary.mkdir(mode=0o700)
+    return [sys.executable, "-P", "-m", "infra.embedded.prefect_main", str(temporary), *arguments]
+
+
+def basic_auth_headers(login: SecretStr | None) -> dict[str, str]:
+    """Return the request headers for a login `user:password` of Prefect's API; none if there is no login."""
+    return {} if login is None else {"Authorization": f"Basic {b64encode(login.get_secret_value().encode()).decode()}"}
+
+
+def prefect_environment(home: Home) -> dict[str, str]:
+    """Return the environment of a Prefect process, without the user's own Prefect settings."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    folder = home.folder(ServiceName.PREFECT)
+    # By default, Prefect notes which blocks it registered in ~/.prefect, whatever its home: one note for all servers.
+    own = {"PREFECT_HOME": str(folder), "PREFECT_SERVER_MEMO_STORE_PATH": str(folder / "memo_store.toml")}
+    return {**inherited, **_QUIET, **own, "PYTHONSAFEPATH": "1"}
+
+
+def worker_environment(home: Home, settings: Settings) -> dict[str, str]:
+    """Return the environment of a worker and its flow runs, given settings with all addresses filled in."""
+    return {**prefect_environment(home), **export(settings), "PREFECT_WORKER_QUERY_SECONDS": _QUERY_S}
