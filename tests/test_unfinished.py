@@ -13,23 +13,30 @@ from tests.wait import until
 
 _ROOT = Path(__file__).parents[1]
 _CONFTEST = """
+from pathlib import Path
+
 import pytest
 from tests.unfinished import UnfinishedSession
+
+class Begun:
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logstart(self, nodeid):
+        if nodeid.endswith("test_second"):
+            Path(__file__).with_name("begun").touch()
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(UnfinishedSession(config.pluginmanager.get_plugin("terminalreporter")))
+        config.pluginmanager.register(Begun())
 """
 _TESTS = """
 import threading
-from pathlib import Path
 
 def test_first():
     pass
 
 def test_second():
-    Path(__file__).with_name("begun").touch()
     threading.Event().wait(60)
 
 def test_third():

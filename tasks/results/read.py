@@ -111,13 +111,15 @@ def failures_of_run(engine: Engine, run_id: UUID, *, limit: int) -> list[dict[st
         return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def read_outcomes(engine: Engine, scope: Scope, *, describes: bool = False) -> Iterator[pl.DataFrame]:
-    """Yield labels and failures in the order of job ids, in parts; the first part has columns but no rows.
+def read_outcomes(
+    engine: Engine, scope: Scope, *, describes: bool = False, limit: int | None = None
+) -> Iterator[pl.DataFrame]:
+    """Yield labels and failures, or the first of them, in the order of job ids, in parts; the first part has no rows.
 
     Columns that only labels have are null for failures, and vice versa. With `describes`, there are descriptions in
     place of labels.
     """
-    return _outcomes(engine, scope.matches, describes=describes)
+    return _outcomes(engine, scope.matches, describes=describes, limit=limit)
 
 
 def read_outcomes_of_run(engine: Engine, run_id: UUID, *, describes: bool) -> Iterator[pl.DataFrame]:
@@ -126,13 +128,13 @@ def read_outcomes_of_run(engine: Engine, run_id: UUID, *, describes: bool) -> It
 
 
 def _outcomes(
-    engine: Engine, condition: Callable[[Table], ColumnElement[bool]], *, describes: bool
+    engine: Engine, condition: Callable[[Table], ColumnElement[bool]], *, describes: bool, limit: int | None = None
 ) -> Iterator[pl.DataFrame]:
     ended = DESCRIPTION if describes else RESULT
     schema = _schema(ended, FAILURE)
     yield pl.DataFrame(schema=schema)
     both = (_select(table, schema, condition(table)) for table in (ended, FAILURE))
-    yield from _parts(engine, union_all(*both).order_by("job_id"), schema)
+    yield from _parts(engine, union_all(*both).order_by("job_id").limit(limit), schema)
 
 
 def count_outcomes(engine: Engine, scope: Scope) -> tuple[int, int]:

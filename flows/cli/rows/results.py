@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine, RowMapping
 
 LABEL_STUDIO, FIFTYONE = "label-studio", "fiftyone"
-_REVIEWED = 100
+_REVIEWED, _MOST_REVIEWED = 100, 500
 _SHOWN_ROWS = 20
 _SHOWN_CHUNKS = 200
 _SHOWN_TAGS = 3
@@ -59,7 +59,11 @@ def results(
     *,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, max=500, help="For reviewers: how many labels, lowest margins first. Default: 100."),
+        typer.Option(
+            min=1,
+            help="How many rows at most; for reviewers, of the lowest margins. Default: 20 in a table, 100 for "
+            "reviewers, else all.",
+        ),
     ] = None,
     folder: Annotated[str | None, typer.Option(help="With fiftyone: the new folder to write.")] = None,
     calibrated: Annotated[
@@ -76,10 +80,11 @@ def results(
     if form in {LABEL_STUDIO, FIFTYONE}:
         if calibrated or chunks or raw:
             raise ConfigurationError(f"--calibrated, --chunks and --raw cannot be combined with --format {form}.")
-        _write_review(run, limit=limit or _REVIEWED, folder=folder)
+        limit = limit or _REVIEWED
+        if limit > _MOST_REVIEWED:
+            raise ConfigurationError(f"--format {form} writes at most {_MOST_REVIEWED} labels; give a lower --limit.")
+        _write_review(run, limit=limit, folder=folder)
         return
-    if limit:
-        raise ConfigurationError(f"--limit is for --format {LABEL_STUDIO} or {FIFTYONE}; leave it out.")
     check_format(form, raw=raw)
     with open_database(ServiceName.POSTGRES) as (_, engine):
         row = find_run(engine, run)
@@ -93,15 +98,15 @@ def results(
             )
         calibrate = _calibrator(_temperature(engine, scope.spec_id)) if calibrated else _unchanged
         if form != "table":
-            print_rows(map(calibrate, _rows(engine, scope, describing=describing, chunks=chunks)), form=form, raw=raw)
+            rows = _rows(engine, scope, describing=describing, chunks=chunks, limit=limit)
+            print_rows(map(calibrate, rows), form=form, raw=raw)
         elif chunks:
-            _print_chunks(engine, scope, describing=describing)
+            _print_chunks(engine, scope, describing=describing, limit=limit or _SHOWN_CHUNKS)
         elif describing:
-            _print_outcomes(
-                engine, row, _descriptions(read_descriptions(engine, scope, limit=_SHOWN_ROWS)), "description"
-            )
+            found = read_descriptions(engine, scope, limit=limit or _SHOWN_ROWS)
+            _print_outcomes(engine, row, _descriptions(found), "description")
         else:
-            found = calibrate(read_results(engine, scope, limit=_SHOWN_ROWS))
+            found = calibrate(read_results(engine, scope, limit=limit or _SHOWN_ROWS))
             noun = "answer" if has_words(engine, scope) else "label"
             _print_outcomes(engine, row, _labels(found), noun)
 
@@ -115,10 +120,10 @@ def _write_review(run: str, *, limit: int, folder: str | None) -> None:
             write_samples(engine, settings, row, limit=limit, folder=Path(folder))
 
 
-def _rows(engine: Engine, scope: Scope, *, describing: bool, chunks: bool) -> Iterable[pl.DataFrame]:
+def _rows(engine: Engine, scope: Scope, *, describing: bool, chunks: bool, limit: int | None) -> Iterable[pl.DataFrame]:
     if chunks:
-        return read_description_chunks(engine, scope) if describing else read_chunks(engine, scope)
-    return read_outcomes(engine, scope, describes=describing)
+        return (read_description_chunks if describing else read_chunks)(engine, scope, limit=limit)
+    return read_outcomes(engine, scope, describes=describing, limit=limit)
 
 
 def _labels(found: pl.DataFrame) -> Table:
@@ -161,17 +166,17 @@ def _print_outcomes(engine: Engine, run: RowMapping, table: Table, noun: str) ->
         print_line(f"This run is {run['state']}: {run['message']}")
 
 
-def _print_chunks(engine: Engine, scope: Scope, *, describing: bool) -> None:
+def _print_chunks(engine: Engine, scope: Scope, *, describing: bool, limit: int) -> None:
     read = read_description_chunks if describing else read_chunks
-    found = pl.concat(read(engine, scope, limit=_SHOWN_CHUNKS + 1))
+    found = pl.concat(read(engine, scope, limit=limit + 1))
     if found.is_empty() and not describing:
         raise ConfigurationError(
             f"No job of {scope.dataset} was cut into chunks in this spec; see --chunk-s of classify."
         )
     columns = ("job_id from to tags caption changes" if describing else "chunk from to label margin").split()
     cells = _described_chunk if describing else _labelled_chunk
-    OUT.print(make_table(columns, map(cells, found[:_SHOWN_CHUNKS].iter_rows(named=True))))
-    if len(found) > _SHOWN_CHUNKS:
+    OUT.print(make_table(columns, map(cells, found[:limit].iter_rows(named=True))))
+    if len(found) > limit:
         print_line(f"... and {_IN_FULL}")
 
 

@@ -187,6 +187,17 @@ def test_another_file_is_refused_in_a_sentence(reelabel, manifest, tmp_path, exp
     assert said in " ".join(imported.stderr.split())
 
 
+@pytest.mark.usefixtures("tasks")
+def test_rows_are_printed_up_to_a_limit(reelabel):
+    whole = reelabel("results", "last", "--format", "csv").stdout.splitlines()
+    table = reelabel("results", "last", "--limit", "1").stdout
+
+    assert reelabel("results", "last", "--format", "csv", "--limit", "2").stdout.splitlines() == whole[:3]
+    assert len(pl.read_json(reelabel("results", "last", "--format", "json", "--limit", "1").stdout.encode())) == 1
+    assert table.count("│\n") == 1
+    assert "more; use --format csv" in table
+
+
 @pytest.mark.usefixtures("manifest")
 @pytest.mark.parametrize(
     "options",
@@ -194,7 +205,7 @@ def test_another_file_is_refused_in_a_sentence(reelabel, manifest, tmp_path, exp
         ["--chunks"],
         ["--raw"],
         ["--calibrated"],
-        ["--format", "csv", "--limit", "5"],
+        ["--limit", "501"],
         ["--limit", "0"],
         ["--folder", "samples"],
         ["--format", "fiftyone"],
@@ -221,7 +232,7 @@ def test_options_of_the_import_that_do_not_fit_are_refused(reelabel, tmp_path, o
     refused = reelabel("manifest", "import", str(tmp_path / "export.json"), str(tmp_path / "x.parquet"), *options)
 
     assert refused.returncode == 2
-    assert "manifest" in refused.stderr
+    assert "leave it out" in refused.stderr or "--manifest" in refused.stderr
 
 
 def test_labels_whose_question_has_changed_are_left_out_and_counted(reelabel, tmp_path):
