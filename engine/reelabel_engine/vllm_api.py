@@ -1,4 +1,4 @@
-"""All that the engine uses of vLLM. What moves in another version is mended here."""
+"""All that the engine uses of vLLM. What moves in another version is mended here; `check` lists it."""
 
 from vllm import LLM, ModelRegistry, SamplingParams
 from vllm.config import ModelConfig
