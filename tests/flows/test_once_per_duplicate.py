@@ -115,6 +115,35 @@ def test_one_video_of_each_group_is_asked_about_and_the_rows_say_so(reelabel, wr
     assert "Copied from jobs on near-duplicates: 6 answers." in page.read_text()
 
 
+def test_videos_that_were_never_described_are_asked_about(reelabel, write, engine):
+    run = reelabel("classify", write("undescribed", videos=("new.mp4",)), "--once-per-duplicate", LEAST)
+
+    assert run.returncode == 0, run.stderr
+    assert [row["copied_from"] for row in rows_of(engine, "undescribed").values()] == [None] * 2
+
+
+def test_a_segment_is_compared_by_the_vectors_of_that_segment(reelabel, root, engine, tmp_path):
+    segments = [("a.mp4", 0.0, 1.5), ("a.webm", 0.0, 1.5), ("b.mp4", 0.0, 1.5)]
+    columns = {"job_id": [name for name, _, _ in segments], "video_uri": [f"{root}/{name}" for name, _, _ in segments]}
+    columns |= {"start_s": [start_s for _, start_s, _ in segments], "end_s": [end_s for _, _, end_s in segments]}
+    path = tmp_path / "segments.parquet"
+    pl.DataFrame(columns).with_columns(prompt=pl.lit("Which?"), choices=pl.lit(["x", "y"])).write_parquet(path)
+    (tmp_path / "shapes.txt").write_text("\n".join(SHAPE_BANK))
+    command = ("classify", str(path), "--once-per-duplicate", LEAST)
+
+    before = reelabel(*command, "--dry-run")
+    assert reelabel("describe", str(path), "--tags", str(tmp_path / "shapes.txt")).returncode == 0
+    run = reelabel(*command)
+
+    assert "3 jobs to ask, whose answers are copied to 0 more" in before.stdout, before.stdout + before.stderr
+    assert run.returncode == 0, run.stderr
+    copied = {name: row["copied_from"] for name, row in rows_of(engine, "segments").items()}
+    assert copied in (
+        {"a.mp4": None, "a.webm": "a.mp4", "b.mp4": None},
+        {"a.mp4": "a.webm", "a.webm": None, "b.mp4": None},
+    )
+
+
 def test_without_the_option_every_video_is_asked_about(reelabel, write, engine):
     manifest = write("each")
     assert reelabel("classify", manifest, "--once-per-duplicate", LEAST).returncode == 0
