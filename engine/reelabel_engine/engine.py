@@ -55,11 +55,7 @@ def import_model(config: EngineConfig) -> None:
 
 
 class Engine:
-    """A loaded model that answers questions; those that are fed while it works join its next step.
-
-    Attributes:
-        live: Takes the requests of live sessions; None if the engine was not loaded for any.
-    """
+    """A loaded model that answers questions; those that are fed while it works join its next step."""
 
     def __init__(self, config: EngineConfig, *, started: float) -> None:
         """Load the model; takes seconds to minutes. The process began at `started`, by `time.perf_counter`."""
