@@ -46,15 +46,10 @@ if TYPE_CHECKING:
 
 
 class Implementation(NamedTuple):
-    """What runs inside the engine's process; the process itself and its protocol are the same for each.
+    """What runs inside the engine's process; the process itself and its protocol are the same for each."""
 
-    Attributes:
-        load: Loads the engine; takes its configuration, and as `started` when the process began.
-        worker: Prepares a worker process; see `reelabel_engine.renderer.Worker`.
-    """
-
-    load: Callable[..., Engine]
-    worker: Callable[[EngineConfig], Worker]
+    load: Callable[..., Engine]  # takes its configuration, and as `started` when the process began
+    worker: Callable[[EngineConfig], Worker]  # in each process that renders
 
 
 def import_vllm(config: EngineConfig) -> Implementation:

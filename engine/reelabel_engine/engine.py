@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -55,18 +54,8 @@ def import_model(config: EngineConfig) -> None:
                 ModelRegistry.register_model(name, ModelRegistry.models[name].load_model_cls())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _InFlight:
-    ref: RequestRef
-    ready: EngineRequest
-
-
 class Engine:
-    """A loaded model that answers questions; those that are fed while it works join its next step.
-
-    Attributes:
-        live: Takes the requests of live sessions; None if the engine was not loaded for any.
-    """
+    """A loaded model that answers questions; those that are fed while it works join its next step."""
 
     def __init__(self, config: EngineConfig, *, started: float) -> None:
         """Load the model; takes seconds to minutes. The process began at `started`, by `time.perf_counter`."""
@@ -80,7 +69,7 @@ class Engine:
         self._engine = llm.llm_engine
         self.live = _prepare_live(llm) if config.live_sessions else None
         self._max_model_len = int(llm.model_config.max_model_len)
-        self._in_flight: dict[str, _InFlight] = {}
+        self._in_flight: dict[str, tuple[RequestRef, EngineRequest]] = {}
         self._added = 0
         self._unattributed_ms = 0.0
         self._start_ms = (time.perf_counter() - started) * 1e3
@@ -114,7 +103,7 @@ class Engine:
             self._engine.add_request(str(self._added), ready.prompt, self._parameters(ready), priority=BATCH)
         except (ValueError, VLLMValidationError) as error:
             raise translate_vllm_error(error, self._max_model_len, schema=ready.schema) from None
-        self._in_flight[str(self._added)] = _InFlight(ref=ref, ready=ready)
+        self._in_flight[str(self._added)] = ref, ready
 
     def _parameters(self, ready: EngineRequest) -> SamplingParams:
         if ready.tokens:
@@ -129,7 +118,7 @@ class Engine:
 
     def cancel(self, number: int) -> None:
         """Stop working on what was fed of a request."""
-        names = [name for name, each in self._in_flight.items() if each.ref.number == number]
+        names = [name for name, (ref, _) in self._in_flight.items() if ref.number == number]
         for name in names:
             del self._in_flight[name]
         self._engine.abort_request(names)
@@ -151,7 +140,7 @@ class Engine:
             return []
         share_ms, self._unattributed_ms = self._unattributed_ms / len(outputs), 0.0
         finished = [(self._in_flight.pop(output.request_id), output) for output in outputs]
-        return [(question.ref, _answer(output, question.ready, share_ms)) for question, output in finished]
+        return [(ref, _answer(output, ready, share_ms)) for (ref, ready), output in finished]
 
 
 # Their vision encoder handles each frame pair independently, so that a prompt can be extended pair by pair.

@@ -70,11 +70,7 @@ ErrorCode: TypeAlias = Literal[
 
 
 class ProtocolError(ReelabelError):
-    """What a client sent is at fault, or cannot be taken now.
-
-    Attributes:
-        is_fatal: Whether the session ends by it.
-    """
+    """What a client sent is at fault, or cannot be taken now; if it is fatal, the session ends by it."""
 
     code: ErrorCode  # type: ignore[misc]  # of this refusal, not of the class
 

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from infra.errors import EngineLostError
@@ -30,7 +31,7 @@ from tasks.live.setup import LiveSetup, differences, speaks, window_full
 from tasks.live.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     import numpy.typing as npt
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tasks.live.events import EndReason, FrameStatus
     from tasks.live.model import Prefix
     from tasks.live.record.recorder import SessionRecord
+    from tasks.live.standing import Standing
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_S = 0.5  # before frames are prefilled again by an engine that was lost
@@ -130,17 +132,26 @@ class Session:
 
     def handle(self, received: str | bytes) -> None:
         message = None
-        try:
+        with self._refusing("message", lambda refused: self.refuse(refused, message)):
             if isinstance(received, bytes):
                 self.receive_data(received)
             else:
                 message = messages.parse_message(received)
                 self._note_unknown(message)
                 self.receive(message)
+
+    @contextmanager
+    def _refusing(self, what: str, refuse: Callable[[ProtocolError], None]) -> Iterator[None]:
+        """Refuse what has arrived if it fails, be it by a fault of the session: that must not end it."""
+        try:
+            yield
         except ProtocolError as refused:
-            self.refuse(refused, message)
-        except Exception:  # noqa: BLE001 - one message must not end the session
-            self.refuse(self._failed("message"), message)
+            refuse(refused)
+        except TransientError as error:
+            refuse(ProtocolError(error.message, code="unavailable"))
+        except Exception:  # noqa: BLE001 - whatever it is
+            _LOG.exception("The %s of the live session %s failed", what, self.session_id)
+            refuse(ProtocolError(f"The {what} failed; the server's log says why.", code="internal"))
 
     async def wait_for_room(self) -> None:
         await self._inbox.wait_for_room()
@@ -370,49 +381,29 @@ class Session:
     async def _ingest(self) -> None:
         """Take what has arrived, strictly in order; this never waits for the model."""
         while not isinstance(arrival := await self._inbox.get(), messages.VideoDone):
-            if isinstance(arrival, Frame | Audio | PendingQuery):
-                await self._take_alone(arrival)
-            self._ask_due()
+            match arrival:
+                case Frame():
+                    with self._refusing("frame", partial(self._refuse_frame, arrival)):
+                        await self._add_frame(arrival)
+                case Audio():
+                    with self._refusing("audio", self.refuse):
+                        self._note_more(has_more=self._window.add_audio(arrival))
+                case PendingQuery():
+                    with self._refusing("query", partial(self._queries.fail, arrival)):
+                        self._queries.put(arrival, self._window.visible(arrival))
+            if clock := self._window.clock:
+                for standing in self._queries.standing:
+                    self._ask_if_due(standing, *clock)
         self._queries.finish()
 
-    async def _take_alone(self, arrived: Frame | Audio | PendingQuery) -> None:
-        try:
-            match arrived:
-                case Frame():
-                    await self._add_frame(arrived)
-                case Audio():
-                    self._add_audio(arrived)
-                case PendingQuery():
-                    self._queries.put(arrived, self._window.visible(arrived))
-        except Exception:  # noqa: BLE001 - one message must not end the session
-            match arrived:
-                case Frame():
-                    self._refuse_frame(arrived, self._failed("frame"))
-                case Audio():
-                    self.refuse(self._failed("audio"))
-                case PendingQuery():
-                    self._queries.fail(arrived, self._failed("query"))
-
-    def _ask_due(self) -> None:
-        if self._window.clock is None:
-            return
-        time_s, arrived_s = self._window.clock
-        for standing in self._queries.standing:
-            asked = None
-            try:
-                if standing.is_due(time_s):
-                    asked = self._queries.ask_again(standing, time_s=time_s, arrived_s=arrived_s)
-                    self._queries.put(asked, self._window.visible(asked))
-            except Exception:  # noqa: BLE001 - one question must not end the session
-                failed = self._failed("query")
-                if asked:
-                    self._queries.fail(asked, failed)
-                else:
-                    self.refuse(failed)
-
-    def _failed(self, what: str) -> ProtocolError:
-        _LOG.exception("The %s of the live session %s failed", what, self.session_id)
-        return ProtocolError(f"The {what} failed; the server's log says why.", code="internal")
+    def _ask_if_due(self, standing: Standing, time_s: float, arrived_s: float) -> None:
+        asked = None
+        with self._refusing(
+            "query", lambda refused: self._queries.fail(asked, refused) if asked else self.refuse(refused)
+        ):
+            if standing.is_due(time_s):
+                asked = self._queries.ask_again(standing, time_s=time_s, arrived_s=arrived_s)
+                self._queries.put(asked, self._window.visible(asked))
 
     # Frames and audio
 
@@ -422,14 +413,7 @@ class Session:
             self._acknowledge(frame, "evicted", time_s=time_s)
             return
         self._window.clock = time_s, frame.arrived_s
-        try:
-            picture, cells = await in_thread(self._decode, frame)
-        except ProtocolError as refused:
-            self._refuse_frame(frame, refused)
-            return
-        except TransientError as error:
-            self._refuse_frame(frame, ProtocolError(error.message, code="unavailable"))
-            return
+        picture, cells = await in_thread(self._decode, frame)
         self._pixels += picture.decoded_px
         alike = None if self._cells is None else similarity(cells, self._cells)
         is_similar = alike is not None and self._threshold is not None and alike > self._threshold
@@ -447,14 +431,6 @@ class Session:
     def _decode(self, frame: Frame) -> tuple[Picture, npt.NDArray[np.float64]]:
         picture = self._setup.reader.read(frame.data)
         return picture, mean_colours(picture.image)
-
-    def _add_audio(self, audio: Audio) -> None:
-        try:
-            has_more = self._window.add_audio(audio)
-        except ProtocolError as refused:
-            self.refuse(refused)
-        else:
-            self._note_more(has_more=has_more)
 
     def _note_more(self, *, has_more: bool) -> None:
         """Have the model read what was added, unless the window holds more than it may."""

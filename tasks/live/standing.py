@@ -14,16 +14,11 @@ _CHANGE_MARGIN = 0.2
 
 
 class Standing:
-    """A standing question: when it is asked, and which of its answers are sent.
-
-    Attributes:
-        query: What is asked.
-        is_open: Whether it was asked and not answered yet: it is not asked again meanwhile.
-    """
+    """A standing question: when it is asked, and which of its answers are sent."""
 
     def __init__(self, query: VideoQuery) -> None:
         self.query = query
-        self.is_open = False
+        self.is_open = False  # asked and not answered yet: it is not asked again meanwhile
         self._next_s = -math.inf  # on the session's clock
         self._label: int | None = None  # that was sent last
         self._fault: ErrorCode | None = None

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from reelabel.errors import ConfigurationError
 from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem, Item, LiveItem
 
 if TYPE_CHECKING:
@@ -37,17 +36,6 @@ class WindowRule:
     sink: int = 0  # first frames, which are never evicted
     size: float | None = None
     unit: Literal["frames", "seconds"] = "frames"
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        if self.sink < 0:
-            raise ConfigurationError(f"The sink has {self.sink} frames; give 0 or more.")
-        if self.size is None:
-            return
-        if self.unit == "frames" and not 2 <= self.size < float("inf"):  # noqa: PLR2004 - a pair
-            raise ConfigurationError(f"The window has {self.size:g} frames; give 2 or more.")
-        if not 0 < self.size < float("inf"):
-            raise ConfigurationError(f"The window has {self.size:g} seconds; give more than 0.")
 
 
 class Window:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -282,7 +281,8 @@ def _digest(path: Path) -> str:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if _place(path) == kept:  # else it was written meanwhile
         with suppress(OSError):  # a disk that is full, or no home
-            _write(kept, digest)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(digest, encoding="ascii")  # what is read while it is written is too short
     return digest
 
 
@@ -291,15 +291,3 @@ def _place(path: Path) -> Path:
     seen = (path.resolve(), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111 - may have no home
     return caches / "reelabel" / "digests" / hashlib.sha256(repr(seen).encode()).hexdigest()
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(text)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

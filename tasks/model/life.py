@@ -70,11 +70,11 @@ class LostError(Exception):
 
 
 class PendingRequest:
-    """A request that has not ended; `count` replies end it, and pieces of a text do not count."""
+    """A request that has not ended; pieces of a text are not counted among its replies."""
 
     def __init__(self, number: int, count: int) -> None:
-        self.number, self.count, self.left = number, count, count
-        # Each with its place in a batch; or the error in place of more, or None.
+        self.number, self.left = number, count
+        # Each with its place in a batch; or the error in place of more; and None at the end.
         self.replies: SimpleQueue[tuple[int, Any] | BaseException | None] = SimpleQueue()
 
 
@@ -206,9 +206,9 @@ class Life:
             LostError: The process died, or has replied to nothing for so long that it counts as hung.
             AbandonedError: Nobody waits for the replies any more.
         """
-        left, silence_s = request.count, silence_s or self._silence_s
+        silence_s = silence_s or self._silence_s
         try:
-            while left:
+            while True:
                 go_on()
                 silent_s = time.monotonic() - self.last_reply_s
                 try:
@@ -221,7 +221,6 @@ class Life:
                     return
                 if isinstance(reply, BaseException):
                     raise reply
-                left -= not isinstance(reply[1], LiveText)
                 yield reply
         finally:
             self.cancel(request)
@@ -278,11 +277,11 @@ class Life:
             request = self._pending.get(number)
             if request is None:  # it was cancelled
                 return
-            if not isinstance(reply, LiveText):
-                request.left -= 1
-                if not request.left:
-                    del self._pending[number]
             request.replies.put((place, reply))
+            request.left -= not isinstance(reply, LiveText)
+            if not request.left:
+                del self._pending[number]
+                request.replies.put(None)
 
     def _fail(self, reason: str, full: DiskFullError | None = None) -> None:
         with self._lock:

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reelabel.errors import ConfigurationError
 from reelabel_engine.live.items import LiveItem
 from tasks.live.window import Pairs, Window, WindowRule, spread
 
@@ -96,23 +95,6 @@ def test_without_a_size_nothing_is_evicted():
 
     assert [window.add(item) for item in of_pairs(50)] == [()] * 50
     assert len(window.current) == 50
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"sink": -1},
-        {"size": 0},
-        {"size": 1},
-        {"size": -3.0},
-        {"size": float("nan")},
-        {"size": float("inf")},
-        {"size": 0, "unit": "seconds"},
-    ],
-)
-def test_a_rule_that_is_no_window_is_refused(values):
-    with pytest.raises(ConfigurationError, match="give"):
-        WindowRule(**values)
 
 
 @pytest.mark.parametrize(

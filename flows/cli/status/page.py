@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
@@ -38,11 +38,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text
-    from sqlalchemy import Engine
+    from sqlalchemy import Engine, Row
 
     from infra.embedded import ServiceStatus
     from infra.settings import Settings
-    from tasks.live.record.stored import UnendedSession
     from tasks.plans.plan import Plan, PlanState
     from tasks.results.overview import RunStatus
 
@@ -185,7 +184,7 @@ def _runs_and_plans(engine: Engine, *, is_remote: bool) -> Iterator[RenderableTy
         yield from _sessions(sessions)
 
 
-def _sessions(sessions: Sequence[UnendedSession]) -> Iterator[RenderableType]:
+def _sessions(sessions: Sequence[Row[Any]]) -> Iterator[RenderableType]:
     """Show live sessions, and how to see what was saved of those that were lost with their server."""
     rows = (
         (

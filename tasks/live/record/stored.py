@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Double, Engine, RowMapping, Select, String, Table, cast, delete, func, select
+from sqlalchemy import Double, Engine, Row, RowMapping, Select, String, Table, cast, delete, func, select
 
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError, FrameFileError, ObjectMissingError
@@ -41,21 +41,13 @@ class StoredSession:
     parts: list[dict[str, Any]] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnendedSession:
-    """A session whose end is not recorded; `age_s` counts from its start, `seen_s` from its server's last heartbeat."""
+def list_unended(engine: Engine, *, within: timedelta, limit: int) -> Sequence[Row[Any]]:
+    """List the sessions that are open, and those that were lost within some time, the latest first.
 
-    session_id: UUID
-    host: str
-    is_lost: bool
-    frames: int
-    queries: int
-    age_s: float
-    seen_s: float
-
-
-def list_unended(engine: Engine, *, within: timedelta, limit: int) -> list[UnendedSession]:
-    """List the sessions that are open, and those that were lost within some time, the latest first."""
+    Returns:
+        `session_id`, `host`, `is_lost`, numbers of `frames` and `queries`, and the seconds since its start (`age_s`)
+        and since its server's last heartbeat (`seen_s`).
+    """
     seen_s, age_s = (
         func.extract("epoch", func.now() - at).cast(Double)
         for at in (LIVE_SESSION.c.seen_at, LIVE_SESSION.c.started_at)
@@ -76,7 +68,7 @@ def list_unended(engine: Engine, *, within: timedelta, limit: int) -> list[Unend
         .limit(limit)
     )
     with database_errors(), engine.connect() as connection:
-        return [UnendedSession(**row) for row in connection.execute(query).mappings()]
+        return connection.execute(query).all()
 
 
 def find_session(engine: Engine, text: str) -> StoredSession:

@@ -26,7 +26,7 @@ from tasks.model.backend import InferenceBackend, Reply
 from tasks.model.prompts.thinking import QUESTION, require_answer_first
 from tasks.model.prompts.words import read_words
 from tasks.model.server.answers import Usage, logprobs_request, read_logprobs, score
-from tasks.model.server.capabilities import ServerCapabilities, completion_body, detect_capabilities, probe_bodies
+from tasks.model.server.capabilities import completion_body, detect_capabilities, probe_bodies
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import EncodedFrames, encode_media
 from tasks.model.server.model_watch import ModelWatch, require_named
@@ -87,7 +87,8 @@ _PROBE_TEXT = "A (yes) or B (no)?\n\n  1234567 METERS, naïve Größe, 東京の
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ready:
     model: str
-    capabilities: ServerCapabilities
+    frames: str  # encoding of frames
+    exact: bool  # it returns logprobs of requested tokens
     watch: ModelWatch
     info: EngineInfo
 
@@ -246,28 +247,28 @@ class ServerBackend(InferenceBackend):
             require_named(model.root, self._named)
         self._check_tokenizer()
         require_answer_first(model.id, self._client.render_ending(QUESTION))
-        capabilities = detect_capabilities(
+        frames, exact = detect_capabilities(
             self._client, model=model.id, frames=self._settings.frames, encode=self._encode, media=self._media
         )
         version = self._client.find_version()
         watch = ModelWatch(
             self._client,
-            probes=probe_bodies(capabilities, model=model.id, encode=self._encode),
+            probes=probe_bodies(model=model.id, frames=frames, exact=exact, encode=self._encode),
             encode=self._encode,
             version=version,
             tolerance=self._settings.probe_tolerance,
         )
         software = f"vLLM {version}" if version else "not vLLM"
-        shown = "logprobs of any token" if capabilities.exact else "top logprobs only"
+        shown = "logprobs of any token" if exact else "top logprobs only"
         info = EngineInfo(
             device=f"server {urlsplit(self._client.url).netloc}",
             gpus=self._settings.gpus,
             max_model_len=model.max_model_len or 0,
             start_ms=(time.perf_counter() - started) * 1e3,
             versions={"vllm": version} if version else {},
-            tuning=f"{model.id} at {self._client.url} ({software}), frames as {capabilities.frames}, {shown}",
+            tuning=f"{model.id} at {self._client.url} ({software}), frames as {frames}, {shown}",
         )
-        return _Ready(model=model.id, capabilities=capabilities, watch=watch, info=info)
+        return _Ready(model=model.id, frames=frames, exact=exact, watch=watch, info=info)
 
     def _check_tokenizer(self) -> None:
         try:
@@ -290,7 +291,7 @@ class ServerBackend(InferenceBackend):
     ) -> None:
         started = time.perf_counter()
         try:
-            carried = encode_media(ready.capabilities.frames, shown)
+            carried = encode_media(ready.frames, shown)
         except JobError as error:
             asking.replies |= dict.fromkeys(questions, Rejected.of(error))
             return
@@ -324,8 +325,7 @@ class ServerBackend(InferenceBackend):
                 model=ready.model, text=question.text, system_prompt=question.system_prompt, carried=carried
             )
             with self._request_clock.share() as share, failing_alone("A question", stage=InferenceError.stage):
-                exact = ready.capabilities.exact
-                asked = logprobs_request(tokens, exact=exact) if tokens else _words_request(question)
+                asked = logprobs_request(tokens, exact=ready.exact) if tokens else _words_request(question)
                 completion = self._client.complete(body | asked, attempts=attempts)
                 if tokens:
                     (probabilities, mass), words = score(tokens, read_logprobs(completion, self._encode)), None

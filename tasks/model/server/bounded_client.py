@@ -23,13 +23,9 @@ class ResponseTooLargeError(openai.OpenAIError):
 
 
 class BoundedClient(openai.DefaultHttpxClient):
-    """Reads responses up to the limit, as decompressed; beyond it, reading one raises `ResponseTooLargeError`.
+    """Reads responses up to the limit, as decompressed; beyond it, reading one raises `ResponseTooLargeError`."""
 
-    Attributes:
-        lost: How often a connection was lost, or not made, so far.
-    """
-
-    lost = 0
+    lost = 0  # connections, or not made, so far
 
     def __init__(self, ca_file: Path | None = None) -> None:
         context = ssl.create_default_context()

@@ -92,11 +92,7 @@ def require_encoding(encoding: str, media: MediaCounts) -> None:
 
 
 def encode_media(encoding: str, media: Iterable[tuple[MediumKind, bytes]]) -> EncodedFrames:
-    """Encode videos and images, given by kind and frame file, in their order; images are PNGs.
-
-    Raises:
-        FrameFileError: A frame file is damaged.
-    """
+    """Encode videos and images, given by kind and frame file, in their order; images are PNGs."""
     parts: list[dict[str, Any]] = []
     options: dict[str, Any] = {}
     for kind, data in media:

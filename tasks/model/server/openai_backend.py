@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from infra.doctor import Check
 from reelabel.errors import ConfigurationError, ReelabelError
-from tasks.domain import ONE_VIDEO, MediaCounts
+from reelabel_engine.errors import ModelError
+from tasks.domain import ONE_VIDEO, MediaCounts, ModelIdentity
 from tasks.model.backend import Backend, InferenceBackend
 from tasks.model.identity import ModelCard, max_frame_pixels, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tasks.model.server.backend import ServerBackend
-from tasks.model.server.capabilities import read_served_model_card
+from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import require_encoding
 from tasks.model.server.live import ServerLiveModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from infra.settings import Settings
+    from infra.settings import ServerSettings, Settings
     from tasks.live.model import LiveModel
+    from tasks.model.server.answers import ServedModel
+
+
+_LOG = logging.getLogger(__name__)
+# Qwen's; any value would do, since the server's processor scales frames to what its model takes.
+_SIZE_MULTIPLE_PX = 28
 
 
 class OpenAIBackend(Backend):
@@ -84,6 +94,42 @@ class OpenAIBackend(Backend):
                 yield Check(name="server", ok=True, detail=server.wait_ready().tuning)
         except ReelabelError as error:
             yield Check(name="server", ok=False, detail=error.code, advice=error.message)
+
+
+def read_served_model_card(settings: ServerSettings) -> ModelCard:
+    """Ask a server for its model.
+
+    The identity includes the server's URL, because the weights behind the name may change at any time. Frames get the
+    size of the model that vLLM says it loaded, if that can be read here too; otherwise, a warning is logged.
+
+    Raises:
+        ConfigurationError: The server cannot be reached, rejects requests, or serves several models and
+            server.model is not set.
+    """
+    with contextlib.closing(ServerClient(settings)) as client:
+        model = client.find_model()
+        identity = ModelIdentity(name=model.id, served_at=client.url)
+    found = _read_loaded_model(model)
+    if found is None:
+        return ModelCard(identity=identity, location=model.id, size_multiple_px=_SIZE_MULTIPLE_PX, max_pixels=None)
+    return replace(found, identity=identity, location=model.id, revision=None)
+
+
+def _read_loaded_model(model: ServedModel) -> ModelCard | None:
+    """Read the card of the model that a server loaded; log a warning and return None if it is not at hand."""
+    reason = "The server does not say what it loaded."
+    if model.root is not None:
+        try:
+            return read_model_card(model.root)
+        except ModelError as error:
+            reason = error.message
+    _LOG.warning(
+        "Frames may not have the size of the server's model %s, so that labels differ from those of Reelabel's own "
+        "engine; set model.name to its folder or hub name. %s",
+        model.id,
+        reason,
+    )
+    return None
 
 
 OPENAI = OpenAIBackend()

@@ -22,7 +22,7 @@ from reelabel_engine.protocol import Batch
 from tasks.domain import Answer
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.server.answers import read_logprobs
-from tasks.model.server.capabilities import read_served_model_card
+from tasks.model.server.openai_backend import read_served_model_card
 from tests.certificates import Authority
 from tests.model.asked import batch_about, frame_file, in_words, question
 from tests.model.server.questions import BATCH, check_offers

@@ -12,7 +12,7 @@ from tasks.model.backend import backend_of
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
 from tasks.model.prompts.ambiguity import load_tokenizer
-from tasks.model.server.capabilities import read_served_model_card
+from tasks.model.server.openai_backend import read_served_model_card
 from tests.engine_python import installed
 from tests.model.asked import batch_about, frame_file, in_words, question
 from tests.model.server.questions import BATCH, SHAPES, check_offers
