@@ -81,15 +81,14 @@ def prepare() -> None:
 
 @example("reelabel down")
 def down(
-    *,
-    force: Annotated[bool, typer.Option("--force", help="Stop them even if another command is using them.")] = False,
+    *, force: Annotated[bool, typer.Option("--force", help="Stop them even if another command is using them.")] = False
 ) -> None:
     """Stop the embedded services; their data is kept."""
     settings = load_settings()
     Home(settings.home).require_private()
     if not force and in_use(settings.home):
         raise ConfigurationError(
-            "Another command is using the services; wait for it, stop it with Ctrl-C, or use --force.",
+            "Another command is using the services; wait for it, stop it with Ctrl-C, or use --force."
         )
     were_running = any(service.is_running for service in status(settings.home))
     stop(settings.home)  # also what a killed start has left behind

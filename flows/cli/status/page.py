@@ -53,8 +53,7 @@ _OF_LATE = timedelta(days=7)
 
 @example("reelabel status --watch")
 def status(
-    *,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
+    *, watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False
 ) -> None:
     """Show services, recent runs, failures and how to fix them."""
     settings = load_settings()
