@@ -162,7 +162,6 @@ def settings_page() -> str:
 
 
 def _values(schema: Mapping[str, Any]) -> str:
-    """Return what a setting may be: its choices or its bounds; nothing where its type says all."""
     shapes = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
     return "; ".join(filter(None, map(_shape, shapes)))
 
@@ -184,7 +183,6 @@ def _shape(schema: Mapping[str, Any]) -> str:
 
 
 def _line(field: str, value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Return a setting as a line of TOML; one that is unset as a comment."""
     if value in (None, {}):
         return f"# {field} ="
     return f"{field} = {_inline(value)}" if isinstance(value, dict) else tomli_w.dumps({field: value}).strip()
