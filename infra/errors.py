@@ -1,64 +1,22 @@
-"""The errors that runs and commands raise deliberately, those of the library included.
+"""The errors that runs and commands raise deliberately, beside those of the library and of the engine.
 
 ReelabelError
 ├── JobError                        one job cannot succeed: recorded on its row, retried only on request
-│   ├── VideoError
-│   │   ├── VideoMissingError           video_missing
-│   │   ├── VideoRefusedError           video_refused
-│   │   ├── ArchiveUnreadableError      archive_unreadable
-│   │   ├── VideoUnavailableError       video_unavailable
-│   │   ├── VideoEmptyError             video_empty
-│   │   ├── VideoUnreadableError        video_unreadable
-│   │   ├── NoVideoStreamError          no_video_stream
-│   │   ├── NoFramesError               no_frames
-│   │   ├── SamplingRefusedError        sampling_refused
-│   │   ├── VideoTooLargeError          video_too_large
-│   │   ├── VideoChangedError           video_changed
-│   │   ├── DecoderCrashedError         decoder_crashed
-│   │   └── DecoderTimeoutError         decoder_timeout
-│   ├── FrameFileError                  frame_file_damaged
-│   ├── InternalError                   internal: an error that nobody has foreseen (reelabel/unexpected.py)
-│   ├── PromptError
-│   │   ├── PromptTooLongError          prompt_too_long
-│   │   ├── SpecialTokensError          special_tokens
-│   │   ├── ChoicesAmbiguousError       choices_ambiguous
-│   │   └── SchemaRefusedError          schema_refused
-│   ├── InferenceError                  inference_failed
-│   │   ├── AnswerCutShortError         answer_cut_short
-│   │   └── AnswerNotJsonError          answer_not_json
 │   └── ServerFailedError               server_failed
-├── ObjectError                     one object of a store; callers convert it to an error of the job
-│   ├── ObjectMissingError              object_missing
-│   │   └── MemberMissingError              the archive exists, but has no such member
-│   ├── ObjectChangedError              object_changed
-│   ├── ObjectTooLargeError             object_too_large
-│   └── RangesIgnoredError              ranges_ignored
-├── SealError                       a file of the store was altered; callers rewrite it, or stop: seal_broken
-│   └── ForeignSealError                seal_foreign
 ├── TransientError                  the same call may work later: flows/shard/retry.py tries again
-│   ├── StoreUnavailableError           store_unavailable
 │   ├── DatabaseUnavailableError        database_unavailable
-│   ├── EngineLostError                 engine_lost
-│   ├── ServerUnavailableError          server_unavailable
-│   ├── DecodersLostError               decoders_lost
-│   ├── ReadingEndedError               reading_ended
-│   │   └── DecodersClosedError             the pool of decoding processes was closed
-│   └── DiskUnavailableError            disk_unavailable
-│       └── DiskFullError                   disk_full
+│   ├── EngineLostError                 engine_lost: its process died or hung
+│   └── ServerUnavailableError          server_unavailable
 ├── EngineClosedError               the engine was closed during a request, because the run is ending
-├── LeaseLostError                  another worker has claimed the shard: nothing was written
+├── LeaseLostError                  another worker has claimed the shard, or its plan was closed: nothing was written
 ├── PlanLostError                   a run's plan is missing or was altered: the run must be planned again
 ├── NotReconciledError              the run ended with missing or duplicate rows
 ├── RunFailedError                  a run that a worker executed failed
 ├── BudgetReachedError              the run ended at run.max_cost; the next one continues it
 ├── ManifestError                   the run cannot start: nothing has been written
 │   └── ManifestMissingError            manifest_missing
-├── ModelError                      the model cannot be loaded: the run cannot continue
 └── ConfigurationError              a setting, a service or a password is wrong
-    ├── SandboxUnavailableError         this machine cannot lock decoding processes as required
-    ├── PlanForeignError                a run's plan was sealed with another store.mac_key
-    ├── ObjectRefusedError              access to one object is denied, though the login is valid
-    └── LoginRefusedError               the store refuses the login, which may have expired, or there is none
+    └── PlanForeignError                a run's plan was sealed with another store.mac_key
 
 Each can be pickled, and has a message without control characters and a `code` that never changes after release.
 """

@@ -29,21 +29,15 @@ if TYPE_CHECKING:
 _OF_A_RUN = (JobError, TransientError, NotReconciledError, RunFailedError, BudgetReachedError)
 _GO_ON = " the same command again to continue."
 _PREFECT_SOURCES = "PREFECT_* variables, its profile, .env, prefect.toml and pyproject.toml"
-# Limits by error number and by words.
-_LIMITS = (
-    (
-        errno.ENOMEM,
-        ("can't allocate", "cannot allocate memory", "failed to map segment"),
-        "Out of memory; raise the limit (`ulimit -v` or the container's) or stop other programs.",
-    ),
-    (
-        errno.EAGAIN,
-        ("can't start new thread",),
-        "Cannot start a thread or process; raise the limit (`ulimit -u`, `ulimit -v`).",
-    ),
-    (errno.EMFILE, (), "Too many open files; raise the limit (`ulimit -n`)."),
-    (errno.ENFILE, (), "Too many open files on this machine; raise the limit (fs.file-max)."),
-)
+_LIMITS = {
+    errno.ENOMEM: "Out of memory; raise the limit (`ulimit -v` or the container's) or stop other programs.",
+    errno.EAGAIN: "Cannot start a thread or process; raise the limit (`ulimit -u`, `ulimit -v`).",
+    errno.EMFILE: "Too many open files; raise the limit (`ulimit -n`).",
+    errno.ENFILE: "Too many open files on this machine; raise the limit (fs.file-max).",
+}
+# In errors of Python and of the loader of libraries, which have no number.
+_WORDS = dict.fromkeys(("can't allocate", "cannot allocate memory", "failed to map segment"), errno.ENOMEM)
+_WORDS |= {"can't start new thread": errno.EAGAIN}
 
 
 def watch_signals() -> None:
@@ -207,11 +201,12 @@ def _explain(error: Exception) -> tuple[str, str, int] | None:
 
 
 def _limit_reached(error: Exception) -> str | None:
-    """Explain a limit of the operating system, which Python and the loader of libraries may give in words only."""
+    """Explain a limit of the operating system."""
     number = errno.ENOMEM if isinstance(error, MemoryError) else getattr(error, "errno", None)
-    words = str(error).casefold() if isinstance(error, RuntimeError | ImportError) else ""
-    limits = (how for code, signs, how in _LIMITS if code == number or any(sign in words for sign in signs))
-    return next(limits, None)
+    if isinstance(error, RuntimeError | ImportError):
+        message = str(error).casefold()
+        number = next((each for words, each in _WORDS.items() if words in message), None)
+    return _LIMITS.get(number or 0)
 
 
 def _fault_of_prefect(error: Exception) -> str | None:

@@ -11,13 +11,7 @@ from flows.cli.console import ERRORS, print_notice
 from flows.run.names import PREFECT_VARIABLES
 from infra.database.connect import Role, connected
 from infra.doctor import check_prefect, probe_store
-from infra.embedded import (
-    ServiceName,
-    export,
-    full_disk_behind,
-    missing_services,
-    running,
-)
+from infra.embedded import ServiceName, export, full_disk_behind, missing_services, running
 from infra.logs import PREFECT_JSON_LINES, log_as_json
 from infra.settings import load_settings
 from reelabel.errors import ConfigurationError, DiskFullError, TransientError
@@ -101,12 +95,7 @@ def _first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).partition("\n")[0].rstrip(".")
 
 
-_TITLES = {
-    ServiceName.POSTGRES: "Postgres",
-    ServiceName.S3: "S3",
-    ServiceName.PREFECT: "Prefect",
-    ServiceName.WORKER: "a worker",
-}
+_TITLES = dict(zip(ServiceName, ("Postgres", "S3", "Prefect", "a worker"), strict=True))
 
 
 @contextmanager
@@ -183,11 +172,7 @@ def open_database(*wanted: ServiceName, login: Role = Role.READER) -> Iterator[t
 @contextmanager
 def opened_by_owner(*wanted: ServiceName) -> Iterator[tuple[Settings, Engine]]:
     """Run services; yield the settings and an engine with the login that owns the tables."""
-    with (
-        running_services(*wanted) as settings,
-        startup_errors(),
-        connected(settings.database, Role.OWNER) as owner,
-    ):
+    with running_services(*wanted) as settings, startup_errors(), connected(settings.database, Role.OWNER) as owner:
         yield settings, owner
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _SEED = 30_000  # distinct from the clips used for training and evaluation
 VIDEOS, BANK = "videos.parquet", "shapes.txt"
-_SERVERS = (ServiceName.POSTGRES, ServiceName.S3, ServiceName.PREFECT)
 
 
 @example("reelabel demo --keep")
@@ -82,7 +81,7 @@ def classify_clips(
     with TemporaryDirectory(prefix="reelabel-") as folder, ThreadPoolExecutor(2, "demo") as background:
         made = background.submit(make, Path(folder), root)
         imported = background.submit(_import_flows)
-        with running_services(*_SERVERS, keep=keep, own=True) as started:
+        with running_services(*set(ServiceName) - {ServiceName.WORKER}, keep=keep, own=True) as started:
             imported.result()
             with prefect_ready(started):
                 with OUT.status("Making clips"):

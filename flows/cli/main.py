@@ -178,10 +178,7 @@ def options(
     version: Annotated[  # noqa: ARG001 - handled by its callback
         bool,
         typer.Option(
-            "--version",
-            callback=lambda wanted: _print_version(wanted=wanted),
-            is_eager=True,
-            help="Print the version.",
+            "--version", callback=lambda wanted: _print_version(wanted=wanted), is_eager=True, help="Print the version."
         ),
     ] = False,
 ) -> None:

@@ -41,8 +41,7 @@ IdFile = Annotated[
 DryRun = Annotated[
     bool,
     typer.Option(
-        "--dry-run",
-        help="Survey up to 300 clips (30 s), estimate the cost; exit as the run would, by this sample.",
+        "--dry-run", help="Survey up to 300 clips (30 s), estimate the cost; exit as the run would, by this sample."
     ),
 ]
 LabelledManifest = Annotated[
@@ -50,8 +49,7 @@ LabelledManifest = Annotated[
 ]
 Run = Annotated[str, typer.Argument(help="Run id, a prefix of it, or 'last'.")]
 Raw = Annotated[
-    bool,
-    typer.Option("--raw", help="Write text to CSV unchanged, even where a spreadsheet would run it as a formula."),
+    bool, typer.Option("--raw", help="Write text to CSV unchanged, even where a spreadsheet would run it as a formula.")
 ]
 Choice = TypeVar("Choice", bound=BaseModel)
 
@@ -158,10 +156,7 @@ def _flag(name: str) -> str:
 _RUN_OPTIONS = frozenset({"model", "sampler", "num_frames", "chunk_s", "dataset", "force", "keep_going"})
 _SAMPLING_OPTIONS = frozenset({"sampler", "num_frames"})
 _SELECTION_OPTIONS = frozenset({"failed", "code", "missing", "margin_below", "run"})
-_RUN_HINTS = {
-    "dataset": _DATASET,
-    "keep_going": "Run the valid rows, list the others in ./rejected.csv, and exit 1.",
-}
+_RUN_HINTS = {"dataset": _DATASET, "keep_going": "Run the valid rows, list the others in ./rejected.csv, and exit 1."}
 _HINTS = {
     "sampler": "Frame sampler; see `reelabel samplers`.",
     "num_frames": "Frames per video; -1 for all.",

@@ -36,11 +36,10 @@ _QUERY_S = "2"
 _USER = "admin"
 _DATABASE = "prefect"
 _SECRET = "prefect-login"  # noqa: S105 - a file's name
-_QUIET = {
-    "DO_NOT_TRACK": "1",
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "PREFECT_CLI_PROMPT": "false",
-}
+# A worker would make its `runner_storage` in the usual temporary folder, where it belongs to the first user who has run
+# one. Only Prefect itself has another: what flow runs write stays there.
+_MAIN = "import sys, tempfile; tempfile.tempdir = sys.argv.pop(1); from prefect.cli import app; app()"
+_QUIET = {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PREFECT_CLI_PROMPT": "false"}
 
 
 class PrefectServer:
@@ -164,7 +163,7 @@ def _prefect_command(home: Home, service: ServiceName, *arguments: str) -> list[
     temporary = home.folder(service) / "temporary"
     shutil.rmtree(temporary, ignore_errors=True)  # of one that was killed
     temporary.mkdir(mode=0o700)
-    return [sys.executable, "-P", "-m", "infra.embedded.prefect_main", str(temporary), *arguments]
+    return [sys.executable, "-P", "-c", _MAIN, str(temporary), *arguments]
 
 
 def basic_auth_headers(login: SecretStr | None) -> dict[str, str]:

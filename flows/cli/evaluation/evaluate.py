@@ -49,8 +49,7 @@ def evaluate(
     manifest: LabelledManifest,
     *,
     sampler: Annotated[
-        list[str] | None,
-        typer.Option(help="SAMPLER[:FRAMES][,OPTION=VALUE...]; repeatable. Default: keyframes."),
+        list[str] | None, typer.Option(help="SAMPLER[:FRAMES][,OPTION=VALUE...]; repeatable. Default: keyframes.")
     ] = None,
     model: Annotated[
         list[str] | None, typer.Option(help="Model folder or Hugging Face name; repeatable. Default: model.name.")
@@ -186,7 +185,6 @@ def _print_groups(groups: tuple[GroupScore, ...]) -> None:
 
 
 def _print_extremes(evaluation: Evaluation, spec: str) -> None:
-    """Name the group in which a candidate loses the most, and that in which it gains the most."""
     ordered = evaluation.by_difference(spec)
     if len(ordered) > 1:
         (worst, low), (best, high) = (_end(ordered[0]), _end(ordered[-1]))

@@ -107,16 +107,10 @@ def _print(fit: RouteFit, *, title: str) -> None:
 def _print_tasks(proof: RouteProof, within: float) -> None:
     if not proof.tasks:
         return
-    rows = (
-        (
-            task.name or "no task",
-            task.jobs,
-            f"{100 * task.loss:+.2f}",
-            f"{100 * task.at_most:.2f}",
-            "yes" if task.at_most <= within else "no",
-        )
-        for task in proof.tasks
-    )
+    rows = []
+    for task in proof.tasks:
+        proven = "yes" if task.at_most <= within else "no"
+        rows.append((task.name or "no task", task.jobs, f"{100 * task.loss:+.2f}", f"{100 * task.at_most:.2f}", proven))
     columns = ("task", "jobs", "loses, points", "at most", "proven")
     OUT.print(make_table(columns, rows, title="Loss at this margin, by task"))
 

@@ -46,8 +46,7 @@ class LiveOptions:
 @example('reelabel live /dev/video0 --ask "Is the door open?" --choices yes,no --every 5')
 def live(  # noqa: PLR0913 - a command's options
     source: Annotated[
-        str,
-        typer.Argument(help="A video file, played in real time; rtsp://, an HLS address, or /dev/video0."),
+        str, typer.Argument(help="A video file, played in real time; rtsp://, an HLS address, or /dev/video0.")
     ],
     *,
     ask: Annotated[list[str], typer.Option(help="A question; repeatable.")],
@@ -212,9 +211,8 @@ class _Conversation:
                 continue
             await self._send_frame(part)
             if options.limit_s is not None and self.sent == 1:
-                asyncio.get_running_loop().call_later(
-                    options.limit_s, self.source.stop
-                )  # also while it holds a picture
+                # Also while it holds a picture.
+                asyncio.get_running_loop().call_later(options.limit_s, self.source.stop)
             if next_s is not None and part.time_s >= next_s:
                 next_s += (every_s or 0.0) * (1 + (part.time_s - next_s) // (every_s or 1.0))
                 await self._ask()

@@ -226,6 +226,7 @@ class Source:
             raise faults[0]
 
     def _await(self, arrived: threading.Event) -> None:
+        """Wait for a frame or audio; FFmpeg waits for a device without end."""
         if not arrived.wait(_SILENCE_S if self._is_device else None):
             raise self._silent()
         arrived.clear()

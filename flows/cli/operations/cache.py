@@ -11,6 +11,7 @@ from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from flows.cli.context import running_services
 from flows.cli.options import example
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectInfo
 
 _UNITS_S = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_UNITS_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-
 
 commands = typer.Typer()
 
@@ -34,8 +33,7 @@ commands = typer.Typer()
 @commands.command("ls")
 @example("reelabel cache ls")
 def list_cache(
-    *,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per file.")] = False,
+    *, json: Annotated[bool, typer.Option("--json", help="Print one JSON object per file.")] = False
 ) -> None:
     """List cached files, one per line, with a total at the end."""
     counts, sizes = Counter[str](), Counter[str]()
@@ -73,7 +71,7 @@ def collect_cache(
     verb = "Would remove" if dry_run else "Removed"
     print(  # noqa: T201
         f"{verb} {room.removed:,} files of {room.removed_bytes:,} bytes; "
-        f"{room.kept:,} files of {room.kept_bytes:,} bytes are left.",
+        f"{room.kept:,} files of {room.kept_bytes:,} bytes are left."
     )
     if dry_run:
         print(f"To remove them: {command('cache gc', older_than=older_than, max_bytes=max_bytes)}")  # noqa: T201
@@ -87,19 +85,16 @@ def _line(info: ObjectInfo, *, as_json: bool) -> str:
 
 
 def _before(age: str) -> datetime:
-    found = re.fullmatch(r"(\d+)([mhdw])", age)
-    try:
-        if found:
-            return datetime.now(UTC) - timedelta(seconds=int(found[1]) * _UNITS_S[found[2]])
-    except OverflowError:
-        pass
-    raise ConfigurationError(f"--older-than {age} is not an age; use m, h, d or w, such as 12h, 30d or 8w.")
+    found = re.fullmatch(r"(\d{1,5})([mhdw])", age)  # more digits would lead to before the year 1
+    if found is None:
+        raise ConfigurationError(f"--older-than {age} is not an age; use m, h, d or w, such as 12h, 30d or 8w.")
+    return datetime.now(UTC) - timedelta(seconds=int(found[1]) * _UNITS_S[found[2]])
 
 
 def _size_bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)b?", text.lower())
-    if not found:
+    try:
+        return TypeAdapter(ByteSize).validate_python(text)
+    except ValidationError:
         raise ConfigurationError(
             f"--max-bytes {text} is not a size; use a number of bytes, or a suffix as in 500M or 100G."
-        )
-    return int(float(found[1]) * _UNITS_BYTES[found[2]])
+        ) from None

@@ -24,7 +24,6 @@ from tasks.database.schema import prepare_database, upgrade_schema
 if TYPE_CHECKING:
     from infra.settings import Settings
 
-_POSTGRES = frozenset({ServiceName.POSTGRES})
 _MIB = 1024**2
 
 
@@ -36,7 +35,7 @@ commands = typer.Typer()
 def make_roles() -> None:
     """Create the owner, writer and reader roles, using database.owner_url; safe to repeat."""
     settings = load_settings()
-    if missing_services(settings, _POSTGRES):
+    if missing_services(settings, frozenset({ServiceName.POSTGRES})):
         print_line("The embedded Postgres already has its roles.")
         return
     try:

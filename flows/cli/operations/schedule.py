@@ -169,8 +169,7 @@ def _day(option: str, text: str) -> date:
 
 @example("reelabel maintain --dry-run")
 def maintain(
-    *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be removed; remove nothing.")] = False,
+    *, dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be removed; remove nothing.")] = False
 ) -> None:
     """Apply the retention settings and close the rows of lost runs."""
     with (

@@ -81,15 +81,14 @@ def prepare() -> None:
 
 @example("reelabel down")
 def down(
-    *,
-    force: Annotated[bool, typer.Option("--force", help="Stop them even if another command is using them.")] = False,
+    *, force: Annotated[bool, typer.Option("--force", help="Stop them even if another command is using them.")] = False
 ) -> None:
     """Stop the embedded services; their data is kept."""
     settings = load_settings()
     Home(settings.home).require_private()
     if not force and in_use(settings.home):
         raise ConfigurationError(
-            "Another command is using the services; wait for it, stop it with Ctrl-C, or use --force.",
+            "Another command is using the services; wait for it, stop it with Ctrl-C, or use --force."
         )
     were_running = any(service.is_running for service in status(settings.home))
     stop(settings.home)  # also what a killed start has left behind
@@ -163,7 +162,6 @@ def settings_page() -> str:
 
 
 def _values(schema: Mapping[str, Any]) -> str:
-    """Return what a setting may be: its choices or its bounds; nothing where its type says all."""
     shapes = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
     return "; ".join(filter(None, map(_shape, shapes)))
 
@@ -185,7 +183,6 @@ def _shape(schema: Mapping[str, Any]) -> str:
 
 
 def _line(field: str, value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Return a setting as a line of TOML; one that is unset as a comment."""
     if value in (None, {}):
         return f"# {field} ="
     return f"{field} = {_inline(value)}" if isinstance(value, dict) else tomli_w.dumps({field: value}).strip()

@@ -194,7 +194,7 @@ def _temperature(engine: Engine, spec_id: str) -> float:
     found = read_calibration(engine, spec_id)
     if found is None:
         raise ConfigurationError(
-            f"Spec {spec_id} is not calibrated; calibrate it on known answers with `reelabel calibrate MANIFEST`.",
+            f"Spec {spec_id} is not calibrated; calibrate it on known answers with `reelabel calibrate MANIFEST`."
         )
     return float(found["temperature"])
 

@@ -244,16 +244,10 @@ def _selection(options: SearchOptions) -> str:
 
 def _rows(text: str | None, result: SearchResult, keys: pl.Series, jobs: pl.DataFrame) -> pl.DataFrame:
     """Return a row per moment, with what was searched for, the first job on its video, and how many there are."""
-    count = len(result.moments)
     moments = pl.DataFrame(
-        {
-            "text": [text] * count,
-            "rank": range(1, count + 1),
-            "score": [each.score for each in result.moments],
-            "time_s": [each.time_ms / 1000 for each in result.moments],
-            "key": [keys[each.file] for each in result.moments],
-        },
+        [(text, rank, each.score, each.time_ms / 1000, keys[each.file]) for rank, each in enumerate(result.moments, 1)],
         schema={"text": pl.String, "rank": pl.Int64, "score": pl.Float64, "time_s": pl.Float64, "key": pl.String},
+        orient="row",
     )
     first = jobs.group_by("key", maintain_order=True).agg(
         pl.col("dataset", "job_id", "task", "video_uri", "video_state").first(), pl.len().cast(pl.Int64).alias("jobs")

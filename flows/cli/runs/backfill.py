@@ -99,9 +99,7 @@ def backfill(  # noqa: PLR0913 - a command's options
 
 @example("reelabel reference 1a2b3c4d")
 def reference(
-    run: Run,
-    *,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the run's mark.")] = False,
+    run: Run, *, remove: Annotated[bool, typer.Option("--remove", help="Remove the run's mark.")] = False
 ) -> None:
     """Mark a run as the reference of its manifest: backfills use its spec.
 

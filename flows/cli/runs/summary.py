@@ -106,14 +106,12 @@ def _save_rejects(settings: Settings, row: RowMapping) -> str | None:
 
 def prefect_link(settings: Settings, run_id: UUID) -> str | None:
     """Return the address of a run's page in Prefect; None if the server stops with this command."""
-    url = settings.prefect.api_url
-    if url is None or (urlsplit(url).netloc in _embedded_addresses(settings) and not is_kept(settings.home)):
+    if (url := settings.prefect.api_url) is None:
+        return None
+    embedded = [service.address for service in status(settings.home) if service.name == ServiceName.PREFECT]
+    if urlsplit(url).netloc in embedded and not is_kept(settings.home):
         return None
     return f"{redact_uri(url).removesuffix('/api')}/runs/flow-run/{run_id}"
-
-
-def _embedded_addresses(settings: Settings) -> set[str | None]:
-    return {service.address for service in status(settings.home) if service.name == ServiceName.PREFECT}
 
 
 def _accuracies(summary: Summary) -> Iterator[tuple[str, str]]:

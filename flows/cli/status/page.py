@@ -52,8 +52,7 @@ _OF_LATE = timedelta(days=7)
 
 @example("reelabel status --watch")
 def status(
-    *,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
+    *, watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False
 ) -> None:
     """Show services, recent runs, failures and how to fix them."""
     settings = load_settings()
@@ -113,7 +112,6 @@ def _model(settings: Settings) -> str:
 
 @contextmanager
 def _errors_shown(parts: list[RenderableType]) -> Iterator[None]:
-    """Show an error of one service among the parts of the page, instead of raising it."""
     try:
         yield
     except ReelabelError as error:
@@ -214,7 +212,6 @@ def _workers(runs: Sequence[FlowRun]) -> Table:
 
 
 def _absences(engine: Engine, plan: Plan, state: PlanState) -> Iterator[str]:
-    """Name the stages of a plan that have no worker, and the command that starts one."""
     with suppress(ConfigurationError):  # no worker of this version can read its spec, and its run says so
         needed = read_spec(engine, plan.spec_id).model
         # A folder of weights is known by its name alone, which is no path.

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tasks.domain import Job, View
 
 
-class _Preview(NamedTuple):
+class PromptPreview(NamedTuple):
     """A job's prompt in the first of its `orders` of choices; `times_s` has the frames of each video and image."""
 
     job: Job
@@ -106,7 +106,7 @@ def _find_chunk(chunk_id: str, chunk_s: float, manifest: str, settings: Settings
     )
 
 
-def _render(job_id: str, manifest: str, overrides: QuestionOptions, settings: Settings) -> _Preview:
+def _render(job_id: str, manifest: str, overrides: QuestionOptions, settings: Settings) -> PromptPreview:
     card = backend_of(settings).card(overrides.model, settings)
     if card.identity.served_at:
         raise ConfigurationError("The server's model has no local files to render prompts with; set model.name.")
@@ -122,7 +122,7 @@ def _render(job_id: str, manifest: str, overrides: QuestionOptions, settings: Se
     with ERRORS.status("Loading the model's processor"):
         rendered = preview_prompt(request, timeout_s=settings.model.start_timeout_s, python=settings.model.python)
     times_s = [[round(index / each["fps"], 3) for index in each["frames_indices"]] for _, each in shown]
-    return _Preview(job, 1 + len(question.others), rendered, times_s)
+    return PromptPreview(job, 1 + len(question.others), rendered, times_s)
 
 
 def _frames(view: View, sampling: Sampling, settings: Settings) -> Video:
@@ -135,7 +135,7 @@ def _frames(view: View, sampling: Sampling, settings: Settings) -> Video:
     return video_input(frames)
 
 
-def _facts(shown: _Preview) -> dict[str, Any]:
+def _facts(shown: PromptPreview) -> dict[str, Any]:
     job, rendered = shown.job, shown.rendered
     tokens = [[{"id": token, "text": text} for token, text in found.items()] for found in rendered.choices]
     tokens = tokens or [[] for _ in job.choices]
@@ -158,7 +158,7 @@ def _facts(shown: _Preview) -> dict[str, Any]:
     }
 
 
-def _print_prompt(shown: _Preview) -> None:
+def _print_prompt(shown: PromptPreview) -> None:
     rendered = shown.rendered
     for run in rendered.runs:
         OUT.print(Text(escape_controls(run.text, keep="\n\t")), end="", soft_wrap=True)

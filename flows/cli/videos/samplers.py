@@ -14,8 +14,7 @@ from reelabel.sampling.registry import samplers as registered
 
 @example("reelabel samplers")
 def samplers(
-    *,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sampler.")] = False,
+    *, json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sampler.")] = False
 ) -> None:
     """List the frame samplers and their options."""
     rows = []
