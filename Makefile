@@ -97,7 +97,7 @@ LOCK_ENGINE = uv pip compile engine/pyproject.toml $(LOCK_OPTIONS) --no-emit-pac
 # rfc3987-syntax builds its grammar whenever jsonschema is imported, for over a second in every process of Prefect's.
 lock:
 	$(LOCK) --output-file requirements/worker.txt
-	$(LOCK) --extra embedded --extra lake --extra mlflow --extra ray --group dev --no-emit-package rfc3987-syntax \
+	$(LOCK) --extra embedded --extra iceberg --extra lake --extra mlflow --extra ray --group dev --no-emit-package rfc3987-syntax \
 	  --constraint requirements/worker.txt --output-file requirements/dev.txt
 	awk 'NR == FNR { locked[$$0]; next } /^[^ ]/ { is_new = !($$0 in locked) } is_new' requirements/worker.txt \
 	  requirements/dev.txt > requirements/dev.new && mv requirements/dev.new requirements/dev.txt

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from infra import embedded
 from infra.basic_auth import basic_auth_headers
 from infra.database.connect import Role, check_login, is_unverified
-from infra.extras import require_deltalake
+from infra.extras import require_deltalake, require_pyiceberg
 from reelabel.errors import ConfigurationError, DiskFullError, ReelabelError
 from reelabel.sandbox import probe
 from reelabel.sources.object_info import redact_uri
@@ -204,11 +204,15 @@ def check_embedded(settings: Settings) -> Iterator[Check]:
         yield Check(name=f"embedded {service.name}", ok=True, detail=f"{detail} (log: {service.log})")
 
 
+_LAKES = {"delta": ("deltalake", require_deltalake), "iceberg": ("pyiceberg", require_pyiceberg)}
+
+
 def check_export(results: ResultsSettings) -> Iterator[Check]:
-    """Check that what writes Delta tables is installed, if runs are exported to them."""
-    if results.export_uri and results.export_format == "delta":
-        shown = redact_uri(results.export_uri)
-        yield _attempt("deltalake", lambda: f"{require_deltalake().__version__} writes to {shown}")
+    """Check that the package that writes tables is installed, if runs are exported to them."""
+    if results.export_uri and results.export_format in _LAKES:
+        name, require = _LAKES[results.export_format]
+        to = results.iceberg_namespace or redact_uri(results.export_uri)
+        yield _attempt(name, lambda: f"{require().__version__} writes to {to}")
 
 
 def _attempt(name: str, check: Callable[[], str]) -> Check:

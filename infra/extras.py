@@ -17,6 +17,11 @@ def require_deltalake() -> ModuleType:
     return require("deltalake", extra="lake", of=APPLICATION, purpose="results.export_format delta")
 
 
+def require_pyiceberg() -> ModuleType:
+    """Import what writes Iceberg tables; ConfigurationError if it is not installed."""
+    return require("pyiceberg", extra="iceberg", of=APPLICATION, purpose="results.export_format iceberg")
+
+
 def require_mlflow() -> ModuleType:
     """Import MLflow, without its reports of usage; ConfigurationError if it is not installed."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

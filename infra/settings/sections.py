@@ -550,8 +550,22 @@ class ResultsSettings(SettingsSection):
         description="s3://bucket/prefix or file:///folder, to which the rows of each run are written when it has "
         "ended; if unset, none are.",
     )
-    export_format: Literal["parquet", "delta"] = "parquet"
-    """parquet writes files by dataset and date; delta writes Delta Lake tables, with the extra lake."""
+    export_format: Literal["parquet", "delta", "iceberg"] = Field(
+        "parquet",
+        description="parquet writes files by dataset and date; delta writes Delta Lake tables, with the extra lake; "
+        "iceberg writes tables of iceberg_namespace, with the extra iceberg, and only the list of runs to export_uri.",
+    )
+    iceberg_namespace: str | None = Field(
+        None,
+        pattern=r"^[^.]+(\.[^.]+)+$",
+        description="CATALOG.NAMESPACE of Iceberg tables; PyIceberg's own configuration says where the catalog is.",
+    )
+
+    @model_validator(mode="after")
+    def _names_the_tables(self) -> Self:
+        if (self.export_format == "iceberg") != (self.iceberg_namespace is not None):
+            raise ValueError("export_format iceberg and iceberg_namespace go together; set both or neither")
+        return self
 
 
 class ReportSettings(SettingsSection):

@@ -180,15 +180,25 @@ def test_packages_of_services_are_checked_only_if_needed(tmp_path, settings, pac
 
 
 @pytest.mark.parametrize("is_installed", [True, False])
-def test_the_package_of_delta_tables_is_checked_if_runs_are_exported_to_them(monkeypatch, is_installed):
+@pytest.mark.parametrize(
+    ("package", "extra", "chosen"),
+    [
+        ("deltalake", "lake", {"export_format": "delta"}),
+        ("pyiceberg", "iceberg", {"export_format": "iceberg", "iceberg_namespace": "mine.labels"}),
+    ],
+)
+def test_the_package_of_tables_is_checked_if_runs_are_exported_to_them(
+    monkeypatch, is_installed, package, extra, chosen
+):
     if not is_installed:
-        monkeypatch.setitem(sys.modules, "deltalake", None)
+        monkeypatch.setitem(sys.modules, package, None)
 
-    [found] = check_export(ResultsSettings(export_uri="s3://lake/rows", export_format="delta"))
+    [found] = check_export(ResultsSettings(export_uri="s3://lake/rows", **chosen))
 
     assert [*check_export(ResultsSettings(export_uri="s3://lake/rows"))] == []
-    assert found.ok is is_installed
-    assert ("s3://lake/rows" in found.detail) if is_installed else ("[lake]" in found.advice)
+    assert (found.name, found.ok) == (package, is_installed)
+    where = chosen.get("iceberg_namespace", "s3://lake/rows")
+    assert (where in found.detail) if is_installed else (f"[{extra}]" in found.advice)
 
 
 def test_running_services_are_checked_at_their_addresses(services):

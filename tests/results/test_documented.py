@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import sqlalchemy
+from pyiceberg.utils.config import Config
 
 from flows.cli.rows.formats import write_rows
 from infra.settings import ResultsSettings
@@ -60,11 +61,14 @@ def test_its_code_runs_on_the_rows_of_a_run(db, run, store_settings, tmp_path, m
     with (tmp_path / "rows.parquet").open("wb") as file:
         write_rows(read_outcomes(db, SCOPE), form="parquet", sink=file)
     close_run(db, run.run_id, state="done", message="")
-    for form, folder in (("parquet", "lake"), ("delta", "delta")):
-        if form == "delta":
-            with db.begin() as connection:
-                connection.execute(RUN.update().values(exported_at=None))
-        settings = ResultsSettings(export_uri=f"file://{tmp_path}/{folder}", export_format=form)
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/catalog.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{tmp_path}/warehouse")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    for form, folder in (("parquet", "lake"), ("delta", "delta"), ("iceberg", "iceberg")):
+        with db.begin() as connection:
+            connection.execute(RUN.update().values(exported_at=None))
+        tables = {"iceberg_namespace": "lake.reelabel"} if form == "iceberg" else {}
+        settings = ResultsSettings(export_uri=f"file://{tmp_path}/{folder}", export_format=form, **tables)
         export_ended_runs(db, store_settings, settings, dataset="d")
     monkeypatch.chdir(tmp_path)
 

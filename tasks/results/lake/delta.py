@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-import pyarrow as pa
-
 from infra.extras import require_deltalake
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.options import reveal
+from tasks.results.lake.stream import RowStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import date
     from uuid import UUID
+
+    import polars as pl
 
     from reelabel.sources.object_store import ObjectStore
     from reelabel.sources.options import S3Options
@@ -47,26 +47,18 @@ class DeltaTables:
         """
         del dataset  # a column of the rows
         deltalake = require_deltalake()
-        uri, rows = f"{self._target}/{table}", 0
-        first = _to_arrow(next(parts), date)
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            nonlocal rows
-            for part in parts:
-                rows += len(part)
-                yield from _to_arrow(part, date).to_batches()
-
+        uri, stream = f"{self._target}/{table}", RowStream(parts, date)
         try:
             written = deltalake.DeltaTable.create(
                 str(self._objects.local_path(uri) or uri),
-                first.schema,
+                stream.schema,
                 mode="ignore",
                 partition_by=_PARTITIONS,
                 storage_options=self._options,
             )
             deltalake.write_deltalake(
                 written,
-                pa.RecordBatchReader.from_batches(first.schema, batches()),
+                stream.read(),
                 mode="overwrite",
                 predicate=f"run_id = '{run_id}'",
                 schema_mode="merge",  # columns of a later version
@@ -75,11 +67,7 @@ class DeltaTables:
         except (deltalake.exceptions.DeltaError, OSError) as error:
             why = " ".join(str(error).split())[:_LONGEST_REASON]  # with the answer of the server
             raise ConfigurationError(f"The Delta table {redact_uri(uri)} cannot be written: {why}") from error
-        return rows, {"table": uri, "version": written.version()}
-
-
-def _to_arrow(rows: pl.DataFrame, date: date) -> pa.Table:
-    return rows.with_columns(pl.lit(date).alias("date")).to_arrow(compat_level=pl.CompatLevel.oldest())
+        return stream.count, {"table": uri, "version": written.version()}
 
 
 def _storage_options(store: S3Options) -> dict[str, str]:

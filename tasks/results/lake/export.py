@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from sqlalchemy import exists, func, select, update
 
@@ -13,6 +13,7 @@ from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import PLAN, RUN, SPEC
 from tasks.results.lake.delta import DeltaTables
+from tasks.results.lake.iceberg import IcebergTables
 from tasks.results.lake.parquet import ParquetFiles
 from tasks.results.read import read_outcomes_of_run
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from infra.settings import ResultsSettings
     from reelabel.sources.options import S3Options
+
+    _Lake: TypeAlias = DeltaTables | IcebergTables | ParquetFiles
 
 _RUN_COLUMNS = ("run_id", "dataset", "spec_id", "kind", "state", "manifest_uri", "started_at", "ended_at")
 
@@ -38,8 +41,13 @@ def export_ended_runs(engine: Engine, store: S3Options, settings: ResultsSetting
     """
     assert settings.export_uri is not None
     objects, target = ObjectStore(store), settings.export_uri.rstrip("/")
-    is_delta = settings.export_format == "delta"
-    lake = DeltaTables(store, objects, target) if is_delta else ParquetFiles(objects, target)
+    lake: _Lake
+    if settings.export_format == "delta":
+        lake = DeltaTables(store, objects, target)
+    elif settings.iceberg_namespace:
+        lake = IcebergTables(settings.iceberg_namespace)
+    else:
+        lake = ParquetFiles(objects, target)
     return sum(_export(engine, objects, target, lake, run) for run in _unexported(engine, dataset))
 
 
@@ -52,9 +60,7 @@ def _unexported(engine: Engine, dataset: str) -> list[RowMapping]:
         return list(connection.execute(query.where(is_due)).mappings())
 
 
-def _export(
-    engine: Engine, objects: ObjectStore, target: str, lake: DeltaTables | ParquetFiles, run: RowMapping
-) -> int:
+def _export(engine: Engine, objects: ObjectStore, target: str, lake: _Lake, run: RowMapping) -> int:
     describes, date = "job" in run["spec"], run["started_at"].astimezone(UTC).date()
     parts = read_outcomes_of_run(engine, run["run_id"], describes=describes)
     table = "descriptions" if describes else "labels"

@@ -12,6 +12,8 @@ import deltalake
 import polars as pl
 import pytest
 import sqlalchemy
+from pyiceberg.catalog import load_catalog
+from pyiceberg.utils.config import Config
 
 from infra.settings import ResultsSettings
 from reelabel.errors import ConfigurationError
@@ -29,7 +31,7 @@ from tests.results.rows import FACTS, SPEC, failure, job, result
 __all__ = ["make_plan"]
 
 ODD = "clips/ä %41=1"
-FORMATS = ["parquet", "delta"]
+FORMATS = ["parquet", "delta", "iceberg"]
 
 
 def labelled(db, dataset, *names, state="done"):
@@ -48,7 +50,8 @@ class Lake:
 
     def __init__(self, db, objects, store, target, form):
         self.db, self.objects, self.store, self.target = db, objects, store, target
-        self.settings = ResultsSettings(export_uri=target, export_format=form)
+        tables = {"iceberg_namespace": "lake.reelabel"} if form == "iceberg" else {}
+        self.settings = ResultsSettings(export_uri=target, export_format=form, **tables)
 
     def export(self, dataset="d"):
         return export_ended_runs(self.db, self.store, self.settings, dataset=dataset)
@@ -62,6 +65,8 @@ class Lake:
             place = self.objects.local_path(f"{self.target}/{table}") or f"{self.target}/{table}"
             found = deltalake.DeltaTable(str(place), storage_options=_storage_options(self.store))
             rows = pl.from_arrow(found.to_pyarrow_table())
+        elif self.settings.export_format == "iceberg":
+            rows = pl.from_arrow(load_catalog("lake").load_table(f"reelabel.{table}").scan().to_arrow())
         else:
             uris = [uri for uri in self.files() if uri.endswith(".parquet") and f"/{table}/" in uri]
             rows = pl.concat(pl.read_parquet(self.objects.read(uri)) for uri in uris)
@@ -76,6 +81,14 @@ def target(request, tmp_path, store_settings):
     return (
         f"file://{tmp_path}/a lake".replace(" ", "%20") if request.param == "folder" else f"{store_settings.uri}/a lake"
     )
+
+
+@pytest.fixture(autouse=True)
+def iceberg_catalog(tmp_path, monkeypatch):
+    """An SQL catalog `lake` in PyIceberg's configuration."""
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/catalog.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{tmp_path}/warehouse")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
 
 
 @pytest.fixture(params=FORMATS)
@@ -203,8 +216,9 @@ def test_a_process_that_is_killed_leaves_each_row_once_after_the_next(db, lake, 
     assert lake.rows()["job_id"].to_list() == [*"abcde"]
 
 
-def test_columns_of_a_later_version_are_added_to_a_table(db, objects, store_settings, tmp_path, monkeypatch):
-    lake = Lake(db, objects, store_settings, f"file://{tmp_path}", "delta")
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_columns_of_a_later_version_are_added_to_a_table(db, objects, store_settings, tmp_path, monkeypatch, form):
+    lake = Lake(db, objects, store_settings, f"file://{tmp_path}", form)
     labelled(db, "d", "a", "b")
     lake.export()
     read = export.read_outcomes_of_run
@@ -220,8 +234,9 @@ def test_columns_of_a_later_version_are_added_to_a_table(db, objects, store_sett
     assert lake.rows()["hue"].to_list() == [None, None, "red", "red"]
 
 
-def test_processes_that_export_at_once_leave_each_row_once(db, objects, store_settings, target):
-    lake = Lake(db, objects, store_settings, target, "delta")
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_processes_that_export_at_once_leave_each_row_once(db, objects, store_settings, target, form):
+    lake = Lake(db, objects, store_settings, target, form)
     names = [f"set{number}" for number in range(4)]
     for name in names:
         labelled(db, name, f"{name}a", f"{name}b")
@@ -302,7 +317,7 @@ def test_descriptions_are_a_table_of_their_own(db, local):
     assert "tags" in local.rows("descriptions").columns
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", ["parquet", "delta"])
 def test_a_store_that_refuses_leaves_the_run_for_later(db, objects, store_settings, local, form):
     labelled(db, "d", "a", "b")
     with pytest.raises(ConfigurationError):
@@ -311,9 +326,32 @@ def test_a_store_that_refuses_leaves_the_run_for_later(db, objects, store_settin
     assert local.export() == 2
 
 
-def test_delta_without_its_package_names_the_command_that_installs_it(db, local, monkeypatch):
+@pytest.mark.parametrize(
+    ("form", "package", "extra"), [("delta", "deltalake", "lake"), ("iceberg", "pyiceberg", "iceberg")]
+)
+def test_a_format_without_its_package_names_the_command_that_installs_it(
+    db, objects, store_settings, tmp_path, monkeypatch, form, package, extra
+):
     labelled(db, "d", "a", "b")
-    monkeypatch.setitem(sys.modules, "deltalake", None)
+    monkeypatch.setitem(sys.modules, package, None)
 
-    with pytest.raises(ConfigurationError, match=r"pip install .*\[lake\]"):
-        Lake(db, local.objects, local.store, local.target, "delta").export()
+    with pytest.raises(ConfigurationError, match=rf"pip install .*\[{extra}\]"):
+        Lake(db, objects, store_settings, f"file://{tmp_path}", form).export()
+
+
+def test_a_catalog_that_does_not_respond_leaves_the_run_for_later(db, objects, store_settings, tmp_path, monkeypatch):
+    lake = Lake(db, objects, store_settings, f"file://{tmp_path}", "iceberg")
+    labelled(db, "d", "a", "b")
+    with monkeypatch.context() as patch:
+        patch.setenv("PYICEBERG_CATALOG__LAKE__URI", "sqlite:////no/such/folder/catalog.db")
+        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        with pytest.raises(ConfigurationError, match=r"The Iceberg table lake\.reelabel\.labels cannot be written"):
+            lake.export()
+
+    assert lake.export() == 2
+
+
+@pytest.mark.parametrize("given", [{"export_format": "iceberg"}, {"iceberg_namespace": "lake.reelabel"}])
+def test_a_namespace_and_its_format_go_together(given):
+    with pytest.raises(ValueError, match="set both or neither"):
+        ResultsSettings(export_uri="s3://lake/rows", **given)

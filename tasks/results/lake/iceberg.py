@@ -1,0 +1,60 @@
+"""Rows of runs in Iceberg tables of a catalog that PyIceberg's own configuration describes."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from infra.extras import require_pyiceberg
+from reelabel.errors import ConfigurationError, ReelabelError
+from tasks.results.lake.stream import RowStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import date
+    from uuid import UUID
+
+    import polars as pl
+
+_LONGEST_REASON = 300
+_PROPERTIES = {"write.target-file-size-bytes": str(256 * 1024**2)}  # as much is in memory
+
+
+class IcebergTables:
+    """A table each for labels and descriptions; a run's rows are replaced in one commit.
+
+    They have no partitions, to which the package cannot stream; readers skip files by the bounds of their columns.
+    """
+
+    def __init__(self, namespace: str) -> None:
+        """Take a name such as `catalog.namespace`."""
+        self._catalog, _, self._namespace = namespace.partition(".")
+
+    def write(
+        self, table: str, parts: Iterator[pl.DataFrame], *, run_id: UUID, dataset: str, date: date
+    ) -> tuple[int, dict[str, Any]]:
+        """Write the rows of a run in place of those of an earlier attempt; return their number and the snapshot.
+
+        Raises:
+            ConfigurationError: The package is not installed, or the table cannot be written.
+        """
+        del dataset  # a column of the rows
+        require_pyiceberg()
+        from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - an extra
+        from pyiceberg.expressions import EqualTo  # noqa: PLC0415
+
+        warnings.filterwarnings("ignore", "Delete operation did not match any records")  # of the first attempt
+        stream, name = RowStream(parts, date), f"{self._namespace}.{table}"
+        try:
+            catalog = load_catalog(self._catalog)
+            catalog.create_namespace_if_not_exists(self._namespace)
+            written = catalog.create_table_if_not_exists(name, stream.schema, properties=_PROPERTIES)
+            with written.update_schema() as columns:
+                columns.union_by_name(stream.schema)  # of a later version
+            written.overwrite(stream.read(), overwrite_filter=EqualTo("run_id", str(run_id)))
+        except ReelabelError:
+            raise
+        except Exception as error:  # its errors have no class in common, and are those of its catalogs as well
+            why = " ".join(str(error).split())[:_LONGEST_REASON]
+            raise ConfigurationError(f"The Iceberg table {self._catalog}.{name} cannot be written: {why}") from error
+        return stream.count, {"table": f"{self._catalog}.{name}", "snapshot_id": written.metadata.current_snapshot_id}
