@@ -535,7 +535,7 @@ class ResultsSettings(SettingsSection):
     are."""
     export_format: Literal["parquet", "delta", "iceberg"] = "parquet"
     """parquet writes files by dataset and date; delta writes Delta Lake tables, with the extra lake; iceberg writes
-    tables of iceberg_namespace, with the extra iceberg, and to export_uri only the list of runs."""
+    tables of iceberg_namespace, with the extra iceberg, and only the list of runs to export_uri."""
     iceberg_namespace: str | None = Field(None, pattern=r"^[^.]+(\.[^.]+)+$")
     """CATALOG.NAMESPACE of Iceberg tables; PyIceberg's own configuration says where the catalog is."""
 
