@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from infra import embedded
 from infra.database.connect import Role, check_login, is_unverified
 from infra.embedded.prefect import basic_auth_headers
-from infra.extras import require_deltalake, require_pyiceberg
+from infra.extras import LAKES, require_lake
 from reelabel.errors import ConfigurationError, DiskFullError, ReelabelError
 from reelabel.sandbox import probe
 from reelabel.sources.object_info import redact_uri
@@ -172,15 +172,12 @@ def check_embedded(settings: Settings) -> Iterator[Check]:
         yield Check(f"embedded {service.name}", f"{detail} (log: {service.log})")
 
 
-_LAKES = {"delta": ("deltalake", require_deltalake), "iceberg": ("pyiceberg", require_pyiceberg)}
-
-
 def check_export(results: ResultsSettings) -> Iterator[Check]:
     """Check that the package that writes tables is installed, if runs are exported to them."""
-    if results.export_uri and results.export_format in _LAKES:
-        name, require = _LAKES[results.export_format]
+    form = results.export_format
+    if results.export_uri and form in LAKES:
         to = results.iceberg_namespace or redact_uri(results.export_uri)
-        yield _attempt(name, lambda: f"{require().__version__} writes to {to}")
+        yield _attempt(LAKES[form][0], lambda: f"{require_lake(form).__version__} writes to {to}")
 
 
 def _attempt(name: str, check: Callable[[], str]) -> Check:

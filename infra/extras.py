@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-def require_deltalake() -> ModuleType:
-    """Import what writes Delta Lake tables; ConfigurationError if it is not installed."""
-    return require("deltalake", extra="lake", of=APPLICATION, purpose="results.export_format delta")
+# Package and extra by results.export_format.
+LAKES = {"delta": ("deltalake", "lake"), "iceberg": ("pyiceberg", "iceberg")}
 
 
-def require_pyiceberg() -> ModuleType:
-    """Import what writes Iceberg tables; ConfigurationError if it is not installed."""
-    return require("pyiceberg", extra="iceberg", of=APPLICATION, purpose="results.export_format iceberg")
+def require_lake(export_format: str) -> ModuleType:
+    """Import what writes the tables of a lake; ConfigurationError if it is not installed."""
+    package, extra = LAKES[export_format]
+    return require(package, extra=extra, of=APPLICATION, purpose=f"results.export_format {export_format}")
 
 
 def require_mlflow() -> ModuleType:

@@ -24,6 +24,7 @@ from flows.shard.retry import retry_outage
 from infra.database.connect import connected
 from infra.embedded import full_disk_named
 from infra.errors import ManifestMissingError, NotReconciledError
+from infra.extras import LAKES, require_lake
 from infra.logs import logged
 from infra.program import with_program_name
 from infra.settings import load_settings
@@ -144,6 +145,8 @@ def open_run(
     """
     if settings.run.max_cost and not settings.cost.is_set:
         raise ConfigurationError("run.max_cost needs a price: set cost.per_gpu_hour, cost.per_cpu_hour or both.")
+    if settings.results.export_uri and settings.results.export_format in LAKES:
+        require_lake(settings.results.export_format)
     profile = profile or WallClockProfile()
     objects = ObjectStore(settings.store, settings.web)
     next(objects.list(_required_store(settings)), None)  # raises if the bucket is missing or refuses access

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from infra.extras import require_deltalake
+from infra.extras import require_lake
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.options import reveal
@@ -46,7 +46,7 @@ class DeltaTables:
             ConfigurationError: The package is not installed, or the table cannot be written.
         """
         del dataset  # a column of the rows
-        deltalake = require_deltalake()
+        deltalake = require_lake("delta")
         uri, stream = f"{self._target}/{table}", RowStream(parts, date)
         try:
             written = deltalake.DeltaTable.create(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from infra.extras import require_pyiceberg
+from infra.extras import require_lake
 from reelabel.errors import ConfigurationError, ReelabelError
 from tasks.results.lake.stream import RowStream
 
@@ -39,7 +39,7 @@ class IcebergTables:
             ConfigurationError: The package is not installed, or the table cannot be written.
         """
         del dataset  # a column of the rows
-        require_pyiceberg()
+        require_lake("iceberg")
         from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - an extra
         from pyiceberg.expressions import EqualTo  # noqa: PLC0415
 

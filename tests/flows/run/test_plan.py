@@ -1,5 +1,6 @@
 """What happens to the plans of a run."""
 
+import sys
 from dataclasses import replace
 
 import polars as pl
@@ -15,7 +16,8 @@ from flows.run.questions import prepare_questions
 from flows.run.request import ClassifyRequest, QuestionOptions
 from infra.database.connect import connect
 from infra.errors import PlanForeignError
-from infra.settings import ChunkOptions, DatabaseSettings
+from infra.settings import ChunkOptions, DatabaseSettings, ResultsSettings
+from reelabel.errors import ConfigurationError
 from tasks.database.tables import PLAN, SHARD
 from tasks.demo.clips import make_demo
 from tasks.manifest.plan_file import read_shard
@@ -57,6 +59,18 @@ def ready_for(settings, tmp_path):
 
     with disable_run_logger():
         yield ready_for
+
+
+def test_a_run_is_refused_at_once_if_what_writes_its_rows_to_a_lake_is_not_installed(settings, monkeypatch):
+    lake = ResultsSettings(export_uri="s3://lake/rows", export_format="delta")
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+
+    opened = open_run(
+        ClassifyRequest(manifest="jobs.parquet"), settings.model_copy(update={"results": lake}), prepare_questions
+    )
+
+    with pytest.raises(ConfigurationError, match="results.export_format delta"), opened:
+        pass
 
 
 def test_a_restarted_run_drops_a_plan_that_nobody_shares(ready_for):
