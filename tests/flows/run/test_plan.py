@@ -69,7 +69,7 @@ def test_a_run_is_refused_at_once_if_what_writes_its_rows_to_a_lake_is_not_insta
         ClassifyRequest(manifest="jobs.parquet"), settings.model_copy(update={"results": lake}), prepare_questions
     )
 
-    with pytest.raises(ConfigurationError, match="results.export_format delta"), opened:
+    with pytest.raises(ConfigurationError, match=r"results\.export_format delta"), opened:
         pass
 
 
