@@ -85,7 +85,9 @@ def check_disk(home: Path) -> Check:
     if free_bytes >= _NEEDED_FREE_BYTES:
         return Check("disk", detail)
     needed = f"{_NEEDED_FREE_BYTES / 1024**3:.0f} GiB"
-    return Check("disk", detail, f"Free at least {needed} there, or set REELABEL_HOME to another disk.", ok=False)
+    return Check(
+        "disk", detail, f"Free at least {needed} there, or set REELABEL_HOME to a folder on another disk.", ok=False
+    )
 
 
 _UNVERIFIED = "sslmode=require encrypts without verifying the server; use sslmode=verify-full and sslrootcert."

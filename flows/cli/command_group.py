@@ -218,11 +218,12 @@ def _fault_of_prefect(error: Exception) -> str | None:
 
     from infra.validation import first_fault  # noqa: PLC0415
 
-    fault = "Prefect's settings cannot be read"
     if isinstance(error, ValidationError):
         where, _, clause = first_fault(error)
-        fault = f"Prefect's setting {where} ({error.title}) {clause}"
-    return escape_controls(f"{fault}; correct or remove it. Prefect reads {_PREFECT_SOURCES}.")
+        fault = f"Prefect's setting {where} ({error.title}) {clause}; correct or remove it"
+    else:
+        fault = f"Prefect's settings cannot be read ({' '.join(str(error).split())})"
+    return escape_controls(f"{fault}. Prefect reads {_PREFECT_SOURCES}.")
 
 
 def _is_read() -> bool:

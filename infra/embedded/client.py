@@ -150,7 +150,7 @@ class _EndedError(Exception):
 
 
 class _Connection:
-    """A connection to a supervisor, with the state that it sent first. Each call raises _EndedError if it has ended."""
+    """A connection to a supervisor, with the state that it sent first; making it and `ask` raise _EndedError."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection

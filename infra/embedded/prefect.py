@@ -38,7 +38,15 @@ _DATABASE = "prefect"
 _SECRET = "prefect-login"  # noqa: S105 - a file's name
 # A worker would make its `runner_storage` in the usual temporary folder, where it belongs to the first user who has run
 # one. Only Prefect itself has another: what flow runs write stays there.
-_MAIN = "import sys, tempfile; tempfile.tempdir = sys.argv.pop(1); from prefect.cli import app; app()"
+# Prefect imports much that is never garbage: it is collected rarely, and not once more at the end.
+_MAIN = """
+import atexit, gc, sys, tempfile
+gc.set_threshold(10_000, *gc.get_threshold()[1:])
+atexit.register(gc.freeze)
+tempfile.tempdir = sys.argv.pop(1)
+from prefect.cli import app
+app()
+"""
 _QUIET = {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PREFECT_CLI_PROMPT": "false"}
 
 

@@ -113,7 +113,7 @@ class Supervisor:
         async with self._locks[service.name]:
             found = self._running.get(service.name)
             is_same = found and found.config_hash == service.config_hash()
-            is_stuck = service.name == ServiceName.S3 and s3_must_restart(self._home.path)
+            is_stuck = found and service.name == ServiceName.S3 and s3_must_restart(self._home.path)
             if found and is_same and not is_stuck and await self._becomes_ready(found, _ANSWERS_WITHIN_S):
                 return found.port
             await self._end_service(service.name)
@@ -236,10 +236,12 @@ class Supervisor:
             DiskFullError: The log of a new service, which begins with its start, says so; it is ended.
         """
         deadline_s, poll_s = time.monotonic() + within_s, _POLL_S
-        while running.is_alive and time.monotonic() < deadline_s and not (log and met_full_disk(log)):
+        while running.is_alive and time.monotonic() < deadline_s:
             # Prefect reports a killed worker as ready for a while.
             if await asyncio.to_thread(running.service.is_ready, running.port) and running.is_alive:
                 return True
+            if log and met_full_disk(log):
+                break
             await asyncio.sleep(poll_s)
             poll_s = min(poll_s * _POLL_GROWTH, _LONGEST_POLL_S)
         if log and met_full_disk(log):

@@ -2,7 +2,7 @@
 
 A setting is named by its section and field: `store.uri` is `REELABEL_STORE_URI` in the environment, `uri` under
 `[store]` in the file (`./reelabel.toml`, or the path in `REELABEL_CONFIG`), and the file `reelabel_store_uri` in the
-folder `REELABEL_SECRETS_DIR`, such as /run/secrets. What is below a field says what it is for.
+folder `REELABEL_SECRETS_DIR`, such as /run/secrets. The string below a field describes it.
 """
 
 from __future__ import annotations
@@ -534,8 +534,8 @@ class ResultsSettings(SettingsSection):
     """s3://bucket/prefix or file:///folder, to which the rows of each run are written when it has ended; if unset, none
     are."""
     export_format: Literal["parquet", "delta", "iceberg"] = "parquet"
-    """parquet writes files by dataset and date; delta writes Delta Lake tables, with the extra lake; iceberg writes
-    tables of iceberg_namespace, with the extra iceberg, and only the list of runs to export_uri."""
+    """parquet writes files by dataset and date; delta writes Delta Lake tables (needs the extra lake); iceberg writes
+    tables in iceberg_namespace (needs the extra iceberg), and only the list of runs goes to export_uri."""
     iceberg_namespace: str | None = Field(None, pattern=r"^[^.]+(\.[^.]+)+$")
     """CATALOG.NAMESPACE of Iceberg tables; PyIceberg's own configuration says where the catalog is."""
 
@@ -543,6 +543,8 @@ class ResultsSettings(SettingsSection):
     def _names_the_tables(self) -> Self:
         if (self.export_format == "iceberg") != (self.iceberg_namespace is not None):
             raise ValueError("export_format iceberg and iceberg_namespace go together; set both or neither")
+        if self.export_format != "parquet" and self.export_uri is None:
+            raise ValueError(f"export_format {self.export_format} needs export_uri, where runs are listed")
         return self
 
 
@@ -645,9 +647,9 @@ def load_settings() -> Settings:
         faults = "; ".join(map(_explain, _by_setting(error)))
         end = "" if faults.endswith("?") else "."
         raise ConfigurationError(f"Invalid settings: {faults}{end} Fix REELABEL_* or {file}.") from None
-    except (UnicodeDecodeError, TOMLDecodeError) as error:
-        raise ConfigurationError(f"{file} is not valid TOML in UTF-8: {error}.") from None
-    except (SettingsError, OSError) as error:
+    except TOMLDecodeError as error:
+        raise ConfigurationError(f"{file} is not valid TOML: {error}.") from None
+    except (SettingsError, OSError, UnicodeDecodeError) as error:
         secrets = os.environ.get(SECRETS_VARIABLE)
         where = f"{file}, or {SECRETS_VARIABLE}, which is {secrets}," if secrets else f"{file}"
         raise ConfigurationError(f"{where} cannot be read: {error}.") from None
@@ -658,6 +660,10 @@ def variable_of(name: str) -> str:
     if name not in known:
         raise ConfigurationError(f"{name} is not a setting{_nearest(name, known)}")
     return _variable(name)
+
+
+def secret_variables() -> set[str]:
+    return {_variable(name) for name, info in _names().items() if _is_secret(info)}
 
 
 def _refuse_unknown_variables() -> None:

@@ -41,7 +41,7 @@ def test_the_page_shows_what_was_kept_asked_and_answered_and_the_delays(recorder
     assert "first token, ms 20.0 median; P95 20.0, longest 20.0" in shown
     assert "1.5 s · Is it dark? no yes 25.0% no 75.0%" in shown
     assert (
-        "RequestT for: window of 5 s · sink of 1 frame · frames of a similarity above 0.95 dropped · temperature 0 · "
+        "Asked for: window of 5 s · sink of 1 frame · frames of a similarity above 0.95 dropped · temperature 0 · "
         "top-p 1 · at most 256 tokens an answer"
     ) in shown
     assert "3 frames , the last at 9.0 s" in shown.replace("frames,", "frames ,")
@@ -60,7 +60,7 @@ def test_answers_of_an_offline_run_stand_beside_those_of_the_session(recorder, d
     with db.begin() as connection:
         connection.execute(text(_RESULT), {"dataset": f"live-{session_id}"})
 
-    assert "RequestT again: large no (margin 0.800)" in shown_text(render_session(gather(recorder, db)))
+    assert "Asked again: large no (margin 0.800)" in shown_text(render_session(gather(recorder, db)))
 
 
 def test_a_page_without_frames_says_why(recorder, db, objects):

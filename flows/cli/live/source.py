@@ -134,6 +134,8 @@ class Source:
         try:
             if self._is_device:  # which has its own size and rate
                 container = _open_device(self._path)
+            elif kind == "file" and Path(self._path).is_fifo():
+                raise ConfigurationError(f"{self._path} is a pipe, which may never open; name a file.")
             else:
                 container = av.open(self._path, options=options, timeout=_SILENCE_S)
         except TimeoutError:

@@ -11,7 +11,7 @@ from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import ByteSize, TypeAdapter, ValidationError
+from pydantic import ByteSize, TypeAdapter
 
 from flows.cli.context import running_services
 from flows.cli.options import example
@@ -85,16 +85,18 @@ def _line(info: ObjectInfo, *, as_json: bool) -> str:
 
 
 def _before(age: str) -> datetime:
-    found = re.fullmatch(r"(\d{1,5})([mhdw])", age)  # more digits would lead to before the year 1
+    found = re.fullmatch(r"(\d+)([mhdw])", age)
     if found is None:
         raise ConfigurationError(f"--older-than {age} is not an age; use m, h, d or w, such as 12h, 30d or 8w.")
-    return datetime.now(UTC) - timedelta(seconds=int(found[1]) * _UNITS_S[found[2]])
+    try:
+        return datetime.now(UTC) - timedelta(seconds=int(found[1]) * _UNITS_S[found[2]])
+    except OverflowError:
+        raise ConfigurationError(f"--older-than {age} is longer ago than the year 1; name a shorter age.") from None
 
 
 def _size_bytes(text: str) -> int:
-    try:
-        return TypeAdapter(ByteSize).validate_python(text)
-    except ValidationError:
+    if not re.fullmatch(r"\d+(\.\d+)?\s*([KMGT]i?)?B?", text, re.IGNORECASE):  # pydantic ignores what follows
         raise ConfigurationError(
             f"--max-bytes {text} is not a size; use a number of bytes, or a suffix as in 500M or 100G."
-        ) from None
+        )
+    return TypeAdapter(ByteSize).validate_python(text)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +16,7 @@ from flows.cli.options import example, with_options
 from infra.database.connect import Role, connected
 from infra.embedded import ServiceName, missing_services
 from infra.program import command
-from infra.settings import NightlySettings, load_settings
+from infra.settings import CONFIG_VARIABLE, NightlySettings, load_settings, secret_variables
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import on_one_line
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 _FIRST_YEAR = 1970
+# The sections of the settings that a deploy reads.
+_READ = ("nightly", "watch", "describe", "notify", "prefect", "retention", "run")
 _HINTS = {
     "manifest": "Manifest of classify/nightly. Default: nightly.manifest, or as deployed.",
     "dataset": "Dataset of classify/nightly. Default: nightly.dataset, or as deployed, or for a manifest with dates "
@@ -60,7 +64,7 @@ def deploy(
     For each, print what changes and when it runs next. What neither an option nor a setting names stays as deployed,
     as do pauses and schedules set in Prefect.
     """
-    given = load_settings()
+    inline, given = _settings_inline(), load_settings()
     own_worker = ServiceName.PREFECT in missing_services(given, frozenset({ServiceName.PREFECT}))
     manifest = with_nightly(given, nightly).nightly.manifest
     looked_up = (ServiceName.S3,) if manifest and is_one_file(manifest) and manifest.startswith("s3:") else ()
@@ -85,12 +89,23 @@ def deploy(
     if not automations and all(plan.state == "unchanged" for plan in plans):
         print_line("A deploy would change nothing.")
     else:
-        print_line(f"Nothing was changed. To apply this: {command('deploy', nightly=nightly, unpause=unpause)}")
+        again = command("deploy", nightly=nightly, unpause=unpause)
+        print_line(f"Nothing was changed. To apply this: {' '.join([*inline, again])}")
 
 
 def with_nightly(settings: Settings, nightly: NightlySettings) -> Settings:
     fields = settings.nightly.model_dump(exclude_unset=True) | nightly.model_dump(exclude_unset=True)
     return settings.model_copy(update={"nightly": NightlySettings(**fields)})
+
+
+def _settings_inline() -> list[str]:
+    """Return settings of the environment and of --set as a shell assigns them before a command, without secrets.
+
+    They are those that a deploy reads, and those that locate the settings and the embedded services.
+    """
+    starts = (CONFIG_VARIABLE, "REELABEL_HOME", *(f"REELABEL_{section}_".upper() for section in _READ))
+    own = {name: value for name, value in os.environ.items() if name.startswith(starts)}
+    return [f"{name}={shlex.quote(value)}" for name, value in sorted(own.items()) if name not in secret_variables()]
 
 
 @example("reelabel catch-up --since 2026-11-01 --dry-run")

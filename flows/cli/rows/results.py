@@ -61,8 +61,8 @@ def results(
         int | None,
         typer.Option(
             min=1,
-            help="How many rows at most; for reviewers, of the lowest margins. Default: 20 in a table, 100 for "
-            "reviewers, else all.",
+            help="How many rows at most; for reviewers, of the lowest margins. Default: in tables 20, "
+            "or 200 chunks; 100 for reviewers; else all.",
         ),
     ] = None,
     folder: Annotated[str | None, typer.Option(help="With fiftyone: the new folder to write.")] = None,
@@ -104,11 +104,11 @@ def results(
             _print_chunks(engine, scope, describing=describing, limit=limit or _SHOWN_CHUNKS)
         elif describing:
             found = read_descriptions(engine, scope, limit=limit or _SHOWN_ROWS)
-            _print_outcomes(engine, row, _descriptions(found), "description")
+            _print_outcomes(engine, row, _descriptions(found), "description", failures=limit or _SHOWN_ROWS)
         else:
             found = calibrate(read_results(engine, scope, limit=limit or _SHOWN_ROWS))
             noun = "answer" if has_words(engine, scope) else "label"
-            _print_outcomes(engine, row, _labels(found), noun)
+            _print_outcomes(engine, row, _labels(found), noun, failures=limit or _SHOWN_ROWS)
 
 
 def _write_review(run: str, *, limit: int, folder: str | None) -> None:
@@ -150,7 +150,7 @@ def _caption(row: dict[str, Any]) -> str:
     return "" if row["caption"] is None else f"{row['caption']} {row['caption_score']:.3f}"
 
 
-def _print_outcomes(engine: Engine, run: RowMapping, table: Table, noun: str) -> None:
+def _print_outcomes(engine: Engine, run: RowMapping, table: Table, noun: str, *, failures: int) -> None:
     """Print a table of what jobs have, some failures, and the cost of the run."""
     scope = Scope.of(run)
     done, failed = count_outcomes(engine, scope)
@@ -158,7 +158,7 @@ def _print_outcomes(engine: Engine, run: RowMapping, table: Table, noun: str) ->
     OUT.print(table)
     if done > table.row_count:
         print_line(f"... and {done - table.row_count:,} {_IN_FULL}")
-    for row in read_failures(engine, scope, limit=_SHOWN_ROWS).iter_rows(named=True):
+    for row in read_failures(engine, scope, limit=failures).iter_rows(named=True):
         print_line((row["code"], "red"), f" {row['job_id']}: {row['message']}")
     for name, value in cost_lines(run):
         print_line(f"{name}: {value}")

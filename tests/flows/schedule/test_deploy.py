@@ -137,12 +137,20 @@ def test_the_watch_starts_the_flow_that_the_settings_name_until_they_name_anothe
 
 def test_a_dry_run_changes_nothing_and_ends_with_the_command(environment, client):
     manifest = "s3://b/{scheduled_date}.parquet"
-    done = reelabel(environment, "deploy", "--manifest", manifest, "--dry-run")
+    inline = {
+        "REELABEL_NIGHTLY_CRON": "0 3 * * *",
+        "REELABEL_NOTIFY_WEBHOOK_URL": "http://127.0.0.1:1/secret",
+    }
+    done = reelabel(environment | inline, "deploy", "--manifest", manifest, "--dry-run")
 
     assert client.read_deployments() == []
     assert f"  manifest: {manifest}" in done.stdout.splitlines()
-    again = f"reelabel deploy --manifest '{manifest}'"
-    assert done.stdout.splitlines()[-1] == f"Nothing was changed. To apply this: {again}"
+    told = done.stdout.splitlines()[-1]
+    assert told.startswith("Nothing was changed. To apply this: REELABEL_CONFIG=")
+    assert told.endswith(f" reelabel deploy --manifest '{manifest}'")
+    assert " REELABEL_NIGHTLY_CRON='0 3 * * *' " in told
+    assert f" REELABEL_PREFECT_API_URL={environment['REELABEL_PREFECT_API_URL']} " in told
+    assert not any(hidden in told for hidden in ("secret", "AUTH_STRING", "REELABEL_STORE", "REELABEL_MODEL"))
 
 
 def test_a_dry_run_offers_no_deploy_that_would_change_nothing(environment, deploy):

@@ -17,7 +17,7 @@ from infra.telemetry import start_telemetry
 from reelabel.waiting import go_on
 
 
-class RequestT(BaseModel):
+class Asked(BaseModel):
     seconds: float = 0
 
 
@@ -30,7 +30,7 @@ router = APIRouter()
 
 @router.post("/sleep")
 async def sleep(request: Request) -> Slept:
-    return await handle(request, "sleep", RequestT, work)
+    return await handle(request, "sleep", Asked, work)
 
 
 def work(asked, upload):

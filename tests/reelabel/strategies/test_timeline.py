@@ -106,7 +106,7 @@ def test_a_broken_frame_is_replaced_by_the_next_good_one(broken):
 
     got = extract_local(path, sampling=Sampling(sampler="fps", fps=3), limits=LIMITS, as_stored=True)
 
-    # RequestT for 0, 4, ..., 20, ...: 20 is gone, and what was 21 is now the twentieth frame shown.
+    # Asked for 0, 4, ..., 20, ...: 20 is gone, and what was 21 is now the twentieth frame shown.
     assert got.note.endswith("; 1 broken frame replaced by the next good one: 20 by 21")
     np.testing.assert_array_equal(got.unique[5], whole[21][2])
 

@@ -24,7 +24,7 @@ MEDIA = {"video": {"video_backend": "pyav_keyframes", **SAMPLING}}
 
 
 @dataclass(frozen=True)
-class RequestT:
+class Asked:
     """One video in every form in which vLLM may be given it."""
 
     folder: object
@@ -82,7 +82,7 @@ def asked(tmp_path_factory):
     (folder / "text.mp4").write_text("This is no video.")
     (folder / "cut.arrow").write_bytes(data[:-100])
     encode = load_tokenizer(read_model_card(str(TINY_MODEL)))
-    return RequestT(
+    return Asked(
         folder=folder,
         urls={
             "video file": video.as_uri(),

@@ -15,7 +15,7 @@ from flows.serve.requests.body import Uploads, read_body
 MOST = 1000
 
 
-class RequestT(BaseModel):
+class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid")
     name: str
 
@@ -32,7 +32,7 @@ def client(uploads):
 
     @router.post("/")
     async def answer(request: Request) -> dict[str, str | None]:
-        async with read_body(request, RequestT, uploads, idle_s=1) as (asked, path):
+        async with read_body(request, Asked, uploads, idle_s=1) as (asked, path):
             video = Path(path).read_text() if path else None  # noqa: ASYNC240 - a few bytes
             return {"name": asked.name, "video": video, "path": path}
 
