@@ -648,7 +648,7 @@ def load_settings() -> Settings:
         end = "" if faults.endswith("?") else "."
         raise ConfigurationError(f"Invalid settings: {faults}{end} Fix REELABEL_* or {file}.") from None
     except TOMLDecodeError as error:
-        raise ConfigurationError(f"{file} is not valid TOML: {error}.") from None
+        raise ConfigurationError(f"{file} is not valid TOML in UTF-8: {error}.") from None
     except (SettingsError, OSError, UnicodeDecodeError) as error:
         secrets = os.environ.get(SECRETS_VARIABLE)
         where = f"{file}, or {SECRETS_VARIABLE}, which is {secrets}," if secrets else f"{file}"

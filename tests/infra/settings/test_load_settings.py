@@ -99,7 +99,7 @@ def test_a_folder_in_place_of_the_file_is_named(tmp_path):
 def test_a_file_in_another_encoding_is_explained(tmp_path):
     (tmp_path / "reelabel.toml").write_bytes(b"\xff\xfe")
 
-    with pytest.raises(ConfigurationError, match=r"is not valid TOML in UTF-8: .*can't decode"):
+    with pytest.raises(ConfigurationError, match=r"reelabel.toml cannot be read: .*can't decode"):
         load_settings()
 
 
