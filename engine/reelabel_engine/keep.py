@@ -1,4 +1,4 @@
-"""Whom an engine works for: it ends with its client, unless that leaves it to the next one for a while."""
+"""The client that an engine serves: the engine ends with it, unless left to the next one for a while."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import select
 import shutil
 import signal
 import socket
-import tempfile
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,15 +18,31 @@ from typing import TYPE_CHECKING
 from reelabel_engine.protocol import Kept, send
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from reelabel_engine.protocol import Keep
 
-SOCKET = "engine.sock"  # in the folder of the engine's temporary files
+_SOCKET = "engine.sock"  # in the folder of the engine's temporary files
 _LOOK_S = 5.0
 _LEAST_FREE = 0.1  # of the machine's memory
 
 
+@contextmanager
+def socket_in(folder: Path) -> Iterator[str]:
+    """Yield the address of an engine's socket, short enough for a socket however long the folder's path is.
+
+    Raises:
+        OSError: There is no such folder.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{_SOCKET}"
+    finally:
+        os.close(descriptor)
+
+
 class Client:
-    """The other end of a connection; once it is closed, be it by `kill -9`, this process group is killed."""
+    """A client; once its connection is closed, be it by `kill -9`, this process group is killed."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -41,13 +56,13 @@ class Client:
         if not self._is_leaving.is_set():
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
-    def next(self, keep: Keep, *, model: str) -> Client | None:
+    def wait_for_next(self, keep: Keep, *, model: str) -> Client | None:
         """Let it go, and wait for the next one; None once the time is over, or memory is short."""
-        folder, facts_path, ends_s = Path(tempfile.gettempdir()), Path(keep.facts_path), time.time() + keep.seconds
-        facts = {"pid": os.getpid(), "temporary": str(folder), "model": model, "until": ends_s}
-        address = folder / SOCKET
+        folder, facts_path, ends_s = _own_folder(), Path(keep.facts_path), time.monotonic() + keep.seconds
+        facts = {"pid": os.getpid(), "temporary": str(folder), "model": model, "until": time.time() + keep.seconds}
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(address))
+            with socket_in(folder) as address:
+                listener.bind(address)
             listener.listen()
             unready = facts_path.with_suffix(".new")
             unready.write_text(json.dumps(facts))
@@ -55,19 +70,23 @@ class Client:
             self._is_leaving.set()
             send(self.connection, Kept(number=keep.number))
             found = None
-            while not found and (left_s := ends_s - time.time()) > 0 and not _is_memory_short():
+            while not found and (left_s := ends_s - time.monotonic()) > 0 and not _is_memory_short():
                 listener.settimeout(min(left_s, _LOOK_S))
                 with suppress(TimeoutError):
                     found = Client(Connection(listener.accept()[0].detach()))
-        for path in (facts_path, address):
+        for path in (facts_path, folder / _SOCKET):
             path.unlink(missing_ok=True)
         return found
 
 
 def end() -> None:
     """End all processes of an engine that nobody has taken, and remove its temporary files."""
-    shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
+    shutil.rmtree(_own_folder(), ignore_errors=True)
     os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _own_folder() -> Path:
+    return Path(os.environ["TMPDIR"])  # not that of `tempfile`, which takes /tmp where this one cannot be used
 
 
 def _is_memory_short() -> bool:

@@ -88,9 +88,11 @@ def serve(connection: Connection, engine: Engine, render: _Render) -> Keep | Non
             taken = receiver.take()
         except EOFError:
             return None
-        if taken and isinstance(taken[-1], Keep):  # who leaves has no request left
-            return taken[-1]
         replies = [reply for arrived in taken for reply in _take_in(engine, arrived)]
+        for keep in (each for each in taken if isinstance(each, Keep)):
+            if not engine.is_idle:  # the next client would get the answers
+                raise RuntimeError("it still had questions to answer")
+            return keep
         if not engine.is_idle:
             replies += engine.step()
         busy_ms = (time.perf_counter() - started) * 1e3

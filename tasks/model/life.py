@@ -158,11 +158,11 @@ class Life:
         with self._lock:
             if self.lost or self._pending or not self.info.done() or self.info.exception():
                 return False
-        keep = self.send(lambda number: Keep(number=number, seconds=seconds, facts_path=str(facts_path)))
         try:
+            keep = self.send(lambda number: Keep(number=number, seconds=seconds, facts_path=str(facts_path)))
             [_] = self.replies(keep, silence_s=_END_TIMEOUT_S)
         except LostError as error:
-            _LOG.warning("The engine cannot be kept for the next run: %s.", error)
+            _LOG.warning("The engine cannot be kept for the next run: %s.", str(error).rstrip("."))
             return False
         self._fail("it was kept for the next run")
         self.process.returncode = 0  # nobody here waits for it

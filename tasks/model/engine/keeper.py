@@ -12,13 +12,14 @@ import select
 import shutil
 import socket
 import subprocess
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reelabel_engine.keep import SOCKET
+from reelabel_engine.keep import socket_in
 from reelabel_engine.protocol import EngineInfo, EngineLoaded, decode_reply
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class WarmEngines:
         return cls(folder=home / "engines", keep_s=keep_s)
 
     def new_path(self, key: str, place: str) -> Path:
-        """Return a path for the facts of an engine of some model and arguments, the key, and of some GPUs.
+        """Return a path for the facts of an engine: `key` stands for its model and arguments, `place` for its GPUs.
 
         Raises:
             OSError: There is no place for it.
@@ -66,7 +67,8 @@ class WarmEngines:
         return None
 
     def show(self) -> list[dict[str, Any]]:
-        return [facts for _, facts in self._kept() if Path(f"/proc/{facts['pid']}").exists()]
+        now_s = time.time()
+        return [facts for _, facts in self._kept() if facts["until"] > now_s and Path(f"/proc/{facts['pid']}").exists()]
 
     def end(self) -> int:
         return sum(_end(path, facts) for path, facts in self._kept())
@@ -103,7 +105,8 @@ def _connect(path: Path, facts: dict[str, Any]) -> KeptEngine | None:
     temporary = Path(facts["temporary"])
     with suppress(OSError, EOFError, ValueError), socket.socket(socket.AF_UNIX) as engine:
         engine.settimeout(_ANSWER_S)
-        engine.connect(str(temporary / SOCKET))
+        with socket_in(temporary) as address:
+            engine.connect(address)
         engine.settimeout(None)
         connection = Connection(engine.detach())
         if connection.poll(_ANSWER_S) and isinstance(loaded := decode_reply(connection.recv_bytes()), EngineLoaded):
@@ -116,6 +119,7 @@ def _end(path: Path, facts: dict[str, Any]) -> bool:
     found = _connect(path, facts)
     if found:
         found.connection.close()
-        found.process.wait(_ANSWER_S)
+        with suppress(subprocess.TimeoutExpired):  # it ends all the same
+            found.process.wait(_ANSWER_S)
         shutil.rmtree(found.temporary, ignore_errors=True)
     return found is not None

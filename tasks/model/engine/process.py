@@ -102,9 +102,13 @@ class EngineProcess(ModelProcess[EngineConfig]):
                 self._is_closed, self._life = True, None
             else:
                 life = None
-        if life and not self._leave(life):
-            life.end("it was closed")
-        super().close()
+        is_left = False
+        try:
+            is_left = life is not None and self._leave(life)
+        finally:
+            if life and not is_left:
+                life.end("it was closed")
+            super().close()
 
     def _leave(self, life: Life) -> bool:
         assert self._warm
@@ -143,7 +147,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
             EngineClosedError: The engine was closed.
         """
         life = self._living()
-        if life.lost is None:
+        if life.lost is None or life.info.exception():  # one that never loaded would not load the next time either
             return life
         self._lose(life, life.lost)
         return self._living()
