@@ -4,9 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 
 import pytest
 
+from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import AskBatch, EngineConfig
 from tasks.model.engine.keeper import WarmEngines
 from tasks.model.engine.process import EngineProcess
@@ -134,6 +137,54 @@ def test_one_that_works_or_is_lost_is_ended(tmp_path, warm):
 
     until(lambda: not runs(pid))
     assert warm.show() == []
+
+
+def test_what_was_abandoned_is_answered_to_nobody_after_it(tmp_path, run, warm):
+    engine = EngineProcess(
+        EngineConfig(model=str(tmp_path / "model")),
+        log_path=tmp_path / "engine.log",
+        start_timeout_s=60,
+        command=stub_engine.COMMAND,
+        warm=warm,
+        fingerprint="weights",
+    )
+    engine.start()
+    engine.wait_ready()
+    pid, batch = engine.pid, batch_about(*(question(f"Number {number}, {Trigger.ENDLESS}?") for number in range(5)))
+    life = engine.living()
+    request = life.send(lambda number: AskBatch(number=number, batch=batch), count=5)
+    time.sleep(0.5)  # so that the engine works on them
+    life.cancel(request)
+    engine.close()
+
+    assert run("Another question?") == pid
+
+
+def test_one_is_kept_whatever_the_length_of_the_temporary_folder(run, tmp_path, monkeypatch):
+    long = tmp_path / ("temporary files of a cluster" * 4)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    first = run()
+
+    assert run() == first
+
+
+def test_a_model_that_cannot_be_loaded_is_loaded_once(tmp_path, warm):
+    (tmp_path / "model").write_text("No such weights.")
+    engine = EngineProcess(
+        EngineConfig(model=str(tmp_path / "model")),
+        log_path=tmp_path / "engine.log",
+        start_timeout_s=60,
+        command=stub_engine.COMMAND,
+        warm=warm,
+    )
+    with engine:
+        engine.start()
+        until(lambda: engine._life.lost)
+        with pytest.raises(ModelError, match="No such weights"):
+            engine.wait_ready()
+
+    assert engine.starts == 1
 
 
 def test_a_run_that_is_killed_takes_a_kept_engine_with_it(run, warm, tmp_path):
