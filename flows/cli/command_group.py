@@ -219,8 +219,14 @@ def _fault_of_prefect(error: Exception) -> str | None:
     from infra.validation import first_fault  # noqa: PLC0415
 
     if isinstance(error, ValidationError):
-        where, _, clause = first_fault(error)
-        fault = f"Prefect's setting {where} ({error.title}) {clause}; correct or remove it"
+        where, value, clause = first_fault(error)
+        text = str(value).casefold()
+        given = sorted(
+            name for name in os.environ if name.startswith("PREFECT_") and os.environ[name].casefold() == text
+        )
+        # What is part of a value, such as a header, may be a secret.
+        fault = f"{' or '.join(given)}: {value!r}" if given else f"Prefect's setting {where} ({error.title})"
+        fault += f" {clause}; correct or remove it"
     else:
         fault = f"Prefect's settings cannot be read ({' '.join(str(error).split())})"
     return escape_controls(f"{fault}. Prefect reads {_PREFECT_SOURCES}.")

@@ -18,7 +18,7 @@ except ValueError as error:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("PREFECT_API_REQUEST_TIMEOUT", "soon", "setting request_timeout (APISettings) must be a number; correct"),
+        ("PREFECT_API_REQUEST_TIMEOUT", "soon", "PREFECT_API_REQUEST_TIMEOUT: 'soon' must be a number; correct"),
         # What is part of a value may be a secret.
         (
             "PREFECT_CLIENT_CUSTOM_HEADERS",
