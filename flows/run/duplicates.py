@@ -104,7 +104,13 @@ def find_duplicate_jobs(jobs: JobTable, settings: Settings, database: Engine, sp
     seen = pl.concat([pl.DataFrame(schema=_SEEN), *(_seen(part, versions, videos) for part in jobs.parts())])
     files = catalogue.files(identity).filter(pl.col("key").is_in(seen["key"].implode())).sort("key")
     found = group_duplicates(
-        settings, identity, files, least=spec.once_per_duplicate, note=partial(_LOG.debug, "%s"), warn=_LOG.warning
+        settings,
+        identity,
+        files,
+        least=spec.once_per_duplicate,
+        cliques=True,  # any of a group may be the one that is asked
+        note=partial(_LOG.debug, "%s"),
+        warn=_LOG.warning,
     )
     near = seen.join(found.select("key", "group"), on="key").sort("group").unique(ROW, keep="first")
     return DuplicateJobs(rows=_named(near), unseen=len(jobs) - seen[ROW].n_unique(), jobs=len(jobs))
