@@ -73,9 +73,9 @@ def _infer(stream: FrameStream, lease: Lease, context: InferenceContext, outcome
     infer_views(stream, group_by_views(asked, context.spec.sampling), context, outcome)
     if stream.extracted is None:
         return None
-    ask_copies(cut.copies, context, outcome)
-    if context.escalate_below is not None:
-        escalate(context, outcome, below=context.escalate_below)
+    escalate(context, outcome)
+    ask_copies(cut.copies, context, outcome)  # of jobs that failed, in either pass
+    escalate(context, outcome)  # those copies
     context.check_meaning(outcome.results)
     context.confirm_model()
     ended = merge_ended(cut, outcome, answered, context)
@@ -117,8 +117,7 @@ def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> 
     stream, outcome = FrameStream(), ShardOutcome(index=shard.index)
     _, shown = extract_jobs(shard, context.extractor, workers=workers, stream=stream)
     infer_views(stream, shown, context, outcome)
-    if context.escalate_below is not None:
-        escalate(context, outcome, below=context.escalate_below)
+    escalate(context, outcome)
     cut = stream.wait_for_jobs()
     assert cut is not None
     return merge_ended(cut, outcome, {}, context), stage_ms_of(outcome)

@@ -156,12 +156,7 @@ def ask_copies(copies: Mapping[str, Sequence[Job]], context: AnswerContext, shar
     """Ask the jobs themselves that were to get the answer of a job that failed, since their videos are other files."""
     failed, ended = {each.job.job_id for each in shard_outcome.failures}, shard_outcome.ended
     jobs = [job for first in failed for job in copies.get(first, ()) if job.job_id not in ended]
-    asked = ShardOutcome(index=shard_outcome.index)
-    _extract_and_infer(group_by_views(jobs, context.spec.sampling), context, asked)
-    shard_outcome.results += asked.results
-    shard_outcome.failures += asked.failures
-    shard_outcome.videos += asked.videos
-    shard_outcome.read_ms |= asked.read_ms
+    _extract_and_infer(group_by_views(jobs, context.spec.sampling), context, shard_outcome)
 
 
 def _extract_and_infer(
@@ -174,11 +169,15 @@ def _extract_and_infer(
     shard, stream = Shard(index=shard_outcome.index, jobs=jobs), FrameStream()
     with context.profile.doing(RunPhase.DECODE), ThreadPoolExecutor(_MAX_CONCURRENT_READS) as workers:
         stream.end(extract_views(shard, views, context.extractor, workers=workers, stream=stream))
-    infer_views(stream, by_views, context, shard_outcome)
+    # What it finds goes into the same lists; the views that have arrived are of a stream of its own.
+    infer_views(stream, by_views, context, replace(shard_outcome, arrived=0))
 
 
-def escalate(context: AnswerContext, shard_outcome: ShardOutcome, *, below: float) -> None:
-    """Answer jobs whose margin is below `below` again, with the dense sampler."""
+def escalate(context: AnswerContext, shard_outcome: ShardOutcome) -> None:
+    """Answer jobs whose margin is below `escalate_below` again, with the dense sampler; each once."""
+    below = context.escalate_below
+    if below is None:
+        return
     second = shard_outcome.second = shard_outcome.second or ShardOutcome(index=shard_outcome.index)
     first: list[JobResult] = []
     by_views: dict[Shown, list[Job]] = {}
@@ -190,7 +189,6 @@ def escalate(context: AnswerContext, shard_outcome: ShardOutcome, *, below: floa
                 by_views.setdefault(views_of(result.job, context.spec.sampling, dense=True), []).append(result.job)
             first.append(result)
     shard_outcome.results = first
-    second.arrived = 0
     _extract_and_infer(by_views, context, second)
     shard_outcome.read_ms |= second.read_ms
     shard_outcome.videos += second.videos

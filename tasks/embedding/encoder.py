@@ -100,11 +100,12 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
         return EmbeddedTexts(reply.vectors, reply.tokens)
 
     def _ask(self, build: Callable[[int], Request], count: int) -> Vectors:
+        dimensions = self.info().dimensions  # asked first: the encoder may be closed by the time of the reply
         try:
             [found] = self.ask(build)
         except EngineLostError:
             [found] = self.ask(build)
-        return self._checked(found, (count, self.info().dimensions))
+        return self._checked(found, (count, dimensions))
 
     def _checked(self, reply: Vectors, shape: tuple[int, int]) -> Vectors:
         if reply.vectors.shape != shape or reply.vectors.dtype != np.float32:

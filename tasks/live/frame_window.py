@@ -38,9 +38,8 @@ class Visible:
     last_frame: tuple[int, str | None]  # its number, and its client's id of it
     evicted: int  # kept frames that have left the window
     last_audio_s: float | None = None  # when the audio in its prompt ends; None if there is none
-    frames: tuple[
-        int, ...
-    ] = ()  # numbers of the kept frames that it sees; twice where one is shown twice before others
+    # Numbers of the kept frames that it sees; twice where one is shown twice before others.
+    frames: tuple[int, ...] = ()
 
 
 class FrameWindow:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -38,21 +38,30 @@ async def in_thread(work: Callable[P, T], *args: P.args, **options: P.kwargs) ->
 
 async def iterate_in_thread(items: Generator[T, None, None]) -> AsyncGenerator[T, None]:
     """Yield items as they come; if this is closed, they are closed at the next one."""
-    taking = threading.Lock()
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[tuple[T] | BaseException | None] = asyncio.Queue()
+    is_closed = threading.Event()
 
-    def take() -> T | None:
-        with taking:
-            return next(items, None)
+    def run() -> None:
+        end: BaseException | None = None
+        try:
+            with closing(items):
+                for item in items:
+                    if is_closed.is_set():
+                        break
+                    _call(loop, arrived.put_nowait, (item,))
+        except BaseException as error:  # noqa: BLE001 - for whoever iterates
+            end = error
+        _call(loop, arrived.put_nowait, end)
 
-    def close() -> None:
-        with taking:
-            items.close()
-
+    threading.Thread(target=run, name="live-answer", daemon=True).start()
     try:
-        while (item := await in_thread(take)) is not None:
-            yield item
+        while isinstance(item := await arrived.get(), tuple):
+            yield item[0]
+        if item is not None:
+            raise item
     finally:
-        threading.Thread(target=close, name="live-answer", daemon=True).start()
+        is_closed.set()
 
 
 def _call(loop: AbstractEventLoop, function: Callable[..., object], *args: Any) -> None:  # noqa: ANN401 - the function's

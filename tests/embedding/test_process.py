@@ -21,9 +21,9 @@ from tests.embedding import stub_encoder
 def make_encoder(tmp_path):
     made = []
 
-    def make(**options):
+    def make(kind=EncoderProcess, **options):
         defaults = {"log_path": tmp_path / "encoder.log", "start_timeout_s": 60, "command": stub_encoder.COMMAND}
-        encoder = EncoderProcess(EncoderConfig(model=str(tmp_path / "model")), **defaults | options)
+        encoder = kind(EncoderConfig(model=str(tmp_path / "model")), **defaults | options)
         made.append(encoder)
         encoder.start()
         return encoder
@@ -128,6 +128,24 @@ def test_closed_encoder_stay_closed(make_encoder):
 
     with pytest.raises(EngineClosedError):
         encoder.embed_images([frames_of(1)])
+
+
+class ClosedByItsReply(EncoderProcess):
+    """Is closed by another thread as soon as a reply has arrived."""
+
+    def ask(self, build, *, count=1):
+        replies = super().ask(build, count=count)
+        with ThreadPoolExecutor(1) as other:
+            other.submit(self.close).result()
+        return replies
+
+
+@pytest.mark.system
+def test_a_reply_that_has_arrived_is_returned_though_the_encoder_is_closed_meanwhile(make_encoder):
+    encoder = make_encoder(ClosedByItsReply)
+
+    assert encoder.embed_images([frames_of(1)]).tolist() == [[1, 1, 1]]
+    assert encoder.starts == 1
 
 
 def test_what_is_no_frame_is_refused_before_it_is_sent(tmp_path):

@@ -135,6 +135,21 @@ def test_a_client_that_leaves_ends_its_answer(begin):
     until(lambda: not [each for each in threading.enumerate() if each.name == "live-answer"])
 
 
+def test_all_pieces_of_an_answer_are_awaited_in_one_thread(begin):
+    threads = set()
+
+    class Noting(ScriptedModel):
+        def ask(self, prefix, query):
+            for piece in super().ask(prefix, query):
+                threads.add(threading.current_thread())
+                yield piece
+
+    told = start(begin, Noting())
+    send_frames(told, [0, 120, 240])
+    assert ask(told)["text"] == "0 1 2"
+    assert len(threads) == 1
+
+
 @pytest.mark.parametrize("of", ["query", "session"])
 def test_a_question_that_takes_too_long_ends(begin, of):
     records, model = {}, ScriptedModel()

@@ -20,12 +20,13 @@ from flows.shard.extract import FrameStream, extract_shard
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, MAX_PROMPTS, MAX_TOKENS, escalate, infer_views
 from infra.errors import DatabaseUnavailableError, ServerUnavailableError
 from infra.settings import ServerSettings, StoreSettings
-from reelabel.errors import ConfigurationError
+from reelabel.errors import ConfigurationError, StoreUnavailableError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.frame_file import read_frames
 from reelabel.limits import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
+from reelabel_engine.protocol import Rejected
 from tasks.domain import Answer, Job, JobResult, ModelIdentity, RunSpec, Shard, WallClockProfile, group_by_views
 from tasks.domain.provenance import FrameProvenance
 from tasks.domain.record import Merge, column
@@ -453,15 +454,83 @@ def test_a_fault_in_the_second_pass_keeps_its_answers_and_fails_no_job_twice(ext
     for (view,) in views:
         stream.add(view, extractor.prepare(view.video_uri))
     stream.end(None)
-    context = AnswerContext(spec=SPEC, backend=engine, batch_bytes=1, extractor=extractor)
+    context = AnswerContext(spec=SPEC, backend=engine, batch_bytes=1, extractor=extractor, escalate_below=0.9)
     infer_views(stream, views, context, outcome)
     broken = replace(outcome.results[0], job=replace(jobs[0], job_id="broken"), provenance=None)
     outcome.results.append(broken)
 
     with pytest.raises(DatabaseUnavailableError):
-        escalate(context, outcome, below=0.9)
-    escalate(context, outcome, below=0.9)
+        escalate(context, outcome)
+    escalate(context, outcome)
 
     assert engine.asked == {"a": 2, "b": 2}
     assert {result.job.job_id: result.routed_by for result in outcome.results} == {"a": "margin", "b": "margin"}
     assert [failure.job.job_id for failure in outcome.failures] == ["broken"]
+
+
+class Rows:
+    """Keeps the rows of a shard."""
+
+    engine, run = None, RunKey(run_id=None, dataset="d", spec_id="s", host="h")
+
+    def write(self, results, failures, **_options):
+        self.results, self.failures = results, failures
+        return {}
+
+
+class Scripted(Ready):
+    """Answers a question by its first word; an answer that is an error is raised once."""
+
+    times = SimpleNamespace(busy_ms=1.0, waiting_for_input_ms=0.0, restart_ms=0.0)
+
+    def __init__(self, **answers):
+        self.answers, self.asked = answers, Counter()
+
+    def answer(self, batch):
+        return [self._answer(question.text.partition("?")[0].split()[-1]) for question in batch.questions]
+
+    def _answer(self, name):
+        self.asked[name] += 1
+        if isinstance(self.answers.get(name), Exception):
+            raise self.answers.pop(name)
+        return self.answers.get(name, ANSWER)
+
+
+@pytest.fixture
+def infer_group(extractor, make_clip):
+    """Return a function that answers a group of jobs, each about its own copy of a video, and returns the rows."""
+
+    def infer(engine, names, **options):
+        uris = {name: str(make_clip(name=f"{name}.mp4", frames=24)) for name in names}
+        jobs = [
+            Job(job_id=name, video_uri=uri, prompt=f"{name}?", choices=CHOICES, group="g") for name, uri in uris.items()
+        ]
+        shard, stream, rows = Shard(index=0, jobs=tuple(jobs)), FrameStream(), Rows()
+        context = replace(context_of(extractor, engine), writer=rows, **options)
+        lease = Lease(plan_id=uuid4(), shard_index=0, token=1, jobs=len(jobs))
+        extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 1), stream)
+        infer_shard.fn(0, shard, stream, lease, context)
+        return rows
+
+    return infer
+
+
+def test_copies_of_a_job_that_fails_as_it_is_escalated_are_asked_and_escalated_themselves(infer_group):
+    engine = Scripted(a=replace(ANSWER, probabilities=(1.0,)))  # without a second choice there is no margin
+
+    rows = infer_group(engine, "abc", escalate_below=0.9)
+
+    assert [failure.job.job_id for failure in rows.failures] == ["a"]
+    assert {result.job.job_id: result.routed_by for result in rows.results} == {"b": "margin", "c": "margin"}
+    assert engine.asked == {"a": 1, "b": 2, "c": 2}
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_a_fault_while_copies_are_asked_keeps_the_answers_of_the_others(infer_group):
+    engine = Scripted(a=Rejected(code="x", message="No.", stage="inference"), c=StoreUnavailableError("Away."))
+
+    rows = infer_group(engine, "abc")
+
+    assert [failure.job.job_id for failure in rows.failures] == ["a"]
+    assert sorted(result.job.job_id for result in rows.results) == ["b", "c"]
+    assert engine.asked == {"a": 1, "b": 1, "c": 2}

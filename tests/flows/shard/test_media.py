@@ -228,7 +228,7 @@ def test_all_videos_of_an_uncertain_job_are_shown_by_the_dense_sampler(make_extr
     )
     engine = Looking()
 
-    escalate(context_of(extractor, engine, spec), outcome, below=0.9)
+    escalate(context_of(extractor, engine, spec, escalate_below=0.9), outcome)
 
     [result] = outcome.results
     assert (result.routed_by, result.provenance.sampler) == ("margin", "uniform")
