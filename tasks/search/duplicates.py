@@ -155,7 +155,7 @@ def _components(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], cou
     """Label the connected components among `count` videos, by their pairs."""
     links = coo_array((np.ones(len(first), np.bool_), (first, second)), shape=(count, count))
     _, labels = connected_components(links, directed=False)
-    return labels.astype(np.int64)
+    return np.asarray(labels, np.int64)
 
 
 def _cliques(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
