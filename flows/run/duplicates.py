@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from infra.spill import Spill
+from infra.temporary import temporary_folder
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
 from tasks.domain import MAX_JOBS
@@ -23,7 +25,7 @@ from tasks.search.catalogue import require_model
 from tasks.search.duplicates import group_duplicates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from sqlalchemy import Engine
 
@@ -42,8 +44,8 @@ class DuplicateJobs:
     """The groups of a manifest's jobs.
 
     Attributes:
-        rows: Row of each job in a group, `group`, and `fingerprint`, as of `Job`; in the order in which they are asked.
-        unseen: Number of jobs of the manifest whose video has no vectors.
+        rows: Row of each job in a group, `group`, and `fingerprint`, as of `Job`.
+        unseen: Number of jobs of the manifest, each on one video, whose video has no vectors.
         jobs: Number of all jobs of the manifest.
     """
 
@@ -74,15 +76,25 @@ class DuplicateJobs:
         asked = pluralize(len(selected) - copies, "job")
         return f"Once per duplicate: {asked} to ask, whose answers are copied to {copies:,} more."
 
-    def grouped(self, parts: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-        """Add the columns `group` and `fingerprint` to jobs; those that have a group are together, in the last part."""
-        together = []
-        for part in parts:
-            known = part.join(self.rows, on=ROW, how="left", maintain_order="left")
-            together.append(known.filter(pl.col("group").is_not_null()))
-            yield known.filter(pl.col("group").is_null())
-        if together:
-            yield pl.concat(together)
+    def grouped(self, jobs: JobTable) -> Iterator[pl.DataFrame]:
+        """Yield jobs with the columns `group` and `fingerprint`, in parts of about the same size as the table's.
+
+        First those without a group, then those with one; of these, a part has whole groups.
+        """
+        place = pl.col("group").rank("dense").cast(pl.Int64) - 1
+        rows = self.rows.with_columns(part=place * jobs.part_count // pl.col("group").n_unique())
+        with temporary_folder("jobs") as folder:
+            together = Spill(folder, parts=jobs.part_count)
+            with together:
+                for part in jobs.parts():
+                    known = part.join(rows, on=ROW, how="left", maintain_order="left")
+                    is_alone = pl.col("group").is_null()
+                    having = known.filter(~is_alone)
+                    together.add(having.drop("part"), having["part"])
+                    yield known.filter(is_alone).drop("part")
+            for number in range(together.parts):
+                if (groups := together.read(number)) is not None:
+                    yield groups
 
 
 def find_duplicate_jobs(jobs: JobTable, settings: Settings, database: Engine, spec: RunSpec) -> DuplicateJobs:
@@ -95,27 +107,38 @@ def find_duplicate_jobs(jobs: JobTable, settings: Settings, database: Engine, sp
     """
     if spec.chunk_s is not None:
         raise ConfigurationError(
-            "once_per_duplicate copies answers about whole videos, and not about chunks; leave out it or chunk_s."
+            "once_per_duplicate copies answers about whole videos, and not about chunks; leave out it, or set chunk_s "
+            "to 0 (its default is the setting chunks.chunk_s)."
         )
     assert spec.once_per_duplicate is not None
     identity, catalogue = read_encoder_card(settings).identity, DatabaseCatalogue(database)
     require_model(catalogue.models(), identity)
     versions, videos = catalogue.versions(identity), video_store(settings)
-    seen = pl.concat([pl.DataFrame(schema=_SEEN), *(_seen(part, versions, videos) for part in jobs.parts())])
+    on_one_video, found_seen = 0, [pl.DataFrame(schema=_SEEN)]
+    for part in jobs.parts():
+        alone = part.filter(pl.col("media").is_null())
+        on_one_video += len(alone)
+        found_seen.append(_seen(alone, versions, videos))
+    seen = pl.concat(found_seen)
     files = catalogue.files(identity).filter(pl.col("key").is_in(seen["key"].implode())).sort("key")
     found = group_duplicates(
-        settings, identity, files, least=spec.once_per_duplicate, note=partial(_LOG.debug, "%s"), warn=_LOG.warning
+        settings,
+        identity,
+        files,
+        least=spec.once_per_duplicate,
+        cliques=True,  # any of a group may be the one that is asked
+        note=partial(_LOG.debug, "%s"),
+        warn=_LOG.warning,
     )
     near = seen.join(found.select("key", "group"), on="key").sort("group").unique(ROW, keep="first")
-    return DuplicateJobs(rows=_named(near), unseen=len(jobs) - seen[ROW].n_unique(), jobs=len(jobs))
+    return DuplicateJobs(rows=_named(near), unseen=on_one_video - seen[ROW].n_unique(), jobs=len(jobs))
 
 
 def _seen(part: pl.DataFrame, versions: pl.DataFrame, videos: ObjectStore) -> pl.DataFrame:
-    """Return, with the columns of `_SEEN`, the jobs of a part whose video is one that was described, in that version.
+    """Return, with the columns of `_SEEN`, the jobs on one video each whose video was described in its version of now.
 
     A job has a row for each embedding file of its video.
     """
-    part = part.filter(pl.col("media").is_null())
     uris = part["video_uri"].to_list()
     texts = [text and text.replace(uri, "") for text, uri in zip(part["messages"].to_list(), uris, strict=True)]
     question = part.with_columns(

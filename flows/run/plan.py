@@ -217,9 +217,10 @@ class Planner:
         return plan, writer.jobs
 
     def _parts(self, selected: JobTable) -> Iterator[pl.DataFrame]:
-        chunk_s, parts, duplicates = self.run.spec.chunk_s, selected.parts(), self.run.prepared.duplicates
+        chunk_s, duplicates = self.run.spec.chunk_s, self.run.prepared.duplicates
         if duplicates:
-            return duplicates.grouped(parts)
+            return duplicates.grouped(selected)
+        parts = selected.parts()
         if chunk_s is None:
             return parts
         columns = {"chunk_s": pl.lit(chunk_s), "asks_again": pl.lit(self.run.request.force)}

@@ -74,7 +74,7 @@ def _infer(stream: FrameStream, lease: Lease, context: InferenceContext, outcome
     if stream.extracted is None:
         return None
     escalate(context, outcome)
-    ask_copies(cut.copies, context, outcome)  # of jobs that failed, in either pass
+    ask_copies(cut.copies, context, outcome)  # of jobs that failed, in either pass, or whose videos were replaced
     escalate(context, outcome)  # those copies
     context.check_meaning(outcome.results)
     context.confirm_model()
@@ -132,7 +132,8 @@ def merge_ended(
     """
     rule = context.spec.chunk_rule
     if not cut.jobs or rule is None:
-        copied = [each.copied_to(job) for each in outcome.results for job in cut.copies.get(each.job.job_id, ())]
+        first = [each for each in outcome.results if each.can_be_copied]
+        copied = [each.copied_to(job) for each in first for job in cut.copies.get(each.job.job_id, ())]
         return ShardResults(results=[*outcome.results, *copied], failures=outcome.failures)
     known: dict[str, JobResult | Failure] = {**answered}
     known |= {each.job.job_id: each for each in outcome.results}

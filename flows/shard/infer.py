@@ -153,9 +153,9 @@ def _split_faulty(
 
 
 def ask_copies(copies: Mapping[str, Sequence[Job]], context: AnswerContext, shard_outcome: ShardOutcome) -> None:
-    """Ask the jobs themselves that were to get the answer of a job that failed, since their videos are other files."""
-    failed, ended = {each.job.job_id for each in shard_outcome.failures}, shard_outcome.ended
-    jobs = [job for first in failed for job in copies.get(first, ()) if job.job_id not in ended]
+    """Ask the jobs themselves that were to get the answer of a job that failed, or whose video was replaced since."""
+    usable, ended = {each.job.job_id for each in shard_outcome.results if each.can_be_copied}, shard_outcome.ended
+    jobs = [job for first, others in copies.items() if first not in usable for job in others if job.job_id not in ended]
     _extract_and_infer(group_by_views(jobs, context.spec.sampling), context, shard_outcome)
 
 

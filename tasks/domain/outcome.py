@@ -179,6 +179,11 @@ class JobResult:
     chunks: ChunkCounts | None = None
     copied_from: str | None = None
 
+    @property
+    def can_be_copied(self) -> bool:
+        """Whether it is about the version of its video by which near-duplicates were found."""
+        return self.provenance.fingerprint == self.job.fingerprint
+
     def copied_to(self, job: Job) -> JobResult:
         """Return the result of a job that gets this answer, at no cost; it is about its own video's version."""
         return replace(

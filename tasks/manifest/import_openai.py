@@ -30,9 +30,10 @@ def import_openai_batch(path: Path) -> ImportedRows:
     `custom_id` becomes `job_id`. The messages must contain a `video_url` (or `video`) part and the question as text.
     With several videos, or with images, the column `messages` holds them, followed by the question. Its choices are
     the first of these that the request has: the list in `body.metadata.choices`; vLLM's list in
-    `body.structured_outputs.choice`; lines of the text such as `A. red` or `B) green`, which are then removed from
-    the question. If the list has only the letters of such lines, the choices are the lines' texts. A request without
-    choices is answered in words, or by the schema of its `response_format`, or of vLLM's `structured_outputs.json`.
+    `body.structured_outputs.choice` or `body.guided_choice`; lines of the text such as `A. red` or `B) green`, which
+    are then removed from the question. If the list has only the letters of such lines, the choices are the lines'
+    texts. A request without choices is answered in words, or by the schema of its `response_format`, or of vLLM's
+    `structured_outputs.json` or `guided_json`.
     """
     try:
         # Not splitlines(): JSON strings may contain other line separators, such as U+2028.
@@ -82,6 +83,9 @@ def _row(request: dict[str, Any], bounds: list[int]) -> dict[str, Any]:
         raise ValueError("custom_id or a choice contains an unpaired surrogate, which is not a valid character")
     row = {"job_id": job_id, "choices": choices or None, "system_prompt": question.system_prompt}
     row |= {"schema": schema} if schema else {}
+    if not (choices or schema) and (unread := _constraints(body)):
+        name, value = min(unread.items())
+        raise ValueError(f"{name} {quoted(str(value))} is neither choices nor a JSON schema; give one of them")
     if not choices:
         bounds += _bounds(body)
     if len(question.media) > 1:
@@ -97,8 +101,10 @@ def _schema(body: dict[str, Any]) -> str | None:
     Raises:
         ValueError: The request wants another format.
     """
-    if of_vllm := (body.get("structured_outputs") or {}).get("json"):
-        return of_vllm if isinstance(of_vllm, str) else json.dumps(of_vllm, ensure_ascii=False)
+    constraints = _constraints(body)
+    for name in ("structured_outputs.json", "guided_json"):
+        if (of_vllm := constraints.get(name)) is not None:
+            return of_vllm if isinstance(of_vllm, str) else json.dumps(of_vllm, ensure_ascii=False)
     wanted = body.get("response_format") or {}
     match wanted.get("type", "text"):
         case "text":
@@ -111,6 +117,13 @@ def _schema(body: dict[str, Any]) -> str | None:
             raise ValueError(f"response_format {quoted(str(other))} is none of text, json_object and json_schema")
 
 
+def _constraints(body: dict[str, Any]) -> dict[str, Any]:
+    """Return what vLLM is told about the form of an answer, by its name now and before."""
+    now = {f"structured_outputs.{name}": value for name, value in (body.get("structured_outputs") or {}).items()}
+    before = {name: value for name, value in body.items() if name.startswith("guided_")}
+    return {name: value for name, value in (now | before).items() if value is not None}
+
+
 def _bounds(body: dict[str, Any]) -> list[int]:
     given = [body[name] for name in ("max_completion_tokens", "max_tokens") if body.get(name) is not None][:1]
     if not all(type(each) is int and each > 0 for each in given):
@@ -119,10 +132,10 @@ def _bounds(body: dict[str, Any]) -> list[int]:
 
 
 def _listed_choices(body: dict[str, Any]) -> list[str]:
-    for group, name in (("metadata", "choices"), ("structured_outputs", "choice")):
-        listed = (body.get(group) or {}).get(name)
-        if listed:
-            return _parse_choices(listed, f"{group}.{name}")
+    given = {"metadata.choices": (body.get("metadata") or {}).get("choices")} | _constraints(body)
+    for name in ("metadata.choices", "structured_outputs.choice", "guided_choice"):
+        if listed := given.get(name):
+            return _parse_choices(listed, name)
     return []
 
 

@@ -93,6 +93,11 @@ class JobTable:
         """Number of jobs that have no choices, and are answered in words."""
         return int((self.here & self.in_words).sum())
 
+    @property
+    def part_count(self) -> int:
+        """Most parts in which the jobs are read."""
+        return len(self._parts)
+
     def parts(self) -> Iterator[pl.DataFrame]:
         """Yield the jobs, at most about 600,000 at a time; jobs on a video are in one part, or in consecutive ones.
 

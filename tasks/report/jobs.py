@@ -161,7 +161,7 @@ def select_jobs(
 
 
 def least_certain(connection: Connection, scope: Scope, *, limit: int) -> list[str]:
-    """Return the ids of the labelled jobs of the lowest margins."""
+    """Return the ids of the labelled jobs of the lowest margins, without copies."""
     labels = _labels(scope).where(RESULT.c.label.is_not(None))
     return _ids(connection, labels.order_by(RESULT.c.margin, RESULT.c.job_id).limit(limit))
 
@@ -171,7 +171,7 @@ def _ids(connection: Connection, query: Select[str]) -> list[str]:
 
 
 def _labels(scope: Scope) -> Select[str]:
-    return select(RESULT.c.job_id).where(scope.matches(RESULT))
+    return select(RESULT.c.job_id).where(scope.matches(RESULT), RESULT.c.copied_from.is_(None))
 
 
 def _failed(scope: Scope) -> Select[str]:

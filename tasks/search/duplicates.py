@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tasks.domain import ModelIdentity
 
 _BLOCK_VIDEOS = 1024
+# Identical vectors have cosines a little below 1, as their components are rounded.
+_ROUNDING = 1e-4
 
 
 class FrameVectors(Protocol):
@@ -66,10 +68,11 @@ def find_duplicates(
     videos: FrameVectors,
     *,
     least: float,
+    cliques: bool = False,
     sources: npt.NDArray[np.int64] | None = None,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> list[Duplicate]:
-    """Find groups of videos that are connected by similarities of `least` or more.
+    """Find groups of videos that are connected by similarities of `least` or more, to within 1e-4.
 
     Only videos whose mean vectors differ from 1 by at most twice as much as `least` are compared frame by frame: copies
     that were sampled at other times show their scenes in other shares.
@@ -77,6 +80,8 @@ def find_duplicates(
     Args:
         videos: What is compared; videos without frames have no duplicates.
         least: Least similarity, more than 0.
+        cliques: Whether all videos of a group must be that similar to each other; each video is then in the first
+            such group that takes it.
         sources: Which videos are parts of the same one, or the same one in another description: those with equal
             numbers are not compared. None: all differ. Shape (videos,).
         progress: Called with the number of videos that were compared with all others.
@@ -89,15 +94,14 @@ def find_duplicates(
     if not pairs:
         return []
     first, second = np.array(pairs).T
-    links = coo_array((np.ones(len(pairs), np.bool_), (first, second)), shape=(len(videos), len(videos)))
-    _, labels = connected_components(links, directed=False)
+    labels = (_cliques if cliques else _components)(first, second, len(videos))
     grouped = np.unique(np.concatenate([first, second]))
     groups: dict[int, list[int]] = {}
     for video in grouped.tolist():
         groups.setdefault(int(labels[video]), []).append(video)
     return [
         Duplicate(number, video, similarity(videos[members[0]], videos[video]))
-        for number, members in enumerate(groups.values())
+        for number, members in enumerate(members for members in groups.values() if len(members) > 1)
         for video in members
     ]
 
@@ -111,6 +115,7 @@ def group_duplicates(
     files: pl.DataFrame,
     *,
     least: float,
+    cliques: bool = False,
     note: Callable[[str], None],
     warn: Callable[[str], None],
 ) -> pl.DataFrame:
@@ -121,6 +126,7 @@ def group_duplicates(
         model: The model of the files.
         files: Their keys, and hashes that tell versions of videos apart, as of `FILES`.
         least: Least similarity.
+        cliques: As of `find_duplicates`.
         note: Called with what is being done.
         warn: Called with a clause on files that cannot be read.
 
@@ -137,6 +143,7 @@ def group_duplicates(
     found = find_duplicates(
         index.videos(files["key"]),
         least=least,
+        cliques=cliques,
         sources=files["video"].to_numpy(),
         progress=lambda done: note(f"Comparing videos: {done:,} of {len(files):,}"),
     )
@@ -144,10 +151,30 @@ def group_duplicates(
     return pl.DataFrame(rows, schema=_GROUPED, orient="row")
 
 
+def _components(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """Label the connected components among `count` videos, by their pairs."""
+    links = coo_array((np.ones(len(first), np.bool_), (first, second)), shape=(count, count))
+    _, labels = connected_components(links, directed=False)
+    return np.asarray(labels, np.int64)
+
+
+def _cliques(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """Label each of `count` videos with the first one of its clique, by pairs whose `first` is the lesser number."""
+    labels, sizes = np.arange(count), np.ones(count, np.int64)
+    order = np.argsort(second)
+    videos, starts = np.unique(second[order], return_index=True)
+    for video, earlier in zip(videos, np.split(first[order], starts[1:]), strict=True):
+        linked, links = np.unique(labels[earlier], return_counts=True)
+        if len(whole := linked[links == sizes[linked]]):
+            labels[video] = whole[0]
+            sizes[whole[0]] += 1
+    return labels
+
+
 def _similar_pairs(
     videos: FrameVectors, sources: npt.NDArray[np.int64], least: float, progress: Callable[[int], None]
 ) -> Iterator[tuple[int, int]]:
-    means = _mean_vectors(videos)
+    means, least = _mean_vectors(videos), least - _ROUNDING
     starts = range(0, len(means), _BLOCK_VIDEOS)
     for start in starts:
         rows = slice(start, start + _BLOCK_VIDEOS)

@@ -122,6 +122,18 @@ def test_videos_that_were_never_described_are_asked_about(reelabel, write, engin
     assert [row["copied_from"] for row in rows_of(engine, "undescribed").values()] == [None] * 2
 
 
+def test_jobs_on_several_videos_are_not_counted_as_never_described(reelabel, root, tmp_path):
+    jobs = {"job_id": ["a", "b"], "video_uris": [[f"{root}/a.mp4"], [f"{root}/a.mp4", f"{root}/a.webm"]]}
+    pl.DataFrame(jobs).with_columns(prompt=pl.lit("?"), choices=pl.lit(["x", "y"])).write_parquet(
+        tmp_path / "several.parquet"
+    )
+
+    dry = reelabel("classify", str(tmp_path / "several.parquet"), "--once-per-duplicate", LEAST, "--dry-run")
+
+    assert "2 jobs to ask, whose answers are copied to 0 more." in dry.stdout, dry.stdout + dry.stderr
+    assert "have no vectors" not in dry.stderr
+
+
 def test_a_segment_is_compared_by_the_vectors_of_that_segment(reelabel, root, engine, tmp_path):
     segments = [("a.mp4", 0.0, 1.5), ("a.webm", 0.0, 1.5), ("b.mp4", 0.0, 1.5)]
     columns = {"job_id": [name for name, _, _ in segments], "video_uri": [f"{root}/{name}" for name, _, _ in segments]}
@@ -233,7 +245,10 @@ def test_a_video_that_was_replaced_since_it_was_described_is_asked_about(reelabe
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--once-per-duplicate", LEAST, "--chunk-s", "2"), "leave out it or chunk_s"),
+        (
+            ("--once-per-duplicate", LEAST, "--chunk-s", "2"),
+            "set chunk_s to 0 (its default is the setting chunks.chunk_s)",
+        ),
         (("--once-per-duplicate", "0.2"), "--once-per-duplicate 0.2: must be at least 0.5"),
         (("--once-per-duplicate", LEAST), "No video has embeddings of the model"),
     ],

@@ -200,6 +200,23 @@ def test_requests_without_choices_are_answered_in_words_or_by_their_schema(tmp_p
     )
 
 
+def test_bounds_of_answers_are_read_as_vllm_has_them_now_and_had_them_before(tmp_path):
+    lines = "What?\nA. a cat\nB. a dog"
+    requests = [
+        words("choice", "What?", guided_choice=["a", "b"], guided_decoding_backend="auto"),
+        words("json", "What?", guided_json={"type": "string"}, guided_decoding_backend="auto"),
+        words("any json", lines, structured_outputs={"json": {}, "choice": None}),
+        words("letters", lines, structured_outputs={"regex": "[AB]"}),
+    ]
+    path = tmp_path / "batch.jsonl"
+    path.write_text("\n".join(map(json.dumps, requests)))
+
+    rows = import_openai_batch(path).valid()
+
+    assert rows["choices"].to_list() == [["a", "b"], None, None, ["a cat", "a dog"]]
+    assert rows["schema"].to_list() == [None, '{"type": "string"}', "{}", None]
+
+
 def test_words_of_requests_without_a_bound_have_that_of_runs(tmp_path):
     path = tmp_path / "batch.jsonl"
     path.write_text(json.dumps(words("free", "What?")))
@@ -228,6 +245,27 @@ def test_words_of_requests_without_a_bound_have_that_of_runs(tmp_path):
             json.dumps(words("a", "What?", response_format={"type": "json_schema", "json_schema": {"schema": 1}})),
             "schema is not a JSON object",
             id="no schema",
+        ),
+        pytest.param(
+            json.dumps(words("a", "What?", response_format={"type": "json_schema", "json_schema": {"schema": None}})),
+            "schema is not a JSON object",
+            id="null as schema",
+        ),
+        *(
+            pytest.param(
+                json.dumps(words("a", "What?", structured_outputs={name: value}, guided_choice=None)),
+                f"structured_outputs.{name} .* is neither choices nor a JSON schema.*first line 1 ",
+                id=name,
+            )
+            for name, value in (("regex", "[ab]"), ("grammar", "root ::= 'a'"), ("json_object", True), ("choice", []))
+        ),
+        *(
+            pytest.param(
+                json.dumps(words("a", "What?", **{name: "[ab]"})),
+                f"{name} '.ab.' is neither choices nor a JSON schema.*first line 1 ",
+                id=name,
+            )
+            for name in ("guided_regex", "guided_grammar")
         ),
         pytest.param(
             json.dumps(words("a", "What?", max_tokens="many")), "max_tokens 'many' is no positive", id="no bound"

@@ -132,6 +132,16 @@ def test_jobs_worth_a_look_come_first(engine, started, manifest, tmp_path):
     assert (reasons["gone"], reasons["b"][0], reasons["c"][0]) == (["failed"], "wrong", "requested")
 
 
+def test_copies_are_not_among_the_jobs_worth_a_look(engine, started, manifest, tmp_path):
+    copy = of(manifest, "a").copied_to(of(manifest, "b").job)
+    started(SPEC, [of(manifest, "a"), copy, of(manifest, "c")])
+
+    report = page_of(engine, tmp_path)
+
+    assert sorted(job.job_id for job in report["jobs"]) == ["a", "c"]
+    assert [job.job_id for job in page_of(engine, tmp_path, job_ids=["b"])["jobs"]][:1] == ["b"]
+
+
 def test_a_job_shows_its_question_and_the_frames_that_the_model_saw(engine, started, manifest, tmp_path):
     uri = pl.read_parquet(manifest)["video_uri"][0]
     frames = extract_local(Path(uri), sampling=SPEC.sampling, limits=Limits())

@@ -66,6 +66,39 @@ def test_groups_are_those_of_a_comparison_of_all_pairs(rng, monkeypatch):
     assert done == [7, 14, 21, 28, 35, 42, 49, 56, 60]
 
 
+def turned(degrees):
+    vector = np.zeros((1, SIZE), np.float32)
+    vector[0, :2] = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+    return vector
+
+
+def test_all_videos_of_a_clique_are_similar_to_each_other(rng):
+    chain = [turned(degrees) for degrees in (40, 0, 10, 20, 30, 200)]  # at most 10 degrees are similar
+
+    assert grouped(find_duplicates(chain, least=0.98)) == [[0, 1, 2, 3, 4]]
+    assert grouped(find_duplicates(chain, least=0.98, cliques=True)) == [[0, 4], [1, 2]]
+
+    centres = scenes(rng, 4)
+    videos = [unit(centres[number % 4] + 0.2 * rng.normal(size=(3, SIZE))) for number in range(80)]
+    found = grouped(find_duplicates(videos, least=0.6, cliques=True))
+    pairs = [(one, other) for group in found for one in group for other in group if other < one]
+    assert pairs
+    assert min(similarity(videos[one], videos[other]) for one, other in pairs) >= 0.6 - 1e-4
+    assert grouped(find_duplicates(videos, least=0.6)) != found
+
+
+def test_identical_videos_have_a_similarity_of_one_to_within_rounding(world, rng):
+    once = [scenes(rng) for _ in range(50)]
+
+    assert len(find_duplicates([*once, *once], least=1)) == 100
+
+    keys = pl.Series([world.add(f"{number}.mp4", video) for number, video in enumerate([*once, *once])])
+    index = world.index()
+    index.add(index.missing(keys), world.cache)
+    assert len(find_duplicates(index.videos(keys), least=1)) == 100
+    assert find_duplicates([turned(0), turned(1)], least=1) == []
+
+
 def test_parts_and_other_descriptions_of_one_video_are_not_its_duplicates(rng):
     one = scenes(rng)
     videos = [one, encoded_again(rng, one), encoded_again(rng, one)]

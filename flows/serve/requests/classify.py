@@ -267,7 +267,10 @@ class Classifier:
     def _require_words(self, spec: RunSpec) -> None:
         """Refuse a question without choices where they are needed."""
         if spec.chunk_s is not None:
-            raise invalid("With chunk_s, a question must have choices, as words about chunks make no answer.")
+            raise invalid(
+                "With chunk_s, a question must have choices, as words about chunks make no answer; give choices, or "
+                "set chunk_s to 0 (its default is the setting chunks.chunk_s)."
+            )
         try:
             require_words(self._backend, words=1)
         except ConfigurationError as error:

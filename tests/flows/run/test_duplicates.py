@@ -1,5 +1,7 @@
 """Groups of jobs of which one is asked for all: how large they are, and that each stays together in a plan."""
 
+from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 
 import polars as pl
@@ -49,7 +51,7 @@ def test_a_group_has_no_more_jobs_than_a_shard(table, duplicates):
 
 def test_each_group_stays_together_and_its_first_job_is_asked_about_the_same_video(table, duplicates):
     jobs = []
-    for cut in split_into_shards(duplicates.grouped(table.parts()), target_jobs=50):
+    for cut in split_into_shards(duplicates.grouped(table), target_jobs=50):
         named = [pl.col(name) if name in cut.rows.columns else pl.lit(None).alias(name) for name in PLAN_SCHEMA.names]
         planned = [job_of(row | {"asks_again": False}) for row in cut.rows.select(named).iter_rows(named=True)]
         ends = accumulate(cut.sizes)
@@ -64,6 +66,16 @@ def test_each_group_stays_together_and_its_first_job_is_asked_about_the_same_vid
     assert copies.keys() == {each.job_id for each in asked}
     assert all(copy.fingerprint == f"v-{copy.video_uri}" for found in copies.values() for copy in found)
     assert sum(map(len, copies.values())) + sum(len(shard.shard.jobs) for shard in shards) == len(table)
+
+
+def test_jobs_of_groups_are_read_in_parts_of_whole_groups(table, duplicates):
+    [rows] = table.parts()
+    table = replace(table, _parts=tuple(partial(rows.gather_every, 4, offset) for offset in range(4)))
+
+    parts = [part.filter(pl.col("group").is_not_null()) for part in duplicates.grouped(table)]
+
+    assert sorted(len(part) for part in parts if len(part)) == sorted([MAX_JOBS, VIDEOS - MAX_JOBS] * QUESTIONS)
+    assert all(part.columns == parts[0].columns for part in parts)
 
 
 def test_of_a_selection_only_what_is_selected_is_asked_or_copied(table, duplicates):

@@ -31,6 +31,7 @@ from tasks.domain import Answer, Job, JobResult, ModelIdentity, RunSpec, Shard, 
 from tasks.domain.provenance import FrameProvenance
 from tasks.domain.record import Merge, column
 from tasks.frame_cache.extractor import FrameExtractor
+from tasks.frame_cache.pool import current_fingerprints
 from tasks.model.server.backend import ServerBackend
 from tasks.plans.lease import Lease
 from tasks.results.write import RunKey
@@ -498,13 +499,19 @@ class Scripted(Ready):
 
 @pytest.fixture
 def infer_group(extractor, make_clip):
-    """Return a function that answers a group of jobs, each about its own copy of a video, and returns the rows."""
+    """Return a function that answers a group of jobs, each about its own copy of a video, and returns the rows.
 
-    def infer(engine, names, **options):
-        uris = {name: str(make_clip(name=f"{name}.mp4", frames=24)) for name in names}
+    The videos of those that are `replaced` are other ones by then.
+    """
+
+    def infer(engine, names, *, replaced="", **options):
+        uris = [str(make_clip(name=f"{name}.mp4", frames=24)) for name in names]
         jobs = [
-            Job(job_id=name, video_uri=uri, prompt=f"{name}?", choices=CHOICES, group="g") for name, uri in uris.items()
+            Job(job_id=name, video_uri=uri, prompt=f"{name}?", choices=CHOICES, group="g", fingerprint=fingerprint)
+            for name, uri, fingerprint in zip(names, uris, current_fingerprints(extractor.objects, uris), strict=True)
         ]
+        for name in replaced:
+            make_clip(name=f"{name}.mp4", frames=36)
         shard, stream, rows = Shard(index=0, jobs=tuple(jobs)), FrameStream(), Rows()
         context = replace(context_of(extractor, engine), writer=rows, **options)
         lease = Lease(plan_id=uuid4(), shard_index=0, token=1, jobs=len(jobs))
@@ -513,6 +520,18 @@ def infer_group(extractor, make_clip):
         return rows
 
     return infer
+
+
+@pytest.mark.parametrize(("replaced", "copied_from"), [("", "a"), ("a", None)])
+def test_an_answer_is_copied_only_if_its_video_is_the_one_that_was_compared(infer_group, replaced, copied_from):
+    engine = Scripted()
+
+    rows = infer_group(engine, "abc", replaced=replaced)
+
+    found = {result.job.job_id: result.copied_from for result in rows.results}
+    assert found == {"a": None, "b": copied_from, "c": copied_from}
+    assert len({result.provenance.fingerprint for result in rows.results}) == 3
+    assert engine.asked == dict.fromkeys("a" if copied_from else "abc", 1)
 
 
 def test_copies_of_a_job_that_fails_as_it_is_escalated_are_asked_and_escalated_themselves(infer_group):

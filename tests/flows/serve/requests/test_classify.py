@@ -209,7 +209,9 @@ def test_an_upload_is_answered_as_its_path_and_not_decoded_twice(client, clip, f
             "template is given without",
             id="template of words",
         ),
-        pytest.param({"choices": None, "chunk_s": 2}, "invalid_request", "must have choices", id="words about chunks"),
+        pytest.param(
+            {"choices": None, "chunk_s": 2}, "invalid_request", "the setting chunks.chunk_s", id="words about chunks"
+        ),
         pytest.param({"start_s": -1}, "invalid_request", "start_s is negative", id="before the start"),
         pytest.param({"sampler": "unifrom"}, "invalid_request", "uniform", id="misspelled sampler"),
         pytest.param({"sampler": "relevant"}, "invalid_request", "works only in runs", id="sampler of runs"),
