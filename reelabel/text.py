@@ -17,6 +17,8 @@ _CONTROL_PICTURES = 0x2400
 _DELETE, _DELETE_PICTURE = 0x7F, "␡"
 _SHOWN_CHARACTERS = 100
 _OWN_LINE = re.compile(r"\s*\n\s*(?:- )?")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_LONGEST_REASON = 300
 
 
 def pluralize(count: int, noun: str) -> str:
@@ -43,6 +45,11 @@ def quoted(value: object) -> str:
 def on_one_line(message: str) -> str:
     """Return a message that may have lines of its own, such as one for each fault, as one line."""
     return _OWN_LINE.sub(" ", message)
+
+
+def reason_of(text: str) -> str:
+    """Return the text of a package's error for a message: its beginning on one line, without colours and controls."""
+    return escape_controls(" ".join(_COLOUR.sub("", text).split()))[:_LONGEST_REASON]
 
 
 def escape_controls(text: str, *, keep: str = "") -> str:

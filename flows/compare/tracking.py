@@ -6,13 +6,16 @@ import os
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from infra.extras import require_mlflow
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri
+from reelabel.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 
 _FORBIDDEN = re.compile(r"[^\w\-. /]")
 _LONGEST_NAME = 200
-_LONGEST_REASON = 300
 _COSTS = ("jobs_per_s", "wall_s", "frames_decoded", "decode_s", "bytes_read", "engine_s")
 
 
@@ -38,48 +40,73 @@ class Experiment:
     uri: str
 
     def log(self, evaluation: Evaluation) -> None:
-        """Log each candidate as a run; ConfigurationError if the server does not take it."""
+        """Log each candidate as a run, which is FAILED if not all of it is logged.
+
+        Raises:
+            ConfigurationError: The server does not take it.
+        """
+        with _errors():
+            for spec in evaluation.specs:
+                self._log(evaluation, spec)
+
+    def _log(self, evaluation: Evaluation, spec: CandidateScore) -> None:
         from mlflow.entities import Metric, Param, RunTag  # noqa: PLC0415 - an extra
 
-        with _errors(self.uri):
-            for spec in evaluation.specs:
-                run = self.client.create_run(self.experiment_id, run_name=spec.name)
-                at_ms = run.info.start_time
-                self.client.log_batch(
-                    run.info.run_id,
-                    params=[Param(name, str(value)) for name, value in parameters_of(evaluation, spec).items()],
-                    metrics=[Metric(name, value, at_ms, 0) for name, value in metrics_of(evaluation, spec).items()],
-                    tags=[RunTag("reelabel.evaluated_at", evaluation.created_at)],
-                )
-                self.client.set_terminated(run.info.run_id)
+        run, status = self.client.create_run(self.experiment_id, run_name=spec.name), "FAILED"
+        try:
+            self.client.log_batch(  # which splits what exceeds the limits of a request
+                run.info.run_id,
+                params=[Param(name, str(value)) for name, value in parameters_of(evaluation, spec).items()],
+                metrics=[
+                    Metric(name, value, run.info.start_time, 0) for name, value in metrics_of(evaluation, spec).items()
+                ],
+                tags=[RunTag("reelabel.evaluated_at", evaluation.created_at)],
+            )
+            status = "FINISHED"
+        finally:
+            self.client.set_terminated(run.info.run_id, status)
 
 
 def open_experiment(dataset: str) -> Experiment:
     """Find or create the experiment that MLFLOW_EXPERIMENT_ID or MLFLOW_EXPERIMENT_NAME names, else the dataset's.
 
     Raises:
-        ConfigurationError: MLflow is not installed, or its server does not respond.
+        ConfigurationError: MLflow is not installed, its server does not respond, or the experiment is deleted.
     """
     mlflow = require_mlflow()
     uri = redact_uri(mlflow.get_tracking_uri())
-    with _errors(uri):
+    with _errors():
         client = mlflow.MlflowClient()
-        if (experiment_id := os.environ.get("MLFLOW_EXPERIMENT_ID")) is None:
-            name = os.environ.get("MLFLOW_EXPERIMENT_NAME", dataset)
-            found = client.get_experiment_by_name(name)
-            experiment_id = found.experiment_id if found else client.create_experiment(name)
-    return Experiment(client, experiment_id, uri)
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", dataset)
+        if (experiment_id := os.environ.get("MLFLOW_EXPERIMENT_ID")) is not None:
+            found = client.get_experiment(experiment_id)
+        elif (found := client.get_experiment_by_name(name)) is None:
+            found = client.get_experiment(client.create_experiment(name))
+    if found.lifecycle_stage == "deleted":
+        raise ConfigurationError(
+            f"The experiment {found.name} of MLflow at {uri} is deleted; restore it or name another."
+        )
+    return Experiment(client, found.experiment_id, uri)
 
 
 @contextmanager
-def _errors(uri: str) -> Iterator[None]:
-    from mlflow.exceptions import MlflowException  # noqa: PLC0415 - an extra
+def _errors() -> Iterator[None]:
+    from mlflow import get_tracking_uri  # noqa: PLC0415 - an extra
+    from mlflow.exceptions import MlflowException  # noqa: PLC0415
 
     try:
         yield
     except (MlflowException, SQLAlchemyError, OSError) as error:  # it leaves those of its databases as they are
-        why = " ".join(str(error).split())[:_LONGEST_REASON]
-        raise ConfigurationError(f"MLflow at {uri} cannot be used: {why}") from error
+        uri = get_tracking_uri()
+        why = reason_of(_redact(str(error), uri))
+        raise ConfigurationError(f"MLflow at {redact_uri(uri)} cannot be used: {why}") from None  # it has the password
+
+
+def _redact(text: str, uri: str) -> str:
+    """Return a text without the user name, the password and the query of a URI that it may contain."""
+    login, at, _ = urlsplit(uri).netloc.rpartition("@")
+    text = text.replace(uri, redact_uri(uri))
+    return text.replace(login + at, "") if at else text
 
 
 def parameters_of(evaluation: Evaluation, spec: CandidateScore) -> dict[str, Any]:
@@ -116,4 +143,7 @@ def _interval(name: str, found: Proportion | Difference | None) -> dict[str, flo
 
 
 def _metric_name(task: str) -> str:
-    return f"task_accuracy/{_FORBIDDEN.sub('_', task or 'no task')[:_LONGEST_NAME]}"
+    title = task or "no task"
+    name = _FORBIDDEN.sub("_", title)[:_LONGEST_NAME]
+    # Tasks whose names differ only in what MLflow does not take are metrics of their own.
+    return f"task_accuracy/{name if name == title else f'{name}_{blake2b(title.encode(), digest_size=4).hexdigest()}'}"

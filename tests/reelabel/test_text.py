@@ -4,7 +4,7 @@ import pytest
 
 from infra.errors import ManifestError
 from reelabel.errors import ReelabelError, VideoMissingError
-from reelabel.text import escape_controls, on_one_line, quoted, read_error
+from reelabel.text import escape_controls, on_one_line, quoted, read_error, reason_of
 from tests.hostile import HOSTILE, SHOWN, hidden_in
 
 
@@ -67,3 +67,10 @@ def test_a_file_that_cannot_be_read_is_explained_without_the_words_of_python(tmp
         path.read_text(encoding="utf-8")
 
     assert read_error(raised.value) == said
+
+
+def test_the_error_of_a_package_is_the_beginning_of_one_line_without_colours():
+    said = reason_of("Generic error\n   \x1b[31m↳\x1b[0m GET failed\r\n\x07" + "x" * 1_000)
+
+    assert said.startswith("Generic error ↳ GET failed ␇xxx")
+    assert len(said) == 300

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from infra.extras import require_lake
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.options import reveal
-from tasks.results.lake.stream import RowStream
+from reelabel.text import reason_of
+from tasks.results.lake.stream import CommitConflictError, RowStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     from reelabel.sources.options import S3Options
 
 _PARTITIONS = ["dataset", "date"]
-_LONGEST_REASON = 300
+_ENVIRONMENT = Lock()
 
 
 class DeltaTables:
@@ -36,6 +40,7 @@ class DeltaTables:
         self._objects = objects
         self._target = target
         self._options = _storage_options(store)
+        self._has_keys = "aws_access_key_id" in self._options
 
     def write(
         self, table: str, parts: Iterator[pl.DataFrame], *, run_id: UUID, dataset: str, date: date
@@ -43,31 +48,59 @@ class DeltaTables:
         """Write the rows of a run in place of those of an earlier attempt; return their number and the version.
 
         Raises:
+            CommitConflictError: Another export has changed the same rows.
             ConfigurationError: The package is not installed, or the table cannot be written.
         """
-        del dataset  # a column of the rows
         deltalake = require_lake("delta")
         uri, stream = f"{self._target}/{table}", RowStream(parts, date)
         try:
-            written = deltalake.DeltaTable.create(
-                str(self._objects.local_path(uri) or uri),
-                stream.schema,
-                mode="ignore",
-                partition_by=_PARTITIONS,
-                storage_options=self._options,
-            )
-            deltalake.write_deltalake(
-                written,
-                stream.read(),
-                mode="overwrite",
-                predicate=f"run_id = '{run_id}'",
-                schema_mode="merge",  # columns of a later version
-                writer_properties=deltalake.WriterProperties(compression="ZSTD"),
-            )
-        except (deltalake.exceptions.DeltaError, OSError) as error:
-            why = " ".join(str(error).split())[:_LONGEST_REASON]  # with the answer of the server
-            raise ConfigurationError(f"The Delta table {redact_uri(uri)} cannot be written: {why}") from error
+            with _own_keys_only(self._has_keys):
+                written = deltalake.DeltaTable.create(
+                    str(self._objects.local_path(uri) or uri),
+                    stream.schema,
+                    mode="ignore",
+                    partition_by=_PARTITIONS,
+                    storage_options=self._options,
+                )
+                deltalake.write_deltalake(
+                    written,
+                    stream.read(),
+                    mode="overwrite",
+                    predicate=_predicate(dataset=dataset, date=date, run_id=run_id),
+                    schema_mode="merge",  # columns of a later version
+                    writer_properties=deltalake.WriterProperties(compression="ZSTD"),
+                )
+        except Exception as error:
+            if stream.error:
+                raise stream.error from None
+            if not isinstance(error, (deltalake.exceptions.DeltaError, OSError)):
+                raise
+            is_conflict = isinstance(error, deltalake.exceptions.CommitFailedError)
+            kind = CommitConflictError if is_conflict else ConfigurationError
+            why = reason_of(str(error))  # with the answer of the server
+            raise kind(f"The Delta table {redact_uri(uri)} cannot be written: {why}") from error
         return stream.count, {"table": uri, "version": written.version()}
+
+
+def _predicate(**columns: object) -> str:
+    """Return which rows to replace; by the columns of partitions, those of others are neither read nor in conflict."""
+    literals = {name: str(value).replace("'", "''") for name, value in columns.items()}
+    return " AND ".join(f"{name} = '{value}'" for name, value in literals.items())
+
+
+@contextmanager
+def _own_keys_only(has_keys: bool) -> Iterator[None]:  # noqa: FBT001 - its only argument
+    """Hide the variables of AWS if there are keys, since the package adds them to its options.
+
+    So it would send the session token of other keys; an empty one is sent as well.
+    """
+    with _ENVIRONMENT:
+        names = [name for name in os.environ if has_keys and name.startswith("AWS_")]
+        hidden = {name: os.environ.pop(name) for name in names}
+        try:
+            yield
+        finally:
+            os.environ.update(hidden)
 
 
 def _storage_options(store: S3Options) -> dict[str, str]:

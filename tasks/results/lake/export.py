@@ -15,6 +15,7 @@ from tasks.database.tables import PLAN, RUN, SPEC
 from tasks.results.lake.delta import DeltaTables
 from tasks.results.lake.iceberg import IcebergTables
 from tasks.results.lake.parquet import ParquetFiles
+from tasks.results.lake.stream import CommitConflictError
 from tasks.results.read import read_outcomes_of_run
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     _Lake: TypeAlias = DeltaTables | IcebergTables | ParquetFiles
 
+_ATTEMPTS = 4  # each may meet the commit of another export
 _RUN_COLUMNS = ("run_id", "dataset", "spec_id", "kind", "state", "manifest_uri", "started_at", "ended_at")
 
 
@@ -62,9 +64,15 @@ def _unexported(engine: Engine, dataset: str) -> list[RowMapping]:
 
 def _export(engine: Engine, objects: ObjectStore, target: str, lake: _Lake, run: RowMapping) -> int:
     describes, date = "job" in run["spec"], run["started_at"].astimezone(UTC).date()
-    parts = read_outcomes_of_run(engine, run["run_id"], describes=describes)
     table = "descriptions" if describes else "labels"
-    rows, written = lake.write(table, parts, run_id=run["run_id"], dataset=run["dataset"], date=date)
+    for left in reversed(range(_ATTEMPTS)):
+        parts = read_outcomes_of_run(engine, run["run_id"], describes=describes)
+        try:
+            rows, written = lake.write(table, parts, run_id=run["run_id"], dataset=run["dataset"], date=date)
+            break
+        except CommitConflictError:
+            if not left:
+                raise
     facts = {**run, "manifest_uri": redact_uri(run["manifest_uri"]), "date": date, "rows": rows, **written}
     objects.replace(f"{target}/runs/{run['run_id']}.json", json.dumps(facts, indent=1, default=str).encode())
     is_same = (RUN.c.run_id == run["run_id"]) & (RUN.c.ended_at == run["ended_at"])  # not one that went on meanwhile

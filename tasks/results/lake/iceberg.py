@@ -6,8 +6,9 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from infra.extras import require_lake
-from reelabel.errors import ConfigurationError, ReelabelError
-from tasks.results.lake.stream import RowStream
+from reelabel.errors import ConfigurationError
+from reelabel.text import reason_of
+from tasks.results.lake.stream import CommitConflictError, RowStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-_LONGEST_REASON = 300
 _PROPERTIES = {"write.target-file-size-bytes": str(256 * 1024**2)}  # as much is in memory
 
 
@@ -36,11 +36,13 @@ class IcebergTables:
         """Write the rows of a run in place of those of an earlier attempt; return their number and the snapshot.
 
         Raises:
+            CommitConflictError: Another export has changed the table.
             ConfigurationError: The package is not installed, or the table cannot be written.
         """
         del dataset  # a column of the rows
         require_lake("iceberg")
         from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - an extra
+        from pyiceberg.exceptions import CommitFailedException, ValidationException  # noqa: PLC0415
         from pyiceberg.expressions import EqualTo  # noqa: PLC0415
 
         warnings.filterwarnings("ignore", "Delete operation did not match any records")  # of the first attempt
@@ -52,9 +54,11 @@ class IcebergTables:
             with written.update_schema() as columns:
                 columns.union_by_name(stream.schema)  # of a later version
             written.overwrite(stream.read(), overwrite_filter=EqualTo("run_id", str(run_id)))
-        except ReelabelError:
-            raise
         except Exception as error:  # its errors have no class in common, and are those of its catalogs as well
-            why = " ".join(str(error).split())[:_LONGEST_REASON]
-            raise ConfigurationError(f"The Iceberg table {self._catalog}.{name} cannot be written: {why}") from error
+            if stream.error:
+                raise stream.error from None
+            is_conflict = isinstance(error, (CommitFailedException, ValidationException))
+            kind = CommitConflictError if is_conflict else ConfigurationError
+            why = reason_of(str(error))
+            raise kind(f"The Iceberg table {self._catalog}.{name} cannot be written: {why}") from error
         return stream.count, {"table": f"{self._catalog}.{name}", "snapshot_id": written.metadata.current_snapshot_id}

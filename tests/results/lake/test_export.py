@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from uuid import uuid4
 
 import deltalake
@@ -15,8 +16,10 @@ import sqlalchemy
 from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
 
+from infra.processes import free_port
 from infra.settings import ResultsSettings
 from reelabel.errors import ConfigurationError
+from reelabel.sources.options import reveal
 from tasks.plans.plan import close_plan
 from tasks.results import read as rows
 from tasks.results.lake import export, parquet
@@ -317,11 +320,105 @@ def test_descriptions_are_a_table_of_their_own(db, local):
     assert "tags" in local.rows("descriptions").columns
 
 
+def export_elsewhere(url, store, settings, dataset):
+    export_ended_runs(sqlalchemy.create_engine(url), store, settings, dataset=dataset)
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("other", ["d", "e"])
+def test_a_commit_that_meets_another_is_made_again(db, objects, store_settings, tmp_path, monkeypatch, form, other):
+    lake = Lake(db, objects, store_settings, f"file://{tmp_path}/lake", form)
+    labelled(db, "d", "first")
+    labelled(db, "e", "first of another")
+    lake.export("d")
+    lake.export("e")
+    labelled(db, "d", "a", "b")
+    if other == "e":
+        labelled(db, "e", "c")
+    read, reads = export.read_outcomes_of_run, []
+    url = db.url.render_as_string(hide_password=False)
+
+    def read_slowly(*arguments, **options):
+        parts = read(*arguments, **options)
+        yield next(parts)
+        reads.append(arguments)
+        if len(reads) == 1:
+            arguments = (url, lake.store, lake.settings, other)
+            process = multiprocessing.get_context("spawn").Process(target=export_elsewhere, args=arguments)
+            process.start()
+            process.join()
+            assert process.exitcode == 0
+        yield from parts
+
+    monkeypatch.setattr(export, "read_outcomes_of_run", read_slowly)
+
+    assert lake.export("d") == 2
+
+    assert len(reads) == (2 if other == "d" else 1)  # the rows of another dataset are not in conflict
+    others = ["c"] if other == "e" else []
+    assert lake.rows()["job_id"].to_list() == ["a", "b", *others, "first", "first of another"]
+
+
+def test_rows_of_a_dataset_with_a_quote_are_replaced(db, local):
+    key = labelled(db, "d's", "a", "b")
+    assert local.export("d's") == 2
+    close_run(db, key.run_id, state="done", message="")
+
+    assert local.export("d's") == 2
+
+    assert local.rows()["job_id"].to_list() == ["a", "b"]
+
+
+def test_keys_of_the_store_are_used_without_variables_of_aws(db, objects, store_settings, monkeypatch):
+    lake = Lake(db, objects, store_settings, f"{store_settings.uri}/lake", "delta")
+    labelled(db, "d", "a", "b")
+    others = {"AWS_SESSION_TOKEN": "of another", "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{free_port()}"}
+    with monkeypatch.context() as patch:
+        for name, value in others.items():
+            patch.setenv(name, value)
+
+        assert lake.export() == 2
+
+        assert others.items() <= os.environ.items()
+    assert len(lake.rows()) == 2
+
+
+def test_without_keys_of_the_store_those_of_the_variables_are_used(db, objects, store_settings, monkeypatch):
+    lake = Lake(db, objects, store_settings, f"{store_settings.uri}/lake", "delta")
+    labelled(db, "d", "a", "b")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", reveal(store_settings.access_key_id))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", reveal(store_settings.secret_access_key))
+    lake.store = replace(store_settings, access_key_id=None, secret_access_key=None)
+
+    assert lake.export() == 2
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_an_error_of_the_database_is_no_fault_of_the_table(db, objects, store_settings, tmp_path, monkeypatch, form):
+    lake = Lake(db, objects, store_settings, f"file://{tmp_path}/lake", form)
+    labelled(db, "d", "a", "b")
+    read = export.read_outcomes_of_run
+
+    def read_what_goes(*arguments, **options):
+        parts = read(*arguments, **options)
+        yield next(parts)
+        with db.begin() as connection:
+            connection.execute(sqlalchemy.text("ALTER TABLE result RENAME TO gone"))
+        yield from parts
+
+    monkeypatch.setattr(export, "read_outcomes_of_run", read_what_goes)
+
+    with pytest.raises(sqlalchemy.exc.ProgrammingError, match=r'relation "reelabel\.result" does not exist'):
+        lake.export()
+
+
 @pytest.mark.parametrize("form", ["parquet", "delta"])
 def test_a_store_that_refuses_leaves_the_run_for_later(db, objects, store_settings, local, form):
     labelled(db, "d", "a", "b")
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError) as refused:
         Lake(db, objects, store_settings, "s3://no-such-bucket-here/lake", form).export()
+    assert refused.value.message.isprintable()
+    assert "[0m" not in refused.value.message
 
     assert local.export() == 2
 
