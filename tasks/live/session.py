@@ -393,16 +393,14 @@ class Session:
                         self._queries.put(arrival, self._window.visible(arrival))
             if clock := self._window.clock:
                 for standing in self._queries.standing:
-                    self._ask_if_due(standing, *clock)
+                    with self._refusing("query", self.refuse):
+                        self._ask_if_due(standing, *clock)
         self._queries.finish()
 
     def _ask_if_due(self, standing: Standing, time_s: float, arrived_s: float) -> None:
-        asked = None
-        with self._refusing(
-            "query", lambda refused: self._queries.fail(asked, refused) if asked else self.refuse(refused)
-        ):
-            if standing.is_due(time_s):
-                asked = self._queries.ask_again(standing, time_s=time_s, arrived_s=arrived_s)
+        if standing.is_due(time_s):
+            asked = self._queries.ask_again(standing, time_s=time_s, arrived_s=arrived_s)
+            with self._refusing("query", partial(self._queries.fail, asked)):
                 self._queries.put(asked, self._window.visible(asked))
 
     # Frames and audio
