@@ -117,7 +117,7 @@ def _write_review(run: str, *, limit: int, folder: str | None) -> None:
         if folder is None:
             print_tasks(engine, settings, row, limit=limit)
         else:
-            write_samples(engine, settings, row, limit=limit, folder=Path(folder))
+            write_samples(engine, settings, row, limit=limit, folder=Path(folder).expanduser())
 
 
 def _rows(engine: Engine, scope: Scope, *, describing: bool, chunks: bool, limit: int | None) -> Iterable[pl.DataFrame]:

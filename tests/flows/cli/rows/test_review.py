@@ -90,9 +90,10 @@ def test_the_lowest_margins_come_first_and_are_limited(reelabel, tasks):
 
 @pytest.fixture(scope="module")
 def samples(reelabel, tasks, tmp_path_factory):  # noqa: ARG001 - the last run is that of the tasks
-    """A folder with the samples of all labels of the manifest."""
-    folder = tmp_path_factory.mktemp("samples") / "review"
-    written = reelabel("results", "last", "--format", "fiftyone", "--folder", str(folder))
+    """A folder with the samples of all labels of the manifest; it is named as from the home directory."""
+    home = tmp_path_factory.mktemp("samples")
+    folder = home / "review"
+    written = reelabel("results", "last", "--format", "fiftyone", "--folder", "~/review", HOME=str(home))
     assert written.returncode == 0, written.stderr
     return folder
 
