@@ -144,7 +144,7 @@ def _torchcodec(
 ) -> None:
     from benchmarks.extraction.torchcodec import compare, compare_keyframes  # noqa: PLC0415
     from benchmarks.media.clips import bench_clips  # noqa: PLC0415
-    from tasks.manifest.videos import VIDEO_SUFFIXES, suffix_of  # noqa: PLC0415
+    from tasks.manifest.importers.videos import VIDEO_SUFFIXES, suffix_of  # noqa: PLC0415
 
     targets: Sequence[Target] = ()
     with progress("Installing TorchCodec, and measuring; the first time takes minutes"):

@@ -19,22 +19,22 @@ from reelabel.sources.object_info import absolute_uri, scheme_of
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize
 from tasks.frame_cache.pool import video_store
-from tasks.manifest.benchmarks import read_mvbench, read_nextqa, read_streamingbench, read_videomme
-from tasks.manifest.import_csv import import_csv, read_mapped
-from tasks.manifest.import_lerobot import read_lerobot
-from tasks.manifest.import_openai import import_openai_batch
-from tasks.manifest.import_parquet import read_parquet_videos
-from tasks.manifest.import_webdataset import read_webdataset
-from tasks.manifest.imported import QuestionFiles
-from tasks.manifest.label_studio import read_label_studio
+from tasks.manifest.importers.benchmarks import read_mvbench, read_nextqa, read_streamingbench, read_videomme
+from tasks.manifest.importers.csv_rows import import_csv, read_mapped
+from tasks.manifest.importers.imported import QuestionFiles
+from tasks.manifest.importers.label_studio import read_label_studio
+from tasks.manifest.importers.lerobot import read_lerobot
+from tasks.manifest.importers.openai_batch import import_openai_batch
+from tasks.manifest.importers.parquet_videos import read_parquet_videos
+from tasks.manifest.importers.videos import VideoFiles, read_folder
+from tasks.manifest.importers.webdataset import read_webdataset
 from tasks.manifest.rejects import REJECTED_FILE, rejected_csv
 from tasks.manifest.table import open_jobs
-from tasks.manifest.videos import VideoFiles, read_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.manifest.imported import ImportedRows
+    from tasks.manifest.importers.imported import ImportedRows
 
 commands = typer.Typer(epilog="Example: reelabel manifest check jobs.parquet")
 

@@ -15,8 +15,8 @@ from reelabel.sources.object_info import INLINE_SCHEME, absolute_uri, redact_uri
 from reelabel.text import pluralize
 from tasks.manifest.cells import parse_list
 from tasks.manifest.check import check_row
+from tasks.manifest.importers.videos import VIDEO_SUFFIXES, VideoFiles, read_folder, suffix_of
 from tasks.manifest.location import folder_of_glob, is_glob
-from tasks.manifest.videos import VIDEO_SUFFIXES, VideoFiles, read_folder, suffix_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,8 +5,8 @@ import pytest
 
 from infra.errors import ManifestError
 from tasks.manifest.check import check_manifest
-from tasks.manifest.import_csv import import_csv
-from tasks.manifest.import_openai import import_openai_batch
+from tasks.manifest.importers.csv_rows import import_csv
+from tasks.manifest.importers.openai_batch import import_openai_batch
 
 
 def test_csv_becomes_a_valid_manifest(tmp_path):

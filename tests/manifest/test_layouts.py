@@ -9,10 +9,10 @@ import pytest
 from pyarrow import parquet
 
 from infra.errors import ManifestError
-from tasks.manifest.benchmarks import read_mvbench, read_nextqa, read_streamingbench, read_videomme
 from tasks.manifest.check import check_manifest
-from tasks.manifest.import_csv import read_mapped
-from tasks.manifest.imported import QuestionFiles, read_columns, strip_letters
+from tasks.manifest.importers.benchmarks import read_mvbench, read_nextqa, read_streamingbench, read_videomme
+from tasks.manifest.importers.csv_rows import read_mapped
+from tasks.manifest.importers.imported import QuestionFiles, read_columns, strip_letters
 
 NEXTQA = (
     "video,frame_count,width,height,question,answer,qid,type,a0,a1,a2,a3,a4\n"

@@ -28,9 +28,9 @@ from tasks.domain import (
 )
 from tasks.manifest.check import check_manifest, require_cuttable
 from tasks.manifest.digests import jobs_to_rows, rows_to_jobs
-from tasks.manifest.import_csv import import_csv, read_mapped
-from tasks.manifest.import_openai import import_openai_batch
-from tasks.manifest.imported import QuestionFiles
+from tasks.manifest.importers.csv_rows import import_csv, read_mapped
+from tasks.manifest.importers.imported import QuestionFiles
+from tasks.manifest.importers.openai_batch import import_openai_batch
 from tasks.manifest.media import media_of, videos_of
 from tasks.manifest.parquet import open_manifest
 from tasks.manifest.plan_file import PlanWriter, read_media, read_shard

@@ -29,11 +29,9 @@ def warm(tmp_path):
 
 
 @pytest.fixture
-def run(tmp_path, warm):
-    """Ask a question as a run does, with an engine of its own; return the engine's process id."""
-
-    def run(text="Which colour?", *, warm=warm, fingerprint="weights", **config):
-        process = EngineProcess(
+def make_engine(tmp_path, warm):
+    def make_engine(*, warm=warm, fingerprint="weights", **config):
+        return EngineProcess(
             EngineConfig(**{"model": str(tmp_path / "model")} | config),
             log_path=tmp_path / "engine.log",
             start_timeout_s=60,
@@ -41,7 +39,16 @@ def run(tmp_path, warm):
             warm=warm,
             fingerprint=fingerprint,
         )
-        with process as engine:
+
+    return make_engine
+
+
+@pytest.fixture
+def run(make_engine, warm):
+    """Ask a question as a run does, with an engine of its own; return the engine's process id."""
+
+    def run(text="Which colour?", *, warm=warm, fingerprint="weights", **config):
+        with make_engine(warm=warm, fingerprint=fingerprint, **config) as engine:
             engine.wait_ready()
             pid = engine.pid
             assert engine.answer(batch_about(question(text))) == [answer_to(question(text), frame_file(1))]
@@ -120,14 +127,8 @@ def test_one_that_is_killed_while_it_is_kept_is_not_taken_and_leaves_no_process(
     until(lambda: not any(runs(int(member)) for member in members))
 
 
-def test_one_that_works_or_is_lost_is_ended(tmp_path, warm):
-    engine = EngineProcess(
-        EngineConfig(model=str(tmp_path / "model")),
-        log_path=tmp_path / "engine.log",
-        start_timeout_s=60,
-        command=stub_engine.COMMAND,
-        warm=warm,
-    )
+def test_one_that_works_or_is_lost_is_ended(make_engine, warm):
+    engine = make_engine()
     engine.start()
     engine.wait_ready()
     life, pid = engine._life, engine.pid
@@ -139,15 +140,8 @@ def test_one_that_works_or_is_lost_is_ended(tmp_path, warm):
     assert warm.show() == []
 
 
-def test_what_was_abandoned_is_answered_to_nobody_after_it(tmp_path, run, warm):
-    engine = EngineProcess(
-        EngineConfig(model=str(tmp_path / "model")),
-        log_path=tmp_path / "engine.log",
-        start_timeout_s=60,
-        command=stub_engine.COMMAND,
-        warm=warm,
-        fingerprint="weights",
-    )
+def test_what_was_abandoned_is_answered_to_nobody_after_it(make_engine, run):
+    engine = make_engine()
     engine.start()
     engine.wait_ready()
     pid, batch = engine.pid, batch_about(*(question(f"Number {number}, {Trigger.ENDLESS}?") for number in range(5)))
@@ -169,15 +163,9 @@ def test_one_is_kept_whatever_the_length_of_the_temporary_folder(run, tmp_path, 
     assert run() == first
 
 
-def test_a_model_that_cannot_be_loaded_is_loaded_once(tmp_path, warm):
+def test_a_model_that_cannot_be_loaded_is_loaded_once(tmp_path, make_engine):
     (tmp_path / "model").write_text("No such weights.")
-    engine = EngineProcess(
-        EngineConfig(model=str(tmp_path / "model")),
-        log_path=tmp_path / "engine.log",
-        start_timeout_s=60,
-        command=stub_engine.COMMAND,
-        warm=warm,
-    )
+    engine = make_engine()
     with engine:
         engine.start()
         until(lambda: engine._life.lost)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 from infra.errors import ManifestError
 from reelabel.text import named, pluralize, quoted, read_error, shorten
 from tasks.manifest.cells import parse_list, parse_seconds
-from tasks.manifest.imported import ImportedRows, merge_repeated, require_columns, strip_letter, strip_letters
+from tasks.manifest.importers.imported import ImportedRows, merge_repeated, require_columns, strip_letter, strip_letters
 from tasks.manifest.schema import COLUMNS, REPLACED, REQUIRED
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tasks.manifest.imported import QuestionFiles
+    from tasks.manifest.importers.imported import QuestionFiles
 
 # The first one, unless the header has more of another.
 _SEPARATORS = ",;\t"

@@ -13,7 +13,7 @@ from infra.text_bounds import MAX_OUTPUT_TOKENS
 from reelabel.integrations.chat_messages import is_valid_unicode, parse_messages
 from reelabel.text import pluralize, quoted, read_error
 from tasks.domain.spec import DEFAULT_MAX_TOKENS
-from tasks.manifest.imported import ImportedRows
+from tasks.manifest.importers.imported import ImportedRows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,8 +20,8 @@ import polars as pl
 
 from infra.errors import ManifestError
 from reelabel.text import pluralize, quoted
-from tasks.manifest.import_csv import read_header, read_rows
-from tasks.manifest.imported import (
+from tasks.manifest.importers.csv_rows import read_header, read_rows
+from tasks.manifest.importers.imported import (
     ImportedRows,
     is_text,
     merge_repeated,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tasks.manifest.imported import QuestionFiles
+    from tasks.manifest.importers.imported import QuestionFiles
 
 _COLUMNS = ("job_id", "video_uri", "prompt", "choices", "answer", "task", "subtask")
 _SHOWN = 3

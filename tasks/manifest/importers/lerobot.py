@@ -12,12 +12,12 @@ from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError, ObjectMissingError
 from reelabel.sources.object_info import redact_uri
 from reelabel.text import quoted
-from tasks.manifest.imported import ImportedRows, read_columns
+from tasks.manifest.importers.imported import ImportedRows, read_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tasks.manifest.videos import VideoFiles
+    from tasks.manifest.importers.videos import VideoFiles
 
 _INFO, _EPISODES = "meta/info.json", "meta/episodes"
 _VERSION = "v3."

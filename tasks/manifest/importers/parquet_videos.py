@@ -14,14 +14,14 @@ from reelabel.sources.archives import RemoteArchive
 from reelabel.sources.members import RangedFile
 from reelabel.sources.object_info import redact_uri
 from reelabel.text import pluralize
-from tasks.manifest.imported import ImportedRows, require_columns
+from tasks.manifest.importers.imported import ImportedRows, require_columns
 from tasks.manifest.row_batches import ParquetTable, plain_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reelabel.sources.object_store import ObjectInfo
-    from tasks.manifest.videos import VideoFiles
+    from tasks.manifest.importers.videos import VideoFiles
 
 _BATCH_ROWS = 10_000
 _BLOCK_BYTES = 256 * 1024

@@ -10,7 +10,7 @@ import polars as pl
 from infra.errors import ManifestError
 from reelabel.text import pluralize, quoted
 from tasks.manifest.digests import rows_to_jobs
-from tasks.manifest.imported import ImportedRows, is_text, read_json
+from tasks.manifest.importers.imported import ImportedRows, is_text, read_json
 from tasks.manifest.schema import COLUMNS, REPLACED
 from tasks.manifest.table import open_jobs
 

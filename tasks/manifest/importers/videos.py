@@ -13,8 +13,8 @@ from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.sources.object_info import WEB_SCHEMES, escape_name, redact_uri, scheme_of, split_member
 from reelabel.text import escape_controls, pluralize, quoted
 from tasks.manifest.cells import parse_list
-from tasks.manifest.import_csv import require_one_video
-from tasks.manifest.imported import ImportedRows, merge_repeated
+from tasks.manifest.importers.csv_rows import require_one_video
+from tasks.manifest.importers.imported import ImportedRows, merge_repeated
 from tasks.manifest.location import folder_of_glob, is_glob, matching_files
 from tasks.manifest.schema import OPTIONAL, REQUIRED
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reelabel.errors import VideoError
 from reelabel.sources.object_info import member_uri, redact_uri
-from tasks.manifest.imported import ImportedRows
-from tasks.manifest.videos import VIDEO_SUFFIXES, suffix_of
+from tasks.manifest.importers.imported import ImportedRows
+from tasks.manifest.importers.videos import VIDEO_SUFFIXES, suffix_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reelabel.sources.members import MemberIndex
-    from tasks.manifest.videos import VideoFiles
+    from tasks.manifest.importers.videos import VideoFiles
 
 _MEMBER = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)", re.DOTALL)
 _THREADS = 16
