@@ -94,7 +94,7 @@ def _take_report(url: str, job: str) -> None:
         browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=_OPTIONS)
         page = browser.new_page(viewport={"width": 1180, "height": 960}, color_scheme="light")
         page.goto(url)
-        _write(page, "report-glance.png")
+        _write(page, "report-overview.png")
         page.fill("#query", job)
         page.locator("#search").get_by_role("button").click()
         page.wait_for_timeout(_SETTLED_MS)

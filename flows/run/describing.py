@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reelabel.pool.decode_pool import DecodePool
     from reelabel_engine.protocol import EncoderInfo
     from tasks.description.banks import Bank
-    from tasks.description.pooling import EmbeddedBank
+    from tasks.description.pooling import TextBank
     from tasks.embedding.encoder import Encoder
     from tasks.model.identity import ModelCard
 
@@ -62,7 +62,7 @@ def resolve_description(
         BankFiles.of(settings.store, python=settings.model.python),
     )
     banks = [_read(path, objects) for path in (merged.tags, merged.captions)]
-    tags, captions = (files.keep_texts(bank.texts) for bank in banks)
+    tags, captions = (files.save_texts(bank.texts) for bank in banks)
     spec = DescribeSpec(
         model=card.identity,
         sampler=merged.sampler or "dense",
@@ -85,7 +85,7 @@ def open_describer(
     info: EncoderInfo,
     *,
     spec: DescribeSpec,
-    banks: tuple[EmbeddedBank, EmbeddedBank],
+    banks: tuple[TextBank, TextBank],
     stores: tuple[ObjectStore, ObjectStore] | None = None,
     charge: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> VideoDescriber:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from reelabel_engine.protocol import EncoderInfo
     from tasks.description.banks import Bank
-    from tasks.description.pooling import EmbeddedBank
+    from tasks.description.pooling import TextBank
     from tasks.domain import WallClockProfile
     from tasks.embedding.encoder import Encoder
     from tasks.manifest.table import JobTable
@@ -121,7 +121,7 @@ def resolve_request(
 @contextmanager
 def embedded_banks(
     settings: Settings, card: ModelCard, spec: DescribeSpec, banks: Mapping[str, Bank], profile: WallClockProfile
-) -> Iterator[tuple[Encoder, EncoderInfo, tuple[EmbeddedBank, EmbeddedBank]]]:
+) -> Iterator[tuple[Encoder, EncoderInfo, tuple[TextBank, TextBank]]]:
     """Yield the encoder, which is loaded on demand, what it reports, and the embedded banks of tags and captions."""
     files = BankFiles.of(settings.store, python=settings.model.python)
     with closing(open_encoder(settings, card)) as encoder:
@@ -141,7 +141,7 @@ def _execute_here(
     *,
     encoder: Encoder,
     info: EncoderInfo,
-    banks: tuple[EmbeddedBank, EmbeddedBank],
+    banks: tuple[TextBank, TextBank],
 ) -> None:
     settings, database, profile, spec = run.settings, run.database, progress.profile, run.spec
     assert isinstance(spec, DescribeSpec)

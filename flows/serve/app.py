@@ -11,8 +11,8 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.middleware.cors import CORSMiddleware
 
+from flows.serve.errors import add_error_handlers
 from flows.serve.guard import OPEN_PATHS, Guard
-from flows.serve.refusals import explain_errors
 from flows.serve.requests.handle import service_of
 from infra.telemetry import metrics_page
 
@@ -52,7 +52,7 @@ def make_app(
     # So that generated clients send it; whether it is right is for the guard, before anything is read.
     needs_token = [Depends(HTTPBearer(scheme_name="token", auto_error=False))] if settings.token else []
     app.state.service = service
-    explain_errors(app)
+    add_error_handlers(app)
     app.add_api_route(
         "/health", _health, operation_id="health", response_model=Health, summary="Say that the service answers"
     )

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers
 
-from flows.serve.refusals import refuse
+from flows.serve.errors import error_response
 
 if TYPE_CHECKING:
     from fastapi.responses import JSONResponse
@@ -57,19 +57,19 @@ class Guard:
     def _refuse(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
         if (host := self._strange_host(headers)) is not None:
-            return refuse(
+            return error_response(
                 "host_refused",
                 f"This service listens on loopback, and is not {host}; ask for it as 127.0.0.1, or set serve.token.",
                 HTTPStatus.MISDIRECTED_REQUEST,
             )
         if (origin := self._strange_origin(headers)) is not None:
-            return refuse(
+            return error_response(
                 "origin_refused",
                 f"Origin {origin} is not allowed; add it to serve.origins.",
                 HTTPStatus.FORBIDDEN,
             )
         if scope["path"] not in self._open_paths and not self._has_token(scope, headers):
-            return refuse(
+            return error_response(
                 "unauthorized",
                 "This service needs its token: send the header Authorization: Bearer TOKEN.",
                 HTTPStatus.UNAUTHORIZED,

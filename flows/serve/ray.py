@@ -24,7 +24,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from flows.run.spec import engine_settings, make_spec
 from flows.serve.app import make_app
 from flows.serve.engines import with_uploads
-from flows.serve.refusals import RequestRefusedError
+from flows.serve.errors import RequestError
 from flows.serve.requests import analyze, classify
 from flows.serve.requests.analyze import Analyzer, analyze_router
 from flows.serve.requests.body import Uploads
@@ -263,12 +263,12 @@ class Decoder:
     def classify(self, asked: ClassifyRequest, video: bytes | None) -> object:
         """Answer a question, with the bytes of its video if that was uploaded."""
         with self._kept(video) as upload:
-            return outcome_of(partial(classify.answer, self._classifier, asked, upload))
+            return result_or_error(partial(classify.answer, self._classifier, asked, upload))
 
     def analyze(self, asked: AnalyzeRequest, video: bytes | None) -> object:
         """Describe a video, with its bytes if it was uploaded."""
         with self._kept(video) as upload:
-            return outcome_of(partial(analyze.answer, self._analyzer, asked, upload))
+            return result_or_error(partial(analyze.answer, self._analyzer, asked, upload))
 
     @contextmanager
     def _kept(self, video: bytes | None) -> Iterator[str | None]:
@@ -302,7 +302,7 @@ class _Model:
             raise self._fault
 
     def _outcome(self, work: Callable[[], object]) -> object:
-        outcome = outcome_of(work)
+        outcome = result_or_error(work)
         if isinstance(outcome, ModelError):
             self._fault = outcome
         return outcome
@@ -441,7 +441,7 @@ class RemoteStreams(Streams):
         return advanced
 
 
-def outcome_of(work: Callable[[], Result]) -> Result | ReelabelError:
+def result_or_error(work: Callable[[], Result]) -> Result | ReelabelError:
     """Work; return the result, or the error that explains itself: if raised, Ray would wrap it, and log its stack."""
     try:
         return work()
@@ -450,7 +450,7 @@ def outcome_of(work: Callable[[], Result]) -> Result | ReelabelError:
 
 
 def call(method: Any, *arguments: object) -> Any:  # noqa: ANN401 - Ray's
-    """Call a method that returns an `outcome_of`, and wait; in a thread, as an event loop must not wait.
+    """Call a method that returns what `result_or_error` returns, and wait; in a thread, as an event loop must not wait.
 
     What a replica worked on when it was lost is asked of another one, once.
 
@@ -459,7 +459,7 @@ def call(method: Any, *arguments: object) -> Any:  # noqa: ANN401 - Ray's
         arguments: Its arguments.
 
     Raises:
-        RequestRefusedError: All replicas are busy, or two were lost.
+        RequestError: All replicas are busy, or two were lost.
         AbandonedError: Nobody waits.
         ReelabelError: As the method has returned it.
     """
@@ -469,14 +469,14 @@ def call(method: Any, *arguments: object) -> Any:  # noqa: ANN401 - Ray's
         except RayActorError:
             outcome = _wait(method.remote(*arguments))
     except BackPressureError:
-        raise RequestRefusedError(
+        raise RequestError(
             "All replicas are busy; try again after the seconds in Retry-After.",
             code="busy",
             status=HTTPStatus.TOO_MANY_REQUESTS,
             retry_after_s=_RETRY_AFTER_S,
         ) from None
     except (RayActorError, DeploymentUnavailableError):
-        raise RequestRefusedError(
+        raise RequestError(
             "The replicas that worked on this request were lost; try again after the seconds in Retry-After.",
             code="replica_lost",
             status=HTTPStatus.SERVICE_UNAVAILABLE,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from starlette.responses import JSONResponse
 
+from flows.serve.errors import error_response
 from flows.serve.guard import LOOPBACK
 from flows.serve.protocols import HttpProtocol, WebSocketProtocol
-from flows.serve.refusals import refuse
 from reelabel.errors import ConfigurationError
 from tasks.live.messages import MAX_MESSAGE_BYTES
 
@@ -124,7 +124,9 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
             headers={"Retry-After": "1"},
         )
     else:
-        answer = refuse("loading", "The models are being loaded; try again soon.", HTTPStatus.SERVICE_UNAVAILABLE)
+        answer = error_response(
+            "loading", "The models are being loaded; try again soon.", HTTPStatus.SERVICE_UNAVAILABLE
+        )
     answer.headers["Connection"] = "close"
     await answer(scope, receive, send)
 

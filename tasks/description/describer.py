@@ -26,7 +26,7 @@ from tasks.frame_cache.sealed_files import SealedFiles
 if TYPE_CHECKING:
     from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectInfo
-    from tasks.description.pooling import EmbeddedBank
+    from tasks.description.pooling import TextBank
     from tasks.description.scenes.change import Average
     from tasks.domain import DescribeSpec, Job
     from tasks.embedding.vector_file import ShardVectors
@@ -77,8 +77,8 @@ class VideoDescriber:
     embedder: VideoEmbedder
     cuts: CutFiles
     spec: DescribeSpec
-    tags: EmbeddedBank
-    captions: EmbeddedBank
+    tags: TextBank
+    captions: TextBank
 
     def describe_stored(
         self, job: Job, shard_index: int, info: ObjectInfo, shard: ShardVectors

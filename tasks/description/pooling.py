@@ -50,7 +50,7 @@ class LogitScale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EmbeddedBank:
+class TextBank:
     """Texts with their vectors.
 
     Attributes:
@@ -105,8 +105,8 @@ class Description:
 def describe_chunks(
     chunks: Sequence[EmbeddedChunk],
     *,
-    tags: EmbeddedBank,
-    captions: EmbeddedBank,
+    tags: TextBank,
+    captions: TextBank,
     top_k: int = DEFAULT_TOP_K,
     method: Method = "default",
     logits: LogitScale | None = None,
@@ -208,14 +208,14 @@ class _Picker:
     top_k: int
     logits: LogitScale | None
 
-    def scored(self, bank: EmbeddedBank, index: int, score: float) -> ScoredText:
+    def scored(self, bank: TextBank, index: int, score: float) -> ScoredText:
         probability = self.logits.probability(score) if self.logits else None
         return ScoredText(text=bank.texts[index], score=float(score), probability=probability)
 
-    def best(self, bank: EmbeddedBank, scores: npt.NDArray[np.floating]) -> tuple[ScoredText, ...]:
+    def best(self, bank: TextBank, scores: npt.NDArray[np.floating]) -> tuple[ScoredText, ...]:
         return tuple(self.scored(bank, index, scores[index]) for index in rank(scores, self.top_k))
 
-    def first(self, bank: EmbeddedBank, scores: npt.NDArray[np.floating]) -> ScoredText | None:
+    def first(self, bank: TextBank, scores: npt.NDArray[np.floating]) -> ScoredText | None:
         return next((self.scored(bank, index, scores[index]) for index in rank(scores, 1)), None)
 
 

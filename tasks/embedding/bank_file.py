@@ -15,7 +15,7 @@ from reelabel_engine.devices import visible_gpus
 from reelabel_engine.environment import find_python
 from reelabel_engine.protocol import EncoderInfo
 from tasks.description.banks import Bank
-from tasks.description.pooling import EmbeddedBank
+from tasks.description.pooling import TextBank
 from tasks.frame_cache.sealed_files import SealedFiles
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class BankFiles(SealedFiles):
 
     python: Path | None = None
 
-    def keep_texts(self, texts: Sequence[str]) -> str:
+    def save_texts(self, texts: Sequence[str]) -> str:
         digest = bank_digest(texts)
         self.objects.write_new(self._texts_uri(digest), json.dumps(list(texts), ensure_ascii=False).encode())
         return digest
@@ -83,7 +83,7 @@ class BankFiles(SealedFiles):
         data = facts + b"\n" + np.ascontiguousarray(vectors, np.float32).tobytes()
         self.replace_sealed(_vectors_key(texts, model, self.python), data)
 
-    def embed(self, bank: Bank, encoder: Encoder, model: ModelIdentity) -> tuple[EmbeddedBank, EncoderInfo]:
+    def embed(self, bank: Bank, encoder: Encoder, model: ModelIdentity) -> tuple[TextBank, EncoderInfo]:
         """Return a bank with its vectors, and what the encoder reports: as stored, or made now by the encoder.
 
         Raises:
@@ -97,7 +97,7 @@ class BankFiles(SealedFiles):
             self.save_vectors(bank.texts, found.vectors, info, model)
             stored = found.vectors, info
         vectors, info = stored
-        return EmbeddedBank(texts=bank.texts, vectors=vectors), info
+        return TextBank(texts=bank.texts, vectors=vectors), info
 
     def _texts_uri(self, digest: str) -> str:
         return self.uri_of(f"banks/{digest}.json")

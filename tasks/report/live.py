@@ -36,7 +36,7 @@ _ANSWERS = {
     "max_tokens": "at most {} tokens an answer",
     "seed": "seed {}",
 }
-_SECTIONS = (("glance", "Session"), ("queries", "Questions"))
+_SECTIONS = (("overview", "Session"), ("queries", "Questions"))
 
 
 def load_session(engine: Engine, session: StoredSession, files: SealedFiles) -> dict[str, Any]:

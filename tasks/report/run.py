@@ -51,7 +51,7 @@ _MIN_DRAWN_SHARE = 0.005
 _IS_RIGHT = RESULT.c.label == RESULT.c.answer
 _CONFIDENCE = RESULT.c.probabilities[RESULT.c.choice_index + 1]
 _SECTIONS = (
-    ("glance", "Run"),
+    ("overview", "Run"),
     ("time", "Time"),
     ("labels", "Labels"),
     ("failures", "Failures"),

@@ -47,7 +47,7 @@ _STRIP_FRAMES = 24
 # Of a long video: each is read whole for a few frames of it.
 _MAX_PIECES = 8
 _TAG_ROWS = 8
-_SECTIONS = (("glance", "Run"), ("failures", "Failures"), ("videos", "Videos"))
+_SECTIONS = (("overview", "Run"), ("failures", "Failures"), ("videos", "Videos"))
 
 
 def load_videos(

@@ -29,7 +29,7 @@ def render(survey: Survey) -> str:
         ("Frames per second", survey.frame_rates),
     )
     sections = (
-        ("glance", "Survey", True),
+        ("overview", "Survey", True),
         ("figures", "Figures", True),
         ("kinds", "Kinds", True),
         ("tasks", "Tasks", bool(survey.groups)),

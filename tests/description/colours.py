@@ -10,7 +10,7 @@ from reelabel_engine.protocol import EncoderInfo
 from tasks.description.chunks import embed_chunks
 from tasks.description.describer import CutFiles, VideoDescriber
 from tasks.description.embeddings import normalize
-from tasks.description.pooling import EmbeddedBank, describe_chunks
+from tasks.description.pooling import TextBank, describe_chunks
 from tasks.embedding.batches import FrameBatcher
 from tasks.embedding.encoder import EmbeddedTexts
 from tasks.embedding.vector_file import VectorCache
@@ -61,7 +61,7 @@ class ColourEncoder:
 
 
 def bank_of(*texts):
-    return EmbeddedBank(texts=texts, vectors=ColourEncoder().embed_texts(texts).vectors)
+    return TextBank(texts=texts, vectors=ColourEncoder().embed_texts(texts).vectors)
 
 
 def colour_describer(extractor, root_uri, spec, *, tags, encoder=None):

@@ -5,12 +5,12 @@ import pytest
 
 from tasks.description.chunks import cut_chunks
 from tasks.description.embeddings import Embeddings, normalize
-from tasks.description.pooling import EmbeddedBank, LogitScale
+from tasks.description.pooling import LogitScale, TextBank
 from tests.description.colours import describe
 
 AXES = np.eye(4, dtype=np.float32)
-TAGS = EmbeddedBank(texts=("north", "east", "south", "west"), vectors=AXES)
-CAPTIONS = EmbeddedBank(texts=("northeast", "southwest"), vectors=normalize(np.array([[1, 1, 0, 0], [0, 0, 1, 1.0]])))
+TAGS = TextBank(texts=("north", "east", "south", "west"), vectors=AXES)
+CAPTIONS = TextBank(texts=("northeast", "southwest"), vectors=normalize(np.array([[1, 1, 0, 0], [0, 0, 1, 1.0]])))
 
 
 def embeddings_of(vectors, every_ms=1000):
@@ -97,7 +97,7 @@ def test_a_bank_of_another_model_is_refused():
         describe(
             embeddings_of([AXES[0]]),
             cut_chunks(1, chunk_s=10),
-            tags=EmbeddedBank(texts=("a",), vectors=np.ones((1, 3), np.float32)),
+            tags=TextBank(texts=("a",), vectors=np.ones((1, 3), np.float32)),
             captions=CAPTIONS,
         )
 

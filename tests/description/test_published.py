@@ -5,7 +5,7 @@ import pytest
 
 from tasks.description.chunks import cut_chunks, embed_chunks
 from tasks.description.embeddings import Embeddings, normalize
-from tasks.description.pooling import EmbeddedBank
+from tasks.description.pooling import TextBank
 from tasks.description.scenes.detect import detect_published
 from tests.description.colours import describe
 
@@ -42,8 +42,8 @@ def test_tags_and_caption_are_those_of_the_formulas(seed):
     described = describe(
         Embeddings(vectors=vectors, pts_ms=(times_s * 1000).astype(np.int64)),
         chunks,
-        tags=EmbeddedBank(texts=tuple(f"tag {n}" for n in range(20)), vectors=tags),
-        captions=EmbeddedBank(texts=tuple(f"caption {n}" for n in range(40)), vectors=captions),
+        tags=TextBank(texts=tuple(f"tag {n}" for n in range(20)), vectors=tags),
+        captions=TextBank(texts=tuple(f"caption {n}" for n in range(40)), vectors=captions),
         method="published",
     )
     best, (caption, caption_score) = transcribe(np.split(vectors, len(durations)), tags, captions)
@@ -59,7 +59,7 @@ def test_tags_and_caption_are_those_of_the_formulas(seed):
 def test_frames_that_cancel_out_fit_nothing_and_are_no_nan():
     """A score that is not a number cannot be written to Postgres."""
     vectors = np.array([[1, 0], [-1, 0]], np.float32)
-    texts = EmbeddedBank(texts=("a", "b"), vectors=np.eye(2, dtype=np.float32))
+    texts = TextBank(texts=("a", "b"), vectors=np.eye(2, dtype=np.float32))
     chunks = cut_chunks(2, chunk_s=2)
     embeddings = Embeddings(vectors=vectors, pts_ms=np.array([0, 1000]))
 

@@ -24,14 +24,14 @@ def files(tmp_path):
 
 
 def test_texts_come_back_by_their_digest(files):
-    digest = files.keep_texts(TEXTS)
+    digest = files.save_texts(TEXTS)
 
-    assert files.keep_texts(TEXTS) == digest != files.keep_texts(TEXTS[::-1])
+    assert files.save_texts(TEXTS) == digest != files.save_texts(TEXTS[::-1])
     assert files.read_texts(digest).texts == TEXTS
 
 
 def test_texts_that_were_altered_or_are_gone_are_refused(files, tmp_path):
-    digest = files.keep_texts(TEXTS)
+    digest = files.save_texts(TEXTS)
     [path] = (tmp_path / "banks").iterdir()
     path.write_text(path.read_text().replace("dog", "cat"))
 

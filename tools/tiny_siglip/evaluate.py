@@ -21,7 +21,7 @@ from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import ENCODINGS, draw_clip, write_clip
 from tasks.description.chunks import cut_chunks, embed_chunks
 from tasks.description.embeddings import Embeddings
-from tasks.description.pooling import EmbeddedBank, describe_chunks
+from tasks.description.pooling import TextBank, describe_chunks
 from tasks.embedding.encoder import EncoderProcess
 from tasks.model.identity import TINY_ENCODER
 
@@ -46,7 +46,7 @@ def accuracies(encoder: EncoderProcess, folder: Path, *, clips: int, seed: int =
         which the best of all frames is of such a clip.
     """
     rng = np.random.default_rng(seed)
-    bank = EmbeddedBank(texts=SHAPE_BANK, vectors=encoder.embed_texts(SHAPE_BANK).vectors)
+    bank = TextBank(texts=SHAPE_BANK, vectors=encoder.embed_texts(SHAPE_BANK).vectors)
     right = {"clips": 0, "black": 0}
     frames, shown = list[npt.NDArray[np.float32]](), list[str]()
     for index, encoding in enumerate(islice(cycle(ENCODINGS), clips)):
@@ -63,7 +63,7 @@ def accuracies(encoder: EncoderProcess, folder: Path, *, clips: int, seed: int =
     return {variant: count / clips for variant, count in right.items()} | {"search": _first_finds(frames, shown, bank)}
 
 
-def _first_finds(frames: list[npt.NDArray[np.float32]], shown: list[str], bank: EmbeddedBank) -> float:
+def _first_finds(frames: list[npt.NDArray[np.float32]], shown: list[str], bank: TextBank) -> float:
     best: list[int] = (bank.vectors @ np.concatenate(frames).T).argmax(axis=1).tolist()
     rights = [shown[frame] == text for text, frame in zip(bank.texts, best, strict=True) if text in shown]
     return sum(rights) / len(rights)
@@ -76,7 +76,7 @@ def embed_clip(encoder: EncoderProcess, path: Path) -> Embeddings:
     return Embeddings(vectors=encoder.embed_images([frames[picks]]), pts_ms=pts_ms[picks])
 
 
-def first_tag(embeddings: Embeddings, bank: EmbeddedBank) -> str:
+def first_tag(embeddings: Embeddings, bank: TextBank) -> str:
     """Tag a clip by its frames."""
     chunks = embed_chunks(cut_chunks(float(embeddings.pts_ms[-1]) / 1000, chunk_s=10), embeddings)
     return describe_chunks(chunks, tags=bank, captions=bank, top_k=1).tags[0].text

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 from pydantic import Field
 
 from flows.run.describing import open_describer, resolve_description
-from flows.serve.refusals import invalid
+from flows.serve.errors import invalid
 from flows.serve.requests.handle import (
     DecodeMethod,
     DecodeNote,
@@ -28,7 +28,7 @@ from infra.text_bounds import Id  # noqa: TC001 - pydantic reads it
 from reelabel.errors import ConfigurationError, VideoError
 from tasks.description.banks import bank_of_texts
 from tasks.description.described import ChunkChange  # noqa: TC001 - pydantic reads it
-from tasks.description.pooling import EmbeddedBank, ScoredText
+from tasks.description.pooling import ScoredText, TextBank
 from tasks.description.scenes.detect import Scene, threshold_of
 from tasks.embedding.bank_file import BankFiles
 from tasks.embedding.encoder import open_encoder
@@ -154,7 +154,7 @@ class Analyzer:
         self._streams = streams or Streams()
         self._stack = ExitStack()
         self._info: EncoderInfo | None = None
-        self._banks: tuple[EmbeddedBank, EmbeddedBank] | None = None
+        self._banks: tuple[TextBank, TextBank] | None = None
 
     @property
     def spec(self) -> DescribeSpec:
@@ -194,7 +194,7 @@ class Analyzer:
             VideoError: The video cannot be used; see its code.
             InferenceError: The encoder dies on its frames.
             TransientError: The store or the encoder is unavailable.
-            RequestRefusedError: A bank of the request cannot be used.
+            RequestError: A bank of the request cannot be used.
         """
         spec = self.spec
         changed: dict[str, object] = {
@@ -243,12 +243,12 @@ class Analyzer:
         # A failed video may have been replaced, or its server be back, by the next request.
         return replace(describer, embedder=describer.embedder.forgetting())
 
-    def _embed_bank(self, name: str, texts: tuple[str, ...]) -> EmbeddedBank:
+    def _embed_bank(self, name: str, texts: tuple[str, ...]) -> TextBank:
         assert self._info is not None
         bank = bank_of_texts(name, texts)
         found = self._encoder.embed_texts(bank.texts)
         bank.check_lengths(found.tokens, self._info.max_tokens)
-        return EmbeddedBank(texts=bank.texts, vectors=found.vectors)
+        return TextBank(texts=bank.texts, vectors=found.vectors)
 
 
 def analyze_router(work: Work[AnalyzeRequest, AnalyzeAnswer]) -> APIRouter:
@@ -273,7 +273,7 @@ def answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None) -> Ana
         upload: Path of the uploaded video, if there is one.
 
     Raises:
-        RequestRefusedError: The video cannot be used.
+        RequestError: The video cannot be used.
         TransientError: The store or the encoder is unavailable.
     """
     started = time.perf_counter()

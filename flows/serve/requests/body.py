@@ -21,7 +21,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from flows.serve.refusals import RequestRefusedError, invalid, invalid_request
+from flows.serve.errors import RequestError, invalid, invalid_request
 from infra.validation import too_intricate, too_many_faults
 from reelabel.disk import disk_errors, temporary_root
 
@@ -98,7 +98,7 @@ async def read_body(
         idle_s: Seconds of waiting after which the client is refused; each KiB that arrives gives one back.
 
     Raises:
-        RequestRefusedError: It is too large, too slow, no JSON and no form, or not as the model says.
+        RequestError: It is too large, too slow, no JSON and no form, or not as the model says.
         ClientDisconnect: The client has disconnected.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -121,7 +121,7 @@ async def read_body(
         limited = _limited(request, MAX_JSON_BYTES, _body_too_large(), idle_s=idle_s)
         yield _validate(model, await limited.body()), None
     else:
-        raise RequestRefusedError(
+        raise RequestError(
             f"The body is {kind!r}; send application/json, or multipart/form-data with the fields {_REQUEST} (JSON) "
             f"and {_VIDEO}.",
             code="unsupported_media_type",
@@ -129,7 +129,7 @@ async def read_body(
         )
 
 
-def _limited(request: Request, max_bytes: int, too_large: RequestRefusedError, *, idle_s: float) -> Request:
+def _limited(request: Request, max_bytes: int, too_large: RequestError, *, idle_s: float) -> Request:
     """Return a request whose body is refused once it is too large, or its client too slow."""
     left_s, size_bytes = idle_s, 0
 
@@ -139,7 +139,7 @@ def _limited(request: Request, max_bytes: int, too_large: RequestRefusedError, *
         try:
             message = await asyncio.wait_for(request.receive(), left_s)
         except TimeoutError:
-            raise RequestRefusedError(
+            raise RequestError(
                 "Timed out while reading the request body; send it at once.",
                 code="request_timeout",
                 status=HTTPStatus.REQUEST_TIMEOUT,
@@ -191,28 +191,28 @@ def _validate(model: type[RequestT], data: bytes) -> RequestT:
         raise invalid_request(error.errors()) from None
 
 
-def _invalid(why: str) -> RequestRefusedError:
+def _invalid(why: str) -> RequestError:
     return invalid(f"The body {why}; /openapi.json says what it takes.")
 
 
-def _invalid_form(why: str) -> RequestRefusedError:
-    return RequestRefusedError(
+def _invalid_form(why: str) -> RequestError:
+    return RequestError(
         f"The form cannot be read: {why.rstrip('.')}. It has the fields {_REQUEST} (JSON) and {_VIDEO} (a file).",
         code="invalid_form",
         status=HTTPStatus.BAD_REQUEST,
     )
 
 
-def _body_too_large() -> RequestRefusedError:
-    return RequestRefusedError(
+def _body_too_large() -> RequestError:
+    return RequestError(
         f"The body is larger than {MAX_JSON_BYTES:,} bytes; upload the video as a form.",
         code="body_too_large",
         status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     )
 
 
-def _upload_too_large(max_bytes: int) -> RequestRefusedError:
-    return RequestRefusedError(
+def _upload_too_large(max_bytes: int) -> RequestError:
+    return RequestError(
         f"The upload is larger than {max_bytes // _MIB:,} MiB; cut the video, raise serve.max_upload_mib, or send its "
         "URI instead.",
         code="upload_too_large",

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from flows.run.request import QuestionOptions
 from flows.run.spec import engine_settings, make_spec
-from flows.serve.refusals import invalid
+from flows.serve.errors import invalid
 from flows.serve.requests.handle import (
     DecodeMethod,
     DecodeNote,
@@ -244,7 +244,7 @@ class Classifier:
         """Return the spec by which a request is answered.
 
         Raises:
-            RequestRefusedError: Its options conflict.
+            RequestError: Its options conflict.
         """
         return self._context(overrides).spec
 
@@ -256,7 +256,7 @@ class Classifier:
             overrides: How it is asked, where that differs from the settings.
 
         Raises:
-            RequestRefusedError: The options conflict.
+            RequestError: The options conflict.
             TransientError: The store or the engine is unavailable.
         """
         context = replace(self._context(overrides), profile=WallClockProfile())
@@ -337,7 +337,7 @@ def answer(classifier: Classifier, asked: ClassifyRequest, upload: str | None) -
         upload: Path of the uploaded video, if there is one.
 
     Raises:
-        RequestRefusedError: The job fails, or its options conflict.
+        RequestError: The job fails, or its options conflict.
         TransientError: The store or the engine is unavailable.
     """
     started, overrides = time.perf_counter(), asked.overrides()

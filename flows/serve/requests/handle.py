@@ -17,7 +17,7 @@ from fastapi import APIRouter, Request
 from opentelemetry import metrics
 from pydantic import BaseModel, ConfigDict, Field
 
-from flows.serve.refusals import GONE, ClientGoneError, Refusal, RequestRefusedError
+from flows.serve.errors import GONE, ClientGoneError, ErrorBody, RequestError
 from flows.serve.requests.body import Uploads, read_body
 from infra.temporary import temporary_folder
 from reelabel.errors import ReelabelError
@@ -80,11 +80,11 @@ class RequestSlots:
         """Hold a slot in the body of the `with` statement, and count the request in the metrics of its route.
 
         Raises:
-            RequestRefusedError: All are taken; the code is `busy`.
+            RequestError: All are taken; the code is `busy`.
         """
         if self.taken >= self.limit:
             _requests.add(1, {"route": route, "outcome": "busy"})
-            raise RequestRefusedError(
+            raise RequestError(
                 f"Too many concurrent requests (limit {self.limit}); try again after the seconds in Retry-After.",
                 code="busy",
                 status=HTTPStatus.TOO_MANY_REQUESTS,
@@ -162,7 +162,7 @@ async def handle(request: Request, route: str, model: type[RequestT], work: Work
         work: What works it out.
 
     Raises:
-        RequestRefusedError: There is no slot, the body is invalid, it takes too long, or the service ends.
+        RequestError: There is no slot, the body is invalid, it takes too long, or the service ends.
         ClientGoneError: The client has disconnected.
     """
     service = service_of(request)
@@ -173,7 +173,7 @@ async def handle(request: Request, route: str, model: type[RequestT], work: Work
                 do = partial(work, asked, upload)
                 return await run_cancellable(request, service.threads, do, timeout_s=_WORK_S)
         except asyncio.CancelledError:
-            raise RequestRefusedError(
+            raise RequestError(
                 "The service is stopping; try again after the seconds in Retry-After.",
                 code="stopping",
                 status=HTTPStatus.SERVICE_UNAVAILABLE,
@@ -189,7 +189,7 @@ async def run_cancellable(
     The slot of a request is free only when its work has ended; abandoned or late work ends where it next waits.
 
     Raises:
-        RequestRefusedError: It took longer.
+        RequestError: It took longer.
         ClientGoneError: The client has disconnected.
     """
     is_over = threading.Event()
@@ -215,7 +215,7 @@ async def run_cancellable(
     if has_gone:
         raise ClientGoneError
     if answer is None:
-        raise RequestRefusedError(
+        raise RequestError(
             f"The request took longer than {timeout_s:g} seconds; cut the video, or ask for fewer chunks.",
             code="deadline_exceeded",
             status=HTTPStatus.GATEWAY_TIMEOUT,
@@ -228,8 +228,8 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Refusal, "description": description}
+_ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": description}
     for status, description in {
         400: "The form is damaged.",
         401: "The token is missing or wrong.",
@@ -290,7 +290,7 @@ def request_router(
         name=name,
         operation_id=name,
         response_model=answer,
-        responses=_REFUSALS,
+        responses=_ERROR_RESPONSES,
         summary=summary,
         description=description,
         openapi_extra=_body_schema(model),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from flows.serve.refusals import RequestRefusedError, invalid
+from flows.serve.errors import RequestError, invalid
 from infra.settings.types import SettingsSection
 from infra.text_bounds import MAX_INLINE
 from reelabel.errors import InternalError
@@ -45,7 +45,7 @@ def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = Tr
         questions: Whether it asks something.
 
     Raises:
-        RequestRefusedError: They break rules, which the message names, or name no video, or two.
+        RequestError: They break rules, which the message names, or name no video, or two.
     """
     uri = values.get("video_uri")
     if (uri is None) == (upload is None):
@@ -58,9 +58,9 @@ def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = Tr
     return job_of(row | ({} if questions else QUESTION))
 
 
-def refuse_job(code: str, message: str, upload: str | None) -> RequestRefusedError:
+def refuse_job(code: str, message: str, upload: str | None) -> RequestError:
     """Return the refusal of a job that failed; an upload has no path that means something to its client."""
     text = message.replace(upload, "the upload") if upload else message
     is_ours = code == InternalError.code
     status = HTTPStatus.INTERNAL_SERVER_ERROR if is_ours else HTTPStatus.UNPROCESSABLE_ENTITY
-    return RequestRefusedError(text, code=code, status=status)
+    return RequestError(text, code=code, status=status)

@@ -26,7 +26,7 @@ class ClosedEncoder(ColourEncoder):
 
 def test_a_bank_is_embedded_once_in_the_time_of_loading(tmp_path, monkeypatch):
     settings = Settings(home=tmp_path, store=StoreSettings(uri=f"file://{tmp_path}"))
-    digest = BankFiles.of(settings.store).keep_texts(["red", "blue"])
+    digest = BankFiles.of(settings.store).save_texts(["red", "blue"])
     encoder = ClosedEncoder()
     monkeypatch.setattr(descriptions, "open_encoder", lambda *_: encoder)
     spec = DescribeSpec(model=MODEL, tags=digest, captions=digest, scene_threshold=10.0)

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from starlette.testclient import WebSocketDenialResponse
 
 from flows.serve.app import make_app
-from flows.serve.refusals import RequestRefusedError
+from flows.serve.errors import RequestError
 from flows.serve.requests.analyze import analyze_router
 from flows.serve.requests.classify import classify_router
 from flows.serve.requests.handle import open_service
@@ -100,7 +100,7 @@ def test_every_error_is_a_code_and_a_sentence(client_of, path, status, code):
 
 
 def test_a_refusal_is_the_same_in_another_process():
-    refused = RequestRefusedError("Too many.", code="busy", status=HTTPStatus.TOO_MANY_REQUESTS, retry_after_s=3)
+    refused = RequestError("Too many.", code="busy", status=HTTPStatus.TOO_MANY_REQUESTS, retry_after_s=3)
     there = pickle.loads(pickle.dumps(refused))
 
     assert (there.message, there.code, there.status, there.retry_after_s) == ("Too many.", "busy", 429, 3)

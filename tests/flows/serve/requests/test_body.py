@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.testclient import TestClient
 from pydantic import BaseModel, ConfigDict
 
-from flows.serve.refusals import explain_errors
+from flows.serve.errors import add_error_handlers
 from flows.serve.requests.body import Uploads, read_body
 
 MOST = 1000
@@ -28,7 +28,7 @@ def uploads(tmp_path):
 @pytest.fixture
 def client(uploads):
     app, router = FastAPI(), APIRouter()
-    explain_errors(app)
+    add_error_handlers(app)
 
     @router.post("/")
     async def answer(request: Request) -> dict[str, str | None]:

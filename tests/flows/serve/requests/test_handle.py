@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flows.serve.refusals import ClientGoneError, RequestRefusedError
+from flows.serve.errors import ClientGoneError, RequestError
 from flows.serve.requests.handle import RequestSlots, run_cancellable
 from infra.logs import in_context
 from reelabel.waiting import go_on
@@ -15,7 +15,7 @@ from reelabel.waiting import go_on
 def test_a_request_without_a_slot_is_refused_with_when_to_try_again():
     slots = RequestSlots(1)
 
-    with slots.acquire("classify"), pytest.raises(RequestRefusedError) as refused, slots.acquire("classify"):
+    with slots.acquire("classify"), pytest.raises(RequestError) as refused, slots.acquire("classify"):
         pass
 
     assert (refused.value.code, refused.value.status) == ("busy", 429)
@@ -80,7 +80,7 @@ def test_the_work_of_a_client_that_has_gone_ends_where_it_next_looks_and_not_bef
 def test_work_that_takes_too_long_is_ended_and_refused(threads):
     ended = threading.Event()
 
-    with pytest.raises(RequestRefusedError, match=r"longer than 0\.3 seconds") as refused:
+    with pytest.raises(RequestError, match=r"longer than 0\.3 seconds") as refused:
         working(threads, lambda: endless(ended), timeout_s=0.3)
 
     assert (refused.value.code, refused.value.status, ended.is_set()) == ("deadline_exceeded", 504, True)

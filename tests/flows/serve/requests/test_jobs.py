@@ -5,7 +5,7 @@ import math
 import polars as pl
 import pytest
 
-from flows.serve.refusals import RequestRefusedError
+from flows.serve.errors import RequestError
 from flows.serve.requests.classify import ClassifyRequest
 from flows.serve.requests.jobs import job_from
 from infra.settings import ChunkOptions, PromptOptions, SamplingOptions
@@ -41,7 +41,7 @@ def test_a_job_is_that_of_the_row_of_a_manifest(tmp_path):
     ],
 )
 def test_a_job_that_breaks_a_rule_is_refused_by_that_rule(changed, says):
-    with pytest.raises(RequestRefusedError) as refused:
+    with pytest.raises(RequestError) as refused:
         job_from(ROW | changed, upload=None)
 
     assert says in refused.value.message
@@ -49,7 +49,7 @@ def test_a_job_that_breaks_a_rule_is_refused_by_that_rule(changed, says):
 
 
 def test_an_upload_and_a_uri_are_one_too_many():
-    with pytest.raises(RequestRefusedError, match="not both"):
+    with pytest.raises(RequestError, match="not both"):
         job_from(ROW, upload="/uploads/x")
 
 

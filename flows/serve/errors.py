@@ -36,7 +36,7 @@ class ClientGoneError(Exception):
 GONE = (ClientGoneError, ClientDisconnect)
 
 
-class Refusal(BaseModel):
+class ErrorBody(BaseModel):
     """Why a request was not answered."""
 
     model_config = ConfigDict(extra="forbid")
@@ -45,7 +45,7 @@ class Refusal(BaseModel):
     message: str = Field(description="What is wrong, where, and what to do about it, in a sentence.")
 
 
-class RequestRefusedError(ReelabelError):
+class RequestError(ReelabelError):
     """The request is invalid, or cannot be taken now.
 
     Attributes:
@@ -66,40 +66,42 @@ class RequestRefusedError(ReelabelError):
         return make, (self.message,)
 
 
-def refuse(code: str, message: str, status: HTTPStatus, *, retry_after_s: float | None = None) -> JSONResponse:
+def error_response(code: str, message: str, status: HTTPStatus, *, retry_after_s: float | None = None) -> JSONResponse:
     """Return the answer to a request that is refused."""
     headers = {} if retry_after_s is None else {"Retry-After": str(math.ceil(retry_after_s))}
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    refusal = Refusal(code=code, message=escape_controls(message))
+    refusal = ErrorBody(code=code, message=escape_controls(message))
     return JSONResponse(refusal.model_dump(), status_code=status, headers=headers)
 
 
-def refusal_of(error: Exception) -> JSONResponse:
+def error_response_to(error: Exception) -> JSONResponse:
     """Return the answer to a request that failed with an error; log what the service's operator should know."""
     match error:
-        case RequestRefusedError():
-            return refuse(error.code, error.message, error.status, retry_after_s=error.retry_after_s)
+        case RequestError():
+            return error_response(error.code, error.message, error.status, retry_after_s=error.retry_after_s)
         case JobError():
-            return refuse(error.code, error.message, HTTPStatus.UNPROCESSABLE_ENTITY)
+            return error_response(error.code, error.message, HTTPStatus.UNPROCESSABLE_ENTITY)
         case TransientError():
             _LOG.warning("%s", error.message)
-            return refuse(error.code, error.message, HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=_RETRY_AFTER_S)
+            return error_response(
+                error.code, error.message, HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=_RETRY_AFTER_S
+            )
         case ReelabelError():
             _LOG.error("%s", error.message)
-            return refuse(error.code, error.message, HTTPStatus.INTERNAL_SERVER_ERROR)
+            return error_response(error.code, error.message, HTTPStatus.INTERNAL_SERVER_ERROR)
         case _:
-            return refuse(
+            return error_response(
                 "internal", "The service failed on this request; its log says why.", HTTPStatus.INTERNAL_SERVER_ERROR
             )
 
 
-def invalid(message: str) -> RequestRefusedError:
+def invalid(message: str) -> RequestError:
     """Return the refusal of a request that breaks a rule, which the message names."""
-    return RequestRefusedError(message, code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY)
+    return RequestError(message, code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
-def invalid_request(faults: Iterable[ErrorDetails]) -> RequestRefusedError:
+def invalid_request(faults: Iterable[ErrorDetails]) -> RequestError:
     """Return the refusal of a request with faulty fields; the message names each."""
     return invalid(f"{'; '.join(map(_clause, faults))}.")
 
@@ -112,16 +114,16 @@ def _clause(fault: ErrorDetails) -> str:
     return f"{where or 'The body'}: {clause}" if where else f"The body {clause}"
 
 
-def explain_errors(app: FastAPI) -> None:
+def add_error_handlers(app: FastAPI) -> None:
     """Have an application answer every error with a code and a sentence."""
 
     # Coroutines, as functions would be called in threads, for which there is no time when the service ends.
     async def answer(_request: Request, error: Exception) -> JSONResponse:
-        return refusal_of(error)
+        return error_response_to(error)
 
     async def answer_invalid(_request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError | ValidationError)
-        return refusal_of(invalid_request(error.errors()))
+        return error_response_to(invalid_request(error.errors()))
 
     async def answer_http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
@@ -149,6 +151,6 @@ def _of_http(request: Request, error: HTTPException) -> JSONResponse:
         HTTPStatus.METHOD_NOT_ALLOWED: f"{path} does not take {request.method}; /openapi.json says what it takes.",
     }
     code = status.phrase.lower().replace(" ", "_")
-    answer = refuse(code, messages.get(status, f"{error.detail}."), status)
+    answer = error_response(code, messages.get(status, f"{error.detail}."), status)
     answer.headers.update(error.headers or {})
     return answer
