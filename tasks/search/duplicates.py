@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from reelabel.text import pluralize
 from tasks.embedding.vector_file import VectorCache
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from tasks.domain import ModelIdentity
 
-_BLOCK_VIDEOS = 1024
+_BLOCK_VIDEOS = 1024  # a multiple of 8, for packed bits
 # Identical vectors have cosines a little below 1, as their components are rounded.
 _ROUNDING = 1e-4
 
@@ -90,20 +88,56 @@ def find_duplicates(
         The videos of all groups, in the order of the groups' first videos, and of the videos.
     """
     sources = np.arange(len(videos)) if sources is None else sources
-    pairs = list(_similar_pairs(videos, sources, least, progress))
-    if not pairs:
-        return []
-    first, second = np.array(pairs).T
-    labels = (_cliques if cliques else _components)(first, second, len(videos))
-    grouped = np.unique(np.concatenate([first, second]))
-    groups: dict[int, list[int]] = {}
-    for video in grouped.tolist():
-        groups.setdefault(int(labels[video]), []).append(video)
+    groups = _Groups(videos, least - _ROUNDING)
+    for video, near in _near_videos(videos, sources, least - _ROUNDING, progress):
+        (groups.join if cliques else groups.connect)(video, near)
+    found = sorted(sorted(members) for members in groups.members.values() if len(members) > 1)
     return [
         Duplicate(number, video, similarity(videos[members[0]], videos[video]))
-        for number, members in enumerate(members for members in groups.values() if len(members) > 1)
+        for number, members in enumerate(found)
         for video in members
     ]
+
+
+class _Groups:
+    """The groups of the videos so far, each by itself at first.
+
+    Attributes:
+        of: Number of the group of each video.
+        members: Videos of each group.
+    """
+
+    def __init__(self, videos: FrameVectors, least: float) -> None:
+        self.of = np.arange(len(videos))
+        self.members = {number: [number] for number in range(len(videos))}
+        self._videos = videos
+        self._least = least
+
+    def connect(self, video: int, near: npt.NDArray[np.int64]) -> None:
+        """Unite the groups of those of `near` that are similar; of each group, the first such one is enough."""
+        while len(near := near[self.of[near] != self.of[video]]):
+            similar = next((at for at, other in enumerate(near.tolist()) if self._is_similar(video, other)), None)
+            if similar is None:
+                return
+            self._unite(self.of[video], self.of[near[similar]])
+            near = near[similar + 1 :]
+
+    def join(self, video: int, near: npt.NDArray[np.int64]) -> None:
+        """Add a video to the first group of which all are similar to it."""
+        for group, links in zip(*np.unique(self.of[near], return_counts=True), strict=True):
+            members = self.members[group]
+            if links == len(members) and all(self._is_similar(video, member) for member in members):
+                self._unite(group, self.of[video])
+                return
+
+    def _is_similar(self, one: int, other: int) -> bool:
+        return similarity(self._videos[one], self._videos[other]) >= self._least
+
+    def _unite(self, one: int, other: int) -> None:
+        large, small = sorted((one, other), key=lambda group: -len(self.members[group]))
+        moved = self.members.pop(small)
+        self.of[moved] = large
+        self.members[large] += moved
 
 
 _GROUPED = {"group": pl.Int64, "key": pl.String, "similarity": pl.Float64}
@@ -151,41 +185,25 @@ def group_duplicates(
     return pl.DataFrame(rows, schema=_GROUPED, orient="row")
 
 
-def _components(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """Label the connected components among `count` videos, by their pairs."""
-    links = coo_array((np.ones(len(first), np.bool_), (first, second)), shape=(count, count))
-    _, labels = connected_components(links, directed=False)
-    return np.asarray(labels, np.int64)
-
-
-def _cliques(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """Label each of `count` videos with the first one of its clique, by pairs whose `first` is the lesser number."""
-    labels, sizes = np.arange(count), np.ones(count, np.int64)
-    order = np.argsort(second)
-    videos, starts = np.unique(second[order], return_index=True)
-    for video, earlier in zip(videos, np.split(first[order], starts[1:]), strict=True):
-        linked, links = np.unique(labels[earlier], return_counts=True)
-        if len(whole := linked[links == sizes[linked]]):
-            labels[video] = whole[0]
-            sizes[whole[0]] += 1
-    return labels
-
-
-def _similar_pairs(
+def _near_videos(
     videos: FrameVectors, sources: npt.NDArray[np.int64], least: float, progress: Callable[[int], None]
-) -> Iterator[tuple[int, int]]:
-    means, least = _mean_vectors(videos), least - _ROUNDING
+) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Yield each video, and those before it whose mean vectors are near enough for a similarity of `least`."""
+    means = _mean_vectors(videos)
     starts = range(0, len(means), _BLOCK_VIDEOS)
     for start in starts:
         rows = slice(start, start + _BLOCK_VIDEOS)
-        for other_start in starts[start // _BLOCK_VIDEOS :]:
+        packed = []  # a bit for each pair: all may be near
+        for other_start in starts[: start // _BLOCK_VIDEOS + 1]:
             columns = slice(other_start, other_start + _BLOCK_VIDEOS)
             is_near = means[rows] @ means[columns].T >= 2 * least - 1
             is_near &= sources[rows, None] != sources[None, columns]
-            for row, column in np.argwhere(is_near).tolist():
-                one, other = start + row, other_start + column
-                if one < other and similarity(videos[one], videos[other]) >= least:
-                    yield one, other
+            packed.append(np.packbits(is_near, axis=1))
+        bits = np.hstack(packed)
+        for row in np.flatnonzero(bits.any(axis=1)).tolist():
+            video = start + row
+            if len(near := np.flatnonzero(np.unpackbits(bits[row], count=video))):
+                yield video, near
         progress(min(len(means), start + _BLOCK_VIDEOS))
 
 

@@ -49,7 +49,7 @@ def test_a_part_of_a_video_is_not_its_duplicate(rng):
 
 
 def test_groups_are_those_of_a_comparison_of_all_pairs(rng, monkeypatch):
-    monkeypatch.setattr("tasks.search.duplicates._BLOCK_VIDEOS", 7)
+    monkeypatch.setattr("tasks.search.duplicates._BLOCK_VIDEOS", 8)
     centres = scenes(rng, 12)
     videos = [unit(centres[number % 12] + 0.12 * rng.normal(size=(5, SIZE))) for number in range(60)]
     done = []
@@ -63,7 +63,7 @@ def test_groups_are_those_of_a_comparison_of_all_pairs(rng, monkeypatch):
     assert linked
     assert linked <= together
     assert all(one % 12 == other % 12 for one, other in together)
-    assert done == [7, 14, 21, 28, 35, 42, 49, 56, 60]
+    assert done == [8, 16, 24, 32, 40, 48, 56, 60]
 
 
 def turned(degrees):
@@ -97,6 +97,21 @@ def test_identical_videos_have_a_similarity_of_one_to_within_rounding(world, rng
     index.add(index.missing(keys), world.cache)
     assert len(find_duplicates(index.videos(keys), least=1)) == 100
     assert find_duplicates([turned(0), turned(1)], least=1) == []
+
+
+class Counted(list):
+    taken = 0
+
+    def __getitem__(self, number):
+        self.taken += 1
+        return super().__getitem__(number)
+
+
+def test_each_of_many_copies_is_compared_with_one_other(rng):
+    videos = Counted([scenes(rng)] * 3000)
+
+    assert len(find_duplicates(videos, least=0.9)) == 3000
+    assert videos.taken < 6 * 3000  # of its 4,498,500 pairs
 
 
 def test_parts_and_other_descriptions_of_one_video_are_not_its_duplicates(rng):
