@@ -1,0 +1,83 @@
+"""Faults that tests are to notice are small, valid, and tried in a copy."""
+
+import ast
+
+import pytest
+
+from tools.mutants import ROOT, Mutant, choose, copy_checkout, find_mutants, find_tests, is_noticed
+
+SOURCE = '''"""Text."""
+if TYPE_CHECKING:
+    limit = 1
+
+
+def show(frames: int = 3, *, wanted: bool = True) -> str:
+    """Text, and 1 more."""
+    assert frames > 0
+    _LOG.info("%s", 1)
+    for each in range(frames):
+        if each and (wanted
+                     or each >= 7):
+            continue
+        close(each)
+    if not wanted:
+        raise ValueError(1)
+    return f"é{frames}" if is_open(frames) else ""
+'''
+
+
+def test_faults_are_written_where_code_decides_or_does_something():
+    changes = [(one.line, one.before, one.after) for one in find_mutants("show.py", SOURCE)]
+
+    assert changes == [
+        (6, "3", "(3 + 1)"),
+        (6, "True", "False"),
+        (11, "and", "or"),
+        (12, "or", "and"),
+        (12, ">=", ">"),
+        (12, "7", "(7 + 1)"),
+        (13, "continue", "break"),
+        (14, "close(each)", "pass"),
+        (15, "not wanted", "(not (not wanted))"),
+        (17, 'f"é{frames}" if is_open(frames) else ""', "None"),
+        (17, "is_open(frames)", "(not (is_open(frames)))"),
+    ]
+
+
+def test_a_file_with_a_fault_is_still_python():
+    for mutant in choose(200, seed=1):
+        source = (ROOT / mutant.file).read_bytes()
+        changed = mutant.applied(source)
+        assert changed != source
+        ast.parse(changed)
+
+
+def test_the_same_seed_chooses_the_same_faults():
+    assert choose(5, seed=2, rooms=("infra",)) == choose(5, seed=2, rooms=("infra",)) != choose(5, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("file", "first", "last"),
+    [
+        ("tasks/search/duplicates.py", "search/test_duplicates.py", "search"),
+        ("engine/reelabel_engine/protocol.py", "engine/test_protocol.py", "engine"),
+        ("flows/run/progress.py", "flows/run/test_progress.py", "flows/run"),
+    ],
+)
+def test_the_find_tests_a_file_come_first_those_that_import_it(file, first, last):
+    near, folder = find_tests(file, ROOT / "tests")
+
+    assert ROOT / "tests" / first in near
+    assert folder == [ROOT / "tests" / last]
+
+
+@pytest.mark.system
+def test_a_fault_is_noticed_by_the_find_tests_it_and_a_harmless_one_is_not(tmp_path):
+    copy_checkout(tmp_path)
+    file = "tasks/search/codes.py"
+    source = (ROOT / file).read_bytes()
+    first = next(one for one in find_mutants(file, source.decode()) if one.after == "None")
+
+    assert is_noticed(first, tmp_path)
+    assert not is_noticed(Mutant(file, 1, '"""', '"""Text. ', 0), tmp_path)
+    assert (tmp_path / file).read_bytes() == source
