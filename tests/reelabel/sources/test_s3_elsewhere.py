@@ -112,7 +112,7 @@ def test_a_store_that_refuses_everything_is_given_up_after_the_time_of_one_attem
 
     with pytest.raises(StoreUnavailableError, match=r"HTTP 503\) after all attempts; try again later"):
         store.read(NAMES[0])
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30  # by the default time-outs, over a minute
 
 
 def test_one_attempt_is_one_request(server, elsewhere):
