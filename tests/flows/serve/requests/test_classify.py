@@ -347,7 +347,7 @@ def test_a_prompt_of_megabytes_is_refused_at_once_and_others_are_answered_meanwh
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
     assert refused.json()["message"] == "prompt must have at most 100,000 characters."
     assert answer.status_code == 200
-    assert took_s < 5
+    assert took_s < 20  # 45 s where such a prompt is tokenised
 
 
 def test_texts_that_are_only_long_together_are_refused_before_the_model_has_them(client, clip):
