@@ -12,12 +12,10 @@ import os
 import random
 import re
 import shutil
-import signal
 import subprocess
 from bisect import bisect_right
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -237,21 +235,19 @@ def _pass(tests: list[Path], copy: Path) -> bool:
         "PYTHONPATH": os.pathsep.join(map(str, (copy, copy / "engine"))),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    with subprocess.Popen(  # noqa: S603
-        [*command, *map(str, tests)],
-        cwd=copy,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as run:
-        try:
-            return run.wait(_TIMEOUT_S) in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
-        except subprocess.TimeoutExpired:
-            return False
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(run.pid, signal.SIGKILL)
+    try:
+        run = subprocess.run(  # noqa: S603
+            [*command, *map(str, tests)],
+            cwd=copy,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return run.returncode in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
 
 
 def choose(count: int, seed: int, rooms: tuple[str, ...] = ROOMS) -> list[Mutant]:
@@ -283,10 +279,13 @@ def main(
                 copies.put(copy)
 
         pending = [threads.submit(attempt, mutant) for mutant in choose(count, seed, tuple(room or ROOMS))]
-        for number, done in enumerate(as_completed(pending), start=1):
-            mutant, noticed = done.result()
-            tried["/".join(Path(mutant.file).parts[:2])].append((mutant, noticed))
-            typer.echo(f"{number:4} {'noticed' if noticed else 'MISSED '} {mutant}")
+        try:
+            for number, done in enumerate(as_completed(pending), start=1):
+                mutant, noticed = done.result()
+                tried["/".join(Path(mutant.file).parts[:2])].append((mutant, noticed))
+                typer.echo(f"{number:4} {'noticed' if noticed else 'MISSED '} {mutant}")
+        finally:
+            threads.shutdown(cancel_futures=True)
 
     typer.echo("\n| code | faults | noticed |\n|---|--:|--:|")
     tried["all"] = [outcome for outcomes in tried.values() for outcome in outcomes]
