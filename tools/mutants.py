@@ -83,8 +83,8 @@ class Mutant:
 def find_mutants(file: str, source: str) -> list[Mutant]:
     """Return all faults that can be written into a file, in its order.
 
-    Left out is what no test can notice or should: annotations, texts, logs, assertions, what errors say, and what only
-    type checkers run.
+    Left out is what no test can notice or should: annotations, decorators, texts, logs, assertions, what errors say,
+    and what only type checkers run.
     """
     finder = _Finder(file, source)
     finder.visit(ast.parse(source))
@@ -155,6 +155,10 @@ class _Finder(ast.NodeVisitor):
         if node.value:
             self.visit(node.value)
 
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        for part in node.body:
+            self.visit(part)
+
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for part in (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body):
             self.visit(part)
@@ -193,14 +197,19 @@ class _Finder(ast.NodeVisitor):
 
 
 def find_tests(file: str, tests: Path) -> list[list[Path]]:
-    """Return what to run, one after another: the tests that import a file, and the folder that mirrors the file's."""
-    parts = Path(file.removeprefix("tasks/").replace("engine/reelabel_engine", "engine")).parts[:-1]
-    mirrors = (tests.joinpath(*parts[:count]) for count in range(len(parts), -1, -1))
-    folder = next(mirror for mirror in mirrors if mirror.is_dir())
+    """Return what to run, one after another, the likeliest first.
+
+    These are the tests that import a file, those in the folder that mirrors the file's, and those right in the folders
+    above it, which use several of its parts.
+    """
+    parts = Path(file.removeprefix("tasks/").replace("engine/reelabel_engine", "engine")).with_suffix("").parts
+    mirrors = (tests.joinpath(*parts[:count]) for count in range(len(parts), 0, -1))
+    found = [mirror for mirror in mirrors if mirror.is_dir()]
+    folder, *above = found or [tests]
     module = ".".join(Path(file.removeprefix("engine/")).with_suffix("").parts).removesuffix(".__init__")
     imports = re.compile(rf"\b(?:from|import) {re.escape(module)}\b(?!\.)")
     near = [path for path in sorted(folder.rglob("test_*.py")) if imports.search(path.read_text())]
-    return [near, [folder]] if near else [[folder]]
+    return [group for group in (near, found[:1], *(sorted(each.glob("test_*.py")) for each in above)) if group]
 
 
 def _tracked(*folders: str) -> list[str]:

@@ -57,18 +57,26 @@ def test_the_same_seed_chooses_the_same_faults():
 
 
 @pytest.mark.parametrize(
-    ("file", "first", "last"),
+    ("file", "first", "folder", "above"),
     [
-        ("tasks/search/duplicates.py", "search/test_duplicates.py", "search"),
-        ("engine/reelabel_engine/protocol.py", "engine/test_protocol.py", "engine"),
-        ("flows/run/progress.py", "flows/run/test_progress.py", "flows/run"),
+        ("tasks/search/duplicates.py", "search/test_duplicates.py", "search", None),
+        ("engine/reelabel_engine/protocol.py", "engine/test_protocol.py", "engine", None),
+        ("tasks/relevance.py", "relevance/test_choice.py", "relevance", None),
+        ("flows/run/progress.py", "flows/run/test_progress.py", "flows/run", "flows/test_describe.py"),
+        (
+            "reelabel/containers/mp4.py",
+            "reelabel/containers/test_formats.py",
+            "reelabel/containers",
+            "reelabel/test_extract.py",
+        ),
     ],
 )
-def test_the_find_tests_a_file_come_first_those_that_import_it(file, first, last):
-    near, folder = find_tests(file, ROOT / "tests")
+def test_first_come_tests_that_import_a_file_then_its_room_then_those_above(file, first, folder, above):
+    near, room, *others = find_tests(file, ROOT / "tests")
 
     assert ROOT / "tests" / first in near
-    assert folder == [ROOT / "tests" / last]
+    assert room == [ROOT / "tests" / folder]
+    assert [above is not None] == [ROOT / "tests" / above in each for each in others] if above else not others
 
 
 @pytest.mark.system
