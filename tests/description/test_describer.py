@@ -204,6 +204,10 @@ def test_each_change_is_in_one_chunk_whatever_their_length(describer_of, tmp_pat
     assert all(
         chunks[each.chunk].start_s - 0.001 <= each.time_s <= chunks[each.chunk].end_s + 0.001 for each in changes
     )
+    frames_ms = np.split(found.pts_ms, np.cumsum([part.frames for part in found.description.chunks])[:-1])
+    for each in changes:
+        before = sum(frames_ms[each.chunk] < each.time_s * 1000)
+        assert each.frame == min(before, max(0, len(frames_ms[each.chunk]) - 1))
 
 
 def test_what_failed_for_now_is_looked_for_again(describer_of, tmp_path):
