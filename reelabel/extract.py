@@ -33,8 +33,8 @@ from reelabel.index import UNKNOWN_POSITION
 from reelabel.limits import Limits
 from reelabel.result import Frames, Selection
 from reelabel.sampling.choose import choose
-from reelabel.sampling.options import Sampling
-from reelabel.sampling.registry import find_sampler, resolve_auto
+from reelabel.sampling.options import Sampling, resolve_auto
+from reelabel.sampling.registry import find_sampler
 from reelabel.sampling.similar import drop_similar
 from reelabel.sampling.spec import EVERY
 from reelabel.segment import WHOLE

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 
-# H.264 and HEVC reorder at most this many frames (A.3.1 and A.4.2: MaxDpbFrames): so many may be decoded before a frame
-# and presented after it. Other codecs reorder fewer.
-MAX_REORDERED = 16
 _VP8_SHOW_FRAME = 0x10
 
 

@@ -6,7 +6,6 @@ import math
 import threading
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from reelabel.cores import usable_cores
@@ -24,20 +23,21 @@ from reelabel.pool.process import TimeLimits
 from reelabel.pool.processes import MAX_LOST, DecodingProcesses, decoders_lost
 from reelabel.pool.remote import RemoteDecoder
 from reelabel.sandbox import check_mode
+from reelabel.sources.opened import open_source
 from reelabel.sources.video_file import VideoFile, open_video_file
+from reelabel.video import Video
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from reelabel.frames.opened import VideoSource
     from reelabel.index import Lists, VideoIndex
     from reelabel.result import Frames
     from reelabel.sandbox import SandboxMode
     from reelabel.sources.object_store import ObjectStore
+    from reelabel.sources.opened import VideoSource
     from reelabel.sources.sparse_file import ByteSource, CachedRange
-    from reelabel.video import Video
 
 _Result = TypeVar("_Result")
 _MAX_THREADS = 8  # for the usual sixteen frames, more are not worth their memory
@@ -145,9 +145,7 @@ class DecodePool:
         as_stored: bool = False,
     ) -> Video:
         """Open a video as `reelabel.open` does, to be decoded by this pool's processes."""
-        video = import_module("reelabel.video")  # which imports the whole library
-        opened: Video = video.open(source, pool=self, store=store, limits=limits, as_stored=as_stored)
-        return opened
+        return Video(open_source(source, store=store, limits=limits), self, limits=limits, as_stored=as_stored)
 
     def in_pieces(self, *, length_s: float = 0.0) -> PieceDecoder:
         """Return what decodes a video piece by piece; close it afterwards.

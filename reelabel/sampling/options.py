@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -228,3 +229,35 @@ def _restore(specs: Sequence[SamplerSpec], values: dict[str, Any]) -> Sampling:
     for spec in specs:
         register(spec)
     return Sampling(**values)
+
+
+def check_no_job_options(sampling: Sampling) -> Sampling:
+    """Return a sampling that depends on videos only; raise ValueError if it depends on the tasks or answers of jobs."""
+    by_jobs = [
+        name for name in ("escalate_below", "motion_tasks", "still_tasks") if getattr(sampling, name) is not None
+    ]
+    if by_jobs:
+        names = " and ".join(by_jobs)
+        raise ValueError(f"{names} cannot be used without jobs and answers; leave it out")
+    return sampling
+
+
+def dense_pass(sampling: Sampling) -> Sampling:
+    """Return the sampling of the dense pass, for when keyframes are not enough."""
+    return with_sampler(sampling, sampling.dense_sampler or DEFAULT_DENSE_SAMPLER)
+
+
+def resolve_auto(sampling: Sampling, *, is_good: bool) -> Sampling:
+    """Resolve `auto` for a video, by whether its keyframes cover it."""
+    return with_sampler(sampling, "keyframes") if is_good else dense_pass(sampling)
+
+
+@lru_cache(maxsize=64)  # a run resolves the same few for every job
+def with_sampler(sampling: Sampling, sampler: str) -> Sampling:
+    """Return a sampling with one sampler only, and only the options that it takes."""
+    spec = find_sampler(sampler)
+    excluded = SAMPLER_OPTIONS - spec.options | {"escalate_below"}
+    if spec.choose is None:
+        excluded |= {"frame_recovery"}
+    unset: dict[str, Any] = dict.fromkeys(excluded)
+    return replace(sampling, sampler=sampler, **unset)

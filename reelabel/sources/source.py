@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from reelabel.errors import ObjectRefusedError, StoreUnavailableError, VideoRefusedError, VideoUnavailableError
 from reelabel.sources.object_info import changed, is_read_by_fsspec, scheme_of
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from reelabel.sources.object_info import ObjectInfo
-    from reelabel.sources.object_store import ObjectStore
 
 _PIECE_BYTES = 8 * 1024**2
 
@@ -64,10 +63,21 @@ class Source:
         """Raise ObjectChangedError if it is not the version that was opened, unless each read has checked that."""
 
 
+class Objects(Protocol):
+    """The part of an `ObjectStore` by which sources read."""
+
+    def stat(self, uri: str) -> ObjectInfo: ...  # noqa: D102
+    def max_wait_s(self, uri: str) -> float: ...  # noqa: D102
+    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes: ...  # noqa: D102
+    def download(  # noqa: D102
+        self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None
+    ) -> int: ...
+
+
 class StoredSource(Source):
     """An object on a server."""
 
-    def __init__(self, objects: ObjectStore, info: ObjectInfo) -> None:
+    def __init__(self, objects: Objects, info: ObjectInfo) -> None:
         super().__init__(info)
         self.objects = objects
         self.max_wait_s = objects.max_wait_s(info.uri)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel.errors import FallbackRequired
-from reelabel.frames.opened import opened_object
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.spec import EVERY
 from reelabel.segment import WHOLE
+from reelabel.sources.opened import opened_object
 from reelabel.sources.video_file import VideoFile
 from tasks.description.scenes.change import SceneMethodError, Thumbnails
 

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from infra.settings import StoreSettings
 from infra.settings.types import fields_of
 from reelabel.errors import FrameFileError, VideoTooLargeError
-from reelabel.frames.cache_key import SCHEMA_VERSION, FrameIdentity
+from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import read_frames, write_frames
 from reelabel.frames.pixels import ExactEncoding
 from reelabel.index import NO_PTS
 from reelabel.result import Frames, Selection
 from reelabel.sampling.options import Sampling
 from reelabel.seal import BLANK
+from reelabel.sources.index_keys import SCHEMA_VERSION
 from tests.frame_files import LOSSLESS, encoding_of, frame_file_of
 from tests.reelabel.frames.rewrite import rewrite
 

@@ -38,9 +38,9 @@ from reelabel.sources.video_file import VideoFile, open_video_file, video_in_mem
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reelabel.frames.download_cache import DownloadCache
     from reelabel.limits import Limits
     from reelabel.result import Frames
+    from reelabel.sources.download_cache import DownloadCache
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
     from reelabel.sources.source import Source
 
@@ -142,7 +142,7 @@ class OpenedSource:
         self._stack.close()
 
     def _copy_object(self, source: Source) -> VideoFile:
-        from reelabel.frames.download_cache import DownloadCache  # noqa: PLC0415 - a file needs no store
+        from reelabel.sources.download_cache import DownloadCache  # noqa: PLC0415 - a file needs no store
         from reelabel.sources.local import FileSource  # noqa: PLC0415
 
         if isinstance(source, FileSource):
