@@ -21,7 +21,7 @@ from reelabel.errors import (
     unreadable,
 )
 from reelabel.extract import Progress, Request, extract, extract_remotely
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.result import FrameIndex, Frames, VideoInfo
 from reelabel.sampling.choose import Instants, Positions
 from reelabel.sampling.options import Sampling

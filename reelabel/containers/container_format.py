@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.index import Bools, Int64s
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.segment import Segment
     from reelabel.sources.sparse_file import ByteRange
     from reelabel.sources.video_file import VideoFile

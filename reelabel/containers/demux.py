@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.output_order import ClockReader
     from reelabel.sources.sparse_file import SparseFile
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.index import Hdr
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.result import Selection
 
 

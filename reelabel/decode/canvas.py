@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
     from reelabel.decode.render import View
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 _T = TypeVar("_T")

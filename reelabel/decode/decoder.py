@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reelabel.decode.canvas import Decoded
     from reelabel.decode.render import View
     from reelabel.index import Int64s, Lists, VideoIndex
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.segment import Segment
     from reelabel.sources.sparse_file import ByteSource, CachedRange
 

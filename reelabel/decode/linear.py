@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reelabel.decode.render import View
     from reelabel.decode.run_decoder import DecodeStats
     from reelabel.index import Int64s
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.sources.sparse_file import SparseFile
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from av.video.plane import VideoPlane
 
     from reelabel.index import Crop
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.sampling.options import Sampling
 
 

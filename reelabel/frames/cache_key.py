@@ -61,7 +61,7 @@ class FrameIdentity:
 
     @cached_property
     def key(self) -> str:
-        """The file's key, a path relative to the cache's root: `v5/ab/abcdef....arrow`."""
+        """The file's key, a path relative to the cache's root: `v6/ab/abcdef....arrow`."""
         digest = json_digest(self._values)
         return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.arrow"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reelabel.frames.cache import FrameCache
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.pool.decode_pool import DecodePool, PieceDecoder
     from reelabel.result import Frames
     from reelabel.sampling.options import Sampling

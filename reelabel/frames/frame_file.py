@@ -21,8 +21,7 @@ from reelabel.errors import FallbackRequired, FrameFileError
 from reelabel.frames.pixels import Encoding, LosslessEncoding, decode_pixels, encode_pixels, write_options
 from reelabel.frames.sparse import SparseVideo, hash_of
 from reelabel.index import NO_PTS, UNKNOWN_POSITION
-from reelabel.limits import Limits
-from reelabel.options import read_options
+from reelabel.options import Limits, read_options
 from reelabel.records import arrays_of, from_json, to_json
 from reelabel.result import Frames, Selection
 from reelabel.sampling.options import Sampling

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment

@@ -17,7 +17,7 @@ from reelabel.errors import (
     ProcessDiedError,
 )
 from reelabel.extract import Progress, Request, extract, extract_remotely
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.messages import Setup
 from reelabel.pool.process import TimeLimits
 from reelabel.pool.processes import MAX_LOST, DecodingProcesses, decoders_lost

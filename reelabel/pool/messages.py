@@ -25,7 +25,7 @@ from reelabel.errors import (
 from reelabel.index import VideoIndex
 
 if TYPE_CHECKING:
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.sandbox import SandboxMode
     from reelabel.sources.sparse_file import CachedRange
 

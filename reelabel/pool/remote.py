@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reelabel.decode.decoder import Way
     from reelabel.decode.render import View
     from reelabel.index import Int64s, Lists
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.pool.process import DecodingProcess, TimeLimits
     from reelabel.segment import Segment
     from reelabel.sources.sparse_file import ByteSource, CachedRange

@@ -15,7 +15,7 @@ from reelabel.decode.canvas import Decoded
 from reelabel.decode.decoder import LocalDecoder
 from reelabel.decode.render import View
 from reelabel.index import VideoIndex
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.messages import Call, Failed, Open, describe_failure
 from reelabel.pool.packing import pack, unpack
 from reelabel.segment import WHOLE, Segment

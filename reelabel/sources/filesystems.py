@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from reelabel.options import WebOptions
     from reelabel.sources.cancel import Cancellation
-    from reelabel.sources.options import WebOptions
 
 _T = TypeVar("_T")
 _PIECE_BYTES = 8 * 1024**2

@@ -5,12 +5,12 @@ from __future__ import annotations
 from reelabel.digest import json_digest
 from reelabel.sources.object_info import unsigned_uri
 
-SCHEMA_VERSION = 5  # of frame files and index files
+SCHEMA_VERSION = 6  # of frame files and index files
 _ARCHIVE_INDEX_VERSION = 1
 
 
 def index_key(*, source_uri: str, fingerprint: str) -> str:
-    """Derive an index file's key, `v5/ab/abcdef....index`, which is the same for all decoder versions."""
+    """Derive an index file's key, `v6/ab/abcdef....index`, which is the same for all decoder versions."""
     video = {"source_uri": unsigned_uri(source_uri), "fingerprint": fingerprint}
     digest = json_digest(video | {"schema": SCHEMA_VERSION})
     return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"

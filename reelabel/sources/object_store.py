@@ -23,6 +23,7 @@ from reelabel.errors import (
     VideoRefusedError,
 )
 from reelabel.optional import require
+from reelabel.options import S3Options, WebOptions
 from reelabel.sources.archives import Archives
 from reelabel.sources.cancel import Cancellation
 from reelabel.sources.local import FileStore
@@ -35,7 +36,6 @@ from reelabel.sources.object_info import (
     split_member,
     too_large,
 )
-from reelabel.sources.options import S3Options, WebOptions
 from reelabel.sources.source import BytesSource, StoredSource
 from reelabel.unexpected import failing_alone
 

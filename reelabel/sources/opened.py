@@ -38,7 +38,7 @@ from reelabel.sources.video_file import VideoFile, open_video_file, video_in_mem
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.result import Frames
     from reelabel.sources.download_cache import DownloadCache
     from reelabel.sources.object_store import ObjectInfo, ObjectStore

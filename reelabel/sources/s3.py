@@ -29,9 +29,9 @@ from botocore.exceptions import ClientError, IncompleteReadError
 from botocore.utils import parse_timestamp
 
 from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefusedError
+from reelabel.options import S3Options, reveal
 from reelabel.sources.connections import WatchedConnection
 from reelabel.sources.object_info import ObjectInfo, changed, part_size, unescape_name
-from reelabel.sources.options import S3Options, reveal
 from reelabel.sources.s3_errors import (
     BOTOCORE_RETRIES,
     BROKEN_OFF,

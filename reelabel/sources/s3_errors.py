@@ -41,7 +41,7 @@ from reelabel.sources.object_info import changed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reelabel.sources.options import S3Options
+    from reelabel.options import S3Options
 
 
 # The last is of the body of a refusal, which boto3 reads without converting errors.

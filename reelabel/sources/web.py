@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from urllib3 import BaseHTTPResponse, PoolManager
 
+    from reelabel.options import WebOptions
     from reelabel.sources.cancel import Cancellation
-    from reelabel.sources.options import WebOptions
     from reelabel.sources.web_request import WebResponse
 
     Ask = Callable[[int | None, int | None], AbstractContextManager[WebResponse]]

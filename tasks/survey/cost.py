@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from reelabel.coverage import KeyframeCoverage
     from reelabel.frames.fetch import SeenVideo
     from reelabel.index import VideoIndex
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
     from tasks.survey.clips import Clip

@@ -19,8 +19,7 @@ from reelabel.frames.fetch import VideoReader
 from reelabel.integrations.ray_data.cells import OutputFormat, failure_metadata, frame_metadata, object_column
 from reelabel.integrations.ray_data.frames_present import held_cells, held_videos, sample_frames
 from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_META, names_video, segment_of, to_rows, videos_of
-from reelabel.limits import Limits
-from reelabel.options import check_options, conflict, option, read_options
+from reelabel.options import Limits, S3Options, WebOptions, check_options, conflict, option, read_options
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.result import Frames
 from reelabel.sampling.options import Sampling, check_no_job_options
@@ -30,7 +29,6 @@ from reelabel.sources.download_cache import DownloadCache
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.opened import RANGES_MIN_BYTES, stat_video
-from reelabel.sources.options import S3Options, WebOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reelabel.index import VideoIndex
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.result import Frames
     from reelabel.segment import Segment, Windows

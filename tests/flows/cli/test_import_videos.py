@@ -16,7 +16,7 @@ from flows.cli.manifest import ImportOptions, read_source
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
 from reelabel.frames.fetch import VideoReader
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore

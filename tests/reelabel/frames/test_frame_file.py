@@ -210,7 +210,7 @@ def test_a_file_that_contradicts_itself_or_has_another_version_is_not_used(keyfr
 
 
 def test_a_file_of_an_older_version_is_named_as_such(keyframes):
-    with pytest.raises(FrameFileError, match=r"recorded by an older version of Reelabel \(schema 4, not 5\)"):
+    with pytest.raises(FrameFileError, match=r"recorded by an older version of Reelabel \(schema 4, not 6\)"):
         read_frames(rewrite(encode(keyframes), schema=4))
 
 

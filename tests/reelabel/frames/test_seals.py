@@ -10,7 +10,7 @@ from infra.settings import StoreSettings
 from reelabel.errors import FrameFileError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.frame_file import read_frames, read_metadata
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.seal import NO_KEY, Seal, embed_seal
 from reelabel.sources.index_keys import SCHEMA_VERSION, index_key

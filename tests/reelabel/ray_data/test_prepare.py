@@ -23,7 +23,7 @@ from reelabel.integrations.ray_data import prepare as preparation
 from reelabel.integrations.ray_data.cells import object_column
 from reelabel.integrations.ray_data.frames_present import frames_of
 from reelabel.integrations.ray_data.prepare import get_worker, parse_sampling
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from tests.clips import blank_packet
 from tests.only_child import LOCKS, locks_of, only_child

@@ -10,7 +10,7 @@ import pytest
 
 from reelabel.errors import JobError, ObjectChangedError, ObjectMissingError, ReelabelError, VideoRefusedError
 from reelabel.frames.fetch import VideoReader
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
