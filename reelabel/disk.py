@@ -59,7 +59,6 @@ def full_disk(folders: Iterable[Path], error: BaseException | None = None) -> Di
 
 
 def _free_bytes(folder: Path) -> tuple[float, Path]:
-    """Return what can still be written to the disk of a folder, or of its nearest parent that exists; and that one."""
     for existing in (folder.absolute(), *folder.absolute().parents):
         with suppress(OSError):  # it does not exist yet
             found = os.statvfs(existing)

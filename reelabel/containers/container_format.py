@@ -85,7 +85,6 @@ class OpenVideo:
 
     @property
     def size_bytes(self) -> int:
-        """Length of the file."""
         return self.source.size_bytes
 
     def read_keyframes(self) -> tuple[VideoIndex, KeyframePackets]:
@@ -328,11 +327,11 @@ def first_output_pts(
 ) -> int | None:
     """Return the PTS of the first frame that a decoder outputs of a video that begins with a keyframe.
 
-    That is the keyframe's, or of HEVC, an earlier picture's that is decoded after it and depends on it alone. Raises
-    FallbackRequired if the timestamps contradict this.
+    That is the keyframe's, or of HEVC and VVC, an earlier picture's that is decoded after it and depends on it alone.
+    Raises FallbackRequired if the timestamps contradict this.
     """
     first = keyframe.pts
-    if codec.codec.canonical_name != "hevc" or is_closed_gop_start(keyframe, codec):
+    if codec.codec.canonical_name not in {"hevc", "vvc"} or is_closed_gop_start(keyframe, codec):
         return first
     for packet in following:
         if not packet.size or not is_shown_early(packet, codec):
@@ -345,7 +344,6 @@ def first_output_pts(
 
 
 def demux_only(container: InputContainer, stream: VideoStream) -> None:
-    """Make the demuxer skip all streams but one."""
     for other in container.streams:
         if other is not stream:
             other.discard = Discard.all

@@ -54,7 +54,6 @@ class LinearVideo:
         self.index = replace(scanned, info=video_info(*self._opened))
 
     def close(self) -> None:
-        """Close the video."""
         self._pass.close()
         self._listed.close()
 

@@ -56,7 +56,6 @@ class DecodeStats:
     _lock: Lock = field(default_factory=Lock)
 
     def add(self, frames: int) -> None:
-        """Count some more."""
         with self._lock:
             self.frames += frames
 

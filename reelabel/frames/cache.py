@@ -46,7 +46,6 @@ class FrameCache:
         self._memory = _MemoryCache(keep_bytes)
 
     def uri_of(self, key: str) -> str:
-        """Return the URI of a key."""
         return f"{self._root_uri}/{key}"
 
     def check_reachable(self) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Raised by every change of ours that gives a video other frames, pixels or times, so that files from before are made
 # again: those of frames, and of all that is derived from them.
-_FRAMES_VERSION = "4"
+_FRAMES_VERSION = "5"
 _SAMPLINGS = 64  # a run has a few
 
 

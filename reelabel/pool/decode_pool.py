@@ -325,7 +325,6 @@ class PieceDecoder:
             return self.pool.retry(lambda: self._acquire(file, limits), work)
 
     def close(self) -> None:
-        """Release the process."""
         self._decoder = None
         self._kept.close()
 

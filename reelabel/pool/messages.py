@@ -68,8 +68,6 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unavailable:
-    """The process cannot start, and why."""
-
     message: str
 
 

@@ -78,8 +78,6 @@ def _decode(decoder: LocalDecoder, way: Way, *, keyframes: bool) -> None:
 
 
 class _Held:
-    """A clip of which all is known."""
-
     max_wait_s = 0.0
 
     def __init__(self, clip: bytes) -> None:
@@ -87,5 +85,4 @@ class _Held:
         self.size_bytes = len(clip)
 
     def read(self, start: int, size: int) -> bytes:
-        """Read a range."""
         return self._clip[start : start + size]

@@ -43,21 +43,21 @@ class SamplerOptions(Protocol):
     """The options that samplers read, of `reelabel.sampling.options.Sampling`."""
 
     @property
-    def sampler(self) -> str: ...  # noqa: D102
+    def sampler(self) -> str: ...
     @property
-    def num_frames(self) -> int: ...  # noqa: D102
+    def num_frames(self) -> int: ...
     @property
-    def fps(self) -> float | None: ...  # noqa: D102
+    def fps(self) -> float | None: ...
     @property
-    def max_duration_s(self) -> float | None: ...  # noqa: D102
+    def max_duration_s(self) -> float | None: ...
     @property
-    def min_frames(self) -> int | None: ...  # noqa: D102
+    def min_frames(self) -> int | None: ...
     @property
-    def max_frames(self) -> int | None: ...  # noqa: D102
+    def max_frames(self) -> int | None: ...
     @property
-    def frame_sample_mode(self) -> str | None: ...  # noqa: D102
+    def frame_sample_mode(self) -> str | None: ...
     @property
-    def times_ms(self) -> tuple[int, ...] | None: ...  # noqa: D102
+    def times_ms(self) -> tuple[int, ...] | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

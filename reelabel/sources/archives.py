@@ -98,7 +98,6 @@ class Archives:
         return found
 
     def index_of(self, archive: str) -> MemberIndex:
-        """Return the members of a tar or zip."""
         return self._index(self._archive(archive), MemberUri(archive, "").suffix)
 
     def _archive(self, uri: str, fingerprint: str | None = None) -> RemoteArchive:

@@ -138,7 +138,6 @@ class OpenedSource:
                 self._object.check_unchanged()
 
     def close(self) -> None:
-        """Close the file, and remove a copy."""
         self._stack.close()
 
     def _copy_object(self, source: Source) -> VideoFile:
@@ -340,7 +339,6 @@ def opened_object(objects: ObjectStore, info: ObjectInfo, limits: Limits, **opti
 
 @contextmanager
 def _video_errors() -> Iterator[None]:
-    """Convert errors of the object that holds a video into errors of that video alone."""
     try:
         yield
     except ObjectChangedError as error:

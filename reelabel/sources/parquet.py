@@ -124,7 +124,6 @@ class _Values:
         return os.pread(self._file.fileno(), size, int(self._starts[row]) + start)
 
     def pieces(self, row: int) -> Iterator[bytes]:
-        """Yield a value in pieces."""
         for start in range(0, int(self.sizes[row]), _BATCH_BYTES):
             yield self.read(row, start, min(_BATCH_BYTES, int(self.sizes[row]) - start))
 

@@ -66,12 +66,10 @@ _NOT_NOW = dict.fromkeys(("ExpiredToken", "TokenRefreshRequired"), "the login ha
 
 
 def status_code(error: ClientError) -> int:
-    """Return the HTTP status of an error response."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def is_missing(error: ClientError) -> bool:
-    """Return whether the object or its bucket does not exist."""
     return status_code(error) == HTTPStatus.NOT_FOUND
 
 

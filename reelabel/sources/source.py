@@ -35,7 +35,6 @@ class Source:
 
     @property
     def size_bytes(self) -> int:
-        """Total length in bytes."""
         return self.info.size_bytes
 
     def read(self, start: int, size: int) -> bytes:
@@ -43,7 +42,6 @@ class Source:
         raise NotImplementedError
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the whole object in pieces."""
         return pieces_of(self, 0, self.size_bytes)
 
     def copy_to(self, path: Path, *, max_bytes: int | None = None) -> int:
@@ -66,10 +64,10 @@ class Source:
 class Objects(Protocol):
     """The part of an `ObjectStore` by which sources read."""
 
-    def stat(self, uri: str) -> ObjectInfo: ...  # noqa: D102
-    def max_wait_s(self, uri: str) -> float: ...  # noqa: D102
-    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes: ...  # noqa: D102
-    def download(  # noqa: D102
+    def stat(self, uri: str) -> ObjectInfo: ...
+    def max_wait_s(self, uri: str) -> float: ...
+    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes: ...
+    def download(
         self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None
     ) -> int: ...
 
@@ -127,7 +125,6 @@ class BytesSource(Source):
         self._data = data
 
     def read(self, start: int, size: int) -> bytes:
-        """Return a range."""
         return self._data[start : start + size]
 
 

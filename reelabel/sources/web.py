@@ -150,13 +150,11 @@ class Web:
         return self._attempt(uri, look) or self._measure(uri)
 
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
-        """Read a whole object."""
         sink = io.BytesIO()
         self._copy(uri, sink, fingerprint=fingerprint, max_bytes=max_bytes)
         return sink.getvalue()
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
-        """Read a range of an object."""
         data = bytearray()
 
         def read_part(ask: Ask) -> bytes:
@@ -168,7 +166,6 @@ class Web:
         return self._attempt(uri, read_part, lambda: len(data))
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
-        """Download an object to `path`."""
         with partial_file(path) as file:
             return self._copy(uri, file, fingerprint=fingerprint, max_bytes=max_bytes).size_bytes
 

@@ -15,6 +15,9 @@ import av
 import pytest
 
 from benchmarks.exactness.conformance import check_file
+from reelabel.extract import extract_local
+from reelabel.sampling.options import Sampling
+from reelabel.segment import Segment
 
 DATA = Path(__file__).parents[1] / "data"
 GOP = 16
@@ -76,3 +79,27 @@ def test_frames_of_vvc_equal_those_of_a_linear_decode(stream, container, skipped
     assert result.faults == ()
     assert result.frames == SHOWN[stream, container][skipped > 0]
     assert result.method == ("index" if container in {"mp4", "matroska"} else "linear")
+
+
+@pytest.mark.parametrize(
+    ("stream", "skipped", "expected_s"),
+    [
+        pytest.param("radl", 0, [15 / 12, 31 / 12, 47 / 12], id="leading pictures"),
+        pytest.param("radl", GOP, [15 / 12, 31 / 12], id="leading pictures after a cut"),
+        pytest.param("rasl", GOP, [0, 16 / 12], id="leading pictures that cannot be decoded"),
+        pytest.param("closed", 0, [0, 16 / 12, 32 / 12], id="none"),
+    ],
+)
+def test_times_count_from_the_leading_pictures_of_vvc_that_are_shown_first(stream, skipped, expected_s, tmp_path):
+    path = tmp_path / "clip"
+    write(path, stream, "matroska", skipped=skipped)
+
+    listed, all_shown = (
+        extract_local(path, sampling=Sampling(sampler=name, num_frames=-1)) for name in ("keyframes", "uniform")
+    )
+    late = extract_local(path, sampling=Sampling(num_frames=-1), segment=Segment(1.0, 1.4))
+
+    assert listed.method == "index"
+    assert listed.time_s == pytest.approx(expected_s, abs=2e-3)
+    assert all_shown.time_s[all_shown.is_keyframe] == pytest.approx(expected_s, abs=2e-3)
+    assert late.time_s == pytest.approx([each for each in expected_s if 1.0 <= each <= 1.4], abs=2e-3)

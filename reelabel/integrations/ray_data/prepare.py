@@ -312,7 +312,6 @@ class PrepareWorker:
                 del self._in_progress[key]
 
     def close(self) -> None:
-        """Stop threads and decoding processes."""
         self._pool.close()
         self._threads.shutdown(cancel_futures=True)
 
