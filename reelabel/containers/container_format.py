@@ -267,10 +267,6 @@ def index_of_frames(
     )
 
 
-def _prepare_nothing(file: BinaryFile, size_bytes: int) -> None:
-    """Leave the file to FFmpeg."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFormat:
     """A container format, and the functions that read its lists of frames.
@@ -293,7 +289,7 @@ class ContainerFormat:
     probe: Callable[[BinaryFile, int], bool]
     read_keyframes: Callable[[OpenVideo], tuple[VideoIndex, KeyframePackets]]
     missing_bytes: Callable[[BinaryFile, int], int]
-    prepare: Callable[[BinaryFile, int], None] = _prepare_nothing
+    prepare: Callable[[BinaryFile, int], None] = lambda _file, _size_bytes: None
     is_header_sufficient: bool = False
     read_frames: Callable[[OpenVideo, Segment], VideoIndex] | None = None
 

@@ -32,10 +32,8 @@ def decoder_versions() -> dict[str, str]:
     return {"av": _version("av"), **libraries, "frames": _FRAMES_VERSION}
 
 
-@cache
-def _version(package: str) -> str:
-    # Cached, as importlib reads a file on each call, which takes longer than hashing the key.
-    return version(package)
+# importlib reads a file on each call, which takes longer than hashing the key.
+_version = cache(version)
 
 
 @lru_cache(_SAMPLINGS)

@@ -133,7 +133,7 @@ class DecodePool:
         """
         request = Request(**options)
         request.segment.check_valid()
-        with _opened(video) as file:
+        with open_video_file(video) as file:
             return self.use(file, request.limits, lambda decoder: extract(decoder, request, Progress()))
 
     def open(
@@ -283,15 +283,6 @@ class DecodePool:
                     ) from None
 
 
-@contextmanager
-def _opened(video: Path | str | bytes | VideoFile) -> Iterator[VideoFile]:
-    if isinstance(video, VideoFile):
-        yield video
-        return
-    with open_video_file(video) as file:
-        yield file
-
-
 @dataclass(slots=True)
 class PieceDecoder:
     """Decodes pieces of one video, in order of time. Used by one thread at a time.
@@ -321,7 +312,7 @@ class PieceDecoder:
 
     def use(self, video: Path | VideoFile, limits: Limits, work: Callable[[RemoteDecoder], _Result]) -> _Result:
         """Do some work on the video with the process that is kept for it, or another; raises as `extract` does."""
-        with _opened(video) as file:
+        with open_video_file(video) as file:
             return self.pool.retry(lambda: self._acquire(file, limits), work)
 
     def close(self) -> None:

@@ -198,9 +198,7 @@ class ObjectStore:
 
     def find(self, uri: str) -> bytes | None:
         """Read a whole object on S3 or in a folder; return None if there is none."""
-        store = self._writable(uri)
-        if not isinstance(store, FileStore):
-            return store.find(uri)
+        self._writable(uri)
         try:
             return self.read(uri)
         except ObjectMissingError:

@@ -145,18 +145,6 @@ class S3:
 
         return self._whole(uri, take)
 
-    def find(self, uri: str) -> bytes | None:
-        def take(client: Any) -> bytes | None:  # noqa: ANN401
-            try:
-                answer = _get(client, uri, fingerprint=None, max_bytes=None)
-            except client.exceptions.NoSuchKey:
-                return None
-            with _body(answer) as body:
-                data: bytes = body.read()
-            return data
-
-        return self._whole(uri, take)
-
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
         bucket, key = _split(uri)
         data = bytearray()

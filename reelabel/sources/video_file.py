@@ -65,8 +65,10 @@ class VideoFile(Seekable):
 
 
 @contextmanager
-def open_video_file(video: Path | str | bytes) -> Iterator[VideoFile]:
+def open_video_file(video: Path | str | bytes | VideoFile) -> Iterator[VideoFile]:
     """Open a file, or hold the bytes of a video in memory, for the duration of a `with` block.
+
+    A file that is open already is left open.
 
     Raises:
         TypeError: It is neither a path nor bytes.
@@ -74,6 +76,9 @@ def open_video_file(video: Path | str | bytes) -> Iterator[VideoFile]:
         VideoRefusedError: The path is a URI.
         VideoUnreadableError: It is not a regular file, or cannot be opened.
     """
+    if isinstance(video, VideoFile):
+        yield video
+        return
     if isinstance(video, bytes):
         with video_in_memory(video) as file:
             yield file
