@@ -169,7 +169,8 @@ def _rules_of(kind: type[DataclassInstance]) -> tuple[_Rule, ...]:
 def _as_kind(value: Any, kind: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - a case for each kind of type
     """Return a value as one of a type; raise ValueError with a clause if it is none."""
     if get_origin(kind) in {Union, UnionType}:
-        return _as_one_of(value, get_args(kind))
+        kinds = [each for each in get_args(kind) if each is not NoneType]
+        return None if value is None and len(kinds) < len(get_args(kind)) else _first_fit(value, kinds)
     if get_origin(kind) is Literal:
         if not isinstance(value, str) or value not in get_args(kind):
             raise ValueError(f"must be {_listed(get_args(kind))}")
@@ -196,12 +197,6 @@ def _as_kind(value: Any, kind: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - a c
         isinstance(value, kind),
         "must be a group of options" if is_dataclass(kind) else f"must be a {kind.__name__}",
     )
-
-
-def _as_one_of(value: Any, kinds: tuple[Any, ...]) -> Any:  # noqa: ANN401
-    if value is None and NoneType in kinds:
-        return None
-    return _first_fit(value, [kind for kind in kinds if kind is not NoneType])
 
 
 def _first_fit(value: Any, kinds: list[Any]) -> Any:  # noqa: ANN401

@@ -34,14 +34,6 @@ def estimate_frames(num_frames: int) -> int:
     return DEFAULT_NUM_FRAMES if num_frames == EVERY else num_frames
 
 
-def _check_sampler(name: str) -> str:
-    return find_sampler(name).name
-
-
-def _check_dense_sampler(name: str) -> str:
-    return find_dense_sampler(name).name
-
-
 # Beside the bounds, which cannot leave out what lies between -1 and 1.
 def _check_count(count: int) -> int:
     if count < 1 and count != EVERY:
@@ -77,7 +69,7 @@ class Sampling:
     change the id of specs that do not use it.
     """
 
-    sampler: str = option("keyframes", "How frames are chosen.", check=_check_sampler)
+    sampler: str = option("keyframes", "How frames are chosen.", check=lambda name: find_sampler(name).name)
     fps: float | None = _unset(
         "Frames per second, or -1 for the video's own rate. Defaults to 2; to 1 for llava_onevision2, "
         "minimax_m3_vl and embedding_gemma2; to no limit for uniform.",
@@ -117,7 +109,8 @@ class Sampling:
         check=_leave_out_sdr,
     )
     dense_sampler: str | None = _unset(
-        "Sampler to use where keyframes are not enough; defaults to uniform.", check=_check_dense_sampler
+        "Sampler to use where keyframes are not enough; defaults to uniform.",
+        check=lambda name: find_dense_sampler(name).name,
     )
     min_keyframes: int | None = _unset(
         "Minimum keyframes for a video to be answered from them; defaults to 4.", ge=1, le=512

@@ -148,7 +148,7 @@ class S3:
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
         bucket, key = _split(uri)
         data = bytearray()
-        wanted = min(size, _size_of(fingerprint) - start)
+        wanted = min(size, int(fingerprint.split(":", 2)[1]) - start)
 
         def take(client: Any) -> bytes:  # noqa: ANN401
             while len(data) < wanted:  # some servers send less of a range than is asked for
@@ -312,10 +312,6 @@ def _held_to(fingerprint: str | None) -> dict[str, str]:
     if fingerprint is None or _version_of(fingerprint).startswith(_UNTAGGED):
         return {}
     return {"IfMatch": f'"{_version_of(fingerprint)}"'}
-
-
-def _size_of(fingerprint: str) -> int:
-    return int(fingerprint.split(":", 2)[1])
 
 
 def _version_of(fingerprint: str) -> str:

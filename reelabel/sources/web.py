@@ -147,7 +147,7 @@ class Web:
                     return None
                 return ObjectInfo(uri=uri, size_bytes=answer.size_bytes, fingerprint=answer.fingerprint)
 
-        return self._attempt(uri, look) or self._measure(uri)
+        return self._attempt(uri, look) or self._copy(uri, None, fingerprint=None, max_bytes=_MAX_UNSIZED_BYTES)
 
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
         sink = io.BytesIO()
@@ -168,9 +168,6 @@ class Web:
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
         with partial_file(path) as file:
             return self._copy(uri, file, fingerprint=fingerprint, max_bytes=max_bytes).size_bytes
-
-    def _measure(self, uri: str) -> ObjectInfo:
-        return self._copy(uri, None, fingerprint=None, max_bytes=_MAX_UNSIZED_BYTES)
 
     def _copy(self, uri: str, sink: BinaryIO | None, *, fingerprint: str | None, max_bytes: int | None) -> ObjectInfo:
         copy = WebCopy(uri, sink, fingerprint=fingerprint, max_bytes=max_bytes)

@@ -66,11 +66,9 @@ def _or_default(kind: type[Any]) -> Callable[[Any], Any]:
 
 
 def _folders(given: Any) -> Any:  # noqa: ANN401 - whatever a user gave
-    return tuple(map(_absolute, given)) if isinstance(given, list | tuple) else given
-
-
-def _absolute(path: Any) -> Any:  # noqa: ANN401
-    return Path(path).absolute() if isinstance(path, str | Path) else path
+    if not isinstance(given, list | tuple):
+        return given
+    return tuple(Path(each).absolute() if isinstance(each, str | Path) else each for each in given)
 
 
 @dataclass(kw_only=True, unsafe_hash=True)  # not frozen, nor with slots: Ray sets attributes of its own
