@@ -15,7 +15,7 @@ from benchmarks.models import SIGLIP_LAYERS, make_siglip
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.fetch import VideoReader
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.devices import gpu_memory_bytes, visible_gpus

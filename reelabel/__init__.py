@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from reelabel.frames.cache_key import FrameIdentity
     from reelabel.frames.frame_file import read_frames, write_frames
     from reelabel.integrations.ray_data.cells import PreparedRow, VideoMeta
-    from reelabel.integrations.ray_data.prepare import PrepareRequest, PrepareVideo
-    from reelabel.limits import Limits
+    from reelabel.integrations.ray_data.prepare import PrepareVideo
+    from reelabel.integrations.ray_data.prepare_request import PrepareRequest
+    from reelabel.options import Limits, S3Options, WebOptions
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.result import Cost, FrameIndex, Frames, VideoInfo
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
     from reelabel.sources.object_store import ObjectStore
-    from reelabel.sources.options import S3Options, WebOptions
     from reelabel.video import Video, extract_frames, open  # noqa: A004
 
 _HOME = {
@@ -37,22 +37,22 @@ _HOME = {
     "FrameIndex": "reelabel.result",
     "Frames": "reelabel.result",
     "KeyframeCoverage": "reelabel.coverage",
-    "Limits": "reelabel.limits",
+    "Limits": "reelabel.options",
     "NoIndexError": "reelabel.errors",
     "NoSuchFrameError": "reelabel.errors",
     "ObjectStore": "reelabel.sources.object_store",
-    "PrepareRequest": "reelabel.integrations.ray_data.prepare",
+    "PrepareRequest": "reelabel.integrations.ray_data.prepare_request",
     "PrepareVideo": "reelabel.integrations.ray_data.prepare",
     "PreparedRow": "reelabel.integrations.ray_data.cells",
     "ReelabelError": "reelabel.errors",
-    "S3Options": "reelabel.sources.options",
+    "S3Options": "reelabel.options",
     "Sampling": "reelabel.sampling.options",
     "Segment": "reelabel.segment",
     "Video": "reelabel.video",
     "VideoError": "reelabel.errors",
     "VideoInfo": "reelabel.result",
     "VideoMeta": "reelabel.integrations.ray_data.cells",
-    "WebOptions": "reelabel.sources.options",
+    "WebOptions": "reelabel.options",
     "extract_frames": "reelabel.video",
     "open": "reelabel.video",
     "read_frames": "reelabel.frames.frame_file",

@@ -26,15 +26,10 @@ def is_full(error: BaseException | None) -> bool:
     while error is not None:
         # An error of the system also quotes a file name, which may be any text.
         text = error.strerror if isinstance(error, OSError) and error.errno is not None else str(error)
-        if getattr(error, "errno", None) in _ERRNOS or _says_full(text or ""):
+        if getattr(error, "errno", None) in _ERRNOS or any(sign in (text or "").lower() for sign in _SIGNS):
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def _says_full(text: str) -> bool:
-    lower = text.lower()
-    return any(sign in lower for sign in _SIGNS)
 
 
 def temporary_root() -> Path:
@@ -59,7 +54,6 @@ def full_disk(folders: Iterable[Path], error: BaseException | None = None) -> Di
 
 
 def _free_bytes(folder: Path) -> tuple[float, Path]:
-    """Return what can still be written to the disk of a folder, or of its nearest parent that exists; and that one."""
     for existing in (folder.absolute(), *folder.absolute().parents):
         with suppress(OSError):  # it does not exist yet
             found = os.statvfs(existing)

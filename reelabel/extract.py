@@ -30,11 +30,11 @@ from reelabel.errors import (
     unreadable,
 )
 from reelabel.index import UNKNOWN_POSITION
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.result import Frames, Selection
 from reelabel.sampling.choose import choose
-from reelabel.sampling.options import Sampling
-from reelabel.sampling.registry import find_sampler, resolve_auto
+from reelabel.sampling.options import Sampling, resolve_auto
+from reelabel.sampling.registry import find_sampler
 from reelabel.sampling.similar import drop_similar
 from reelabel.sampling.spec import EVERY
 from reelabel.segment import WHOLE
@@ -320,7 +320,7 @@ def _assemble(request: Request, index: VideoIndex, chosen: Chosen, decoded: Deco
         starts_s=chosen.starts_s,
         first_s=index.start_s,
         method=method,
-        reason=decoded.note,
+        note=decoded.note,
         decode_ms=0.0,
     )
     return replace(Frames.of(decoded.images, selection), header=decoded.info)
@@ -366,11 +366,11 @@ def _with_listing(got: Frames, listed: VideoIndex | None) -> Frames:
 
 
 def _with_notes(got: Frames, *notes: str, first: Iterable[str] = ()) -> Frames:
-    return got.knowing(reason="; ".join(filter(None, [*first, got.note, *notes])))
+    return got.knowing(note="; ".join(filter(None, [*first, got.note, *notes])))
 
 
 def _check_request(got: Frames, request: Request, *, is_empty: bool) -> Frames:
-    """Note in `reason` if no frame lies in the segment, and if `max_frames` does not allow the rate."""
+    """Note if no frame lies in the segment, and if `max_frames` does not allow the rate."""
     start_s, duration_s = request.segment.start_s or 0.0, got.selection.duration_s
     if is_empty and 0 < duration_s <= start_s:
         raise SamplingRefusedError(
@@ -397,7 +397,7 @@ def _thinned_note(got: Selection, sampling: Sampling) -> str:
 
 
 def _check_truncation(got: Frames, missing: int) -> Frames:
-    """Note in `reason` if the file is truncated; it is then as long as the frames that were counted, if they were."""
+    """Note if the file is truncated; it is then as long as the frames that were counted, if they were."""
     if not missing:
         return got
     known = got.selection

@@ -239,8 +239,7 @@ class LiveClient:
         return socket
 
 
-class _NotThereError(ConfigurationError):
-    """The server does not answer; it may later."""
+class _NotThereError(ConfigurationError): ...
 
 
 def _socket_url(url: str) -> str:

@@ -1,4 +1,4 @@
-"""Options: frozen dataclasses whose fields state which values they take.
+"""Options: frozen dataclasses whose fields state which values they take; among them limits, and those of sources.
 
 `option` describes a field by metadata, in pydantic's names for them, so that an application can read the same bounds
 and descriptions; `check_options` refuses what does not fit.
@@ -10,9 +10,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 from reelabel.errors import InvalidOptionError, OptionFault
 
@@ -157,7 +169,8 @@ def _rules_of(kind: type[DataclassInstance]) -> tuple[_Rule, ...]:
 def _as_kind(value: Any, kind: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - a case for each kind of type
     """Return a value as one of a type; raise ValueError with a clause if it is none."""
     if get_origin(kind) in {Union, UnionType}:
-        return _as_one_of(value, get_args(kind))
+        kinds = [each for each in get_args(kind) if each is not NoneType]
+        return None if value is None and len(kinds) < len(get_args(kind)) else _first_fit(value, kinds)
     if get_origin(kind) is Literal:
         if not isinstance(value, str) or value not in get_args(kind):
             raise ValueError(f"must be {_listed(get_args(kind))}")
@@ -186,12 +199,6 @@ def _as_kind(value: Any, kind: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - a c
     )
 
 
-def _as_one_of(value: Any, kinds: tuple[Any, ...]) -> Any:  # noqa: ANN401
-    if value is None and NoneType in kinds:
-        return None
-    return _first_fit(value, [kind for kind in kinds if kind is not NoneType])
-
-
 def _first_fit(value: Any, kinds: list[Any]) -> Any:  # noqa: ANN401
     clauses: list[str] = []
     for kind in kinds:
@@ -214,3 +221,93 @@ def _require(value: Any, fits: bool, clause: str) -> Any:  # noqa: ANN401, FBT00
 def _listed(choices: tuple[Any, ...]) -> str:
     *others, last = map(repr, choices)
     return f"{', '.join(others)} or {last}" if others else last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits on one video; a video that exceeds them fails with `video_too_large`."""
+
+    max_video_bytes: int = option(4 * 1024**3, "Size of the file.", ge=1)
+    max_frame_pixels: int = option(64_000_000, "Width times height of a frame.", ge=1)
+    max_frames: int = option(1_000_000, "Frames of the video, if they must be counted.", ge=1)
+    max_duration_s: float = option(86_400.0, "Time that its frames span, or that its header states, in seconds.", gt=0)
+
+    def __post_init__(self) -> None:
+        check_options(self, Limits)
+
+
+@runtime_checkable
+class Secret(Protocol):
+    """A text that is not shown, such as pydantic's `SecretStr`."""
+
+    def get_secret_value(self) -> str:
+        """Return the text."""
+
+
+def reveal(secret: str | Secret | None) -> str | None:
+    """Return the text of a secret; None if there is none."""
+    return secret.get_secret_value() if isinstance(secret, Secret) else secret or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Options:
+    """How S3 is reached."""
+
+    endpoint_url: str | None = option(None, "S3 endpoint; defaults to Amazon's.")
+    region: str = option("us-east-1", "S3 region.")
+    access_key_id: str | Secret | None = option(
+        None, "S3 access key; defaults to the AWS credential chain.", is_secret=True
+    )
+    secret_access_key: str | Secret | None = option(None, "S3 secret key.", is_secret=True)
+    ca_file: Path | None = option(
+        None,
+        "CA certificate (PEM) for an https:// endpoint; defaults to the system's.",
+        check=Path.absolute,  # processes that use it may run in other folders
+    )
+    connect_timeout_s: float = option(10, "Seconds to wait for a connection.", gt=0, le=300)
+    read_timeout_s: float = option(60, "Seconds to wait for data.", gt=0, le=3600)
+    max_attempts: int = option(4, "Attempts per request; refusals of a busy store do not count.", ge=1, le=20)
+
+    def __post_init__(self) -> None:
+        check_options(self, S3Options)
+
+
+def _as_networks(given: Any) -> Any:  # noqa: ANN401 - whatever a user gave
+    if not isinstance(given, list | tuple):
+        return given
+    try:
+        return tuple(map(ip_network, given))
+    except ValueError:
+        raise ValueError("is not a network; write it as 10.1.0.0/16, with all host bits zero") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebOptions:
+    """How videos are read over `http://` and `https://`."""
+
+    timeout_s: float = option(30, "Seconds to wait for a connection or for data.", gt=0, le=3600)
+    total_timeout_s: float = option(
+        900, "Maximum seconds for downloading one video, including retries.", gt=0, le=86_400
+    )
+    max_attempts: int = option(
+        4,
+        "Attempts per request before giving up; more than one also waits for a busy server (429, 503).",
+        ge=1,
+        le=20,
+    )
+    max_concurrency: int = option(16, "Concurrent requests per process.", ge=1, le=256)
+    allow_hosts: tuple[str, ...] = option(
+        (), 'Allowed hosts, such as ["media.example.com", "*.example.org"]; if empty, all are.'
+    )
+    allow_protocols: tuple[str, ...] = option(
+        (),
+        'Filesystems that `fsspec+` URIs may use, such as ["sftp"]; '
+        "gs, gcs, az, abfs, abfss and hf need not be listed.",
+    )
+    allow_networks: tuple[IPv4Network | IPv6Network, ...] = option(
+        (), 'Networks allowed in addition to the public internet, such as ["10.1.0.0/16"].', convert=_as_networks
+    )
+    allow_private: bool = option(False, "Allow all private, link-local, loopback and other non-public addresses.")
+
+    def __post_init__(self) -> None:
+        check_options(self, WebOptions)

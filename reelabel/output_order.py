@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from reelabel.containers.packet_info import MAX_REORDERED
 from reelabel.errors import FallbackRequired
 from reelabel.text import pluralize
 
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+# H.264 and HEVC reorder at most this many frames (A.3.1 and A.4.2: MaxDpbFrames): so many may be decoded before a frame
+# and presented after it. Other codecs reorder fewer.
+MAX_REORDERED = 16
 _LATER_THAN_KEYFRAME = 2  # one frame alone is out of place, rather than the clock set back
 _PENDING = 64  # packets whose frames a decoder may still output
 

@@ -72,7 +72,6 @@ def _types_of(kind: type) -> dict[str, Any]:
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:  # noqa: ANN401
-    """Return a type without None, and whether None is allowed."""
     if get_origin(hint) not in {Union, UnionType}:
         return hint, False
     return next(part for part in get_args(hint) if part is not NoneType), NoneType in get_args(hint)

@@ -163,7 +163,7 @@ class Selection:
         native_height_px: Its height.
         orientation: Rotation and mirroring for display; applied unless `as_stored`.
         method: How the frames were located: by the container's `index`, by `seek`, or by a `linear` decode.
-        reason: Why a faster method was unavailable, where times differ from timestamps, whether the file is cut short,
+        note: Why a faster method was unavailable, where times differ from timestamps, whether the file is cut short,
             and what was done about HDR; empty if there is nothing to report.
         decode_ms: Milliseconds from opening the file to the last frame, excluding `fetch_ms`.
         frames_decoded: Frames output by decoders, including those of attempts that failed.
@@ -186,7 +186,7 @@ class Selection:
     native_height_px: int
     orientation: Orientation
     method: Literal["index", "seek", "linear"]
-    reason: str
+    note: str
     decode_ms: float
     frames_decoded: int = 0
     sampler: str = "keyframes"
@@ -342,7 +342,7 @@ class Frames:
     @property
     def note(self) -> str:
         """Why no faster method was possible, and what is unusual about the video; empty if nothing is."""
-        return self.selection.reason
+        return self.selection.note
 
     @property
     def cost(self) -> Cost:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -21,24 +21,24 @@ from reelabel.errors import (
     unreadable,
 )
 from reelabel.extract import Progress, Request, extract, extract_remotely
-from reelabel.frames.opened import open_source
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.result import FrameIndex, Frames, VideoInfo
 from reelabel.sampling.choose import Instants, Positions
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
+from reelabel.sources.opened import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
-    from reelabel.frames.opened import OpenedSource, VideoSource
+    from reelabel.decode.decoder import Decoder
     from reelabel.index import Lists, VideoIndex
     from reelabel.index import VideoInfo as HeaderInfo
-    from reelabel.pool.decode_pool import DecodePool, PieceDecoder
     from reelabel.sampling.choose import Wanted
     from reelabel.sources.object_store import ObjectStore
+    from reelabel.sources.opened import OpenedSource, VideoSource
     from reelabel.sources.sparse_file import ByteSource, CachedRange
     from reelabel.sources.video_file import VideoFile
 
@@ -50,10 +50,42 @@ _AS_THEY_ARE = Sampling(sampler="uniform")  # frames that no sampler chooses, at
 _ONE_KEYFRAME = Sampling(num_frames=1)
 
 
+class Pieces(Protocol):
+    """Decodes pieces of one video, in order of time; close it afterwards."""
+
+    progress: Progress
+
+    def use(self, video: VideoFile, limits: Limits, work: Callable[[Decoder], _T]) -> _T:
+        """Do some work on the video."""
+
+    def close(self) -> None:
+        """Release what decodes it."""
+
+
+class Decoders(Protocol):
+    """What decodes videos: this process, or a `DecodePool`."""
+
+    def use(
+        self,
+        video: VideoFile | ByteSource,
+        limits: Limits,
+        work: Callable[[Decoder], _T],
+        *,
+        known: tuple[CachedRange, ...] = (),
+    ) -> _T:
+        """Do some work on a video, of whose index something may be known."""
+
+    def in_pieces(self, *, length_s: float = 0.0) -> Pieces:
+        """Return what decodes a video piece by piece."""
+
+    def occupy(self) -> ExitStack:
+        """Note that this thread decodes piece by piece, until what is returned is closed."""
+
+
 def open(  # noqa: A001 - how a video is read
     source: VideoSource,
     *,
-    pool: DecodePool | None = None,
+    pool: Decoders | None = None,
     store: ObjectStore | None = None,
     limits: Limits = _DEFAULT_LIMITS,
     threads: int = 1,
@@ -65,7 +97,8 @@ def open(  # noqa: A001 - how a video is read
         source: A path; a URI (`s3://`, `http://`, `https://`, `file://`, `data:`, or of a member of an archive, such as
             `s3://bucket/shard.tar#clip.mp4`); the bytes of a video; a seekable binary file object, which must stay
             open; or a source of byte ranges: an object with `size_bytes` and `read(start, size)`.
-        pool: Decodes in its sandboxed processes; None decodes in this process, which a malicious video may take over.
+        pool: A `DecodePool`, which decodes in sandboxed processes; None decodes in this process, which a malicious
+            video may take over.
         store: Reads URIs; None reads them with default options.
         limits: Limits on the video.
         threads: Decoding threads, in this process; a pool has its own.
@@ -85,7 +118,7 @@ def extract_frames(
     sampler: str | Sampling = "keyframes",
     *,
     segment: tuple[float | None, float | None] = WHOLE,
-    pool: DecodePool | None = None,
+    pool: Decoders | None = None,
     store: ObjectStore | None = None,
     limits: Limits = _DEFAULT_LIMITS,
     threads: int = 1,
@@ -108,7 +141,7 @@ class Video:
     process), TransientError if its store or the pool is, and whatever a user's own source raises.
     """
 
-    def __init__(self, source: OpenedSource, decoders: DecodePool | _Here, *, limits: Limits, as_stored: bool) -> None:
+    def __init__(self, source: OpenedSource, decoders: Decoders, *, limits: Limits, as_stored: bool) -> None:
         self._source, self._decoders = source, decoders
         self._linear: _PiecesHere | None = None  # in this process, what was once decoded linearly stays open
         self._lock = threading.Lock()
@@ -346,7 +379,7 @@ class Video:
             pieces = self._linear
             return pieces.use(file, self._limits, partial(extract, request=request, progress=pieces.progress))
 
-    def _keep(self, pieces: _PiecesHere | PieceDecoder) -> None:
+    def _keep(self, pieces: Pieces) -> None:
         """Keep what decodes linearly in this process, unless another thread has kept one."""
         with self._lock:
             if isinstance(pieces, _PiecesHere) and pieces.progress.is_linear and self._linear is None:

@@ -51,7 +51,7 @@ def frame_file_of(
             native_height_px=height,
             orientation=Orientation(),
             method="index",
-            reason="",
+            note="",
             decode_ms=0.0,
         ),
     )

@@ -14,7 +14,7 @@ from benchmarks.exactness.agreement import disagreements
 from benchmarks.exactness.linear import LinearDecode, decode_linearly, digest_pixels
 from reelabel.errors import VideoError
 from reelabel.extract import extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.spec import EVERY
 

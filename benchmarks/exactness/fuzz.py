@@ -17,7 +17,7 @@ from benchmarks.exactness.mutate import mutate
 from benchmarks.exactness.reference import ReferenceProcesses
 from benchmarks.media.matrix import Cell
 from reelabel.errors import VideoError
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 

@@ -13,7 +13,7 @@ from reelabel.decode.decoder import LocalDecoder
 from reelabel.errors import FallbackRequired, VideoError
 from reelabel.extract import Progress, Request, extract, extract_local, extract_ranges
 from reelabel.frames.cache import decode_index, encode_index
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.result import Selection
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment

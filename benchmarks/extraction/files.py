@@ -27,7 +27,7 @@ from benchmarks.extraction.loaders import (
 from benchmarks.harness import Column, Table, medians, race, ratio
 from benchmarks.media.clips import bench_clips
 from reelabel.extract import extract_local, extract_ranges
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.media.clips import FPS
 from reelabel.decode.render import Renderer, View, orientation_of
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.sources.sparse_file import CachedRange

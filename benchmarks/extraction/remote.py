@@ -15,7 +15,7 @@ from benchmarks.media.clips import bench_clips
 from reelabel.containers.mp4_sample_table import walk_boxes
 from reelabel.cores import usable_cores
 from reelabel.extract import extract_local, extract_ranges
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.source import StoredSource

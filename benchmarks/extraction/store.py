@@ -26,7 +26,7 @@ from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import read_frames, write_frames, write_sparse
 from reelabel.frames.pixels import from_differences, to_differences
 from reelabel.frames.sparse import RecordingSource, SparseVideo
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.result import Frames
 from reelabel.seal import Seal

@@ -13,7 +13,7 @@ from benchmarks.cores import Cores, bind, descendants
 from benchmarks.pipeline.contender import Timing
 from reelabel.extract import extract_local
 from reelabel.integrations.vllm.video_input import video_input
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel_engine.prompts import choice_tokens, score_choices
 from tasks.model.prompts.prompt import build_question
 

@@ -13,7 +13,7 @@ from benchmarks.pipeline.contender import Timing
 from benchmarks.pipeline.workload import warm_up_batch
 from reelabel.cores import usable_cores
 from reelabel.frames.cache import FrameCache
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.protocol import Batch

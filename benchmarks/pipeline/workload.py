@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from reelabel.extract import extract_local
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import write_frames
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel_engine.environment import find_python
 from reelabel_engine.protocol import Batch
 from tasks.demo.shapes import QUESTIONS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from benchmarks.extraction.loaders import FileParts
 from reelabel.errors import VideoError
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.segment import WHOLE
 from reelabel.sources.video_file import open_video_file
 from tasks.description.chunks import cut_chunks, embed_chunks

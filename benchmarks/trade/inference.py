@@ -15,10 +15,10 @@ import polars as pl
 from reelabel.cores import usable_cores
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import write_frames
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.result import Frames
-from reelabel.sampling.registry import dense_pass
+from reelabel.sampling.options import dense_pass
 from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.domain import Answer, Job
 from tasks.domain.passes import choose_pass, sampling_of_pass

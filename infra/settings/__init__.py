@@ -48,8 +48,8 @@ from infra.settings.types import (
 from infra.text_bounds import MAX_CHOICE, MAX_OUTPUT_TOKENS, Text
 from infra.validation import UNKNOWN, describe_fault
 from reelabel.errors import ConfigurationError
+from reelabel.options import S3Options, WebOptions
 from reelabel.seal import NO_KEY, Seal
-from reelabel.sources.options import S3Options, WebOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -62,16 +62,13 @@ class _Chunk(NamedTuple):
 
     @property
     def total_bytes(self) -> int:
-        """Total length: header, payload and padding."""
         return _HEADER_BYTES + self.size_bytes + self.size_bytes % 2
 
     @property
     def is_non_media(self) -> bool:
-        """Whether the chunk contains no media data of its own."""
         return not self.size_bytes or self.form in _DESCENDED or self.kind in _NON_MEDIA or self.stream == b"ix"
 
     def is_same(self, listed: _Chunk) -> bool:
-        """Whether the index lists this chunk."""
         return (self.stream, self.size_bytes) == (listed.stream, listed.size_bytes)
 
 

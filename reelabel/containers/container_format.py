@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.index import Bools, Int64s
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.segment import Segment
     from reelabel.sources.sparse_file import ByteRange
     from reelabel.sources.video_file import VideoFile
@@ -85,7 +85,6 @@ class OpenVideo:
 
     @property
     def size_bytes(self) -> int:
-        """Length of the file."""
         return self.source.size_bytes
 
     def read_keyframes(self) -> tuple[VideoIndex, KeyframePackets]:
@@ -268,10 +267,6 @@ def index_of_frames(
     )
 
 
-def _prepare_nothing(file: BinaryFile, size_bytes: int) -> None:
-    """Leave the file to FFmpeg."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFormat:
     """A container format, and the functions that read its lists of frames.
@@ -294,7 +289,7 @@ class ContainerFormat:
     probe: Callable[[BinaryFile, int], bool]
     read_keyframes: Callable[[OpenVideo], tuple[VideoIndex, KeyframePackets]]
     missing_bytes: Callable[[BinaryFile, int], int]
-    prepare: Callable[[BinaryFile, int], None] = _prepare_nothing
+    prepare: Callable[[BinaryFile, int], None] = lambda _file, _size_bytes: None
     is_header_sufficient: bool = False
     read_frames: Callable[[OpenVideo, Segment], VideoIndex] | None = None
 
@@ -328,11 +323,11 @@ def first_output_pts(
 ) -> int | None:
     """Return the PTS of the first frame that a decoder outputs of a video that begins with a keyframe.
 
-    That is the keyframe's, or of HEVC, an earlier picture's that is decoded after it and depends on it alone. Raises
-    FallbackRequired if the timestamps contradict this.
+    That is the keyframe's, or of HEVC and VVC, an earlier picture's that is decoded after it and depends on it alone.
+    Raises FallbackRequired if the timestamps contradict this.
     """
     first = keyframe.pts
-    if codec.codec.canonical_name != "hevc" or is_closed_gop_start(keyframe, codec):
+    if codec.codec.canonical_name not in {"hevc", "vvc"} or is_closed_gop_start(keyframe, codec):
         return first
     for packet in following:
         if not packet.size or not is_shown_early(packet, codec):
@@ -345,7 +340,6 @@ def first_output_pts(
 
 
 def demux_only(container: InputContainer, stream: VideoStream) -> None:
-    """Make the demuxer skip all streams but one."""
     for other in container.streams:
         if other is not stream:
             other.discard = Discard.all

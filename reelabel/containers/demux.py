@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.output_order import ClockReader
     from reelabel.sources.sparse_file import SparseFile
 
@@ -198,8 +198,9 @@ def _open_container(source: VideoFile | SparseFile, limits: Limits, probing: dic
     except (av.error.FFmpegError, OSError, ValueError) as error:
         if known := _known_other(source):
             raise VideoUnreadableError(f"The file is {known}.") from None
+        reason = getattr(error, "strerror", None) or error
         raise VideoUnreadableError(
-            f"FFmpeg cannot open the video ({_message(error)}); the file may be truncated, or not a video."
+            f"FFmpeg cannot open the video ({reason}); the file may be truncated, or not a video."
         ) from None
 
 
@@ -235,10 +236,6 @@ def _is_animation(source: VideoFile | SparseFile) -> bool:
         return False  # it will be read whole
     head = source.reopen().read(_HEAD_BYTES)
     return head[12:16] == b"VP8X" and bool(int.from_bytes(head[20:21]) & _WEBP_ANIMATION)
-
-
-def _message(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
 
 
 def _video_stream(container: InputContainer) -> VideoStream:

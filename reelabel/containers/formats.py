@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reelabel.containers.container_format import BinaryFile, ContainerFormat
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.sources.video_file import VideoFile
 
 FORMATS = (MP4, MATROSKA, AVI)  # in the order in which files are probed, the commonest first

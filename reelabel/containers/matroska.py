@@ -22,8 +22,9 @@ from reelabel.containers.container_format import (
     seek_packet,
 )
 from reelabel.containers.demux import check_frame_count, read_packets
-from reelabel.containers.packet_info import MAX_REORDERED, packet_info
+from reelabel.containers.packet_info import packet_info
 from reelabel.errors import FallbackRequired
+from reelabel.output_order import MAX_REORDERED
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 
 if TYPE_CHECKING:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.containers.container_format import BinaryFile, IndexEntry, OpenVideo
-    from reelabel.containers.mp4_sample_table import Mp4Track
     from reelabel.index import VideoIndex
     from reelabel.segment import Segment
 
@@ -160,16 +159,12 @@ def _read_moov(video: OpenVideo) -> memoryview | None:
     return moov
 
 
-def _read_track(video: OpenVideo) -> Mp4Track | None:
-    moov, samples = _read_moov(video), len(video.stream.index_entries)
-    return None if moov is None else read_track(moov, track_id=video.stream.id, samples=samples)
-
-
 def _read_frames(video: OpenVideo, _segment: Segment) -> VideoIndex:
     demux_only(video.container, video.stream)
     entries = video.stream.index_entries
     check_frame_count(len(entries), video.limits)
-    track = _read_track(video)
+    moov = _read_moov(video)
+    track = None if moov is None else read_track(moov, track_id=video.stream.id, samples=len(entries))
     is_listed = track is not None and track.is_whole and not track.has_empty
     if track is None or not is_listed or video.stream.codec_context.codec.canonical_name not in _FRAME_CODECS:
         raise FallbackRequired("the header does not give every frame's PTS")

@@ -64,7 +64,6 @@ def walk_boxes(file: BinaryFile, size_bytes: int) -> Iterator[Box]:
 
 
 def read_box(file: BinaryFile, box: Box) -> memoryview:
-    """Read the payload of a box."""
     file.seek(box.span.start)
     data = memoryview(read_up_to(file, box.span.size))
     return data[_header_bytes(data) :]

@@ -1,6 +1,6 @@
 """Properties of a picture that its packet states, so that it need not be decoded: order, keyframes, splices.
 
-NAL units of H.264 and HEVC are read as MP4 and Matroska store them, each after its length (ISO/IEC 14496-15).
+NAL units of H.264, HEVC and VVC are read as MP4 and Matroska store them, each after its length (ISO/IEC 14496-15).
 """
 
 from __future__ import annotations
@@ -17,15 +17,10 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 
-# H.264 and HEVC reorder at most this many frames (A.3.1 and A.4.2: MaxDpbFrames): so many may be decoded before a frame
-# and presented after it. Other codecs reorder fewer.
-MAX_REORDERED = 16
 _VP8_SHOW_FRAME = 0x10
 
 
 class PacketInfo(NamedTuple):
-    """The properties of one packet that determine order and keyframes."""
-
     pts: int
     is_keyframe: bool
     is_shown: bool
@@ -49,11 +44,14 @@ def packet_info(packet: Packet[VideoStream], stream: VideoStream) -> PacketInfo:
 
 
 _LENGTH_AT = {"h264": 4, "hevc": 21}  # of two bits in avcC and hvcC
+_VVCC = 0xF8  # bits that are set in the first byte of vvcC, before two of the length
 
 
 def nal_length_bytes(codec: VideoCodecContext, *, only: str = "") -> int | None:
     """Return the size of the length fields of a stream; None if it has none, or is of another codec than `only`."""
     name, extradata = codec.codec.canonical_name, codec.extradata
+    if name == "vvc" and only in {"", name}:
+        return (extradata[0] >> 1 & 3) + 1 if extradata and extradata[0] & _VVCC == _VVCC else None
     at = _LENGTH_AT.get(name)
     if at is None or (only and only != name):
         return None
@@ -72,11 +70,13 @@ def nal_units(data: memoryview, length_bytes: int | None, *, whole_only: bool = 
 
 
 def nal_type(unit: memoryview, codec: VideoCodecContext) -> int:
-    """Return the type of a NAL unit of H.264, table 7-1, or HEVC, table 7-1."""
+    """Return the type of a NAL unit of H.264, table 7-1, HEVC, table 7-1, or VVC, table 5."""
+    if codec.codec.canonical_name == "vvc":
+        return int.from_bytes(unit[1:2]) >> 3
     return unit[0] >> 1 & 0x3F if codec.codec.canonical_name == "hevc" else unit[0] & 0x1F
 
 
-_SLICES = {"h264": range(1, 6), "hevc": range(32)}
+_SLICES = {"h264": range(1, 6), "hevc": range(32), "vvc": range(12)}
 
 
 def first_slice(packet: Packet[VideoStream], codec: VideoCodecContext) -> memoryview | None:
@@ -99,7 +99,9 @@ _H264_B = frozenset(
     for kind, bits in ((0b010, 3), (0b00111, 5))  # 1 and 6, in Exp-Golomb
     for rest in range(1 << 7 - bits)
 )
-_HEVC_RADL, _HEVC_LEADING = range(6, 8), range(6, 10)  # RADL_N to RASL_R
+# RADL pictures, and these with RASL pictures.
+_RADL = {"hevc": range(6, 8), "vvc": range(2, 3)}
+_LEADING = {"hevc": range(6, 10), "vvc": range(2, 4)}
 _SILENT_PACKETS = frozenset({"hevc", "vvc"})  # whose pictures of type B may be shown in turn
 _MPEG_PICTURE, _MPEG4_VOP = b"\0\0\1\0", b"\0\0\1\xb6"
 _MPEG_B, _MPEG4_B = 3, 2
@@ -132,8 +134,8 @@ def is_shown_early(packet: Packet[VideoStream], codec: VideoCodecContext) -> boo
     if name == "h264":
         unit = first_slice(packet, codec)
         return unit is not None and unit[1:2].tobytes() in _H264_B
-    if name == "hevc":
-        return first_slice_type(packet, codec) in _HEVC_LEADING
+    if name in _LEADING:
+        return first_slice_type(packet, codec) in _LEADING[name]
     if name in {"mpeg1video", "mpeg2video"}:
         head = _after(packet, _MPEG_PICTURE, 2)
         return len(head) > 1 and head[1] >> 3 & 7 == _MPEG_B
@@ -144,8 +146,8 @@ def is_shown_early(packet: Packet[VideoStream], codec: VideoCodecContext) -> boo
 
 
 def is_decodable_leading(packet: Packet[VideoStream], codec: VideoCodecContext) -> bool:
-    """Return whether a picture of HEVC is shown before the keyframe that precedes it, and depends on it alone."""
-    return codec.codec.canonical_name == "hevc" and first_slice_type(packet, codec) in _HEVC_RADL
+    """Return whether a picture of HEVC or VVC is shown before the keyframe before it, and depends on it alone."""
+    return first_slice_type(packet, codec) in _RADL.get(codec.codec.canonical_name, ())
 
 
 def states_reordering(codec: VideoCodecContext) -> bool:

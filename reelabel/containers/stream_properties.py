@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.index import Hdr
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.result import Selection
 
 
@@ -45,8 +45,7 @@ class HasTransfer(Protocol):
     """A frame, a decoder, or its parameters."""
 
     @property
-    def color_trc(self) -> int:
-        """FFmpeg's number of the transfer function."""
+    def color_trc(self) -> int: ...
 
 
 _HDR_TRANSFERS: dict[int, Hdr] = {ColorTrc.SMPTE2084: "PQ", ColorTrc.ARIB_STD_B67: "HLG"}
@@ -157,7 +156,6 @@ def decoder_limit_options(limits: Limits) -> dict[str, str]:
 
 
 def check_frame_size(width_px: int, height_px: int, limits: Limits) -> None:
-    """Raise VideoTooLargeError if a frame size exceeds `limits.max_frame_pixels`."""
     if width_px * height_px > limits.max_frame_pixels:
         raise VideoTooLargeError(
             f"Frames of {width_px}x{height_px} have more than {limits.max_frame_pixels:,} pixels.",

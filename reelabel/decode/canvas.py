@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
     from reelabel.decode.render import View
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 _T = TypeVar("_T")
@@ -41,7 +41,6 @@ class FrameInfo(NamedTuple):
 
 
 def frames_of(index: VideoIndex, places: Int64s) -> list[FrameInfo]:
-    """Return the frames at some places of `VideoIndex.order`."""
     rows = index.order[places]
     times_s = np.zeros(len(rows)) if index.time_s is None else index.time_s[places]
     columns = index.pts[rows], times_s, places, index.is_keyframe[rows]
@@ -142,7 +141,6 @@ class Canvas:
         self._drawn.add(row)
 
     def stop(self) -> None:
-        """Let every thread that draws end."""
         self.stopped.set()
         self._has_begun.set()
 
@@ -177,7 +175,6 @@ class Canvas:
             raise errors[0]
 
     def restart(self) -> None:
-        """Draw all frames again, after a failure."""
         self.stopped.clear()
 
     def finish(self, position: Int64s, *, note: str = "", is_counted: bool = True) -> Decoded:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reelabel.decode.canvas import Decoded
     from reelabel.decode.render import View
     from reelabel.index import Int64s, Lists, VideoIndex
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.segment import Segment
     from reelabel.sources.sparse_file import ByteSource, CachedRange
 
@@ -67,11 +67,11 @@ class Decoder(Protocol):
     """
 
     @property
-    def ranges(self) -> Reads | None: ...  # noqa: D102
+    def ranges(self) -> Reads | None: ...
     @property
-    def frames_decoded(self) -> int: ...  # noqa: D102
+    def frames_decoded(self) -> int: ...
     @property
-    def known(self) -> tuple[CachedRange, ...]: ...  # noqa: D102
+    def known(self) -> tuple[CachedRange, ...]: ...
 
     def read_header(self, lists: Lists, *, of_any_size: bool = False) -> VideoIndex:
         """List frames or keyframes for others than `decode`, as `reelabel.decode.read_index.read_index` does."""
@@ -108,7 +108,7 @@ class LocalDecoder:
         self._linear_way: Way | None = None
 
     @property
-    def frames_decoded(self) -> int:  # noqa: D102
+    def frames_decoded(self) -> int:
         return self._stats.frames
 
     def close(self) -> None:
@@ -117,11 +117,11 @@ class LocalDecoder:
         if self._linear:
             self._linear.close()
 
-    def read_header(self, lists: Lists, *, of_any_size: bool = False) -> VideoIndex:  # noqa: D102
+    def read_header(self, lists: Lists, *, of_any_size: bool = False) -> VideoIndex:
         index, self.known = read_index(self._file, self._limits, lists=lists, of_any_size=of_any_size)
         return index
 
-    def list_keyframes(self) -> VideoIndex:  # noqa: D102
+    def list_keyframes(self) -> VideoIndex:
         with self._errors():
             if self._keyframes is None:
                 index = list_keyframes(self._file, self._limits)
@@ -130,9 +130,7 @@ class LocalDecoder:
                 raise FallbackRequired(self._keyframes)
             return self._keyframes
 
-    def list_frames(  # noqa: D102
-        self, way: Way, lists: Lists, segment: Segment = WHOLE, *, in_pieces: bool = False
-    ) -> VideoIndex:
+    def list_frames(self, way: Way, lists: Lists, segment: Segment = WHOLE, *, in_pieces: bool = False) -> VideoIndex:
         self._open.close()
         self._stream = self._decode = None
         with self._errors():
@@ -142,14 +140,14 @@ class LocalDecoder:
                 return self._list_by_container(segment, in_pieces=in_pieces)
             return self._list_by_packets() if way == "packets" else self._list_linearly(way)
 
-    def list_announced(self) -> VideoIndex:  # noqa: D102
+    def list_announced(self) -> VideoIndex:
         with self._errors():
             assert self._linear is not None
             if self._linear.announced is None:
                 raise FallbackRequired("packets do not announce the frames")
             return self._linear.announced
 
-    def decode(self, places: Int64s, view: View) -> Decoded:  # noqa: D102
+    def decode(self, places: Int64s, view: View) -> Decoded:
         assert self._decode is not None
         with self._errors():
             decoded = self._decode(places, view)

@@ -46,8 +46,6 @@ _SITED_BY_MATROSKA = frozenset({"vp8", "vp9"})
 
 @dataclass(slots=True, kw_only=True)
 class KeyframeDecoder:
-    """Decodes the keyframes of an open video by its container's index."""
-
     video: OpenVideo
     index: VideoIndex
     keyframes: KeyframePackets

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reelabel.decode.render import View
     from reelabel.decode.run_decoder import DecodeStats
     from reelabel.index import Int64s
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.sources.sparse_file import SparseFile
 
 
@@ -54,7 +54,6 @@ class LinearVideo:
         self.index = replace(scanned, info=video_info(*self._opened))
 
     def close(self) -> None:
-        """Close the video."""
         self._pass.close()
         self._listed.close()
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
 
 
 # How a decoder conceals it depends on the frames before it.

@@ -158,7 +158,6 @@ class Bits:
         self._at = 0
 
     def read(self, count: int) -> int:
-        """Read a number of so many bits."""
         value = 0
         for _ in range(count):
             value = value << 1 | self._data[self._at // 8] >> 7 - self._at % 8 & 1
@@ -192,7 +191,6 @@ def check_interlaced_flag(frame: VideoFrame, packet: Packet[VideoStream] | None,
 
 
 def _is_coded_interlaced(packet: Packet[VideoStream] | None, codec: VideoCodecContext) -> bool:
-    """Return whether a picture consists of fields, or of macroblocks of fields; False if unknown."""
     length_bytes = nal_length_bytes(codec)
     if length_bytes is None or (packet is not None and any(packet.iter_sidedata())):
         return False  # the parameter sets are elsewhere

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
     from reelabel.index import Lists
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.sources.sparse_file import CachedRange
     from reelabel.sources.video_file import VideoFile
 

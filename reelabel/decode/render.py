@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from av.video.plane import VideoPlane
 
     from reelabel.index import Crop
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.sampling.options import Sampling
 
 
@@ -49,7 +49,6 @@ class View:
 
     @classmethod
     def of(cls, sampling: Sampling, *, as_stored: bool = False, skip_loop_filter: bool = False) -> View:
-        """Return how a sampling has frames drawn."""
         return cls(
             max_pixels=sampling.max_pixels,
             size_multiple_px=sampling.size_multiple_px,
@@ -174,7 +173,6 @@ class Renderer:
         )
 
     def copy(self) -> Renderer:
-        """Return one for another thread."""
         return replace(self, _reformatter=VideoReformatter())
 
     @property

@@ -13,7 +13,6 @@ import av.logging
 
 from reelabel.containers.demux import read_packets
 from reelabel.containers.packet_info import (
-    MAX_REORDERED,
     TimesOutOfOrderError,
     check_shown_in_turn,
     ends_sequence,
@@ -29,6 +28,7 @@ from reelabel.decode.parameter_sets import (
     has_parameter_sets,
 )
 from reelabel.errors import FallbackRequired
+from reelabel.output_order import MAX_REORDERED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,7 +56,6 @@ class DecodeStats:
     _lock: Lock = field(default_factory=Lock)
 
     def add(self, frames: int) -> None:
-        """Count some more."""
         with self._lock:
             self.frames += frames
 

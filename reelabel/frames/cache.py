@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from reelabel import arrow as pa
 from reelabel.errors import FrameFileError, ObjectMissingError, SealError
-from reelabel.frames.cache_key import archive_index_key
 from reelabel.frames.frame_file import load_frames, verify_sealed
 from reelabel.frames.sparse import check_ranges
 from reelabel.seal import NO_KEY, embed_seal
+from reelabel.sources.index_keys import archive_index_key
 from reelabel.sources.sparse_file import CachedRange
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ class FrameCache:
         self._memory = _MemoryCache(keep_bytes)
 
     def uri_of(self, key: str) -> str:
-        """Return the URI of a key."""
         return f"{self._root_uri}/{key}"
 
     def check_reachable(self) -> None:

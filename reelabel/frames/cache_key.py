@@ -1,4 +1,4 @@
-"""Identities of frame files and index files, and their keys in the cache."""
+"""Identities of frame files, and their keys in the cache."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import av
 
 from reelabel.digest import json_digest
 from reelabel.segment import WHOLE
+from reelabel.sources.index_keys import SCHEMA_VERSION
 from reelabel.sources.object_info import redact_uri, unsigned_uri
 
 if TYPE_CHECKING:
@@ -19,11 +20,9 @@ if TYPE_CHECKING:
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
 
-SCHEMA_VERSION = 5
 # Raised by every change of ours that gives a video other frames, pixels or times, so that files from before are made
 # again: those of frames, and of all that is derived from them.
-_FRAMES_VERSION = "4"
-_ARCHIVE_INDEX_VERSION = 1
+_FRAMES_VERSION = "5"
 _SAMPLINGS = 64  # a run has a few
 
 
@@ -33,10 +32,8 @@ def decoder_versions() -> dict[str, str]:
     return {"av": _version("av"), **libraries, "frames": _FRAMES_VERSION}
 
 
-@cache
-def _version(package: str) -> str:
-    # Cached, as importlib reads a file on each call, which takes longer than hashing the key.
-    return version(package)
+# importlib reads a file on each call, which takes longer than hashing the key.
+_version = cache(version)
 
 
 @lru_cache(_SAMPLINGS)
@@ -62,7 +59,7 @@ class FrameIdentity:
 
     @cached_property
     def key(self) -> str:
-        """The file's key, a path relative to the cache's root: `v5/ab/abcdef....arrow`."""
+        """The file's key, a path relative to the cache's root: `v6/ab/abcdef....arrow`."""
         digest = json_digest(self._values)
         return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.arrow"
 
@@ -85,17 +82,3 @@ class FrameIdentity:
             "sampling": _sampling_facts(self.sampling),
             "decoder": decoder_versions() | pillow,
         }
-
-
-def index_key(*, source_uri: str, fingerprint: str) -> str:
-    """Derive an index file's key, `v5/ab/abcdef....index`, which is the same for all decoder versions."""
-    video = {"source_uri": unsigned_uri(source_uri), "fingerprint": fingerprint}
-    digest = json_digest(video | {"schema": SCHEMA_VERSION})
-    return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"
-
-
-def archive_index_key(*, source_uri: str, fingerprint: str, part: str) -> str:
-    """Derive the key of an index of an archive, or of a part of it: a path as of `index_key`."""
-    archive = {"archive_uri": unsigned_uri(source_uri), "fingerprint": fingerprint, "part": part}
-    digest = json_digest(archive | {"schema": SCHEMA_VERSION, "index": _ARCHIVE_INDEX_VERSION})
-    return f"v{SCHEMA_VERSION}/{digest[:2]}/{digest}.index"

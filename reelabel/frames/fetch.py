@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import RangesIgnoredError, VideoError
-from reelabel.frames.cache_key import index_key
-from reelabel.frames.download_cache import DownloadCache
-from reelabel.frames.opened import RANGES_MIN_BYTES, opened_object, stat_video
 from reelabel.frames.sparse import RecordingSource
 from reelabel.index import VideoIndex, VideoInfo
+from reelabel.sources.download_cache import DownloadCache
+from reelabel.sources.index_keys import index_key
+from reelabel.sources.opened import RANGES_MIN_BYTES, opened_object, stat_video
 from reelabel.sources.sparse_file import CachedRange
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reelabel.frames.cache import FrameCache
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.pool.decode_pool import DecodePool, PieceDecoder
     from reelabel.result import Frames
     from reelabel.sampling.options import Sampling

@@ -18,16 +18,15 @@ import numpy as np
 
 from reelabel import arrow as pa
 from reelabel.errors import FallbackRequired, FrameFileError
-from reelabel.frames.cache_key import SCHEMA_VERSION
 from reelabel.frames.pixels import Encoding, LosslessEncoding, decode_pixels, encode_pixels, write_options
 from reelabel.frames.sparse import SparseVideo, hash_of
 from reelabel.index import NO_PTS, UNKNOWN_POSITION
-from reelabel.limits import Limits
-from reelabel.options import read_options
+from reelabel.options import Limits, read_options
 from reelabel.records import arrays_of, from_json, to_json
 from reelabel.result import Frames, Selection
 from reelabel.sampling.options import Sampling
 from reelabel.seal import BLANK, METADATA_KEY, embed_checksum, verify_checksum, verify_seal
+from reelabel.sources.index_keys import SCHEMA_VERSION
 from reelabel.sources.sparse_file import CachedRange
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
@@ -45,7 +45,6 @@ class RecordingSource:
         return tuple(map(CachedRange, *zip(*sorted(self._read.items()), strict=True))) if self._read else ()
 
     def read(self, start: int, size: int) -> bytes:
-        """Read one range."""
         data = self._source.read(start, size)
         self._read_bytes += len(data)
         self._read[start] = data
@@ -97,5 +96,4 @@ def check_ranges(ranges: Iterable[CachedRange]) -> tuple[CachedRange, ...]:
 
 
 def hash_of(images: npt.NDArray[np.uint8]) -> str:
-    """Return a hash of pixels."""
     return blake2b(np.ascontiguousarray(images).data, digest_size=16).hexdigest()

@@ -71,7 +71,6 @@ def _start(connection: socket.socket) -> None:
 
 
 def _serve(connection: socket.socket) -> None:
-    """Open a video, and answer calls until the pool has all that it wants."""
     data, descriptor = receive(connection)
     reply(connection, Started())
     opening: Open = pickle.loads(data)  # noqa: S301 - from the pool
@@ -88,7 +87,6 @@ def _serve(connection: socket.socket) -> None:
 
 
 def answer(connection: socket.socket, video: Opened, call: Call) -> None:
-    """Answer a call."""
     try:
         data, arrays = pack(video.call(call))
     except Exception as error:  # noqa: BLE001 - a decoder or scaler may raise anything for bad input
@@ -140,7 +138,6 @@ class _PoolSource:
         self._arriving: Iterator[bytes] = iter(())
 
     def read(self, start: int, size: int) -> bytes:
-        """Read one range."""
         return next(self.read_many([ByteRange(start, size)]))
 
     def wait(self) -> None:

@@ -6,7 +6,6 @@ import math
 import threading
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from reelabel.cores import usable_cores
@@ -18,26 +17,27 @@ from reelabel.errors import (
     ProcessDiedError,
 )
 from reelabel.extract import Progress, Request, extract, extract_remotely
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.messages import Setup
 from reelabel.pool.process import TimeLimits
 from reelabel.pool.processes import MAX_LOST, DecodingProcesses, decoders_lost
 from reelabel.pool.remote import RemoteDecoder
 from reelabel.sandbox import check_mode
+from reelabel.sources.opened import open_source
 from reelabel.sources.video_file import VideoFile, open_video_file
+from reelabel.video import Video
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from reelabel.frames.opened import VideoSource
     from reelabel.index import Lists, VideoIndex
     from reelabel.result import Frames
     from reelabel.sandbox import SandboxMode
     from reelabel.sources.object_store import ObjectStore
+    from reelabel.sources.opened import VideoSource
     from reelabel.sources.sparse_file import ByteSource, CachedRange
-    from reelabel.video import Video
 
 _Result = TypeVar("_Result")
 _MAX_THREADS = 8  # for the usual sixteen frames, more are not worth their memory
@@ -133,7 +133,7 @@ class DecodePool:
         """
         request = Request(**options)
         request.segment.check_valid()
-        with _opened(video) as file:
+        with open_video_file(video) as file:
             return self.use(file, request.limits, lambda decoder: extract(decoder, request, Progress()))
 
     def open(
@@ -145,9 +145,7 @@ class DecodePool:
         as_stored: bool = False,
     ) -> Video:
         """Open a video as `reelabel.open` does, to be decoded by this pool's processes."""
-        video = import_module("reelabel.video")  # which imports the whole library
-        opened: Video = video.open(source, pool=self, store=store, limits=limits, as_stored=as_stored)
-        return opened
+        return Video(open_source(source, store=store, limits=limits), self, limits=limits, as_stored=as_stored)
 
     def in_pieces(self, *, length_s: float = 0.0) -> PieceDecoder:
         """Return what decodes a video piece by piece; close it afterwards.
@@ -285,15 +283,6 @@ class DecodePool:
                     ) from None
 
 
-@contextmanager
-def _opened(video: Path | str | bytes | VideoFile) -> Iterator[VideoFile]:
-    if isinstance(video, VideoFile):
-        yield video
-        return
-    with open_video_file(video) as file:
-        yield file
-
-
 @dataclass(slots=True)
 class PieceDecoder:
     """Decodes pieces of one video, in order of time. Used by one thread at a time.
@@ -323,11 +312,10 @@ class PieceDecoder:
 
     def use(self, video: Path | VideoFile, limits: Limits, work: Callable[[RemoteDecoder], _Result]) -> _Result:
         """Do some work on the video with the process that is kept for it, or another; raises as `extract` does."""
-        with _opened(video) as file:
+        with open_video_file(video) as file:
             return self.pool.retry(lambda: self._acquire(file, limits), work)
 
     def close(self) -> None:
-        """Release the process."""
         self._decoder = None
         self._kept.close()
 

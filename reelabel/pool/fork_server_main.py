@@ -49,7 +49,6 @@ def _serve(connection: socket.socket, child: str) -> None:
 
 
 def _fork(connection: socket.socket, child: str, pool: int, errors: int) -> int:
-    """Return the id of a new process, or a negative error number."""
     try:
         pid = os.fork()
     except OSError as error:

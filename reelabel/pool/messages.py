@@ -25,7 +25,7 @@ from reelabel.errors import (
 from reelabel.index import VideoIndex
 
 if TYPE_CHECKING:
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.sandbox import SandboxMode
     from reelabel.sources.sparse_file import CachedRange
 
@@ -68,8 +68,6 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unavailable:
-    """The process cannot start, and why."""
-
     message: str
 
 

@@ -77,7 +77,6 @@ class DecodingProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def wait_ready(self) -> None:
@@ -149,7 +148,6 @@ class DecodingProcess:
             self._is_done = False
 
     def distrust(self) -> None:
-        """Do not use it again."""
         self._is_done = False
 
     def is_healthy(self) -> bool:
@@ -191,7 +189,6 @@ class DecodingProcess:
             batch.stop()  # if a limit was reached, no further range is read
 
     def _receive(self, *kinds: type, max_bytes: int | None = None) -> Reply:
-        """Receive a message of one of some kinds; raise InvalidReplyError for any other."""
         data, descriptor = self._channel.receive()
         try:
             reply: Reply = unpack(kinds, data, descriptor, max_bytes=min(self._max_bytes, max_bytes or self._max_bytes))
@@ -227,11 +224,9 @@ class _TimeLimit:
         self._spent_s = self._spent()
 
     def pause(self) -> None:
-        """Stop the clock."""
         self._paused_s = time.monotonic()
 
     def resume(self) -> None:
-        """Go on after a pause."""
         self._looked_s = self._due_s = time.monotonic()
         self._deadline_s += self._looked_s - self._paused_s
 

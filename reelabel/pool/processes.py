@@ -47,7 +47,6 @@ class DecodingProcesses:
 
     @property
     def ids(self) -> list[int]:
-        """The ids of all processes that were started and not replaced."""
         with self._changed:
             return [process.pid for process in self._alive]
 
@@ -100,7 +99,6 @@ class DecodingProcesses:
                 self._changed.notify_all()
 
     def check_open(self) -> None:
-        """Raise DecodersClosedError if the processes were stopped."""
         if self._is_closed:
             raise _closed()
 
@@ -185,7 +183,6 @@ class DecodingProcesses:
             return self._server
 
     def _discard_server(self) -> None:
-        """Fork no more processes from the present server, which ends with the last of them."""
         with self._changed:
             server, self._server = self._server, None
         if server:

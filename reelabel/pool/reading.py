@@ -100,7 +100,6 @@ class Batch:
         return waited_s
 
     def stop(self) -> None:
-        """Read no further range."""
         with self._changed:
             self._waiting = iter(())
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reelabel.decode.decoder import Way
     from reelabel.decode.render import View
     from reelabel.index import Int64s, Lists
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.pool.process import DecodingProcess, TimeLimits
     from reelabel.segment import Segment
     from reelabel.sources.sparse_file import ByteSource, CachedRange
@@ -56,30 +56,27 @@ class RemoteDecoder:
         self.frames_decoded = 0
 
     @property
-    def known(self) -> tuple[CachedRange, ...]:  # noqa: D102
+    def known(self) -> tuple[CachedRange, ...]:
         return tuple(sorted([*self._opening.known, *self.ranges.header])) if self.ranges and self._is_listed else ()
 
     def close(self) -> None:
-        """Close the video."""
         if self._is_open:
             self._is_open = False
             self.process.close_video()
 
-    def read_header(self, lists: Lists, *, of_any_size: bool = False) -> VideoIndex:  # noqa: D102
+    def read_header(self, lists: Lists, *, of_any_size: bool = False) -> VideoIndex:
         return self._list("read_header", lists, of_any_size=of_any_size)
 
-    def list_keyframes(self) -> VideoIndex:  # noqa: D102
+    def list_keyframes(self) -> VideoIndex:
         return self._list("list_keyframes")
 
-    def list_frames(  # noqa: D102
-        self, way: Way, lists: Lists, segment: Segment = WHOLE, *, in_pieces: bool = False
-    ) -> VideoIndex:
+    def list_frames(self, way: Way, lists: Lists, segment: Segment = WHOLE, *, in_pieces: bool = False) -> VideoIndex:
         return self._list("list_frames", way, lists, segment, in_pieces=in_pieces)
 
-    def list_announced(self) -> VideoIndex:  # noqa: D102
+    def list_announced(self) -> VideoIndex:
         return self._list("list_announced")
 
-    def decode(self, places: Int64s, view: View) -> Decoded:  # noqa: D102
+    def decode(self, places: Int64s, view: View) -> Decoded:
         self._is_listed = True
         if self.ranges:
             self.ranges.is_in_header = False

@@ -15,7 +15,7 @@ from reelabel.decode.canvas import Decoded
 from reelabel.decode.decoder import LocalDecoder
 from reelabel.decode.render import View
 from reelabel.index import VideoIndex
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.messages import Call, Failed, Open, describe_failure
 from reelabel.pool.packing import pack, unpack
 from reelabel.segment import WHOLE, Segment
@@ -78,8 +78,6 @@ def _decode(decoder: LocalDecoder, way: Way, *, keyframes: bool) -> None:
 
 
 class _Held:
-    """A clip of which all is known."""
-
     max_wait_s = 0.0
 
     def __init__(self, clip: bytes) -> None:
@@ -87,5 +85,4 @@ class _Held:
         self.size_bytes = len(clip)
 
     def read(self, start: int, size: int) -> bytes:
-        """Read a range."""
         return self._clip[start : start + size]

@@ -108,7 +108,6 @@ class Channel:
         self._poll = select.poll()
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     def send(self, data: bytes, descriptor: int | None = None) -> None:

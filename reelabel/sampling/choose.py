@@ -129,7 +129,6 @@ def _in_segment(index: VideoIndex, segment: Segment) -> tuple[Int64s, float | No
 
 
 def _clock(index: VideoIndex) -> tuple[Float64s, float]:
-    """Return when frames are shown, and when the first one of the video is."""
     if index.time_s is None or index.start_s is None:
         raise SamplingRefusedError(
             "The video has no timestamps, so a segment of it cannot be located; remove start_s and end_s."

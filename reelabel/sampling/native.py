@@ -14,8 +14,7 @@ from reelabel.errors import SamplingRefusedError
 from reelabel.sampling.spec import EVERY, SamplerSpec
 
 if TYPE_CHECKING:
-    from reelabel.sampling.options import Sampling
-    from reelabel.sampling.spec import Indices, VideoProperties
+    from reelabel.sampling.spec import Indices, SamplerOptions, VideoProperties
 
 
 _MOLMO_FPS = 2.0
@@ -23,7 +22,7 @@ _MOLMO_MAX_FPS = 8
 _MOLMO_MIN_SPACED = 3  # shorter videos are sampled whole
 
 
-def sample_molmo2(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_molmo2(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Sample up to `num_frames` frames according to `frame_sample_mode`, or every frame.
 
     Equivalent to vLLM's loader `molmo2`, which follows Molmo 2's video processor. `fps` is its `max_fps` in the mode
@@ -40,7 +39,7 @@ def sample_molmo2(sampling: Sampling, facts: VideoProperties) -> Indices:
     return _sample_to_last_frame(sampling, facts)
 
 
-def _sample_to_last_frame(sampling: Sampling, facts: VideoProperties) -> Indices:
+def _sample_to_last_frame(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Sample every 1 / `fps` seconds and add the last frame; if those are too many, spread `num_frames` evenly."""
     fps, last = sampling.fps or _MOLMO_FPS, facts.total_frames - 1
     if facts.total_frames < _MOLMO_MIN_SPACED and fps != EVERY:
@@ -62,7 +61,7 @@ def _sample_to_last_frame(sampling: Sampling, facts: VideoProperties) -> Indices
     )
 
 
-def _sample_by_divisor(sampling: Sampling, facts: VideoProperties) -> Indices:
+def _sample_by_divisor(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Take every k-th frame, at the highest rate up to 8 fps at which `num_frames` span the video.
 
     Candidate rates are the multiples of `fps` that divide the video's own frame rate, all truncated to integers. At
@@ -100,7 +99,7 @@ MOLMO2 = SamplerSpec(
 _PANGU_FPS = 2.0
 
 
-def sample_openpangu(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_openpangu(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Sample at `fps` from the first frame; if that exceeds `num_frames`, or has no limit, spread `num_frames` evenly.
 
     Equivalent to vLLM's loader `openpangu`. Returns frame indices, shape (M,), M >= 1, ascending; frames repeat if
@@ -134,7 +133,7 @@ _LLAVA_MIN_FRAMES = 4
 _LLAVA_PAIR = 2
 
 
-def sample_llava_onevision2(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_llava_onevision2(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Sample at `fps`, an even number of frames from 4 to `num_frames`, evenly from the first to the last.
 
     Equivalent to vLLM's loader `llava_onevision2`, which follows `smart_nframes` of `qwen_vl_utils`. Returns frame
@@ -166,7 +165,7 @@ _CLEF_MAX_FRAMES = 768
 _CLEF_EARLY_FRAMES = 1e-6
 
 
-def sample_embedding_gemma2(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_embedding_gemma2(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Take the frame shown at each step of `fps`; if there are more than `max_frames`, that many of them, evenly.
 
     Equivalent to vLLM's loader `embedding_gemma2` with its overflow strategy `uniform`. Without a frame rate or a
@@ -184,7 +183,7 @@ def sample_embedding_gemma2(sampling: Sampling, facts: VideoProperties) -> Indic
     return indices
 
 
-def sample_minimax_m3_vl(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_minimax_m3_vl(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Take the first frame, then always the next one that is 1 / `fps` seconds later.
 
     Equivalent to vLLM's loader `minimax_m3_vl`. Returns frame indices, shape (M,), M >= 1, ascending, without repeats;
@@ -201,7 +200,7 @@ def sample_minimax_m3_vl(sampling: Sampling, facts: VideoProperties) -> Indices:
     return np.array(indices, np.int64)
 
 
-def sample_clef_omni(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_clef_omni(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Take the first frame at or after each step of `fps`, an even number.
 
     Equivalent to vLLM's loader `clef_omni`. Returns frame indices, shape (M,), M >= 2, ascending, the last repeated if

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,14 +32,6 @@ _IGNORE_NUM_FRAMES = [name for name, spec in BUILT_IN.items() if not spec.uses_n
 def estimate_frames(num_frames: int) -> int:
     """Return a number of frames by which to size a model's inputs, where the video decides how many there are."""
     return DEFAULT_NUM_FRAMES if num_frames == EVERY else num_frames
-
-
-def _check_sampler(name: str) -> str:
-    return find_sampler(name).name
-
-
-def _check_dense_sampler(name: str) -> str:
-    return find_dense_sampler(name).name
 
 
 # Beside the bounds, which cannot leave out what lies between -1 and 1.
@@ -76,7 +69,7 @@ class Sampling:
     change the id of specs that do not use it.
     """
 
-    sampler: str = option("keyframes", "How frames are chosen.", check=_check_sampler)
+    sampler: str = option("keyframes", "How frames are chosen.", check=lambda name: find_sampler(name).name)
     fps: float | None = _unset(
         "Frames per second, or -1 for the video's own rate. Defaults to 2; to 1 for llava_onevision2, "
         "minimax_m3_vl and embedding_gemma2; to no limit for uniform.",
@@ -116,7 +109,8 @@ class Sampling:
         check=_leave_out_sdr,
     )
     dense_sampler: str | None = _unset(
-        "Sampler to use where keyframes are not enough; defaults to uniform.", check=_check_dense_sampler
+        "Sampler to use where keyframes are not enough; defaults to uniform.",
+        check=lambda name: find_dense_sampler(name).name,
     )
     min_keyframes: int | None = _unset(
         "Minimum keyframes for a video to be answered from them; defaults to 4.", ge=1, le=512
@@ -228,3 +222,35 @@ def _restore(specs: Sequence[SamplerSpec], values: dict[str, Any]) -> Sampling:
     for spec in specs:
         register(spec)
     return Sampling(**values)
+
+
+def check_no_job_options(sampling: Sampling) -> Sampling:
+    """Return a sampling that depends on videos only; raise ValueError if it depends on the tasks or answers of jobs."""
+    by_jobs = [
+        name for name in ("escalate_below", "motion_tasks", "still_tasks") if getattr(sampling, name) is not None
+    ]
+    if by_jobs:
+        names = " and ".join(by_jobs)
+        raise ValueError(f"{names} cannot be used without jobs and answers; leave it out")
+    return sampling
+
+
+def dense_pass(sampling: Sampling) -> Sampling:
+    """Return the sampling of the dense pass, for when keyframes are not enough."""
+    return with_sampler(sampling, sampling.dense_sampler or DEFAULT_DENSE_SAMPLER)
+
+
+def resolve_auto(sampling: Sampling, *, is_good: bool) -> Sampling:
+    """Resolve `auto` for a video, by whether its keyframes cover it."""
+    return with_sampler(sampling, "keyframes") if is_good else dense_pass(sampling)
+
+
+@lru_cache(maxsize=64)  # a run resolves the same few for every job
+def with_sampler(sampling: Sampling, sampler: str) -> Sampling:
+    """Return a sampling with one sampler only, and only the options that it takes."""
+    spec = find_sampler(sampler)
+    excluded = SAMPLER_OPTIONS - spec.options | {"escalate_below"}
+    if spec.choose is None:
+        excluded |= {"frame_recovery"}
+    unset: dict[str, Any] = dict.fromkeys(excluded)
+    return replace(sampling, sampler=sampler, **unset)

@@ -11,8 +11,7 @@ from reelabel.errors import SamplingRefusedError
 from reelabel.sampling.spec import SamplerSpec
 
 if TYPE_CHECKING:
-    from reelabel.sampling.options import Sampling
-    from reelabel.sampling.spec import Indices, VideoProperties
+    from reelabel.sampling.spec import Indices, SamplerOptions, VideoProperties
 
 
 _FPS = 2.0
@@ -26,7 +25,7 @@ _LANES = 8  # float32 lanes in a vector of torch's CPU kernel
 _UNROLLED = 2 * _LANES
 
 
-def sample_qwen2_vl(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_qwen2_vl(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Sample at `fps`, an even number of frames from `min_frames` to `max_frames`.
 
     Equivalent to vLLM's loader `qwen2_vl`, which follows Qwen2-VL's video processor in transformers; Qwen2.5-VL uses
@@ -46,7 +45,7 @@ def sample_qwen2_vl(sampling: Sampling, facts: VideoProperties) -> Indices:
     return np.minimum(_arange_as_torch(facts.total_frames, count), facts.total_frames - 1)
 
 
-def sample_qwen3_vl(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_qwen3_vl(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Sample at `fps`, from `min_frames` to `max_frames` frames, evenly from the first to the last.
 
     Equivalent to vLLM's loader `qwen3_vl`, which follows Qwen3-VL's video processor in transformers. Returns frame
@@ -127,7 +126,7 @@ _GLM_MAX_FRAMES = 640
 _GLM_NEXT_MAX_FRAMES = 2048
 
 
-def sample_glm46v(sampling: Sampling, facts: VideoProperties) -> Indices:  # noqa: ARG001 - the model leaves no choice
+def sample_glm46v(sampling: SamplerOptions, facts: VideoProperties) -> Indices:  # noqa: ARG001 - the model leaves no choice
     """Sample 6, 2 or 1 frames per second depending on the duration, an even number up to 640.
 
     Equivalent to vLLM's loader `glm46v`, which follows GLM-4.6V's video processor in transformers. Returns frame
@@ -142,7 +141,7 @@ def sample_glm46v(sampling: Sampling, facts: VideoProperties) -> Indices:  # noq
     return _paired(_respread(walked, count, facts))
 
 
-def sample_glm5_next(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_glm5_next(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Sample at `fps`, an even number of frames up to `max_frames`.
 
     Equivalent to vLLM's loader `glm5next`. It walks the video at twice that rate, for pairs of frames, and so nearly
@@ -161,7 +160,7 @@ def sample_glm5_next(sampling: Sampling, facts: VideoProperties) -> Indices:
     return _paired(_respread(walked, count, facts))
 
 
-def sample_glmga(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_glmga(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Sample at `fps`, at most 30, an even number of frames up to `max_frames`.
 
     Equivalent to vLLM's loader `glmga`. Returns frame indices, shape (M,), ascending, the last repeated if M would be

@@ -7,10 +7,9 @@ script adds one by `register`.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel.sampling.options import Sampling
-    from reelabel.sampling.spec import Indices, VideoProperties
+    from reelabel.sampling.spec import Indices, SamplerOptions, VideoProperties
 
 ENTRY_POINT_GROUP = "reelabel.samplers"
 NATIVE = "native"  # stands for the sampler that a model was trained with
@@ -166,7 +164,7 @@ def _register_entry_points() -> None:
         register(spec)
 
 
-def choose_indices(sampling: Sampling, facts: VideoProperties) -> Indices:
+def choose_indices(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Choose the frames to show to the model, by a sampler that chooses from all of them.
 
     Returns:
@@ -193,7 +191,7 @@ def choose_indices(sampling: Sampling, facts: VideoProperties) -> Indices:
     return indices.astype(np.int64, copy=False)
 
 
-def deviations_s(sampling: Sampling, facts: VideoProperties) -> npt.NDArray[np.float64] | None:
+def deviations_s(sampling: SamplerOptions, facts: VideoProperties) -> npt.NDArray[np.float64] | None:
     """Return the deviation of each sampled frame from the instant that it was chosen for.
 
     Returns:
@@ -220,35 +218,3 @@ def native_sampler(*, processor: str | None = None, model_type: str | None = Non
     if processor:
         return next((spec for spec in known if processor in spec.processors), None)
     return next((spec for spec in known if model_type in spec.model_types), None)
-
-
-def check_no_job_options(sampling: Sampling) -> Sampling:
-    """Return a sampling that depends on videos only; raise ValueError if it depends on the tasks or answers of jobs."""
-    by_jobs = [
-        name for name in ("escalate_below", "motion_tasks", "still_tasks") if getattr(sampling, name) is not None
-    ]
-    if by_jobs:
-        names = " and ".join(by_jobs)
-        raise ValueError(f"{names} cannot be used without jobs and answers; leave it out")
-    return sampling
-
-
-def dense_pass(sampling: Sampling) -> Sampling:
-    """Return the sampling of the dense pass, for when keyframes are not enough."""
-    return with_sampler(sampling, sampling.dense_sampler or DEFAULT_DENSE_SAMPLER)
-
-
-def resolve_auto(sampling: Sampling, *, is_good: bool) -> Sampling:
-    """Resolve `auto` for a video, by whether its keyframes cover it."""
-    return with_sampler(sampling, "keyframes") if is_good else dense_pass(sampling)
-
-
-@lru_cache(maxsize=64)  # a run resolves the same few for every job
-def with_sampler(sampling: Sampling, sampler: str) -> Sampling:
-    """Return a sampling with one sampler only, and only the options that it takes."""
-    spec = find_sampler(sampler)
-    excluded = SAMPLER_OPTIONS - spec.options | {"escalate_below"}
-    if spec.choose is None:
-        excluded |= {"frame_recovery"}
-    unset: dict[str, Any] = dict.fromkeys(excluded)
-    return replace(sampling, sampler=sampler, **unset)

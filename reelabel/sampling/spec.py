@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,20 +14,18 @@ from reelabel.errors import SamplingRefusedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reelabel.sampling.options import Sampling
-
     _FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 Indices: TypeAlias = npt.NDArray[np.int64]
-ChooseFrames: TypeAlias = "Callable[[Sampling, VideoProperties], Indices]"
-TargetInstants: TypeAlias = "Callable[[Sampling, _FloatArray], _FloatArray]"
+ChooseFrames: TypeAlias = "Callable[[SamplerOptions, VideoProperties], Indices]"
+TargetInstants: TypeAlias = "Callable[[SamplerOptions, _FloatArray], _FloatArray]"
 
 # Value of `num_frames`, or of `fps`, that sets no limit: every frame, or the rate of the video itself.
 EVERY = -1
 MAX_FRAMES = 2048  # of one video; the most that a loader of vLLM shows by default
 Unlimited = Literal["num_frames", "fps"]
 
-# Fields of `SamplingOptions` that only some samplers take.
+# Fields of `Sampling` that only some samplers take.
 DenseOption = Literal["fps", "max_duration_s", "min_frames", "max_frames", "frame_sample_mode", "times_ms"]
 RoutingOption = Literal[
     "escalate_below",
@@ -39,6 +37,27 @@ RoutingOption = Literal[
     "coverage_radius_s",
     "min_coverage",
 ]
+
+
+class SamplerOptions(Protocol):
+    """The options that samplers read, of `reelabel.sampling.options.Sampling`."""
+
+    @property
+    def sampler(self) -> str: ...
+    @property
+    def num_frames(self) -> int: ...
+    @property
+    def fps(self) -> float | None: ...
+    @property
+    def max_duration_s(self) -> float | None: ...
+    @property
+    def min_frames(self) -> int | None: ...
+    @property
+    def max_frames(self) -> int | None: ...
+    @property
+    def frame_sample_mode(self) -> str | None: ...
+    @property
+    def times_ms(self) -> tuple[int, ...] | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from reelabel.errors import SamplingRefusedError
 from reelabel.sampling.spec import EVERY, SamplerSpec
-from reelabel.sampling.uniform import sample_uniformly
+from reelabel.sampling.uniform import spread_evenly
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from reelabel.sampling.options import Sampling
-    from reelabel.sampling.spec import Indices, TargetInstants, VideoProperties
+    from reelabel.sampling.spec import Indices, SamplerOptions, TargetInstants, VideoProperties
 
 
 _FPS = 2.0
@@ -25,7 +23,7 @@ _TOLERANCE = 1e-6  # of a step, for rounding: the last instant may fall just pas
 _TIE_S = 1e-6  # instants and times are rounded, so that a tie is seldom exact
 
 
-def sample_at_rate(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_at_rate(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Take the frame nearest to each instant of a fixed rate.
 
     Instants start at the first frame; if there are more than `max_frames`, that many are spread over the video. With
@@ -38,7 +36,7 @@ def sample_at_rate(sampling: Sampling, facts: VideoProperties) -> Indices:
     return _sample_at(_instants_of_rate_s, sampling, facts)
 
 
-def sample_count(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_count(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Take the frame nearest to each of `num_frames` instants, spread from the first frame to the last.
 
     With `EVERY`, take every frame. If the video has neither timestamps nor a frame rate, frames are sampled uniformly.
@@ -50,7 +48,7 @@ def sample_count(sampling: Sampling, facts: VideoProperties) -> Indices:
     return _sample_at(_spread_instants_s, sampling, facts)
 
 
-def sample_middles(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_middles(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Take the frame nearest to the middle of each of `num_frames` equal parts of the time that the frames fill.
 
     The last frame fills as much as the others do, by the median. If the video has neither timestamps nor a frame rate,
@@ -65,22 +63,19 @@ def _every_frame(facts: VideoProperties) -> Indices:
     return np.arange(facts.total_frames)
 
 
-def _most(sampling: Sampling) -> int:
+def _most(sampling: SamplerOptions) -> int:
     return sampling.max_frames or _MAX_FRAMES
 
 
-def _sample_at(instants_s: TargetInstants, sampling: Sampling, facts: VideoProperties) -> Indices:
+def _sample_at(instants_s: TargetInstants, sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     times_s = presentation_times_s(facts)
     if times_s is None:
-        return sample_uniformly(_without_rate(sampling), facts)
+        wanted = _most(sampling) if sampling.fps == EVERY else sampling.num_frames
+        return spread_evenly(facts, facts.total_frames if wanted == EVERY else min(wanted, facts.total_frames))
     return nearest_frames(times_s, instants_s(sampling, times_s))
 
 
-def _without_rate(sampling: Sampling) -> Sampling:
-    return replace(sampling, fps=None, num_frames=_most(sampling) if sampling.fps == EVERY else sampling.num_frames)
-
-
-def _instants_of_rate_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _instants_of_rate_s(sampling: SamplerOptions, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     first_s, last_s = float(times_s[0]), float(times_s[-1])
     fps, most = sampling.fps or _FPS, _most(sampling)
     if fps == EVERY:
@@ -89,13 +84,13 @@ def _instants_of_rate_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) ->
     return first_s + np.arange(count) / fps if count <= most else np.linspace(first_s, last_s, most)
 
 
-def _spread_instants_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _spread_instants_s(sampling: SamplerOptions, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     if sampling.num_frames == EVERY:
         return times_s
     return np.linspace(float(times_s[0]), float(times_s[-1]), sampling.num_frames)
 
 
-def _middle_instants_s(sampling: Sampling, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _middle_instants_s(sampling: SamplerOptions, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     last_s = float(np.median(np.diff(times_s))) if len(times_s) > 1 else 0.0
     part_s = (float(times_s[-1] - times_s[0]) + last_s) / sampling.num_frames
     return np.asarray(times_s[0] + (np.arange(sampling.num_frames) + 0.5) * part_s, np.float64)
@@ -142,7 +137,7 @@ MIDDLES = SamplerSpec(
 )
 
 
-def sample_named(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_named(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Take the frames nearest to `times_ms`; return frame indices, shape (M,), M >= 1, in the order of the times."""
     if not sampling.times_ms:
         raise SamplingRefusedError(
@@ -155,7 +150,7 @@ def sample_named(sampling: Sampling, facts: VideoProperties) -> Indices:
     return nearest_frames(times_s, _named_s(sampling, times_s))
 
 
-def _named_s(sampling: Sampling, _times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _named_s(sampling: SamplerOptions, _times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.array(sampling.times_ms, np.float64) / 1e3
 
 

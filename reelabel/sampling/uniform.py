@@ -12,8 +12,7 @@ from reelabel.sampling.spec import EVERY, SamplerSpec
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from reelabel.sampling.options import Sampling
-    from reelabel.sampling.spec import Indices, VideoProperties
+    from reelabel.sampling.spec import Indices, SamplerOptions, VideoProperties
 
 
 def pick_evenly(available: int, wanted: int) -> list[int]:
@@ -42,7 +41,7 @@ def pick_evenly(available: int, wanted: int) -> list[int]:
     return [(2 * pick * (available - 1) + gaps) // (2 * gaps) for pick in range(wanted)]
 
 
-def sample_uniformly(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_uniformly(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Sample `num_frames` frames, or as many as `fps` yields if that is fewer; without either limit, every frame.
 
     Equivalent to vLLM's loader `opencv`, and to `nemotron_vl` and `pynvvideocodec`, which choose the same frames.
@@ -53,6 +52,11 @@ def sample_uniformly(sampling: Sampling, facts: VideoProperties) -> Indices:
         count = min(sampling.num_frames, count)
     if sampling.fps is not None and sampling.fps != EVERY:
         count = min(count, math.floor(facts.duration_s * sampling.fps))
+    return spread_evenly(facts, count)
+
+
+def spread_evenly(facts: VideoProperties, count: int) -> Indices:
+    """Return so many frames, from the first to the last; at least one."""
     return np.linspace(0, facts.total_frames - 1, max(1, count), dtype=np.int64)
 
 
@@ -71,7 +75,7 @@ _DYNAMIC_FPS = 2.0
 _DYNAMIC_MAX_S = 300.0
 
 
-def sample_dynamically(sampling: Sampling, facts: VideoProperties) -> Indices:
+def sample_dynamically(sampling: SamplerOptions, facts: VideoProperties) -> Indices:
     """Sample at `fps` up to `max_duration_s`; spread `fps * max_duration_s` frames over longer videos.
 
     Equivalent to vLLM's loader `opencv_dynamic`, which follows GLM-4V's video processor in transformers. Returns frame

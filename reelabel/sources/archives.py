@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from reelabel.sources.members import Content, IndexStore, MemberIndex
-    from reelabel.sources.object_store import ObjectStore
-    from reelabel.sources.source import Source
+    from reelabel.sources.source import Objects, Source
 
 _INDEX_READERS = {".tar": read_tar, ".zip": read_zip}
 _OPENERS = {".tar": open_tar_member, ".zip": open_zip_member}
@@ -57,14 +56,14 @@ class RemoteArchive(StoredSource):
 class Archives:
     """Reads members of archives. Thread-safe; pickled without what it has read."""
 
-    def __init__(self, objects: ObjectStore, store: IndexStore | None) -> None:
+    def __init__(self, objects: Objects, store: IndexStore | None) -> None:
         self._objects = objects
         self._store = store
         self._indexes = SavedIndexes(store, encode=encode_members, decode=decode_members, keep=_KEPT_INDEXES)
         self._rows = ParquetRows(store)
         self._infos = SingleFlightCache[ObjectInfo](_KEPT_INFOS)
 
-    def __reduce__(self) -> tuple[type[Self], tuple[ObjectStore, IndexStore | None]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[Objects, IndexStore | None]]:
         return type(self), (self._objects, self._store)
 
     def open(self, archive: Source, uri: str) -> MemberSource:
@@ -99,7 +98,6 @@ class Archives:
         return found
 
     def index_of(self, archive: str) -> MemberIndex:
-        """Return the members of a tar or zip."""
         return self._index(self._archive(archive), MemberUri(archive, "").suffix)
 
     def _archive(self, uri: str, fingerprint: str | None = None) -> RemoteArchive:

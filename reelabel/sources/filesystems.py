@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from reelabel.options import WebOptions
     from reelabel.sources.cancel import Cancellation
-    from reelabel.sources.options import WebOptions
 
 _T = TypeVar("_T")
 _PIECE_BYTES = 8 * 1024**2
@@ -44,8 +44,6 @@ _TIMES = ("mtime", "last_modified", "LastModified", "updated", "created")
 
 
 class Filesystems:
-    """Reads objects by fsspec."""
-
     def __init__(self, settings: WebOptions, buckets: frozenset[str], cancellation: Cancellation) -> None:
         self._settings = settings
         self._buckets = buckets
@@ -53,12 +51,9 @@ class Filesystems:
 
     @property
     def max_wait_s(self) -> float:
-        """Maximum seconds that a request can take before it fails."""
         return self._settings.total_timeout_s
 
     def stat(self, uri: str) -> ObjectInfo:
-        """Return the metadata of an object."""
-
         def look(filesystem: Any, path: str) -> dict[str, Any]:  # noqa: ANN401
             filesystem.invalidate_cache(path)
             return dict(filesystem.info(path))
@@ -66,7 +61,6 @@ class Filesystems:
         return _describe(uri, self._call(uri, look))
 
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
-        """Read a whole object."""
         return b"".join(self._pieces(uri, fingerprint, max_bytes))
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:  # noqa: ARG002
@@ -77,7 +71,6 @@ class Filesystems:
         return bytes(data)
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
-        """Download an object to `path`."""
         with partial_file(path) as file:
             file.writelines(self._pieces(uri, fingerprint, max_bytes))
             return file.tell()
@@ -158,7 +151,6 @@ def _time(found: dict[str, Any]) -> datetime | None:
 
 @contextmanager
 def _explained(uri: str) -> Iterator[None]:
-    """Convert what filesystems raise, each by errors of its own, into our errors."""
     shown = redact_uri(uri)
     try:
         yield

@@ -50,7 +50,6 @@ class FileStore:
         return path
 
     def write_new(self, uri: str, data: bytes) -> bool:
-        """Write a file unless it exists; return whether it was written."""
         path = self.path(uri)
         with _explained(uri), _temporary_file(path, data) as finished:
             try:
@@ -61,13 +60,11 @@ class FileStore:
         return True
 
     def replace(self, uri: str, data: bytes) -> None:
-        """Write a file, replacing an existing one."""
         path = self.path(uri)
         with _explained(uri), _temporary_file(path, data) as finished:
             finished.replace(path)
 
     def list(self, uri: str) -> Iterator[ObjectInfo]:
-        """Yield all files below a folder."""
         root = self.path(uri)
         is_uri = uri.startswith(_SCHEME)
         with _explained(uri):
@@ -78,12 +75,10 @@ class FileStore:
                     yield _describe(name, file.stat())
 
     def remove(self, uri: str) -> None:
-        """Remove a file."""
         with _explained(uri):
             self.path(uri).unlink(missing_ok=True)
 
     def ensure_root(self, uri: str) -> None:
-        """Create the folder."""
         with _explained(uri):
             self.path(uri).mkdir(parents=True, exist_ok=True)
 
@@ -117,7 +112,6 @@ class FileSource(Source):
         self.descriptor = descriptor
 
     def read(self, start: int, size: int) -> bytes:
-        """Read a range."""
         with _explained(self.info.uri):
             return os.pread(self.descriptor, size, start)
 

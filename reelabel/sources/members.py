@@ -68,11 +68,9 @@ class RangedFile(Seekable, io.RawIOBase):
         return self._block[offset : offset + size]
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def _fetch(self, size: int) -> None:
-        """Make the block begin at the position, and hold at least `size` bytes."""
         offset = self._position - self._block_start
         is_sequential = bool(self._block) and 0 <= offset <= len(self._block)
         grown = min(2 * self._block_bytes, max(_LARGEST_BLOCK_BYTES, self._first_block_bytes))
@@ -106,8 +104,6 @@ class Content:
 
 
 class MemberSource(Source):
-    """A member of an open archive."""
-
     def __init__(self, archive: Source, uri: str, content: Content) -> None:
         found = archive.info
         fingerprint = f"{found.fingerprint}{VERSION_MARK}{content.version}"
@@ -130,7 +126,6 @@ class MemberSource(Source):
         return self._content.copy()
 
     def check_unchanged(self) -> None:
-        """Check that the archive is unchanged."""
         self._archive.check_unchanged()
 
 
@@ -305,8 +300,7 @@ class IndexStore(Protocol):
     def find_archive_index(self, *, uri: str, fingerprint: str, part: str) -> memoryview | None:
         """Return a saved index of a version of an archive; None if it is missing or must not be used."""
 
-    def write_archive_index(self, data: bytes, *, uri: str, fingerprint: str, part: str) -> None:
-        """Save one."""
+    def write_archive_index(self, data: bytes, *, uri: str, fingerprint: str, part: str) -> None: ...
 
 
 class SavedIndexes(Generic[_T]):

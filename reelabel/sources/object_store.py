@@ -23,6 +23,7 @@ from reelabel.errors import (
     VideoRefusedError,
 )
 from reelabel.optional import require
+from reelabel.options import S3Options, WebOptions
 from reelabel.sources.archives import Archives
 from reelabel.sources.cancel import Cancellation
 from reelabel.sources.local import FileStore
@@ -35,7 +36,6 @@ from reelabel.sources.object_info import (
     split_member,
     too_large,
 )
-from reelabel.sources.options import S3Options, WebOptions
 from reelabel.sources.source import BytesSource, StoredSource
 from reelabel.unexpected import failing_alone
 
@@ -198,9 +198,7 @@ class ObjectStore:
 
     def find(self, uri: str) -> bytes | None:
         """Read a whole object on S3 or in a folder; return None if there is none."""
-        store = self._writable(uri)
-        if not isinstance(store, FileStore):
-            return store.find(uri)
+        self._writable(uri)
         try:
             return self.read(uri)
         except ObjectMissingError:

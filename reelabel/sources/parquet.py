@@ -67,7 +67,9 @@ class ParquetRows:
     def __init__(self, store: IndexStore | None) -> None:
         self._footers = SingleFlightCache[Any](_KEPT_FOOTERS)
         self._groups = SingleFlightCache[_Values](_KEPT_GROUPS)
-        self._sizes = SavedIndexes["Sizes"](store, encode=_encode, decode=_decode, keep=_KEPT_SIZES)
+        self._sizes = SavedIndexes["Sizes"](
+            store, encode=lambda sizes: sizes.astype("<i8").tobytes(), decode=_decode, keep=_KEPT_SIZES
+        )
 
     def open(self, source: Source, uri: MemberUri) -> Content:
         """Find a value.
@@ -124,7 +126,6 @@ class _Values:
         return os.pread(self._file.fileno(), size, int(self._starts[row]) + start)
 
     def pieces(self, row: int) -> Iterator[bytes]:
-        """Yield a value in pieces."""
         for start in range(0, int(self.sizes[row]), _BATCH_BYTES):
             yield self.read(row, start, min(_BATCH_BYTES, int(self.sizes[row]) - start))
 
@@ -219,10 +220,6 @@ def _note(place: _Place) -> str:
     if place.group_bytes < LARGE_GROUP_BYTES:
         return ""
     return f"row group {place.group} was read for it, with {place.group_bytes:,} bytes in column {place.path}"
-
-
-def _encode(sizes: Sizes) -> bytes:
-    return sizes.astype("<i8").tobytes()
 
 
 def _decode(data: memoryview, _file: Source) -> Sizes:

@@ -29,9 +29,9 @@ from botocore.exceptions import ClientError, IncompleteReadError
 from botocore.utils import parse_timestamp
 
 from reelabel.errors import ConfigurationError, ObjectMissingError, ObjectRefusedError
+from reelabel.options import S3Options, reveal
 from reelabel.sources.connections import WatchedConnection
 from reelabel.sources.object_info import ObjectInfo, changed, part_size, unescape_name
-from reelabel.sources.options import S3Options, reveal
 from reelabel.sources.s3_errors import (
     BOTOCORE_RETRIES,
     BROKEN_OFF,
@@ -96,8 +96,6 @@ _T = TypeVar("_T")
 
 
 class S3:
-    """Reads and writes objects."""
-
     def __init__(self, settings: S3Options, buckets: frozenset[str], cancellation: Cancellation) -> None:
         self._settings = settings
         self._buckets = buckets
@@ -111,7 +109,6 @@ class S3:
         return attempts * (settings.connect_timeout_s + settings.read_timeout_s)
 
     def stat(self, uri: str) -> ObjectInfo:
-        """Return the metadata of an object."""
         bucket, key = _split(uri)
         with self._errors(uri) as client:
             try:
@@ -141,8 +138,6 @@ class S3:
         return found
 
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
-        """Read a whole object."""
-
         def take(client: Any) -> bytes:  # noqa: ANN401
             with _body(_get(client, uri, fingerprint=fingerprint, max_bytes=max_bytes)) as body:
                 data: bytes = body.read()
@@ -150,25 +145,10 @@ class S3:
 
         return self._whole(uri, take)
 
-    def find(self, uri: str) -> bytes | None:
-        """Read a whole object; return None if there is none."""
-
-        def take(client: Any) -> bytes | None:  # noqa: ANN401
-            try:
-                answer = _get(client, uri, fingerprint=None, max_bytes=None)
-            except client.exceptions.NoSuchKey:
-                return None
-            with _body(answer) as body:
-                data: bytes = body.read()
-            return data
-
-        return self._whole(uri, take)
-
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
-        """Read a range of an object."""
         bucket, key = _split(uri)
         data = bytearray()
-        wanted = min(size, _size_of(fingerprint) - start)
+        wanted = min(size, int(fingerprint.split(":", 2)[1]) - start)
 
         def take(client: Any) -> bytes:  # noqa: ANN401
             while len(data) < wanted:  # some servers send less of a range than is asked for
@@ -188,7 +168,6 @@ class S3:
         return self._whole(uri, take)
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
-        """Download an object to `path`."""
         with partial_file(path) as file:
 
             def take(client: Any) -> int:  # noqa: ANN401
@@ -201,7 +180,6 @@ class S3:
             return self._whole(uri, take)
 
     def write_new(self, uri: str, data: bytes) -> bool:
-        """Write an object unless it exists; return whether it was written."""
         bucket, key = _split(uri)
         with self._errors(uri) as client:
             try:
@@ -213,7 +191,6 @@ class S3:
         return True
 
     def replace(self, uri: str, data: bytes) -> None:
-        """Write an object, replacing an existing one."""
         bucket, key = _split(uri)
         with self._errors(uri) as client:
             client.put_object(Bucket=bucket, Key=key, Body=data)
@@ -237,13 +214,11 @@ class S3:
                         yield self.stat(found)
 
     def remove(self, uri: str) -> None:
-        """Remove an object."""
         bucket, key = _split(uri)
         with self._errors(uri) as client:
             client.delete_object(Bucket=bucket, Key=key)
 
     def ensure_root(self, uri: str) -> None:
-        """Create the bucket if it does not exist."""
         bucket, _ = _split(f"{uri.rstrip('/')}/", needs_key=False)
         with self._errors(uri) as client:
             try:
@@ -318,7 +293,6 @@ def _version(answer: dict[str, Any]) -> str:
 
 
 def _get(client: Any, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> dict[str, Any]:  # noqa: ANN401
-    """Request an object, and check its metadata before the body is read."""
     bucket, key = _split(uri)
     answer: dict[str, Any] = client.get_object(Bucket=bucket, Key=key, **_held_to(fingerprint))
     try:
@@ -335,14 +309,9 @@ def _body(answer: dict[str, Any]) -> AbstractContextManager[Any]:
 
 
 def _held_to(fingerprint: str | None) -> dict[str, str]:
-    """Return the condition that the object has `fingerprint`."""
     if fingerprint is None or _version_of(fingerprint).startswith(_UNTAGGED):
         return {}
     return {"IfMatch": f'"{_version_of(fingerprint)}"'}
-
-
-def _size_of(fingerprint: str) -> int:
-    return int(fingerprint.split(":", 2)[1])
 
 
 def _version_of(fingerprint: str) -> str:

@@ -41,7 +41,7 @@ from reelabel.sources.object_info import changed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reelabel.sources.options import S3Options
+    from reelabel.options import S3Options
 
 
 # The last is of the body of a refusal, which boto3 reads without converting errors.
@@ -66,12 +66,10 @@ _NOT_NOW = dict.fromkeys(("ExpiredToken", "TokenRefreshRequired"), "the login ha
 
 
 def status_code(error: ClientError) -> int:
-    """Return the HTTP status of an error response."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def is_missing(error: ClientError) -> bool:
-    """Return whether the object or its bucket does not exist."""
     return status_code(error) == HTTPStatus.NOT_FOUND
 
 

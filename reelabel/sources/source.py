@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from reelabel.errors import ObjectRefusedError, StoreUnavailableError, VideoRefusedError, VideoUnavailableError
 from reelabel.sources.object_info import changed, is_read_by_fsspec, scheme_of
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from reelabel.sources.object_info import ObjectInfo
-    from reelabel.sources.object_store import ObjectStore
 
 _PIECE_BYTES = 8 * 1024**2
 
@@ -36,7 +35,6 @@ class Source:
 
     @property
     def size_bytes(self) -> int:
-        """Total length in bytes."""
         return self.info.size_bytes
 
     def read(self, start: int, size: int) -> bytes:
@@ -44,7 +42,6 @@ class Source:
         raise NotImplementedError
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the whole object in pieces."""
         return pieces_of(self, 0, self.size_bytes)
 
     def copy_to(self, path: Path, *, max_bytes: int | None = None) -> int:
@@ -64,10 +61,21 @@ class Source:
         """Raise ObjectChangedError if it is not the version that was opened, unless each read has checked that."""
 
 
+class Objects(Protocol):
+    """The part of an `ObjectStore` by which sources read."""
+
+    def stat(self, uri: str) -> ObjectInfo: ...
+    def max_wait_s(self, uri: str) -> float: ...
+    def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes: ...
+    def download(
+        self, uri: str, path: Path, *, fingerprint: str | None = None, max_bytes: int | None = None
+    ) -> int: ...
+
+
 class StoredSource(Source):
     """An object on a server."""
 
-    def __init__(self, objects: ObjectStore, info: ObjectInfo) -> None:
+    def __init__(self, objects: Objects, info: ObjectInfo) -> None:
         super().__init__(info)
         self.objects = objects
         self.max_wait_s = objects.max_wait_s(info.uri)
@@ -117,7 +125,6 @@ class BytesSource(Source):
         self._data = data
 
     def read(self, start: int, size: int) -> bytes:
-        """Return a range."""
         return self._data[start : start + size]
 
 

@@ -32,8 +32,7 @@ class ByteSource(Protocol):
     """Random access to the bytes of a video. Thread-safe."""
 
     @property
-    def size_bytes(self) -> int:
-        """Total length in bytes."""
+    def size_bytes(self) -> int: ...
 
     @property
     def max_wait_s(self) -> float:
@@ -52,8 +51,6 @@ class BatchSource(ByteSource, Protocol):
 
 
 class ByteRange(NamedTuple):
-    """A byte range of a file."""
-
     start: int
     size: int
 
@@ -71,7 +68,6 @@ class CachedRange(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Offset just past the last byte."""
         return self.start + len(self.data)
 
 

@@ -28,17 +28,14 @@ class Seekable:
     _position = 0
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position, as `io.IOBase.seek` does."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size_bytes}[whence]
         self._position = max(0, base + offset)
         return self._position
 
     def tell(self) -> int:
-        """Return the current position."""
         return self._position
 
     def seekable(self) -> bool:
-        """Return True."""
         return True
 
 
@@ -68,8 +65,10 @@ class VideoFile(Seekable):
 
 
 @contextmanager
-def open_video_file(video: Path | str | bytes) -> Iterator[VideoFile]:
+def open_video_file(video: Path | str | bytes | VideoFile) -> Iterator[VideoFile]:
     """Open a file, or hold the bytes of a video in memory, for the duration of a `with` block.
+
+    A file that is open already is left open.
 
     Raises:
         TypeError: It is neither a path nor bytes.
@@ -77,6 +76,9 @@ def open_video_file(video: Path | str | bytes) -> Iterator[VideoFile]:
         VideoRefusedError: The path is a URI.
         VideoUnreadableError: It is not a regular file, or cannot be opened.
     """
+    if isinstance(video, VideoFile):
+        yield video
+        return
     if isinstance(video, bytes):
         with video_in_memory(video) as file:
             yield file

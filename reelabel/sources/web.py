@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from urllib3 import BaseHTTPResponse, PoolManager
 
+    from reelabel.options import WebOptions
     from reelabel.sources.cancel import Cancellation
-    from reelabel.sources.options import WebOptions
     from reelabel.sources.web_request import WebResponse
 
     Ask = Callable[[int | None, int | None], AbstractContextManager[WebResponse]]
@@ -147,16 +147,14 @@ class Web:
                     return None
                 return ObjectInfo(uri=uri, size_bytes=answer.size_bytes, fingerprint=answer.fingerprint)
 
-        return self._attempt(uri, look) or self._measure(uri)
+        return self._attempt(uri, look) or self._copy(uri, None, fingerprint=None, max_bytes=_MAX_UNSIZED_BYTES)
 
     def read(self, uri: str, *, fingerprint: str | None, max_bytes: int | None) -> bytes:
-        """Read a whole object."""
         sink = io.BytesIO()
         self._copy(uri, sink, fingerprint=fingerprint, max_bytes=max_bytes)
         return sink.getvalue()
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:
-        """Read a range of an object."""
         data = bytearray()
 
         def read_part(ask: Ask) -> bytes:
@@ -168,12 +166,8 @@ class Web:
         return self._attempt(uri, read_part, lambda: len(data))
 
     def download(self, uri: str, path: Path, *, fingerprint: str | None, max_bytes: int | None) -> int:
-        """Download an object to `path`."""
         with partial_file(path) as file:
             return self._copy(uri, file, fingerprint=fingerprint, max_bytes=max_bytes).size_bytes
-
-    def _measure(self, uri: str) -> ObjectInfo:
-        return self._copy(uri, None, fingerprint=None, max_bytes=_MAX_UNSIZED_BYTES)
 
     def _copy(self, uri: str, sink: BinaryIO | None, *, fingerprint: str | None, max_bytes: int | None) -> ObjectInfo:
         copy = WebCopy(uri, sink, fingerprint=fingerprint, max_bytes=max_bytes)

@@ -20,7 +20,7 @@ from reelabel.errors import ObjectMissingError, VideoRefusedError
 from reelabel.sources.connections import WatchedConnection
 
 if TYPE_CHECKING:
-    from reelabel.sources.options import WebOptions
+    from reelabel.options import WebOptions
 
 _SPECIAL = IPv4Network("192.0.0.0/24")  # RFC 6890; not all versions of Python treat all of it as private
 _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from reelabel.sampling.registry import dense_pass, with_sampler
+from reelabel.sampling.options import dense_pass, with_sampler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

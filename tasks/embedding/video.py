@@ -20,11 +20,11 @@ from reelabel.errors import (
     VideoError,
     VideoUnreadableError,
 )
-from reelabel.frames.download_cache import DownloadCache
 from reelabel.frames.frame_file import is_sparse, load_frames, with_pixels
-from reelabel.frames.opened import stat_video
 from reelabel.segment import WHOLE, Segment
+from reelabel.sources.download_cache import DownloadCache
 from reelabel.sources.object_info import ObjectInfo
+from reelabel.sources.opened import stat_video
 from reelabel.waiting import go_on
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings

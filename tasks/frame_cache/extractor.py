@@ -17,11 +17,11 @@ from reelabel.errors import FallbackRequired, FrameFileError, VideoError, VideoU
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.fetch import VideoReader
 from reelabel.frames.frame_file import write_frames, write_sparse
-from reelabel.frames.opened import stat_video
 from reelabel.frames.sparse import SparseVideo
-from reelabel.sampling.registry import dense_pass, resolve_auto, with_sampler
+from reelabel.sampling.options import dense_pass, resolve_auto, with_sampler
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import redact_uri
+from reelabel.sources.opened import stat_video
 from reelabel.waiting import LOOK_S, go_on
 from tasks.domain.passes import first_pass
 from tasks.domain.passes import sampling_of_pass as sampling_of

@@ -10,11 +10,11 @@ from reelabel.coverage import CoverageThresholds
 from reelabel.errors import JobError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.fetch import VideoReader
-from reelabel.frames.opened import stat_video
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.opened import stat_video
 from reelabel.unexpected import failing_alone
 from tasks.frame_cache.extractor import FrameExtractor, KeyedLocks
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from reelabel.errors import DecoderTimeoutError, VideoError, VideoTooLargeError
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.video_file import VideoFile
 from reelabel_engine.live.items import AUDIO_HZ

@@ -31,7 +31,7 @@ def probe_video() -> bytes:
             native_height_px=_SIDE_PX,
             orientation=Orientation(),
             method="linear",
-            reason="",
+            note="",
             decode_ms=0.0,
         ),
     )

@@ -14,7 +14,7 @@ from sqlalchemy import Text, cast, func, literal, select
 from infra.errors import ManifestError
 from reelabel.errors import ObjectError
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.sampling.registry import dense_pass, with_sampler
+from reelabel.sampling.options import dense_pass, with_sampler
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import redact_uri
 from tasks.database.tables import CHUNK, FAILURE, RESULT

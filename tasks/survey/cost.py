@@ -11,7 +11,8 @@ from reelabel.containers.stream_properties import check_duration
 from reelabel.coverage import CoverageThresholds
 from reelabel.decode.gops import spans_to_decode
 from reelabel.errors import JobError, SamplingRefusedError, VideoUnreadableError
-from reelabel.sampling.registry import choose_indices, find_sampler, resolve_auto
+from reelabel.sampling.options import resolve_auto
+from reelabel.sampling.registry import choose_indices, find_sampler
 from reelabel.sampling.spec import EVERY, VideoProperties
 from reelabel.sampling.uniform import pick_evenly
 from reelabel.segment import select_segment
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from reelabel.coverage import KeyframeCoverage
     from reelabel.frames.fetch import SeenVideo
     from reelabel.index import VideoIndex
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.sampling.options import Sampling
     from reelabel.segment import Segment
     from tasks.survey.clips import Clip

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from reelabel.errors import JobError
 from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import write_frames
-from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, find_sampler, with_sampler
+from reelabel.sampling.options import with_sampler
+from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, find_sampler
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
 from tasks.domain.passes import sampling_of_pass

@@ -21,8 +21,8 @@ from infra.embedded import ServiceName, export, start, status, stop
 from infra.embedded.home import Home
 from infra.embedded.prefect import basic_auth_headers
 from infra.settings import Settings
-from reelabel.frames.opened import RANGES_MIN_BYTES
 from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.opened import RANGES_MIN_BYTES
 from tasks.demo.clips import make_demo
 from tasks.model.identity import TINY_ENCODER, TINY_MODEL
 from tests.chaos.gate import Gate

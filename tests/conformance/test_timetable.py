@@ -4,7 +4,7 @@ from benchmarks.media.matrix import matrix
 from reelabel.containers.formats import open_by_format
 from reelabel.decode.read_index import scan_file
 from reelabel.errors import FallbackRequired, VideoError
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sources.video_file import open_video_file
 
 pytestmark = pytest.mark.xdist_group("matrix")

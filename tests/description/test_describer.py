@@ -13,7 +13,7 @@ from infra.errors import EngineLostError
 from infra.settings import StoreSettings
 from reelabel.errors import NoFramesError, SamplingRefusedError, VideoMissingError, VideoUnreadableError
 from reelabel.frames.cache import FrameCache
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.errors import InferenceError
 from tasks.description import describer as describer_module

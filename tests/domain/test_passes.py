@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from reelabel.errors import InvalidOptionError
-from reelabel.sampling.options import Sampling
-from reelabel.sampling.registry import check_no_job_options, dense_pass, resolve_auto
+from reelabel.sampling.options import Sampling, check_no_job_options, dense_pass, resolve_auto
 from reelabel.segment import Segment
 from tasks.domain import Job, ModelIdentity, RunSpec, View, group_by_views
 from tasks.domain.passes import first_pass, sampling_of_pass

@@ -23,7 +23,7 @@ from flows.shard.describe import DescriptionContext, describe_shard
 from flows.shard.extract import FrameStream, extract_shard
 from infra.settings import ExtractSettings, ServeSettings, Settings, StoreSettings
 from reelabel.frames.cache import FrameCache
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, DescribeSpec, Job, ModelIdentity, RunSpec, Shard

@@ -33,7 +33,7 @@ def frame_file(seed, *, repeats=2, every_s=0.5, lasts_s=4.0):
             native_height_px=56,
             orientation=Orientation(),
             method="seek",
-            reason="",
+            note="",
             decode_ms=1.0,
         ),
     )

@@ -26,7 +26,7 @@ def image_file(seed):
             native_height_px=56,
             orientation=Orientation(),
             method="linear",
-            reason="",
+            note="",
             decode_ms=1.0,
         ),
     )

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.media.bombs import BOMBS
 from benchmarks.media.timestamps import fuzzed_timestamps
 from reelabel.errors import VideoError
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel_engine.protocol import Batch, EngineConfig

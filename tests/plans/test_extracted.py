@@ -7,8 +7,7 @@ from infra.errors import PlanForeignError, PlanLostError
 from infra.settings import StoreSettings
 from reelabel.errors import DecoderCrashedError, VideoMissingError
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.sampling.options import Sampling
-from reelabel.sampling.registry import with_sampler
+from reelabel.sampling.options import Sampling, with_sampler
 from reelabel.seal import NO_KEY, Seal
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore

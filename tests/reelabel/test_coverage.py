@@ -12,7 +12,7 @@ from benchmarks.media.matrix import cells_like
 from reelabel.coverage import CoverageThresholds, count_reasons, measure_coverage
 from reelabel.extract import extract_local, extract_ranges
 from reelabel.frames.frame_file import read_frames
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
 from tests.clips import cut_start, write_clip

@@ -7,7 +7,7 @@ import pytest
 from reelabel.decode.read_index import read_index
 from reelabel.extract import extract_local, extract_ranges
 from reelabel.frames.cache import decode_index, encode_index
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.sparse_file import SparseFile

@@ -11,7 +11,7 @@ from reelabel.errors import (
     VideoUnreadableError,
 )
 from reelabel.extract import extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 

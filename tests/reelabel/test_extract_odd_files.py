@@ -25,7 +25,7 @@ from reelabel.decode import keyframes
 from reelabel.errors import NoVideoStreamError, VideoMissingError, VideoUnreadableError
 from reelabel.extract import extract_local
 from reelabel.index import NO_PTS
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.media.matrix import Cell
 from reelabel.errors import FallbackRequired
 from reelabel.extract import extract_ranges
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 

@@ -10,7 +10,7 @@ from reelabel.decode.read_index import read_index
 from reelabel.extract import extract_local, extract_ranges
 from reelabel.frames.cache import decode_index, encode_index
 from reelabel.integrations.ray_data.prepare import PrepareVideo
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.video_file import open_video_file

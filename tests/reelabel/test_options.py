@@ -10,10 +10,8 @@ from pydantic import SecretStr
 
 from reelabel.errors import InvalidOptionError
 from reelabel.integrations.ray_data.prepare import PrepareVideo
-from reelabel.limits import Limits
-from reelabel.options import check_options, option, read_options
+from reelabel.options import Limits, S3Options, WebOptions, check_options, option, read_options, reveal
 from reelabel.sampling.options import Sampling
-from reelabel.sources.options import S3Options, WebOptions, reveal
 
 JUNK = ("junk", "", -2, 0, 1e12, 0.5, float("nan"), float("inf"), [1], {"a": 1}, True, b"x", "x" * 100_000, object())
 KINDS = [Sampling, S3Options, WebOptions, Limits]

@@ -9,7 +9,7 @@ from PIL import Image, ImageOps
 
 from reelabel.errors import VideoUnreadableError
 from reelabel.extract import extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 

@@ -8,7 +8,7 @@ import pytest
 from reelabel.decode.read_index import read_index
 from reelabel.errors import FallbackRequired, InvalidReplyError
 from reelabel.index import VideoIndex
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.packing import pack, unpack
 from reelabel.segment import lie_in_windows
 from reelabel.sources.video_file import open_video_file

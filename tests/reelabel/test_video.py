@@ -13,7 +13,7 @@ import pytest
 import reelabel
 from benchmarks.media.matrix import Cell
 from reelabel.decode.render import orientation_of
-from reelabel.sources.options import WebOptions
+from reelabel.options import WebOptions
 from tests.reelabel.sources.web_server import Page, serving
 
 PLAIN = "mp4/h264 fmp4/h264 mov/h264 mkv/h264 webm/vp9 avi/mpeg4 flv/h264 ts/h264 ps/mpeg2 ogg/vp8 asf/wmv2 mxf/mpeg2"

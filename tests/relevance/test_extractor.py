@@ -9,7 +9,7 @@ from reelabel.errors import SamplingRefusedError, VideoMissingError
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.fetch import VideoReader
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.demo.clips import FPS, Encoding, write_clip

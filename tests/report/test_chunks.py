@@ -9,7 +9,7 @@ from infra.settings import StoreSettings
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain.chunks import ChunkOutcome, cut_job, merge_chunks

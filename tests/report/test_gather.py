@@ -16,7 +16,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.database.tables import PLAN, SHARD

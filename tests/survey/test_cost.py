@@ -4,7 +4,7 @@ import pytest
 
 from reelabel.extract import extract_local
 from reelabel.frames.fetch import VideoReader
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment

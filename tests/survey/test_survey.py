@@ -10,8 +10,8 @@ import pytest
 
 from infra.errors import ManifestError
 from infra.settings import Settings
-from reelabel.frames.opened import RANGES_MIN_BYTES
 from reelabel.sampling.options import Sampling
+from reelabel.sources.opened import RANGES_MIN_BYTES
 from tasks.survey.describe import amount, headlines
 from tasks.survey.page import render
 from tasks.survey.take import SurveyOptions, take_survey

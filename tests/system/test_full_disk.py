@@ -19,7 +19,7 @@ from infra.errors import DatabaseUnavailableError
 from infra.settings import Settings, StoreSettings
 from reelabel.errors import DiskFullError, StoreUnavailableError
 from reelabel.frames.cache import FrameCache
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore

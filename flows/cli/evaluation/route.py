@@ -15,7 +15,7 @@ from flows.run.request import ClassifyRequest, QuestionOptions
 from flows.run.spec import make_spec
 from infra.database.connect import connected
 from infra.settings import SamplingOptions
-from reelabel.sampling.registry import dense_pass
+from reelabel.sampling.options import dense_pass
 from reelabel.sources.object_info import absolute_uri
 from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize

@@ -24,7 +24,7 @@ from PIL import Image
 from reelabel.containers.stream_properties import hdr_transfer, read_crop
 from reelabel.decode.render import Renderer, View, cut_margins, orientation_of
 from reelabel.errors import ConfigurationError
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sources.object_info import redact_uri, scheme_of
 from reelabel_engine.live.items import AUDIO_HZ
 

@@ -19,10 +19,10 @@ from flows.cli.options import Raw, example, with_options
 from flows.cli.rows.formats import check_format, print_rows
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError, ReelabelError, VideoMissingError, VideoRefusedError
-from reelabel.frames.opened import stat_video
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.object_info import INLINE_SCHEME, WEB_SCHEMES, scheme_of
+from reelabel.sources.opened import stat_video
 from reelabel.text import pluralize
 from tasks.description.banks import read_bank
 from tasks.embedding.bank_file import BankFiles

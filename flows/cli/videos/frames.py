@@ -25,12 +25,12 @@ from flows.run.spec import make_spec, native_warning
 from infra.settings import SamplingOptions
 from reelabel.coverage import CoverageThresholds
 from reelabel.errors import ConfigurationError, VideoError
-from reelabel.frames.opened import stat_video
 from reelabel.frames.pixels import jpeg_round_trip
 from reelabel.result import Frames
 from reelabel.sampling.registry import NATIVE
 from reelabel.segment import WHOLE, Segment
 from reelabel.sources.object_info import redact_uri, scheme_of
+from reelabel.sources.opened import stat_video
 from reelabel.text import escape_controls, pluralize
 from tasks.frame_cache.pool import decode_pool, uncached_reader, video_store
 from tasks.frame_cache.preview import frames_as_json, save_contact_sheet, save_npz

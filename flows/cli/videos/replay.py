@@ -11,8 +11,8 @@ from flows.cli.console import ERRORS, print_line, require_parent_folder
 from flows.cli.context import running_store
 from flows.cli.options import example
 from reelabel.errors import ConfigurationError, NoIndexError
-from reelabel.frames.opened import stat_video
 from reelabel.sources.object_info import redact_uri
+from reelabel.sources.opened import stat_video
 from tasks.frame_cache.pool import decode_pool, video_limits, video_store
 from tasks.report.replay import render_replay
 

@@ -106,7 +106,6 @@ def _pillow() -> Any:  # noqa: ANN401 - a module
 
 
 def frame_metadata(frames: Frames, source: str) -> VideoMeta:
-    """Return the metadata of one video's frames."""
     height, width = frames.shape[1:3]
     deviation_s = np.empty(0) if frames.deviation_s is None else frames.deviation_s
     return {
@@ -127,7 +126,6 @@ def failure_metadata(error: Exception, source: str) -> VideoMeta:
 
 
 def no_frames(source: str) -> VideoMeta:
-    """Return the metadata of a video without frames."""
     return {
         "video_size": [0, 0],
         "video_num_frames": 0,

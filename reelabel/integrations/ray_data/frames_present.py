@@ -102,7 +102,7 @@ def _times_s(count: int, meta: VideoMeta, packed: Mapping[str, Any]) -> npt.NDAr
 
 def _properties(count: int, times_s: npt.NDArray[np.float64] | None, sampling: Sampling) -> VideoProperties:
     if times_s is None:
-        if sampling.fps is not None or not _counts(sampling):
+        if sampling.fps is not None or sampling.sampler not in {"num_frames", "uniform"}:
             raise SamplingRefusedError(
                 f"The times of the frames are unknown, which the sampler {sampling.sampler} needs; use num_frames."
             )
@@ -110,10 +110,6 @@ def _properties(count: int, times_s: npt.NDArray[np.float64] | None, sampling: S
     length_s = float(times_s.max() - times_s.min())
     fps = (count - 1) / length_s if length_s > 0 else 0.0
     return VideoProperties(total_frames=count, fps=fps, duration_s=count / fps if fps else 0.0, times_s=times_s)
-
-
-def _counts(sampling: Sampling) -> bool:
-    return sampling.sampler in {"num_frames", "uniform"}
 
 
 def _held_metadata(frames: Any, known: Mapping[str, Any]) -> VideoMeta:  # noqa: ANN401 - images or an array

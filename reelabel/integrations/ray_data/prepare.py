@@ -1,44 +1,50 @@
-"""Video preparation as a callable: on batches, for Ray Data's `map_batches` and other libraries, and on requests."""
+"""Video preparation as a callable on batches, for Ray Data's `map_batches` and other libraries."""
 
 from __future__ import annotations
 
+import atexit
+import os
+import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from reelabel.errors import SamplingRefusedError, VideoRefusedError
-from reelabel.integrations.chat_messages import mark_videos, read_messages
+from reelabel.frames.cache import FrameCache
+from reelabel.frames.fetch import VideoReader
 from reelabel.integrations.ray_data.cells import OutputFormat, failure_metadata, frame_metadata, object_column
 from reelabel.integrations.ray_data.frames_present import held_cells, held_videos, sample_frames
-from reelabel.integrations.ray_data.rows import MESSAGES, VIDEO, VIDEO_META, names_video, segment_of, to_rows, videos_of
-from reelabel.integrations.ray_data.worker import close_worker, get_worker
-from reelabel.limits import Limits
-from reelabel.options import check_options, conflict, option, read_options
-from reelabel.sampling.options import Sampling
-from reelabel.sampling.registry import check_no_job_options, find_sampler
+from reelabel.integrations.ray_data.rows import VIDEO, VIDEO_META, names_video, segment_of, to_rows, videos_of
+from reelabel.options import Limits, S3Options, WebOptions, check_options, conflict, option, read_options
+from reelabel.pool.decode_pool import DecodePool
+from reelabel.result import Frames
+from reelabel.sampling.options import Sampling, check_no_job_options
+from reelabel.sampling.registry import find_sampler
 from reelabel.sandbox import SandboxMode  # noqa: TC001 - `check_options` reads the annotations
+from reelabel.sources.download_cache import DownloadCache
 from reelabel.sources.object_info import redact_uri
-from reelabel.sources.options import S3Options, WebOptions
+from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.opened import RANGES_MIN_BYTES, stat_video
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future
 
     from reelabel.integrations.ray_data.cells import PreparedRow, VideoMeta
     from reelabel.integrations.ray_data.rows import Video
-    from reelabel.integrations.ray_data.worker import PrepareWorker
-    from reelabel.result import Frames
     from reelabel.segment import Segment
 
     _Cell = tuple[Any, VideoMeta]
+    _Key = tuple[Video, Segment]
 
 _FPS = 3.0
 # The size of Qwen's video processing: 768 of its patches.
 _SIZE: dict[str, Any] = {"max_pixels": 602_112, "size_multiple_px": 28}
 _TITLE = "arguments of PrepareVideo"
-# A row with an error skips the stages of a processor, and its postprocess.
-_ERROR = "__inference_error__"
 
 
 def parse_sampling(given: Sampling | Mapping[str, Any] | None) -> Sampling:
@@ -60,11 +66,9 @@ def _or_default(kind: type[Any]) -> Callable[[Any], Any]:
 
 
 def _folders(given: Any) -> Any:  # noqa: ANN401 - whatever a user gave
-    return tuple(map(_absolute, given)) if isinstance(given, list | tuple) else given
-
-
-def _absolute(path: Any) -> Any:  # noqa: ANN401
-    return Path(path).absolute() if isinstance(path, str | Path) else path
+    if not isinstance(given, list | tuple):
+        return given
+    return tuple(Path(each).absolute() if isinstance(each, str | Path) else each for each in given)
 
 
 @dataclass(kw_only=True, unsafe_hash=True)  # not frozen, nor with slots: Ray sets attributes of its own
@@ -233,53 +237,116 @@ def _row_of(cells: Sequence[_Cell]) -> PreparedRow:
     return {"video": [video for video, _ in cells], "video_meta": [meta for _, meta in cells]}
 
 
-class PrepareRequest:
-    """The `preprocess` of `ray.data.llm.build_processor` for requests about videos.
+# Larger files go to disk, as their bytes are rarely read twice and memory is better used for frames.
+_MEMORY_BYTES = 64 * 1024**2
+_UNLIMITED_BYTES = sys.maxsize
 
-    A request names its videos in `messages` or in a column, as for `PrepareVideo`. Their frames become its
-    `multimodal_data`, each video part of `messages` becomes the mark `{"type": "video"}`, and `video_meta` is added. If
-    a video fails, so does its request alone: Ray's column `__inference_error__` holds the error.
+_workers: dict[tuple[PrepareVideo, int], PrepareWorker] = {}
+_workers_lock = Lock()
 
-    >>> build_processor(config, preprocess=PrepareRequest(ask, sampling={"num_frames": 8}))
 
-    Instances can be pickled; tasks of one process share decoding processes.
-    """
+@dataclass(slots=True)
+class _Shared:
+    frames: Future[Frames]
+    rows: int = 1
 
-    def __init__(
-        self,
-        preprocess: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
-        *,
-        has_video: bool = True,
-        **options: Any,  # noqa: ANN401 - those of PrepareVideo
-    ) -> None:
-        """Validate the options. No process is started yet.
 
-        Args:
-            preprocess: Makes a row's request: `messages`, `sampling_params` and others, which are added to the row;
-                None if rows are requests already.
-            has_video: Prepare videos; otherwise `preprocess` alone is called.
-            options: Those of `PrepareVideo`, except `output_format` and `pack_for_model`, which the engine decides.
+class PrepareWorker:
+    """Prepares videos with one set of options. Thread-safe."""
 
-        Raises:
-            ConfigurationError: An option is invalid.
+    def __init__(self, options: PrepareVideo) -> None:
+        attempts = options.retries + 1
+        self._objects = ObjectStore(
+            replace(
+                options.s3,
+                connect_timeout_s=options.timeout_s,
+                read_timeout_s=options.timeout_s,
+                max_attempts=attempts,
+            ),
+            replace(options.web, timeout_s=options.timeout_s, max_attempts=attempts),
+            buckets=options.read_buckets,
+        )
+        self._allow_roots = options.allow_roots
+        self._pool = DecodePool(
+            processes=options.processes, videos_per_process=options.videos_per_process, sandbox=options.sandbox
+        )
+        self._sampling = options.sampling
+        self._reader = VideoReader(
+            objects=self._objects,
+            cache=FrameCache(self._objects, options.cache_dir.as_uri()) if options.cache_dir else None,
+            pool=self._pool,
+            limits=options.limits,
+            ranges_min_bytes=RANGES_MIN_BYTES if options.cache_mode == "auto" else _UNLIMITED_BYTES,
+            copies=_copies(options),
+            allow_roots=options.allow_roots,
+        )
+        self._threads = ThreadPoolExecutor(options.max_concurrency, thread_name_prefix="prepare-video")
+        self._in_progress: dict[_Key, _Shared] = {}
+        self._lock = Lock()
+
+    def start(self, video: Video, segment: Segment) -> Callable[[], Frames]:
+        """Start preparing a segment of a video, unless this is in progress; return what waits for the frames.
+
+        The pixels that it returns are nobody else's.
         """
-        self._preprocess = preprocess
-        self._prepare = PrepareVideo(**options, pack_for_model=True) if has_video else None
+        key = video, segment
+        with self._lock:
+            if shared := self._in_progress.get(key):
+                shared.rows += 1
+                return partial(self._take, key, shared)
+            shared = _Shared(self._threads.submit(self._prepare, video, segment))
+            self._in_progress[key] = shared
+        shared.frames.add_done_callback(lambda _: self._forget(key, shared))
+        return partial(self._take, key, shared)
 
-    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is added to a row."""
-        added = {**self._preprocess({**row})} if self._preprocess else {}
-        return added if self._prepare is None else added | self._add_videos({**row, **added}, self._prepare)
+    def _take(self, key: _Key, shared: _Shared) -> Frames:
+        frames = shared.frames.result()
+        self._forget(key, shared)  # no other row joins now
+        return frames if shared.rows == 1 else Frames.of(frames.unique.copy(), frames.selection)
 
-    def _add_videos(self, request: Mapping[str, Any], prepare: PrepareVideo) -> dict[str, Any]:
-        prepared = prepare({name: [value] for name, value in request.items()})
-        [videos], [metas] = prepared["video"], prepared["video_meta"]
-        added = {"video_meta": metas}
-        if metas is None:
-            return added
-        if errors := [meta["error"] for meta in metas if meta["failed"]]:
-            return added | {_ERROR: " ".join(errors)}
-        added["multimodal_data"] = {"video": videos}
-        if request.get(MESSAGES) is not None:
-            added[MESSAGES] = mark_videos(read_messages(request[MESSAGES]))
-        return added
+    def _forget(self, key: _Key, shared: _Shared) -> None:
+        with self._lock:
+            if self._in_progress.get(key) is shared:
+                del self._in_progress[key]
+
+    def close(self) -> None:
+        self._pool.close()
+        self._threads.shutdown(cancel_futures=True)
+
+    def _prepare(self, video: Video, segment: Segment) -> Frames:
+        if isinstance(video, bytes):
+            return self._pool.extract(video, sampling=self._sampling, limits=self._reader.limits, segment=segment)
+        info = stat_video(self._objects, video, allow_roots=self._allow_roots)
+        return self._reader.fetch(info, self._sampling, segment=segment).frames
+
+
+def _renew_lock() -> None:
+    global _workers_lock  # noqa: PLW0603 - a lock of the parent's threads, which do not exist here
+    _workers_lock = Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def get_worker(options: PrepareVideo) -> PrepareWorker:
+    """Return this process's worker for some options. Equal options share one, also if unpickled separately."""
+    with _workers_lock:
+        key = (options, os.getpid())
+        if key not in _workers:
+            _workers[key] = PrepareWorker(options)
+            atexit.register(close_worker, options)
+        return _workers[key]
+
+
+def close_worker(options: PrepareVideo) -> None:
+    """Stop this process's worker for some options, if there is one."""
+    with _workers_lock:
+        worker = _workers.pop((options, os.getpid()), None)
+    if worker is not None:
+        worker.close()
+
+
+def _copies(options: PrepareVideo) -> DownloadCache:
+    if options.cache_mode == "memory":
+        return DownloadCache(memory_bytes=_UNLIMITED_BYTES)
+    return DownloadCache(memory_bytes=_MEMORY_BYTES if options.cache_mode == "auto" else 0, folder=options.cache_dir)

@@ -19,17 +19,14 @@ from reelabel.errors import (
 )
 from reelabel.extract import Request, extract_file, extract_ranges
 from reelabel.frames.frame_file import is_sparse, read_frames
-from reelabel.frames.opened import RANGES_MIN_BYTES
 from reelabel.integrations.vllm.media_options import invalid_option, translate_media_options
-from reelabel.limits import Limits
 from reelabel.optional import require
-from reelabel.options import read_options
+from reelabel.options import Limits, WebOptions, read_options
 from reelabel.pool.decode_pool import DecodePool
-from reelabel.sampling.options import Sampling
-from reelabel.sampling.registry import check_no_job_options
+from reelabel.sampling.options import Sampling, check_no_job_options
 from reelabel.sandbox import SandboxMode
 from reelabel.sources.object_store import ObjectStore
-from reelabel.sources.options import WebOptions
+from reelabel.sources.opened import RANGES_MIN_BYTES
 from reelabel.sources.source import StoredSource
 from reelabel.sources.video_file import video_in_memory
 

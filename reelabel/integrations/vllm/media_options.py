@@ -43,7 +43,6 @@ _LLAVA_MAX_FRAMES = 32
 
 
 def invalid_option(where: str, message: str) -> ConfigurationError:
-    """Return the error about an option."""
     return ConfigurationError(f"{_INVALID}: {where}: {message}.")
 
 

@@ -95,7 +95,6 @@ def adapt_video(video: Video, config: Any) -> Video:  # noqa: ANN401 - of transf
 
 
 def drop_repeated_frames(video: Video) -> Video:
-    """Drop repeated frames."""
     _, first = np.unique(video[1]["frames_indices"], return_index=True)
     return video if len(first) == len(video[0]) else _select(video, sorted(first.tolist()))
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reelabel.errors import FallbackRequired
-from reelabel.frames.opened import opened_object
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.spec import EVERY
 from reelabel.segment import WHOLE
+from reelabel.sources.opened import opened_object
 from reelabel.sources.video_file import VideoFile
 from tasks.description.scenes.change import SceneMethodError, Thumbnails
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reelabel.index import VideoIndex
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.pool.decode_pool import DecodePool
     from reelabel.result import Frames
     from reelabel.segment import Segment, Windows

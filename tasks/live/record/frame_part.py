@@ -60,7 +60,7 @@ def encode_part(frames: Sequence[KeptFrame], *, session_id: UUID, part: int, sea
             native_height_px=height,
             orientation=Orientation(),
             method="linear",
-            reason="",
+            note="",
             decode_ms=0.0,
             frames_decoded=count,
         ),

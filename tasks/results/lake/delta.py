@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from infra.extras import require_lake
 from reelabel.errors import ConfigurationError
+from reelabel.options import reveal
 from reelabel.sources.object_info import redact_uri
-from reelabel.sources.options import reveal
 from reelabel.text import reason_of
 from tasks.results.lake.stream import CommitConflictError, RowStream
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from reelabel.options import S3Options
     from reelabel.sources.object_store import ObjectStore
-    from reelabel.sources.options import S3Options
 
 _PARTITIONS = ["dataset", "date"]
 _ENVIRONMENT = Lock()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine, RowMapping
 
     from infra.settings import ResultsSettings
-    from reelabel.sources.options import S3Options
+    from reelabel.options import S3Options
 
     _Lake: TypeAlias = DeltaTables | IcebergTables | ParquetFiles
 

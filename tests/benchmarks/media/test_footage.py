@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.media.footage import make_footage
 from reelabel.extract import extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.video_file import open_video_file
 from tasks.description.scenes.footage import Footage

@@ -7,7 +7,7 @@ import pytest
 
 from reelabel.errors import VideoError
 from reelabel.index import VideoIndex, VideoInfo
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from tasks.description.scenes import cuts
 from tasks.description.scenes.change import SceneMethodError
 from tasks.description.scenes.cuts import THRESHOLD, candidates, cuts_above, early_keyframes, find_cuts, ranges_around

@@ -7,7 +7,7 @@ import pytest
 
 from infra.embedded import export
 from reelabel.extract import extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tests.clips import make_clip

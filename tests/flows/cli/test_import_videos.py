@@ -16,11 +16,11 @@ from flows.cli.manifest import ImportOptions, read_source
 from infra.errors import ManifestError
 from reelabel.errors import ConfigurationError
 from reelabel.frames.fetch import VideoReader
-from reelabel.frames.opened import stat_video
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.opened import stat_video
 from tests.command_line import reelabel
 
 LAYOUTS = Path(__file__).parents[2] / "data" / "layouts"

@@ -13,7 +13,7 @@ from flows.run.spec import make_spec
 from infra.embedded import export
 from infra.settings import PromptOptions, Settings
 from reelabel.extract import extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.manifest.table import read_jobs

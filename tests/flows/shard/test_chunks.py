@@ -15,7 +15,7 @@ from flows.shard.infer import infer_views
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.frame_file import read_frames
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Answer, Job, ModelIdentity, RunSpec, Shard, group_by_views

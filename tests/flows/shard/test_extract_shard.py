@@ -8,7 +8,7 @@ import pytest
 from flows.shard.extract import extract_shard
 from infra.settings import StoreSettings
 from reelabel.frames.cache import FrameCache
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import Job, RunPhase, Shard

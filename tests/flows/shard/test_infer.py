@@ -23,7 +23,7 @@ from infra.settings import ServerSettings, StoreSettings
 from reelabel.errors import ConfigurationError, StoreUnavailableError
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.frame_file import read_frames
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.protocol import Rejected

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from tasks.live.record.frame_part import KeptFrame
 from tasks.live.record.replay import encode_footage, write_jobs

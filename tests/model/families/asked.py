@@ -4,7 +4,7 @@ from flows.run.request import QuestionOptions
 from flows.run.spec import make_spec
 from infra.settings import Settings
 from reelabel.extract import extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from tasks.model.identity import read_model_card
 from tests.frame_files import frame_file_of
 

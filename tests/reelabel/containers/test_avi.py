@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.exactness.conformance import check_file
 from reelabel.extract import extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 
 FRAMES, GOP = 48, 12

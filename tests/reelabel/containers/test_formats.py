@@ -11,7 +11,7 @@ from reelabel.containers.matroska import MATROSKA
 from reelabel.containers.mp4 import MP4
 from reelabel.errors import FallbackRequired
 from reelabel.extract import extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 
 PICKS = Sampling(num_frames=3)

@@ -10,7 +10,7 @@ from benchmarks.extraction.loaders import FileParts
 from benchmarks.media.boxes import replace_boxes
 from benchmarks.media.matrix import Cell
 from reelabel.extract import extract_local, extract_ranges
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.sparse_file import CachedRange
 

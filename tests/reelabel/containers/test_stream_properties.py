@@ -8,7 +8,7 @@ from benchmarks.media.matrix import Cell
 from benchmarks.media.recipe import make_clip
 from reelabel.errors import VideoTooLargeError
 from reelabel.extract import extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 
 # Of 96x64 at first, and then of 512x384.

@@ -4,7 +4,7 @@ import pytest
 from reelabel.containers.formats import missing_bytes
 from reelabel.extract import extract_local
 from reelabel.integrations.vllm.video_input import video_input
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.video_file import open_video_file
 

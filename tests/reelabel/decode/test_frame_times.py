@@ -14,7 +14,7 @@ from reelabel.containers.stream_properties import check_frame_times
 from reelabel.errors import VideoError, VideoTooLargeError
 from reelabel.extract import extract_local, extract_ranges
 from reelabel.integrations.vllm.video_input import video_input
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 

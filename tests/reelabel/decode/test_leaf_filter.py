@@ -150,7 +150,7 @@ def require_linear_frames(path, decode_linearly, *, method):
     linear = decode_linearly(path)
     for sampling in (FEW, MANY):
         got = extract_local(path, sampling=sampling, as_stored=True)
-        assert got.method == method, got.reason
+        assert got.method == method, got.note
         for image, index in zip(got.unique, got.selection.frame_index, strict=True):
             np.testing.assert_array_equal(image, linear[index][2])
 

@@ -15,7 +15,7 @@ from reelabel.decode.render import Renderer
 from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import VideoUnreadableError
 from reelabel.extract import Request, extract_file, extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.video_file import open_video_file

@@ -29,7 +29,7 @@ def keyframes():
             native_height_px=360,
             orientation=Orientation(),
             method="seek",
-            reason="",
+            note="",
             decode_ms=1.5,
         ),
     )

@@ -28,13 +28,13 @@ from reelabel.errors import (
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.fetch import VideoReader
-from reelabel.frames.opened import stat_video
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.seal import Seal
 from reelabel.sources.archives import RemoteArchive
 from reelabel.sources.members import Member, MemberIndex, decode_members, encode_members
 from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.opened import stat_video
 from tasks.frame_cache.extractor import FrameExtractor
 from tests.clips import write_clip
 from tests.reelabel.sources.web_server import serving

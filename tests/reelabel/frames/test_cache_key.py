@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from reelabel.frames.cache_key import archive_index_key, index_key
+from reelabel.sources.index_keys import archive_index_key, index_key
 
 
 def test_indexes_of_other_videos_versions_and_parts_have_other_keys():

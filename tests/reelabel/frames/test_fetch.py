@@ -17,12 +17,12 @@ from reelabel.errors import (
 )
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.cache_key import index_key
 from reelabel.frames.fetch import VideoReader
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
+from reelabel.sources.index_keys import index_key
 from reelabel.sources.object_store import ObjectStore
 from tests.clips import blank_packet, flag_as_keyframe
 from tests.reelabel.sources.s3_elsewhere import serving_elsewhere

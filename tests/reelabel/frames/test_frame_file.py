@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from infra.settings import StoreSettings
 from infra.settings.types import fields_of
 from reelabel.errors import FrameFileError, VideoTooLargeError
-from reelabel.frames.cache_key import SCHEMA_VERSION, FrameIdentity
+from reelabel.frames.cache_key import FrameIdentity
 from reelabel.frames.frame_file import read_frames, write_frames
 from reelabel.frames.pixels import ExactEncoding
 from reelabel.index import NO_PTS
 from reelabel.result import Frames, Selection
 from reelabel.sampling.options import Sampling
 from reelabel.seal import BLANK
+from reelabel.sources.index_keys import SCHEMA_VERSION
 from tests.frame_files import LOSSLESS, encoding_of, frame_file_of
 from tests.reelabel.frames.rewrite import rewrite
 
@@ -209,7 +210,7 @@ def test_a_file_that_contradicts_itself_or_has_another_version_is_not_used(keyfr
 
 
 def test_a_file_of_an_older_version_is_named_as_such(keyframes):
-    with pytest.raises(FrameFileError, match=r"recorded by an older version of Reelabel \(schema 4, not 5\)"):
+    with pytest.raises(FrameFileError, match=r"recorded by an older version of Reelabel \(schema 4, not 6\)"):
         read_frames(rewrite(encode(keyframes), schema=4))
 
 

@@ -15,7 +15,7 @@ from reelabel.errors import (
 from reelabel.extract import extract_local
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.fetch import VideoReader
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 
 LONG = {"size": (160, 120), "frames": 240, "gop": 24, "b_frames": 2, "qp": "2"}

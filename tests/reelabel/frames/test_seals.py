@@ -9,11 +9,11 @@ import pytest
 from infra.settings import StoreSettings
 from reelabel.errors import FrameFileError
 from reelabel.frames.cache import FrameCache
-from reelabel.frames.cache_key import SCHEMA_VERSION, index_key
 from reelabel.frames.frame_file import read_frames, read_metadata
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.seal import NO_KEY, Seal, embed_seal
+from reelabel.sources.index_keys import SCHEMA_VERSION, index_key
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.extractor import FrameExtractor
 from tests.frame_files import frame_file_of, reversed_frames

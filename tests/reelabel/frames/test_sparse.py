@@ -12,7 +12,7 @@ from reelabel.frames import sparse
 from reelabel.frames.cache import FrameCache
 from reelabel.frames.frame_file import load_frames, read_metadata, with_pixels
 from reelabel.frames.sparse import RecordingSource, SparseVideo, check_ranges
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources.object_store import ObjectStore

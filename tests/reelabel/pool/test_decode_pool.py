@@ -25,7 +25,7 @@ from reelabel.errors import (
     VideoMissingError,
 )
 from reelabel.extract import extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.pool.wire import Channel
@@ -67,7 +67,7 @@ def test_frames_of_a_child_equal_those_of_this_process(pool, make_clip):
     for name in ("pts", "time_s", "frame_index", "is_keyframe", "picks", "keyframe_ms"):
         np.testing.assert_array_equal(getattr(got, name), getattr(expected, name))
         assert getattr(got, name).dtype == getattr(expected, name).dtype
-    for name in ("fps", "duration_s", "total_frames", "orientation", "method", "reason", "sampler", "first_ms"):
+    for name in ("fps", "duration_s", "total_frames", "orientation", "method", "note", "sampler", "first_ms"):
         assert getattr(got, name) == getattr(expected, name)
 
 
@@ -264,7 +264,7 @@ def test_children_ignore_ctrl_c(pool, make_clip):
 _OWNER = """
 import sys, time
 from pathlib import Path
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.errors import ProcessDiedError
 from reelabel.pool.wire import Channel
@@ -302,7 +302,7 @@ def test_children_are_gone_when_their_parent_is_killed(make_clip, state):
 _STOPPED = """
 import sys
 from pathlib import Path
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.errors import ProcessDiedError
 from reelabel.pool.wire import Channel
@@ -394,7 +394,7 @@ _EXTRACTOR = """
 import resource, sys
 from pathlib import Path
 from tasks.domain import Sampling
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.errors import ProcessDiedError
 from reelabel.pool.wire import Channel
@@ -412,7 +412,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 import numpy as np
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.errors import ProcessDiedError
 from reelabel.pool.wire import Channel

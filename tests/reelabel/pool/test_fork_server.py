@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reelabel.errors import DecoderCrashedError, DecodersLostError, NotStartedError
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool import fork_server
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling

@@ -12,7 +12,7 @@ import pytest
 from reelabel.decode.canvas import Decoded
 from reelabel.errors import DecoderCrashedError, DecoderTimeoutError, InvalidReplyError, VideoError, VideoTooLargeError
 from reelabel.index import VideoIndex, VideoInfo
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool import fork_server
 from reelabel.pool import process as process_module
 from reelabel.pool.decode_pool import DecodePool

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.media.matrix import Cell
 from reelabel.errors import SamplingRefusedError
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.result import Selection
 from reelabel.sampling.options import Sampling
@@ -22,7 +22,7 @@ PIECES = [Segment.of(start, start + 1.999) for start in (0.0, 2.0, 4.0)] + [Segm
 MIDDLES = Sampling(sampler="middles", num_frames=4)
 KEYFRAMES = Sampling(num_frames=2)
 AUTO = Sampling(sampler="auto", num_frames=2, min_keyframes=2)
-COSTS = {"decode_ms", "frames_decoded", "reason"}  # which differ by how a frame was come by
+COSTS = {"decode_ms", "frames_decoded", "note"}  # which differ by how a frame was come by
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.waiting import AbandonedError, working_until

@@ -19,12 +19,11 @@ from PIL.Image import fromarray
 from reelabel import PrepareVideo
 from reelabel.errors import ConfigurationError, SandboxUnavailableError
 from reelabel.extract import extract_local
-from reelabel.integrations.ray_data import worker
+from reelabel.integrations.ray_data import prepare as preparation
 from reelabel.integrations.ray_data.cells import object_column
 from reelabel.integrations.ray_data.frames_present import frames_of
-from reelabel.integrations.ray_data.prepare import parse_sampling
-from reelabel.integrations.ray_data.worker import get_worker
-from reelabel.limits import Limits
+from reelabel.integrations.ray_data.prepare import get_worker, parse_sampling
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from tests.clips import blank_packet
 from tests.only_child import LOCKS, locks_of, only_child
@@ -459,7 +458,7 @@ def prepare_in_locked_process(*, path, refused):
 
 def test_a_process_that_is_forked_while_a_thread_starts_decoding_does_not_wait_for_that_thread(preparing, make_clip):
     prepare, batch = preparing(), {"video_uri": [str(make_clip())]}
-    with worker._workers_lock, warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+    with preparation._workers_lock, warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         told, tell = multiprocessing.Pipe(duplex=False)
         child = multiprocessing.get_context("fork").Process(target=_tell_of, args=(prepare, batch, tell))
         child.start()

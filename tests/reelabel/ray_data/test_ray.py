@@ -9,10 +9,9 @@ from PIL.Image import Image
 
 from reelabel import PrepareVideo
 from reelabel.extract import extract_local
-from reelabel.integrations.ray_data.prepare import parse_sampling
-from reelabel.integrations.ray_data.worker import get_worker
+from reelabel.integrations.ray_data.prepare import get_worker, parse_sampling
 from reelabel.integrations.vllm.video_input import video_input
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from tests.reelabel.ray_data.conftest import WEB, starting_ray
 from tests.reelabel.ray_data.test_prepare import LOOK, WHOLE
 from tests.wait import until

@@ -8,7 +8,7 @@ import pytest
 
 from reelabel import PrepareRequest
 from reelabel.errors import ConfigurationError
-from reelabel.integrations.ray_data.worker import close_worker
+from reelabel.integrations.ray_data.prepare import close_worker
 from tests.reelabel.ray_data.conftest import WEB
 
 TEXT = {"type": "text", "text": "What happens?"}

@@ -15,7 +15,7 @@ from flows.compare.candidates import format_sampling, parse_sampler
 from infra.settings import SamplingSettings
 from reelabel.errors import ConfigurationError, InvalidOptionError, SamplingRefusedError
 from reelabel.extract import extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling import registry
 from reelabel.sampling.options import Sampling

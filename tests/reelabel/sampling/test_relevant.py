@@ -7,9 +7,9 @@ from infra.settings import SamplingSettings
 from reelabel.errors import InvalidOptionError, SamplingRefusedError
 from reelabel.extract import extract_local
 from reelabel.frames.cache_key import FrameIdentity
-from reelabel.limits import Limits
-from reelabel.sampling.options import Sampling
-from reelabel.sampling.registry import choose_indices, dense_samplers, with_sampler
+from reelabel.options import Limits
+from reelabel.sampling.options import Sampling, with_sampler
+from reelabel.sampling.registry import choose_indices, dense_samplers
 from reelabel.sampling.spec import VideoProperties
 from reelabel.segment import Segment
 

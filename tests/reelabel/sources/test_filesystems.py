@@ -24,11 +24,10 @@ from reelabel.errors import (
     VideoUnavailableError,
 )
 from reelabel.frames.fetch import VideoReader
-from reelabel.frames.opened import stat_video
-from reelabel.limits import Limits
+from reelabel.options import Limits, WebOptions
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
-from reelabel.sources.options import WebOptions
+from reelabel.sources.opened import stat_video
 from tests.clips import write_clip
 from tests.http_server import HttpServer
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from reelabel.errors import DiskFullError, LoginRefusedError, StoreUnavailableError
+from reelabel.options import S3Options
 from reelabel.sources.object_store import ObjectStore
-from reelabel.sources.options import S3Options
 
 DATA = bytes(range(256)) * 2000
 ATTEMPTS = 3

@@ -4,8 +4,9 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from reelabel.frames.cache_key import FrameIdentity, archive_index_key, index_key
+from reelabel.frames.cache_key import FrameIdentity
 from reelabel.sampling.options import Sampling
+from reelabel.sources.index_keys import archive_index_key, index_key
 from reelabel.sources.object_info import unsigned_uri
 
 AT = "https://host.example/a%20clip.mp4"

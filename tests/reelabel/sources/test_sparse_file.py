@@ -7,7 +7,7 @@ import pytest
 
 from reelabel.errors import FallbackRequired, StoreUnavailableError
 from reelabel.extract import extract_local, extract_ranges
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.sparse_file import ByteRange, SparseFile
 

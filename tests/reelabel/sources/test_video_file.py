@@ -10,11 +10,11 @@ import pytest
 
 from reelabel.errors import JobError, ObjectChangedError, ObjectMissingError, ReelabelError, VideoRefusedError
 from reelabel.frames.fetch import VideoReader
-from reelabel.frames.opened import stat_video
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
+from reelabel.sources.opened import stat_video
 from tests.clips import make_clip
 
 __all__ = ["make_clip"]

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.exactness.shortcuts import extract_linearly
 from benchmarks.extraction.loaders import FileParts
 from reelabel.extract import Request, extract_ranges
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
 from tests.clips import write_clip

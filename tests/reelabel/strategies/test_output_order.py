@@ -20,7 +20,7 @@ from reelabel.errors import FallbackRequired
 from reelabel.extract import Progress, Request, extract, extract_local, extract_ranges
 from reelabel.index import NO_PTS
 from reelabel.integrations.vllm.video_input import video_input
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.output_order import ClockReader, output_order, play_times
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment

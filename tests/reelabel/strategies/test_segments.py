@@ -8,7 +8,7 @@ from benchmarks.extraction.loaders import FileParts
 from reelabel.errors import SamplingRefusedError
 from reelabel.extract import extract_local, extract_ranges
 from reelabel.integrations.vllm.video_input import video_input
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import choose_indices, dense_samplers
 from reelabel.sampling.spec import VideoProperties

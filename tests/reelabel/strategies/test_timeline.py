@@ -10,7 +10,7 @@ from benchmarks.media.matrix import Cell
 from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import SamplingRefusedError
 from reelabel.extract import extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sampling.registry import choose_indices
 from reelabel.sampling.spec import VideoProperties

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from reelabel.extract import extract_local
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel_engine.prompts import choice_tokens, score_choices
 from reelabel_engine.protocol import Batch, EngineConfig, Question

@@ -9,7 +9,7 @@ import pytest
 from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_local
 from reelabel.integrations.vllm.decode import NETWORKS_VARIABLE, decode_url, parse_sampling
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from tests.clips import make_clip
 from tests.engine_python import run_by_engine
 from tests.reelabel.sources.web_server import serving

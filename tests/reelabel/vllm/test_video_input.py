@@ -8,7 +8,7 @@ import pytest
 
 from reelabel.extract import extract_local
 from reelabel.integrations.vllm.video_input import video_input
-from reelabel.limits import Limits
+from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from tests.clips import make_clip
 from tests.reelabel.frames.conftest import keyframes

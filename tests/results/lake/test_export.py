@@ -19,7 +19,7 @@ from pyiceberg.utils.config import Config
 from infra.processes import free_port
 from infra.settings import ResultsSettings
 from reelabel.errors import ConfigurationError
-from reelabel.sources.options import reveal
+from reelabel.options import reveal
 from tasks.plans.plan import close_plan
 from tasks.results import read as rows
 from tasks.results.lake import export, parquet

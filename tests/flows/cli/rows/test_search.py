@@ -12,8 +12,8 @@ from PIL import Image
 from sqlalchemy import insert
 
 from infra.embedded import export
-from reelabel.frames.opened import stat_video
 from reelabel.seal import Seal
+from reelabel.sources.opened import stat_video
 from tasks.database.tables import DESCRIPTION, RUN, RUN_SPEC, SPEC
 from tasks.demo.clips import make_demo
 from tasks.domain import DescribeSpec

@@ -38,9 +38,9 @@ from reelabel.sources.video_file import VideoFile, open_video_file, video_in_mem
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reelabel.frames.download_cache import DownloadCache
-    from reelabel.limits import Limits
+    from reelabel.options import Limits
     from reelabel.result import Frames
+    from reelabel.sources.download_cache import DownloadCache
     from reelabel.sources.object_store import ObjectInfo, ObjectStore
     from reelabel.sources.source import Source
 
@@ -138,11 +138,10 @@ class OpenedSource:
                 self._object.check_unchanged()
 
     def close(self) -> None:
-        """Close the file, and remove a copy."""
         self._stack.close()
 
     def _copy_object(self, source: Source) -> VideoFile:
-        from reelabel.frames.download_cache import DownloadCache  # noqa: PLC0415 - a file needs no store
+        from reelabel.sources.download_cache import DownloadCache  # noqa: PLC0415 - a file needs no store
         from reelabel.sources.local import FileSource  # noqa: PLC0415
 
         if isinstance(source, FileSource):
@@ -340,7 +339,6 @@ def opened_object(objects: ObjectStore, info: ObjectInfo, limits: Limits, **opti
 
 @contextmanager
 def _video_errors() -> Iterator[None]:
-    """Convert errors of the object that holds a video into errors of that video alone."""
     try:
         yield
     except ObjectChangedError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from reelabel.disk import is_full
 from reelabel.errors import DiskFullError, DiskUnavailableError
-from reelabel.frames.cache_key import index_key
+from reelabel.sources.index_keys import index_key
 from reelabel.sources.object_info import redact_uri
 
 if TYPE_CHECKING:

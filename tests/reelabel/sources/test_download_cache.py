@@ -7,7 +7,7 @@ import pytest
 
 from infra.settings import StoreSettings, WebSettings
 from reelabel.errors import DiskUnavailableError, ObjectTooLargeError
-from reelabel.frames.download_cache import DownloadCache
+from reelabel.sources.download_cache import DownloadCache
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.source import StoredSource
 from tests.reelabel.sources.web_server import serving
