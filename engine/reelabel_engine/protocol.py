@@ -33,6 +33,7 @@ class EngineConfig:
 
     model: str  # a folder or hub name
     revision: str | None = None  # hub revision; None is the default branch
+    adapter: str | None = None  # folder of a LoRA adapter, which is part of every answer
     dtype: str = "auto"  # `auto` or one of vLLM's numeric types
     load_format: Literal["auto", "dummy"] = "auto"  # `dummy`: random weights, to benchmark an architecture
     tensor_parallel_size: int = 1  # GPUs that the model is sharded over

@@ -355,7 +355,7 @@ class ModelSettings(PromptOptions):
     backend: str = Field("vllm", min_length=1, max_length=100)
     """vllm loads the model on this machine; openai uses the server in [server]; or package.module:OBJECT."""
     name: str | None = None
-    """Hub name or folder; must be named, except with openai, which asks the server for its model."""
+    """Hub name, or folder, also of a LoRA adapter; must be named, except with openai, which asks the server."""
     revision: str | None = None
     """Hub revision."""
     python: AbsolutePath | None = None

@@ -147,7 +147,10 @@ def read_encoder_card(settings: Settings, name: str | None = None, *, revision: 
             "No image-text model is named; name one with REELABEL_DESCRIBE_MODEL, or --model of describe and "
             f"search: `export REELABEL_DESCRIBE_MODEL={_EXAMPLE}`."
         )
-    return read_model_card(name, revision=revision)
+    card = read_model_card(name, revision=revision)
+    if card.adapter:
+        raise ModelError(f"Image-text model {name} is a LoRA adapter; merge it into the model's folder.")
+    return card
 
 
 def open_encoder(settings: Settings, card: ModelCard) -> EncoderProcess | EncoderPool:

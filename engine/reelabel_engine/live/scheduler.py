@@ -27,6 +27,8 @@ from reelabel_engine.vllm_api import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from reelabel_engine.vllm_api import LoRARequest
+
 
 ASKED, READ, BATCH = 0, 1, 2  # vLLM's priorities: the lowest goes first
 
@@ -54,9 +56,17 @@ class LiveScheduler:
     Of prefixes, a step's worth is admitted, and beside an answer that is being written, one.
     """
 
-    def __init__(self, engine: Any, *, max_model_len: int, step_tokens: int, positions: int | None) -> None:  # noqa: ANN401 - vLLM's LLMEngine
+    def __init__(
+        self,
+        engine: Any,  # noqa: ANN401 - vLLM's LLMEngine
+        *,
+        adapter: LoRARequest | None,
+        max_model_len: int,
+        step_tokens: int,
+        positions: int | None,
+    ) -> None:
         self.items = ItemCache()
-        self._engine = engine
+        self._engine, self._adapter = engine, adapter
         self._max_model_len, self._step_tokens, self._positions = max_model_len, step_tokens, positions
         self._per_s = positions_per_s(engine.model_config.hf_config)
         self._unrendered: list[_Waiting] = []
@@ -141,7 +151,8 @@ class LiveScheduler:
             )
         name = f"live {request.number}"
         try:
-            self._engine.add_request(name, prompt, parameters, priority=READ if query is None else ASKED)
+            priority = READ if query is None else ASKED
+            self._engine.add_request(name, prompt, parameters, lora_request=self._adapter, priority=priority)
         except (ValueError, VLLMValidationError) as error:
             raise translate_vllm_error(error, self._max_model_len) from None
         fresh = chain.from_iterable(item.token_ids for item in ready.items[len(ready.items) - request.fresh :])

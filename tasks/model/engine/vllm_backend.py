@@ -49,6 +49,7 @@ def engine_config(
     return EngineConfig(
         model=card.location,
         revision=card.revision,
+        adapter=card.adapter,
         dtype=model.dtype,
         tensor_parallel_size=model.tensor_parallel_size,
         devices=devices,
@@ -134,7 +135,7 @@ class VllmBackend(Backend):
     def diagnose(self, settings: Settings) -> Iterator[Check]:
         try:
             card = self.card(None, settings)
-            yield Check(name="model", ok=True, detail=f"{card.identity.name} at {card.location}")
+            yield Check(name="model", ok=True, detail=f"{card.identity.name} at {card.adapter or card.location}")
         except ReelabelError as error:
             yield Check(name="model", ok=False, detail=error.code, advice=error.message)
         vllm = _check_vllm(settings)
