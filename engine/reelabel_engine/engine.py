@@ -174,8 +174,8 @@ def _load_adapter(llm: LLM, folder: str) -> LoRARequest:
     llm.llm_engine.add_lora(request)
     if unused := sorted(set(chain.from_iterable(llm.collective_rpc(_unused_modules)))):
         raise ModelError(
-            f"vLLM would leave out {pluralize(len(unused), 'part')} of the adapter, such as {unused[0]}; if they are of "
-            "the vision encoder, set enable_tower_connector_lora = true in model.engine_args, else correct "
+            f"vLLM would leave out {pluralize(len(unused), 'part')} of the adapter, such as {unused[0]}; if they are "
+            "of the vision encoder, set enable_tower_connector_lora = true in model.engine_args, else correct "
             "base_model_name_or_path in adapter_config.json, or merge the adapter into the model's folder."
         )
     return request
