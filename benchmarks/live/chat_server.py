@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from benchmarks.live.stream import LiveSetup
-    from reelabel_engine.live.items import LiveItem
+    from reelabel_engine.live_items import LiveItem
 
 _NAME = "live"
 _START_TIMEOUT_S = 300

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel_engine.live.items import Item, LiveItem
+    from reelabel_engine.live_items import Item, LiveItem
     from reelabel_engine.protocol import EngineConfig
 
 FPS = 2.0

@@ -15,8 +15,8 @@ from reelabel.errors import JobError
 from reelabel.text import pluralize
 from reelabel_engine.arguments import PRUNING_METHOD, vllm_arguments
 from reelabel_engine.errors import InferenceError, ModelError, SchemaRefusedError
-from reelabel_engine.live.positions import continue_positions
 from reelabel_engine.live.scheduler import BATCH, LiveScheduler
+from reelabel_engine.positions import continue_positions
 from reelabel_engine.prompts import ChoiceTokens, score_choices
 from reelabel_engine.protocol import (
     EngineConfig,

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from reelabel_engine.live.items import Item
+from reelabel_engine.live_items import Item
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

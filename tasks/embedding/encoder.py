@@ -13,8 +13,8 @@ from reelabel_engine.devices import assign_gpus, visible_gpus
 from reelabel_engine.environment import encoder_environment, find_python
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EmbedImages, EmbedTexts, EncoderConfig, EncoderInfo, LoadEncoder, Request, Vectors
-from tasks.model.engine.keeper import WarmEngines
 from tasks.model.identity import ModelCard, read_model_card
+from tasks.model.keeper import WarmEngines
 from tasks.model.model_process import ModelProcess
 from tasks.model.pool import Pool
 

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reelabel_engine.live.items import AUDIO_HZ, FRAMES_PER_ITEM, SPAN_S, AudioItem, Item, LiveItem
+from reelabel_engine.live_items import AUDIO_HZ, FRAMES_PER_ITEM, SPAN_S, AudioItem, Item, LiveItem
 from tasks.live.media import AUDIO_FORMAT, audio_refused
 from tasks.live.model import Prefix
 from tasks.live.setup import window_rule

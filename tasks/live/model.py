@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from reelabel_engine.live.items import AudioItem, Item
+from reelabel_engine.live_items import AudioItem, Item
 from reelabel_engine.protocol import LiveDone, LiveQuery, LiveText
 
 if TYPE_CHECKING:

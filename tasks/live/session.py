@@ -19,7 +19,7 @@ from reelabel.errors import ReelabelError, TransientError
 from reelabel.sampling.similar import mean_colours, similarity
 from reelabel.text import pluralize
 from reelabel_engine.errors import PromptTooLongError
-from reelabel_engine.live.items import AUDIO_HZ
+from reelabel_engine.live_items import AUDIO_HZ
 from tasks.live import events, messages, metrics
 from tasks.live.event_log import EngineStatus, EventLog
 from tasks.live.frame_window import FrameWindow

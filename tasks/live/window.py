@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem, Item, LiveItem
+from reelabel_engine.live_items import AUDIO_HZ, SPAN_S, AudioItem, Item, LiveItem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

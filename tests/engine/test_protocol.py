@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from reelabel_engine import PROTOCOL
-from reelabel_engine.live.items import AudioItem, LiveItem
+from reelabel_engine.live_items import AudioItem, LiveItem
 from reelabel_engine.protocol import (
     AskBatch,
     Batch,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from infra.settings import LiveSettings
-from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem, LiveItem
+from reelabel_engine.live_items import AUDIO_HZ, SPAN_S, AudioItem, LiveItem
 from tasks.live.event_log import EventLog
 from tasks.live.events import SpeechDelta
 from tasks.live.messages import ProtocolError

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reelabel_engine.live.items import LiveItem
+from reelabel_engine.live_items import LiveItem
 from tasks.live.window import Pairs, Window, WindowRule, spread
 
 PIXELS = np.zeros((2, 2, 2, 3), np.uint8)

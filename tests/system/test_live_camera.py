@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect, sync_playwright
 
 from infra.settings import ServeSettings, Settings
-from reelabel_engine.live.items import AUDIO_HZ, AudioItem
+from reelabel_engine.live_items import AUDIO_HZ, AudioItem
 from tasks.live.model import SPEECH_HZ
 from tests.flows.serve.live.server import live_server
 from tests.live.scripted_model import INFO, SPOKEN

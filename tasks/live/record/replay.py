@@ -18,7 +18,7 @@ import polars as pl
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
-from reelabel_engine.live.items import FOOTAGE
+from reelabel_engine.live_items import FOOTAGE
 from tasks.live.record.stored import SessionFrames, StoredSession
 from tasks.manifest.schema import COLUMNS
 

@@ -34,7 +34,7 @@ from tasks.model.prompts.words import read_words
 
 if TYPE_CHECKING:
     from tasks.model.backend import Reply
-    from tasks.model.engine.keeper import WarmEngines
+    from tasks.model.keeper import WarmEngines
 
 _LOG = logging.getLogger("reelabel")
 # Variables that differ between runs, and change nothing of what an engine loads; its GPUs are its place.

@@ -16,11 +16,11 @@ from reelabel_engine.model_errors import find_advice
 from reelabel_engine.protocol import Batch, EngineConfig, EngineInfo, EngineTimes
 from tasks.domain import ONE_VIDEO, MediaCounts
 from tasks.model.backend import Backend, InferenceBackend, Reply
-from tasks.model.engine.keeper import WarmEngines
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import CrashingQuestions, RecoveringEngine
 from tasks.model.identity import ModelCard, max_frame_pixels, read_model_card, require_tokenizer
+from tasks.model.keeper import WarmEngines
 from tasks.model.pool import Pool
 from tasks.model.prompts.thinking import render_ending, require_answer_first
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from reelabel_engine.errors import InferenceError
-from reelabel_engine.live.items import AUDIO_HZ, AudioItem, Item
+from reelabel_engine.live_items import AUDIO_HZ, AudioItem, Item
 from reelabel_engine.prompts import choice_tokens
 from reelabel_engine.protocol import LiveDone, LiveQuery, LiveText
 from tasks.live.model import AnswerPiece, LiveInfo, Prefix, Speech

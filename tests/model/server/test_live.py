@@ -11,7 +11,7 @@ from infra.errors import ServerFailedError, ServerUnavailableError
 from infra.settings import ServerSettings
 from reelabel.errors import ConfigurationError
 from reelabel_engine.errors import InferenceError, SpecialTokensError
-from reelabel_engine.live.items import AudioItem
+from reelabel_engine.live_items import AudioItem
 from reelabel_engine.protocol import LiveQuery, LiveText
 from tasks.live.model import Prefix, Speech
 from tasks.live.window import Pairs, Spans

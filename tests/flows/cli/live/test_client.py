@@ -25,7 +25,7 @@ from infra.settings import LiveSettings, ServeSettings, Settings
 from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
-from reelabel_engine.live.items import AUDIO_HZ, AudioItem
+from reelabel_engine.live_items import AUDIO_HZ, AudioItem
 from tests.clips import crop_in_container, write_clip
 from tests.flows.cli.live.rtsp_server import rtsp_camera
 from tests.flows.serve.live.server import live_server

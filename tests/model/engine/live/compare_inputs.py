@@ -18,10 +18,10 @@ import torch
 
 from reelabel_engine.engine import _require_pairs
 from reelabel_engine.errors import ModelError
-from reelabel_engine.live.items import AUDIO_HZ
-from reelabel_engine.live.positions import mrope_positions
 from reelabel_engine.live.renderer import LiveRenderer
-from reelabel_engine.live.scheduler import LiveScheduler, _Waiting
+from reelabel_engine.live.scheduler import LiveScheduler, _Request
+from reelabel_engine.live_items import AUDIO_HZ
+from reelabel_engine.positions import mrope_positions
 from reelabel_engine.protocol import EngineConfig, LiveQuery, LiveRequest, Question
 from reelabel_engine.renderer import HashedMedium, InputRenderer
 from reelabel_engine.vllm_api import MultiModalFeatureSpec, get_model_cls
@@ -70,12 +70,11 @@ def _features(rendered):
 def compare(renderer, live, frames, fps):
     items = pairs_of(frames, fps)
     request = request_of(items, LiveQuery(text=TEXT, choices=CHOICES))
-    rendered = live.render(request)
+    parts, ends = live.render(request)
     config = renderer._renderer.model_config.hf_config
     engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
-    scheduler = LiveScheduler(engine, max_model_len=2048, step_tokens=256, positions=renderer.positions)
-    ready = _Waiting(request=request, ends=rendered.ends, items=list(rendered.items.values()))
-    ours = scheduler._compose(ready)
+    scheduler = LiveScheduler(engine, adapter=None, max_model_len=2048, step_tokens=256, positions=renderer.positions)
+    ours = scheduler._compose(_Request(message=request, ends=ends, items=[*parts.values()]))
     question = Question(video_id="v", text=TEXT, system_prompt=SYSTEM, choices=CHOICES, scoring="letter")
     whole = renderer.render(renderer.prompt(question, [HashedMedium.of("video", whole_video(frames, fps))]))
 
@@ -96,7 +95,7 @@ def compare(renderer, live, frames, fps):
         "tokens": ids == list(whole["prompt_token_ids"]),
         "positions": torch.equal(positions, expected) and delta == expected_delta,
         "pixels": torch.equal(pixels, video["pixel_values_videos"].data),
-        "choices": rendered.ends.choices == renderer.tokens(question),
+        "choices": ends.choices == renderer.tokens(question),
     }
 
 
@@ -111,10 +110,10 @@ def compare_audio(folder):
         items += pairs.add(image, number / 2)
         items += spans.add(audio[number * AUDIO_HZ // 2 :][: AUDIO_HZ // 2], number / 2)
     request = request_of(items, LiveQuery(text=TEXT), has_audio=True)
-    rendered = LiveRenderer(renderer).render(request)
+    parts, ends = LiveRenderer(renderer).render(request)
     engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=renderer.hf_config))
-    scheduler = LiveScheduler(engine, max_model_len=4096, step_tokens=256, positions=renderer.positions)
-    ours = scheduler._compose(_Waiting(request=request, ends=rendered.ends, items=list(rendered.items.values())))
+    scheduler = LiveScheduler(engine, adapter=None, max_model_len=4096, step_tokens=256, positions=renderer.positions)
+    ours = scheduler._compose(_Request(message=request, ends=ends, items=[*parts.values()]))
     ids = list(ours["prompt_token_ids"])
     model = positions_model(renderer)
     positions, _ = mrope_positions(model, model.get_mrope_input_positions, ids, _features(ours))

@@ -11,7 +11,7 @@ import pytest
 from infra.errors import EngineLostError
 from reelabel.errors import InternalError
 from reelabel_engine.errors import InferenceError, PromptTooLongError
-from reelabel_engine.live.items import LiveItem
+from reelabel_engine.live_items import LiveItem
 from reelabel_engine.protocol import EngineConfig, LiveDrop, LiveQuery, LiveRequest, LiveText, encode
 from tasks.live.model import Prefix
 from tasks.model import life

@@ -15,7 +15,7 @@ from msgspec import structs
 from infra.settings import LiveSettings
 from reelabel.pool.decode_pool import DecodePool
 from reelabel_engine.errors import PromptTooLongError
-from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem
+from reelabel_engine.live_items import AUDIO_HZ, SPAN_S, AudioItem
 from reelabel_engine.protocol import Batch, EngineConfig, LiveDone, LiveQuery, LiveText, Question
 from tasks.demo.shapes import QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from reelabel_engine.live.items import SPAN_S
+from reelabel_engine.live_items import SPAN_S
 from reelabel_engine.vllm_api import (
     MultiModalFeatureSpec,
     MultiModalFieldElem,
