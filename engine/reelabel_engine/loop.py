@@ -221,8 +221,8 @@ class _Receiver(threading.Thread):
 
 def _split(number: int, batch: Batch) -> Iterator[_Video]:
     for shown, group in groupby(enumerate(batch.questions), key=lambda each: each[1].shown):
-        places, questions = zip(*group, strict=True)
-        refs = [RequestRef(number, place) for place in places]
+        indices, questions = zip(*group, strict=True)
+        refs = [RequestRef(number, index) for index in indices]
         yield _Video(refs, tuple(batch.frame_files[each.file_id] for each in shown), list(questions))
 
 

@@ -18,7 +18,7 @@ from reelabel.frames.frame_file import read_frames
 from reelabel.integrations.vllm.video_input import adapt_video, video_input
 from reelabel_engine.arguments import vllm_arguments
 from reelabel_engine.errors import InferenceError, PromptTooLongError, SchemaRefusedError, SpecialTokensError
-from reelabel_engine.live_items import FOOTAGE, FRAMES_PER_ITEM
+from reelabel_engine.live_items import FOOTAGE, FRAMES_PER_PAIR
 from reelabel_engine.plain_text import TextTokenizer, text_tokenizer
 from reelabel_engine.positions import last_time, with_starts
 from reelabel_engine.prompts import ChoiceTokens, chat_messages, choice_tokens
@@ -151,7 +151,7 @@ class HashedMedium:
         file_hash = blake2b(frame_file, digest_size=16, person=kind.encode()).hexdigest()
         frames = read_frames(frame_file)
         is_footage = kind == "video" and frames.source_uri.endswith(FOOTAGE)
-        starts_s = frames.selection.time_s[frames.shown][::FRAMES_PER_ITEM].tolist() if is_footage else ()
+        starts_s = frames.selection.time_s[frames.shown][::FRAMES_PER_PAIR].tolist() if is_footage else ()
         return cls(kind=kind, frames=video_input(frames), hash=file_hash, starts_s=tuple(starts_s))
 
     def as_images(self) -> list[HashedMedium]:
@@ -258,9 +258,9 @@ class InputRenderer:
         if self._plain.encode(prompt["prompt"]) == ids:  # no text spells any
             return
         outside = list(rendered["prompt_token_ids"])
-        places = chain.from_iterable(rendered["mm_placeholders"].values())
-        for place in sorted(places, key=attrgetter("offset"), reverse=True):
-            del outside[place.offset : place.offset + place.length]
+        placeholders = chain.from_iterable(rendered["mm_placeholders"].values())
+        for placeholder in sorted(placeholders, key=attrgetter("offset"), reverse=True):
+            del outside[placeholder.offset : placeholder.offset + placeholder.length]
         if self._plain.count(outside) - self._plain.count(ids):
             raise SpecialTokensError("The model's processor encodes the special tokens in the text; reword it.")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
-    from tasks.model.life import Life
+    from tasks.model.running_process import RunningProcess
 
 # The demo's image-text model.
 _EXAMPLE = "google/siglip-so400m-patch14-384"
@@ -74,12 +74,12 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
     images_embedded = 0
     loaded: EncoderInfo | None = None
 
-    def _begin(self) -> Life:
+    def _begin(self) -> RunningProcess:
         python = find_python(self._python, needs="transformers")
         return self._start(python, LoadEncoder(config=self._config), encoder_environment(self._config))
 
     def info(self) -> EncoderInfo:
-        info: EncoderInfo = self._ready(self._living())
+        info: EncoderInfo = self._ready(self._ensure_running())
         self.loaded = info
         return info
 

@@ -19,7 +19,7 @@ from tasks.live import events, messages, metrics
 from tasks.live.inbox import PendingQuery
 from tasks.live.messages import ProtocolError
 from tasks.live.model import SPEECH_HZ, Speech
-from tasks.live.setup import LiveSetup, speaks
+from tasks.live.setup import LiveSetup, produces_speech
 from tasks.live.standing import Standing
 from tasks.live.threads import in_thread, iterate_in_thread
 from tasks.model.prompts.prompt import render_question, require_short
@@ -294,7 +294,7 @@ class Queries:
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             seed=sampling.seed,
-            speaks=speaks(self._config, self._setup),
+            produces_speech=produces_speech(self._config, self._setup),
             voice=self._config.speaker,
         )
 

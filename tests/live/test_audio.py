@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from infra.settings import LiveSettings
-from reelabel_engine.live_items import AUDIO_HZ, SPAN_S, AudioItem, LiveItem
+from reelabel_engine.live_items import AUDIO_HZ, SPAN_S, AudioSpan, FramePair
 from tasks.live.event_log import EventLog
 from tasks.live.events import SpeechDelta
 from tasks.live.messages import ProtocolError
-from tasks.live.window import Spans, Window, WindowRule
+from tasks.live.window import AudioSpans, Window, WindowRule
 from tests.live.client import ask, frame, send_frames, start
 from tests.live.scripted_model import INFO, SPOKEN, ScriptedModel
 from tests.wait import until
@@ -44,7 +44,7 @@ def hear(begin):
 def shown(model):
     """Return what the last question saw: the times of frames, and those of audio with a mark."""
     prefix, _ = model.asked[-1]
-    return [("audio" if isinstance(item, AudioItem) else "frames", *item.times_s) for item in prefix.items]
+    return [("audio" if isinstance(item, AudioSpan) else "frames", *item.times_s) for item in prefix.items]
 
 
 def send_stream(told, seconds, *, first_s=0):
@@ -70,7 +70,7 @@ def test_audio_follows_the_frames_of_the_same_two_seconds(hear):
     assert model.asked[-1][0].has_audio
     assert (done["audio_s"], done["last_audio_s"], done["frames_used"], done["last_frame_s"]) == (5, 5, 5, 4)
     assert told.exchange({"type": "session.stats"}, "session.stats")["audio_s"] == pytest.approx(5)
-    until(lambda: any(isinstance(item, AudioItem) for prefix in model.prefilled for item in prefix.items))
+    until(lambda: any(isinstance(item, AudioSpan) for prefix in model.prefilled for item in prefix.items))
 
 
 def test_of_fewer_frames_all_of_the_audio_is_heard(hear):
@@ -225,7 +225,7 @@ def test_frames_that_audio_has_pushed_out_are_not_seen(hear):
 
 
 def test_spans_are_two_seconds_long_and_end_early_only_for_a_gap_or_a_frame():
-    spans = Spans()
+    spans = AudioSpans()
     assert spans.add(samples(1.5), 0.0) == ()
     [first] = spans.add(samples(1.0), 1.7)  # a clock may differ by as much
     assert first.times_s == (0, 2)
@@ -237,22 +237,22 @@ def test_spans_are_two_seconds_long_and_end_early_only_for_a_gap_or_a_frame():
     assert (third.times_s, spans.open) == ((10, 10.5), None)
     assert spans.add(samples(0.5), 10.5) == ()
     assert spans.open.times_s == (10.5, 11.0)
-    many = Spans().add(samples(7.0), 3.0)
+    many = AudioSpans().add(samples(7.0), 3.0)
     assert [span.times_s for span in many] == [(3, 5), (5, 7), (7, 9)]
 
 
 def test_a_short_span_is_padded_to_what_an_encoder_takes():
-    spans = Spans()
+    spans = AudioSpans()
     spans.add(samples(0.01), 0.0)
     assert len(spans.open.samples) == AUDIO_HZ // 10
     assert not spans.open.samples[-1]
 
 
 def test_the_same_audio_at_another_time_is_other_audio():
-    one = AudioItem(samples=samples(1), time_s=1.0)
-    assert one.hash == AudioItem(samples=samples(1), time_s=1.0).hash
-    assert one.hash != AudioItem(samples=samples(1), time_s=1.5).hash
-    assert one.hash != AudioItem(samples=samples(1, value=7), time_s=1.0).hash
+    one = AudioSpan(samples=samples(1), time_s=1.0)
+    assert one.hash == AudioSpan(samples=samples(1), time_s=1.0).hash
+    assert one.hash != AudioSpan(samples=samples(1), time_s=1.5).hash
+    assert one.hash != AudioSpan(samples=samples(1, value=7), time_s=1.0).hash
 
 
 @pytest.mark.parametrize(("unit", "size"), [("frames", 6), ("seconds", 8.0)])
@@ -260,9 +260,9 @@ def test_audio_leaves_the_window_with_the_frames_of_its_time(unit, size):
     window = Window(WindowRule(size=size, unit=unit))
     pixels = np.zeros((2, 2, 2, 3), np.uint8)
     for at in range(0, 60, 2):
-        window.add(LiveItem(images=pixels, times_s=(at, at + 1.0)))
-        window.add(AudioItem(samples=samples(SPAN_S), time_s=at))
-        kinds = [isinstance(item, AudioItem) for item in window.current]
+        window.add(FramePair(images=pixels, times_s=(at, at + 1.0)))
+        window.add(AudioSpan(samples=samples(SPAN_S), time_s=at))
+        kinds = [isinstance(item, AudioSpan) for item in window.current]
         starts = [item.times_s[0] for item in window.current]
         assert abs(sum(kinds) - len(kinds) / 2) <= 0.5
         assert starts == sorted(starts)
@@ -271,7 +271,7 @@ def test_audio_leaves_the_window_with_the_frames_of_its_time(unit, size):
 
 def test_an_answer_in_speech_is_announced_message_by_message_and_kept_for_a_client_that_comes_back(begin):
     speaking = {"modalities": ("text", "audio"), "speech_event": "response.audio"}
-    told = start(lambda: begin(info=replace(INFO, speaks=True)), **speaking)
+    told = start(lambda: begin(info=replace(INFO, produces_speech=True)), **speaking)
     send_frames(told, [0, 60])
     before = told.seq
     done = ask(told)
@@ -302,7 +302,7 @@ def test_an_answer_in_speech_is_announced_message_by_message_and_kept_for_a_clie
     ],
 )
 def test_clients_get_speech_as_their_protocol_has_it(begin, newer, names):
-    told = start(lambda: begin(info=replace(INFO, speaks=True)), modalities=("audio",), **newer)
+    told = start(lambda: begin(info=replace(INFO, produces_speech=True)), modalities=("audio",), **newer)
     send_frames(told, [0])
     told.send({"type": "video.query", "text": "?"})
     events = [event for event in told.until("response.done") if "audio" in event["type"]]
@@ -312,7 +312,7 @@ def test_clients_get_speech_as_their_protocol_has_it(begin, newer, names):
 
 
 def test_who_does_not_ask_for_speech_gets_none(begin):
-    told = start(lambda: begin(info=replace(INFO, speaks=True)))
+    told = start(lambda: begin(info=replace(INFO, produces_speech=True)))
     assert told.everything()[0]["modalities"] == ["text"]
     send_frames(told, [0])
     assert ask(told)["speech_s"] == 0

@@ -12,7 +12,7 @@ import torch
 from reelabel.errors import JobError
 from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError
-from reelabel_engine.live_items import AUDIO_HZ, FRAMES_PER_ITEM, AudioItem, LiveItem
+from reelabel_engine.live_items import AUDIO_HZ, FRAMES_PER_PAIR, AudioSpan, FramePair
 from reelabel_engine.positions import SECONDS
 from reelabel_engine.protocol import LiveRequest, Question, Rejected
 from reelabel_engine.renderer import HashedMedium, InputRenderer
@@ -36,14 +36,14 @@ class RenderedItem:
     is_embed: torch.Tensor | None = field(repr=False)  # which of these the encoder's outputs replace; None for all
     values: MultiModalKwargsItem = field(repr=False)  # what the model's encoder takes
     time_s: float | None  # since the session began; None if its positions do not depend on it
-    _places: dict[int, PlaceholderRange] = field(default_factory=dict, init=False, repr=False)
+    _placeholders: dict[int, PlaceholderRange] = field(default_factory=dict, init=False, repr=False)
 
     def at(self, offset: int) -> PlaceholderRange:
-        place = self._places.get(offset)
-        if place is None:
-            place = PlaceholderRange(offset=offset, length=len(self.token_ids), is_embed=self.is_embed)
-            self._places[offset] = place
-        return place
+        placeholder = self._placeholders.get(offset)
+        if placeholder is None:
+            placeholder = PlaceholderRange(offset=offset, length=len(self.token_ids), is_embed=self.is_embed)
+            self._placeholders[offset] = placeholder
+        return placeholder
 
 
 class PromptEnds(NamedTuple):
@@ -68,7 +68,7 @@ class LiveRenderer:
         for name, item in request.items.items():
             try:
                 with failing_alone("Preparing what a session shows", stage=InferenceError.stage):
-                    items[name] = self._audio(name, item) if isinstance(item, AudioItem) else self._pair(name, item)
+                    items[name] = self._audio(name, item) if isinstance(item, AudioSpan) else self._pair(name, item)
             except JobError as error:
                 items[name] = Rejected.of(error)
         try:
@@ -77,7 +77,7 @@ class LiveRenderer:
         except JobError as error:
             return items, Rejected.of(error)
 
-    def _audio(self, name: str, item: AudioItem) -> RenderedItem:
+    def _audio(self, name: str, item: AudioSpan) -> RenderedItem:
         config = self._renderer.hf_config.thinker_config
         token = config.audio_token_index
         prompt = {
@@ -98,18 +98,21 @@ class LiveRenderer:
             time_s=item.time_s,
         )
 
-    def _pair(self, name: str, item: LiveItem) -> RenderedItem:
+    def _pair(self, name: str, item: FramePair) -> RenderedItem:
         prompt = self._renderer.prompt(_question("", None), [_medium(name, item)])
         rendered = self._renderer.render(prompt)
-        [place] = rendered["mm_placeholders"]["video"]
+        [placeholder] = rendered["mm_placeholders"]["video"]
         [values] = rendered["mm_kwargs"]["video"]
         if self._placeholder is None:
-            chat, after = prompt["prompt_token_ids"], len(rendered["prompt_token_ids"]) - place.offset - place.length
-            self._placeholder = tuple(chat[place.offset : len(chat) - after])
+            chat, after = (
+                prompt["prompt_token_ids"],
+                len(rendered["prompt_token_ids"]) - placeholder.offset - placeholder.length,
+            )
+            self._placeholder = tuple(chat[placeholder.offset : len(chat) - after])
         return RenderedItem(
             kind="video",
-            token_ids=tuple(rendered["prompt_token_ids"][place.offset : place.offset + place.length]),
-            is_embed=place.is_embed,
+            token_ids=tuple(rendered["prompt_token_ids"][placeholder.offset : placeholder.offset + placeholder.length]),
+            is_embed=placeholder.is_embed,
             values=_timed(values, item.times_s[0]),
             time_s=item.times_s[0] if SECONDS in values else None,
         )
@@ -146,7 +149,7 @@ def _question(text: str, system_prompt: str | None, **values: Any) -> Question: 
     )
 
 
-def _medium(name: str, item: LiveItem) -> HashedMedium:
+def _medium(name: str, item: FramePair) -> HashedMedium:
     milliseconds = [round(time_s * _MILLISECONDS) for time_s in item.times_s]
     total = milliseconds[-1] + 1
     metadata = {
@@ -168,6 +171,6 @@ def _timed(values: MultiModalKwargsItem, time_s: float) -> MultiModalKwargsItem:
     return MultiModalKwargsItem({**values, SECONDS: seconds})
 
 
-def _probe() -> LiveItem:
+def _probe() -> FramePair:
     side_px = _PROBE_SIDE_PX
-    return LiveItem(images=np.full((FRAMES_PER_ITEM, side_px, side_px, 3), 128, np.uint8), times_s=(0.0, 0.5))
+    return FramePair(images=np.full((FRAMES_PER_PAIR, side_px, side_px, 3), 128, np.uint8), times_s=(0.0, 0.5))

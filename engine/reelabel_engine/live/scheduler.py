@@ -166,11 +166,11 @@ class LiveScheduler:
         salt = request.message.salt
         values: dict[str, list[Any]] = defaultdict(list)
         hashes: dict[str, list[str]] = defaultdict(list)
-        places: dict[str, list[PlaceholderRange]] = defaultdict(list)
+        placeholders: dict[str, list[PlaceholderRange]] = defaultdict(list)
         for name, item in zip(request.message.hashes, request.items, strict=True):
             values[item.kind].append(item.values)
             hashes[item.kind].append(f"{salt}{name}")
-            places[item.kind].append(item.at(len(ids)))
+            placeholders[item.kind].append(item.at(len(ids)))
             ids += item.token_ids
         ids += request.ends.tail
         if len(ids) >= self._max_model_len:
@@ -183,7 +183,7 @@ class LiveScheduler:
             prompt_token_ids=ids,
             mm_kwargs=MultiModalKwargsItems(values),
             mm_hashes=hashes,
-            mm_placeholders=places,
+            mm_placeholders=placeholders,
             cache_salt=salt,
         )
 

@@ -74,11 +74,11 @@ _FITTING = {
 
 def _no_model() -> str:
     gib = gpu_memory_bytes()[1] / 1024**3
-    place = f"this GPU of {gib:.0f} GiB" if gib else "this machine"
+    machine = f"this GPU of {gib:.0f} GiB" if gib else "this machine"
     fitting = next(model for least_gib, model in _FITTING.items() if gib >= least_gib)
     return (
         "No model is named; set REELABEL_MODEL_NAME, or name one for this run: --model, or model in a form. "
-        f"For {place}: `export REELABEL_MODEL_NAME={fitting}`."
+        f"For {machine}: `export REELABEL_MODEL_NAME={fitting}`."
     )
 
 
@@ -208,8 +208,8 @@ class EnginePool(Pool[InferenceBackend], InferenceBackend):
 
 
 def _answering(processes: Sequence[EngineProcess]) -> InferenceBackend:
-    fatal = CrashingQuestions()
-    engines = [RecoveringEngine(process, fatal=fatal) for process in processes]
+    crashing = CrashingQuestions()
+    engines = [RecoveringEngine(process, crashing=crashing) for process in processes]
     return engines[0] if len(engines) == 1 else EnginePool(engines)
 
 

@@ -25,7 +25,7 @@ from infra.settings import LiveSettings, ServeSettings, Settings
 from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
-from reelabel_engine.live_items import AUDIO_HZ, AudioItem
+from reelabel_engine.live_items import AUDIO_HZ, AudioSpan
 from tests.clips import crop_in_container, write_clip
 from tests.flows.cli.live.rtsp_server import rtsp_camera
 from tests.flows.serve.live.server import live_server
@@ -290,7 +290,7 @@ def test_questions_that_were_refused_are_not_asked_again_after_a_lost_connection
 def heard_by(server):
     """The audio that the last question heard: when it began, and its samples."""
     prefix, _ = server.model.asked[-1]
-    items = [item for item in prefix.items if isinstance(item, AudioItem)]
+    items = [item for item in prefix.items if isinstance(item, AudioSpan)]
     return items[0].time_s, np.concatenate([item.samples for item in items])
 
 
@@ -339,7 +339,7 @@ def test_no_audio_is_sent_where_none_is_heard_wanted_or_there(request, capsys, t
 
     said = capsys.readouterr()
     assert "audio" not in said.out + said.err
-    assert not any(isinstance(item, AudioItem) for item in server.model.asked[-1][0].items)
+    assert not any(isinstance(item, AudioSpan) for item in server.model.asked[-1][0].items)
 
 
 def test_audio_that_is_wanted_and_cannot_be_heard_is_told_in_a_sentence(server, hearing, video, sounding):

@@ -25,7 +25,7 @@ from reelabel_engine.positions import mrope_positions
 from reelabel_engine.protocol import EngineConfig, LiveQuery, LiveRequest, Question
 from reelabel_engine.renderer import HashedMedium, InputRenderer
 from reelabel_engine.vllm_api import MultiModalFeatureSpec, get_model_cls
-from tasks.live.window import Pairs, Spans
+from tasks.live.window import AudioSpans, FramePairs
 from tests.model.engine.live.streams import clip, pairs_of, whole_video
 from tests.model.families.architectures import make_qwen2_5_omni, save
 
@@ -60,9 +60,9 @@ def positions_model(renderer):
 
 def _features(rendered):
     features = [
-        MultiModalFeatureSpec(data=item, modality=modality, identifier="", mm_position=place)
-        for modality, places in rendered["mm_placeholders"].items()
-        for item, place in zip(rendered["mm_kwargs"][modality], places, strict=True)
+        MultiModalFeatureSpec(data=item, modality=modality, identifier="", mm_position=placeholder)
+        for modality, placeholders in rendered["mm_placeholders"].items()
+        for item, placeholder in zip(rendered["mm_kwargs"][modality], placeholders, strict=True)
     ]
     return sorted(features, key=lambda feature: feature.mm_position.offset)
 
@@ -105,7 +105,7 @@ def compare_audio(folder):
     rng = np.random.default_rng(0)
     frames = rng.integers(0, 255, (8, 84, 84, 3), np.uint8)
     audio = rng.normal(0, 3000, 4 * AUDIO_HZ).astype(np.int16)
-    pairs, spans, items = Pairs(), Spans(), []
+    pairs, spans, items = FramePairs(), AudioSpans(), []
     for number, image in enumerate(frames):
         items += pairs.add(image, number / 2)
         items += spans.add(audio[number * AUDIO_HZ // 2 :][: AUDIO_HZ // 2], number / 2)
