@@ -411,12 +411,12 @@ def test_a_session_that_hears_is_answered_as_its_items_at_once(omni, monkeypatch
         )
         loop = EventLoop()
         sessions = loop.of(Sessions(setup))
-        told = start(lambda: sessions, enable_frame_filter=False)
+        client = start(lambda: sessions, enable_frame_filter=False)
         for at in range(12):
-            told.exchange(frame(20 * at, time_s=at / 2), "frame.ack")
-            told.send({"type": "audio.chunk", "time_s": at / 2})
-            told.session.receive_data(noise(at, 0.5).tobytes())
-        while not (done := ask(told, "Which?", choices=["red", "green", "blue"]))["cached_tokens"]:
+            client.exchange(frame(20 * at, time_s=at / 2), "frame.ack")
+            client.send({"type": "audio.chunk", "time_s": at / 2})
+            client.session.receive_data(noise(at, 0.5).tobytes())
+        while not (done := ask(client, "Which?", choices=["red", "green", "blue"]))["cached_tokens"]:
             pass
         sessions.close()
         loop.close()
