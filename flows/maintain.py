@@ -24,7 +24,7 @@ from tasks.database.schema import prepare_database
 from tasks.frame_cache.eviction import evict
 from tasks.frame_cache.orphans import remove_orphans
 from tasks.frame_cache.pool import video_store
-from tasks.live.record.stored import remove_old_sessions
+from tasks.live.record.saved import remove_old_sessions
 from tasks.results.retention import (
     PAGE,
     SELECTION,

@@ -109,7 +109,7 @@ class StubWorker:
         return [pickle.dumps([_render_question(one, *files) for one in questions]) for files, questions in videos]
 
     def render_live(self, request):
-        return pickle.dumps(StubRendered(request.items))
+        return pickle.dumps((request.items, None))  # an item is its own rendering
 
 
 def _render_question(question, *frame_files):
@@ -118,13 +118,6 @@ def _render_question(question, *frame_files):
     if Trigger.TOO_LONG in question.text:
         return Rejected.of(PromptTooLongError("The prompt is too long."))
     return StubReady(text=question.text, answer=answer_to(question, *frame_files))
-
-
-@dataclass(frozen=True)
-class StubRendered:
-    """The parts of a live prompt; an item is its own rendering."""
-
-    items: dict
 
 
 def _on_the_wire(answer):
@@ -155,8 +148,8 @@ class StubScheduler:
     def is_idle(self):
         return not (self._questions or self._prefixes)
 
-    def receive(self, request, rendered):
-        self.items.put(request.session, rendered.items)
+    def receive(self, request, items, _ends):
+        self.items.put(request.session, items)
         self._waiting.append(request)
         for each in [*self._waiting]:
             try:

@@ -137,7 +137,7 @@ def measure_agreement(live: OpenLive, *, labels: int, on_clip: Callable[[str], N
             counted["same"] += answer.choice == whole.choice_index
             counted["right"] += choices[answer.choice] == truth
             counted["difference"] = max(counted["difference"], *differences)
-        live.model.forget(session)
+        live.model.close_session(session)
     return list(found.values())
 
 

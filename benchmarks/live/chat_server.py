@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from benchmarks.live.stream import LiveSetup
-    from reelabel_engine.live.items import LiveItem
+    from reelabel_engine.live_items import FramePair
 
 _NAME = "live"
 _START_TIMEOUT_S = 300
@@ -42,7 +42,7 @@ class ChatServer:
     def __init__(self, url: str) -> None:
         self._client = httpx.Client(base_url=url, timeout=600)
 
-    def first_token_ms(self, items: Sequence[LiveItem], text: str, *, system_prompt: str) -> float:
+    def first_token_ms(self, items: Sequence[FramePair], text: str, *, system_prompt: str) -> float:
         """Send all frames, as JPEGs, and a question; return the milliseconds until the first token arrives.
 
         Raises:

@@ -56,7 +56,7 @@ def measure_endurance(
             on_minute(f"{item.times_s[1] / 60:.0f} of {minutes:g} minutes")
         if number % (count // _PARTS) == 0:
             memory.append(_memory_mib(processes))
-    live.model.forget(session)
+    live.model.close_session(session)
     replay_s = time.perf_counter() - began_s
     return {
         "stream_s": count * 2 / FPS,

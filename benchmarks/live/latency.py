@@ -60,11 +60,11 @@ def measure_latency(
             live.read(session, items, system_prompt=system)
             again = live.ask(session, items, system_prompt=system)
             questions.append(again.total_ms)
-            live.model.forget(session)
+            live.model.close_session(session)
             session = live.open()
             whole = live.ask(session, items, system_prompt=system)
             at_question.append(whole.total_ms)
-            live.model.forget(session)
+            live.model.close_session(session)
             _check(grown.probabilities, whole.probabilities, tolerance)
         yield {
             "frames": frames,
@@ -85,7 +85,7 @@ def warm_up(live: OpenLive, setup: LiveSetup) -> None:
     for n in range(1, len(items) + 1):
         live.read(session, items[:n])
     live.ask(session, items)
-    live.model.forget(session)
+    live.model.close_session(session)
 
 
 def measure_chat(

@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.models import engine_config
 from reelabel_engine.protocol import LiveDone, LiveQuery
 from tasks.live.model import Prefix
-from tasks.live.window import Pairs
+from tasks.live.window import FramePairs
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import read_model_card
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from reelabel_engine.live.items import Item, LiveItem
+    from reelabel_engine.live_items import FramePair, Item
     from reelabel_engine.protocol import EngineConfig
 
 FPS = 2.0
@@ -46,21 +46,21 @@ def find_setup(name: str, folder: Path) -> LiveSetup:
     return LiveSetup(*engine_config(name, folder, live_sessions=2, **options))
 
 
-def camera(setup: LiveSetup, *, seed: int, fps: float = FPS) -> Iterator[LiveItem]:
+def camera(setup: LiveSetup, *, seed: int, fps: float = FPS) -> Iterator[FramePair]:
     """Return pairs of frames of noise without end; every pair is new to every cache."""
     rng = np.random.default_rng(seed)
     noise = (rng.integers(0, 256, (setup.side_px, setup.side_px, 3), np.uint8) for _ in count())
     return in_pairs(noise, fps=fps)
 
 
-def in_pairs(frames: Iterable[npt.NDArray[np.uint8]], *, fps: float) -> Iterator[LiveItem]:
+def in_pairs(frames: Iterable[npt.NDArray[np.uint8]], *, fps: float) -> Iterator[FramePair]:
     """Yield frames in pairs, as a session does."""
-    pairs = Pairs()
+    pairs = FramePairs()
     for number, image in enumerate(frames):
         yield from pairs.add(image, number / fps)
 
 
-def pairs_of(setup: LiveSetup, frames: int, *, seed: int) -> list[LiveItem]:
+def pairs_of(setup: LiveSetup, frames: int, *, seed: int) -> list[FramePair]:
     """Return so many frames in pairs."""
     return list(islice(camera(setup, seed=seed), frames // 2))
 

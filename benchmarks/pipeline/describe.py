@@ -212,9 +212,9 @@ def _encoder_bound(cores: Cores) -> Iterator[None]:
     begin, bindings = EncoderProcess._begin, ExitStack()  # noqa: SLF001 - wherever the flow starts it
 
     def bound(self: EncoderProcess) -> Any:  # noqa: ANN401
-        life = begin(self)
-        bindings.enter_context(engine_binding(life.process.pid, cores))
-        return life
+        running = begin(self)
+        bindings.enter_context(engine_binding(running.process.pid, cores))
+        return running
 
     EncoderProcess._begin = bound  # type: ignore[method-assign]  # noqa: SLF001
     try:

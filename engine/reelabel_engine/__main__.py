@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from reelabel_engine.encoder import Encoder
     from reelabel_engine.engine import Engine
-    from reelabel_engine.renderer import Worker
+    from reelabel_engine.worker import Worker
 
 
 class Implementation(NamedTuple):
@@ -55,7 +55,7 @@ class Implementation(NamedTuple):
 def import_vllm(config: EngineConfig) -> Implementation:
     """Import vLLM and the model's class before the workers are forked; takes seconds, and may fail."""
     from reelabel_engine.engine import Engine, import_model  # noqa: PLC0415
-    from reelabel_engine.renderer import Worker  # noqa: PLC0415
+    from reelabel_engine.worker import Worker  # noqa: PLC0415
 
     import_model(config)
     return Implementation(load=Engine, worker=Worker)

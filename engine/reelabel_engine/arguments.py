@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from math import floor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reelabel_engine.devices import gpu_memory_bytes
@@ -54,9 +56,18 @@ def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
         **({"scheduling_policy": "priority"} if config.live_sessions else {}),
         **(_GPU | {"gpu_memory_utilization": free_share(*gpu_memory_bytes())} if torch.cuda.is_available() else _CPU),
+        **(_adapter(Path(config.adapter)) if config.adapter else {}),
         **config.engine_args,
         **(_pruning(config) if config.video_pruning_rate else {}),
     }
+
+
+def _adapter(folder: Path) -> dict[str, Any]:
+    from reelabel_engine.vllm_api import LORA_RANKS  # noqa: PLC0415 - as torch
+
+    adapter = json.loads((folder / "adapter_config.json").read_text())
+    rank = max([adapter["r"], *(adapter.get("rank_pattern") or {}).values()])
+    return {"enable_lora": True, "max_lora_rank": min((each for each in LORA_RANKS if each >= rank), default=rank)}
 
 
 def free_share(free_bytes: int, total_bytes: int) -> float:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Arguments that the engine gives by name or by place, after `self`.
+# Arguments that the engine gives by name or by position, after `self`.
 _CALLS = {
     "vllm.v1.engine.llm_engine:LLMEngine.add_request": ("request_id", "prompt", "params", "priority"),
     "vllm.v1.engine.llm_engine:LLMEngine.abort_request": ("request_ids",),
@@ -71,22 +71,22 @@ def _missing_names() -> Iterator[str]:
 
 
 def _changed_calls() -> Iterator[str]:
-    for place, wanted in _CALLS.items():
+    for path, wanted in _CALLS.items():
         try:
-            taken = signature(_find(place)).parameters
+            taken = signature(_find(path)).parameters
         except (ImportError, AttributeError) as error:
-            yield f"{place}: {error}"
+            yield f"{path}: {error}"
             continue
         takes_any = any(each.kind is each.VAR_KEYWORD for each in taken.values())
         if lacking := [name for name in wanted if name not in taken and not takes_any]:
-            yield f"{place} takes no {', '.join(lacking)}: {', '.join(taken)}"
+            yield f"{path} takes no {', '.join(lacking)}: {', '.join(taken)}"
 
 
-def _find(place: str) -> Any:  # noqa: ANN401 - a function of vLLM
-    module, _, path = place.partition(":")
+def _find(path: str) -> Any:  # noqa: ANN401 - a function of vLLM
+    module, _, name = path.partition(":")
     found = import_module(module)
-    for name in path.split("."):
-        found = getattr(found, name)
+    for part in name.split("."):
+        found = getattr(found, part)
     return found
 
 

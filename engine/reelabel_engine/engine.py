@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from importlib.metadata import version
+from itertools import chain
 from typing import Any
 
 import torch
@@ -14,8 +15,8 @@ from reelabel.errors import JobError
 from reelabel.text import pluralize
 from reelabel_engine.arguments import PRUNING_METHOD, vllm_arguments
 from reelabel_engine.errors import InferenceError, ModelError, SchemaRefusedError
-from reelabel_engine.live.positions import continue_positions
 from reelabel_engine.live.scheduler import BATCH, LiveScheduler
+from reelabel_engine.positions import continue_positions
 from reelabel_engine.prompts import ChoiceTokens, score_choices
 from reelabel_engine.protocol import (
     EngineConfig,
@@ -31,6 +32,7 @@ from reelabel_engine.vllm_api import (
     LLM,
     MULTIMODAL_REGISTRY,
     EngineArgs,
+    LoRARequest,
     ModelRegistry,
     RequestOutputKind,
     SamplingParams,
@@ -67,7 +69,8 @@ class Engine:
             llm.collective_rpc(_enable_pruning)
         llm.collective_rpc(continue_positions)
         self._engine = llm.llm_engine
-        self.live = _prepare_live(llm) if config.live_sessions else None
+        self._adapter = _load_adapter(llm, config.adapter) if config.adapter else None
+        self.live = _prepare_live(llm, self._adapter) if config.live_sessions else None
         self._max_model_len = int(llm.model_config.max_model_len)
         self._in_flight: dict[str, tuple[RequestRef, EngineRequest]] = {}
         self._added = 0
@@ -100,7 +103,9 @@ class Engine:
         """Queue a question; `step` answers it."""
         self._added += 1
         try:
-            self._engine.add_request(str(self._added), ready.prompt, self._parameters(ready), priority=BATCH)
+            self._engine.add_request(
+                str(self._added), ready.prompt, self._parameters(ready), lora_request=self._adapter, priority=BATCH
+            )
         except (ValueError, VLLMValidationError) as error:
             raise translate_vllm_error(error, self._max_model_len, schema=ready.schema) from None
         self._in_flight[str(self._added)] = ref, ready
@@ -159,10 +164,35 @@ def _require_pairs(config: EngineConfig) -> str:
     return str(found)
 
 
-def _prepare_live(llm: LLM) -> LiveScheduler:
+def _load_adapter(llm: LLM, folder: str) -> LoRARequest:
+    """Load a LoRA adapter, as the process would not survive one that the first question could not load.
+
+    Raises:
+        ModelError: vLLM applies only some of its weights.
+    """
+    request = LoRARequest("adapter", 1, folder)
+    llm.llm_engine.add_lora(request)
+    if unused := sorted(set(chain.from_iterable(llm.collective_rpc(_unused_modules)))):
+        raise ModelError(
+            f"vLLM would leave out {pluralize(len(unused), 'part')} of the adapter, such as {unused[0]}; if they are "
+            "of the vision encoder, set enable_tower_connector_lora = true in model.engine_args, else correct "
+            "base_model_name_or_path in adapter_config.json, or merge the adapter into the model's folder."
+        )
+    return request
+
+
+def _unused_modules(worker: Any) -> list[str]:  # noqa: ANN401 - vLLM's Worker
+    manager = worker.model_runner.lora_manager._adapter_manager  # noqa: SLF001 - it ignores them without an error
+    return [
+        name for adapter in manager.list_adapters().values() for name in adapter.loras if name not in manager.modules
+    ]
+
+
+def _prepare_live(llm: LLM, adapter: LoRARequest | None) -> LiveScheduler:
     config = llm.llm_engine.vllm_config
     return LiveScheduler(
         llm.llm_engine,
+        adapter=adapter,
         max_model_len=int(llm.model_config.max_model_len),
         step_tokens=int(config.scheduler_config.max_num_batched_tokens),
         positions=table_length(llm.model_config) if llm.model_config.uses_mrope else None,

@@ -40,12 +40,11 @@ if TYPE_CHECKING:
 
     from reelabel_engine.encoder import Encoder
     from reelabel_engine.engine import Engine
-    from reelabel_engine.live.renderer import RenderedRequest
+    from reelabel_engine.live.renderer import PromptEnds, RenderedItem
     from reelabel_engine.renderer import EngineRequest
 
     _Render = Callable[..., Future[Any]]  # the name of a method of `Worker`, and what it takes
 
-VideoQuestions = tuple[tuple[bytes, ...], list[Question]]  # frame files, and what is asked about them together
 # A round trip to a worker takes about as long as rendering a small video, so small videos share one.
 _GROUP_BYTES = 512 * 1024
 
@@ -57,7 +56,8 @@ class _Rendered(NamedTuple):
 
 class _RenderedLive(NamedTuple):
     request: LiveRequest
-    rendered: RenderedRequest
+    items: dict[str, RenderedItem | Rejected]
+    ends: PromptEnds | Rejected
 
 
 # Messages come as they arrive; what they ask for comes again once it is rendered.
@@ -165,7 +165,7 @@ class _Receiver(threading.Thread):
 
     def _collect_live(self, request: LiveRequest, rendering: Future[bytes]) -> None:
         try:
-            self._inbox.put(_RenderedLive(request, pickle.loads(rendering.result())))  # noqa: S301 - from our own worker
+            self._inbox.put(_RenderedLive(request, *pickle.loads(rendering.result())))  # noqa: S301 - from our own worker
         except BaseException as error:  # noqa: BLE001 - for the engine's thread to raise; here it would be lost
             self._inbox.put(error)
 
@@ -221,8 +221,8 @@ class _Receiver(threading.Thread):
 
 def _split(number: int, batch: Batch) -> Iterator[_Video]:
     for shown, group in groupby(enumerate(batch.questions), key=lambda each: each[1].shown):
-        places, questions = zip(*group, strict=True)
-        refs = [RequestRef(number, place) for place in places]
+        indices, questions = zip(*group, strict=True)
+        refs = [RequestRef(number, index) for index in indices]
         yield _Video(refs, tuple(batch.frame_files[each.file_id] for each in shown), list(questions))
 
 

@@ -52,6 +52,7 @@ _OWN_CODE = (
 _OTHER_WEIGHTS = (
     "the names in the weights are not those of the architecture in config.json; copy both from the same model"
 )
+_NO_LORA = "vLLM applies no LoRA adapter to this architecture; merge the adapter into the model's folder"
 # By what vLLM, PyTorch, CUDA and NCCL write; the first that is found counts.
 _ADVICE = {
     r"driver on your system is too old|driver version is insufficient": "the GPU's driver is too old; update it",
@@ -66,6 +67,7 @@ _ADVICE = {
     r"Failed to find C compiler|CalledProcessError: Command .*\b(gcc|clang|cc)\b": _NO_COMPILER,
     r"trust_remote_code": _OWN_CODE,
     r"not initialized from checkpoint|There is no module or parameter named": _OTHER_WEIGHTS,
+    r"does not support LoRA yet": _NO_LORA,
     r"Bfloat16 is only supported on GPUs": "the GPU has no bfloat16; set model.dtype to auto or float16",
 }
 

@@ -62,8 +62,8 @@ def render(request: PreviewRequest) -> RenderedPrompt:
         rendered = renderer.render(prompt)
         ids = rendered["prompt_token_ids"]
         tokens = len(ids)
-        places = chain.from_iterable(rendered["mm_placeholders"].values())
-        video_tokens = sum(place.get_num_embeds() for place in places)
+        placeholders = chain.from_iterable(rendered["mm_placeholders"].values())
+        video_tokens = sum(placeholder.get_num_embeds() for placeholder in placeholders)
         runs = tuple(_runs(ids, tokenizer))
     except JobError as error:
         refusals.append(Rejected.of(error))

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from reelabel_engine.live.items import Item
+from reelabel_engine.live_items import Item
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -33,6 +33,7 @@ class EngineConfig:
 
     model: str  # a folder or hub name
     revision: str | None = None  # hub revision; None is the default branch
+    adapter: str | None = None  # folder of a LoRA adapter, which is part of every answer
     dtype: str = "auto"  # `auto` or one of vLLM's numeric types
     load_format: Literal["auto", "dummy"] = "auto"  # `dummy`: random weights, to benchmark an architecture
     tensor_parallel_size: int = 1  # GPUs that the model is sharded over
@@ -84,7 +85,7 @@ class EngineTimes:
         )
 
 
-class ShownFile(NamedTuple):
+class QuestionMedium(NamedTuple):
     """A video or an image that a question shows."""
 
     kind: MediumKind
@@ -102,12 +103,14 @@ class Question:
     scoring: Literal["letter", "text"] = "letter"  # score the choice's letter, or the first token of its text
     max_tokens: int = 1  # of an answer in words; one with choices has one token
     schema: str | None = None  # JSON schema, as text, of an answer in words; None leaves its words free
-    others: tuple[Question, ...] = field(default=(), repr=False)  # with its choices in other orders, asked with it
-    media: tuple[ShownFile, ...] = ()  # everything that it shows, in order, if that is more than the video
+    permutations: tuple[Question, ...] = field(
+        default=(), repr=False
+    )  # with its choices in other orders, asked with it
+    media: tuple[QuestionMedium, ...] = ()  # everything that it shows, in order, if that is more than the video
 
     @property
-    def shown(self) -> tuple[ShownFile, ...]:
-        return self.media or (ShownFile("video", self.video_id),)
+    def shown(self) -> tuple[QuestionMedium, ...]:
+        return self.media or (QuestionMedium("video", self.video_id),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +166,7 @@ class LiveQuery:
     temperature: float = 0.0  # 0 takes the most probable token each time
     top_p: float = 1.0
     seed: int | None = None
-    speaks: bool = False  # answer in speech too; only servers do
+    produces_speech: bool = False  # answer in speech too; only servers do
     voice: str | None = None
 
 
@@ -193,7 +196,7 @@ class AskBatch(_Message, frozen=True):
 class LiveRequest(_Message, frozen=True):
     """A prefix to read, or a question about one."""
 
-    number: int  # unique within one life of the engine
+    number: int  # unique within one connection to the engine
     session: str
     salt: str  # keeps what is cached for the session from others
     system_prompt: str | None  # None leaves it to the chat template
@@ -321,10 +324,10 @@ LiveReply = LiveText | LiveDone | Rejected
 
 
 class RequestRef(NamedTuple):
-    """The number of a request, and the place of a question in its batch; 0 in a live session."""
+    """The number of a request, and the slot of a question in its batch; 0 in a live session."""
 
     number: int
-    place: int = 0
+    slot: int = 0
 
 
 class StepReplies(_Message, frozen=True):

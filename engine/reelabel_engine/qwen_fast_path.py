@@ -86,7 +86,7 @@ class _Layout:
     def of(cls, patches: PatchGeometry, ids: list[int], rendered: Any) -> _Layout | None:  # noqa: ANN401 - vLLM's
         """Derive a layout from a video that the library has processed; None if its outputs differ in kind."""
         [item] = rendered["mm_kwargs"]["video"]
-        [place] = rendered["mm_placeholders"]["video"]
+        [placeholder] = rendered["mm_placeholders"]["video"]
         if not {_PIXELS, _GRID} <= item.keys() <= {_PIXELS, _GRID, _SECONDS}:
             return None
         return cls(
@@ -94,8 +94,8 @@ class _Layout:
             kinds={name: element.field for name, element in item.items()},
             grid=item[_GRID].data,
             numbers=item[_SECONDS].data.dtype if _SECONDS in item else torch.float32,
-            token=ids[place.offset],
-            tokens=place.length,
+            token=ids[placeholder.offset],
+            tokens=placeholder.length,
         )
 
     def lay_out(self, video: npt.NDArray[np.uint8], metadata: dict[str, Any]) -> MultiModalKwargsItem:

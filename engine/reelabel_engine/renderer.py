@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 import secrets
-import time
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import torch
 from PIL import Image
 
-from reelabel.errors import JobError
 from reelabel.frames.frame_file import read_frames
 from reelabel.integrations.vllm.video_input import adapt_video, video_input
-from reelabel.unexpected import failing_alone
 from reelabel_engine.arguments import vllm_arguments
 from reelabel_engine.errors import InferenceError, PromptTooLongError, SchemaRefusedError, SpecialTokensError
-from reelabel_engine.live.items import FOOTAGE, FRAMES_PER_ITEM
-from reelabel_engine.live.positions import last_time, with_starts
+from reelabel_engine.live_items import FOOTAGE, FRAMES_PER_PAIR
 from reelabel_engine.plain_text import TextTokenizer, text_tokenizer
+from reelabel_engine.positions import last_time, with_starts
 from reelabel_engine.prompts import ChoiceTokens, chat_messages, choice_tokens
-from reelabel_engine.protocol import EngineConfig, LiveRequest, MediumKind, Question, Rejected
 from reelabel_engine.qwen_fast_path import QwenFastPath
 from reelabel_engine.vllm_api import (
     ChatTemplateResolutionError,
@@ -44,12 +37,9 @@ from reelabel_engine.vllm_api import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
-    import numpy.typing as npt
-
+    from reelabel.errors import JobError
     from reelabel.integrations.vllm.video_input import Video
-    from reelabel_engine.live.renderer import LiveRenderer
-    from reelabel_engine.loop import VideoQuestions
+    from reelabel_engine.protocol import EngineConfig, MediumKind, Question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +151,7 @@ class HashedMedium:
         file_hash = blake2b(frame_file, digest_size=16, person=kind.encode()).hexdigest()
         frames = read_frames(frame_file)
         is_footage = kind == "video" and frames.source_uri.endswith(FOOTAGE)
-        starts_s = frames.selection.time_s[frames.shown][::FRAMES_PER_ITEM].tolist() if is_footage else ()
+        starts_s = frames.selection.time_s[frames.shown][::FRAMES_PER_PAIR].tolist() if is_footage else ()
         return cls(kind=kind, frames=video_input(frames), hash=file_hash, starts_s=tuple(starts_s))
 
     def as_images(self) -> list[HashedMedium]:
@@ -268,86 +258,11 @@ class InputRenderer:
         if self._plain.encode(prompt["prompt"]) == ids:  # no text spells any
             return
         outside = list(rendered["prompt_token_ids"])
-        places = chain.from_iterable(rendered["mm_placeholders"].values())
-        for place in sorted(places, key=attrgetter("offset"), reverse=True):
-            del outside[place.offset : place.offset + place.length]
+        placeholders = chain.from_iterable(rendered["mm_placeholders"].values())
+        for placeholder in sorted(placeholders, key=attrgetter("offset"), reverse=True):
+            del outside[placeholder.offset : placeholder.offset + placeholder.length]
         if self._plain.count(outside) - self._plain.count(ids):
             raise SpecialTokensError("The model's processor encodes the special tokens in the text; reword it.")
-
-
-class Worker:
-    """A process beside the engine's: it renders the questions on several videos at once, and parts of live prompts.
-
-    What it returns is pickled: for each video, a list with an `EngineRequest` or a `Rejected` per question; of a
-    live request, a `RenderedRequest`.
-    """
-
-    def __init__(self, config: EngineConfig) -> None:
-        torch.set_num_threads(1)
-        self.renderer = InputRenderer(config)
-
-    def render(self, videos: Sequence[VideoQuestions]) -> list[bytes]:
-        return [pickled(self._render(frame_files, questions)) for frame_files, questions in videos]
-
-    def render_live(self, request: LiveRequest) -> bytes:
-        return pickled(self._live.render(request))
-
-    @cached_property
-    def _live(self) -> LiveRenderer:
-        from reelabel_engine.live.renderer import LiveRenderer  # noqa: PLC0415 - it needs this module
-
-        return LiveRenderer(self.renderer)
-
-    def _render(self, frame_files: Sequence[bytes], questions: Sequence[Question]) -> list[EngineRequest | Rejected]:
-        """Prepare all questions, at least one, that show the same videos and images, given in order."""
-        started = time.perf_counter()
-        try:
-            with failing_alone("Reading frames for the model", stage=InferenceError.stage):
-                shown = zip(questions[0].shown, frame_files, strict=True)
-                media = [HashedMedium.of(each.kind, data) for each, data in shown]
-        except JobError as error:
-            return [Rejected.of(error)] * len(questions)
-        ready: list[EngineRequest | Rejected] = []
-        for question in questions:
-            try:
-                with failing_alone("Preparing the question for the model", stage=InferenceError.stage):
-                    tokens = self.renderer.tokens(question)
-                    starts_s = media[0].starts_s if len(media) == 1 else ()
-                    prompt = self.renderer.render(self.renderer.prompt(question, media), starts_s=starts_s)
-            except JobError as error:
-                ready.append(Rejected.of(error))
-                continue
-            ended = time.perf_counter()
-            ready.append(
-                EngineRequest(
-                    prompt=prompt,
-                    tokens=tokens,
-                    preprocess_ms=(ended - started) * 1e3,
-                    max_tokens=question.max_tokens,
-                    schema=question.schema,
-                )
-            )
-            started = ended
-        return ready
-
-
-def pickled(value: object) -> bytes:
-    file = io.BytesIO()
-    _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
-    return file.getvalue()
-
-
-class _Pickler(pickle.Pickler):
-    """Pickles tensors as raw bytes, in a fraction of the time that torch's own reduction takes on either side."""
-
-    def reducer_override(self, value: object) -> Any:  # noqa: ANN401 - the signature of `pickle.Pickler`
-        if not isinstance(value, torch.Tensor):
-            return NotImplemented
-        return _make_tensor, (value.reshape(-1).contiguous().view(torch.uint8).numpy(), value.dtype, value.shape)
-
-
-def _make_tensor(data: npt.NDArray[np.uint8], dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
-    return torch.from_numpy(data).view(dtype).reshape(shape)
 
 
 def translate_vllm_error(error: Exception, max_model_len: int, *, schema: str | None = None) -> JobError:

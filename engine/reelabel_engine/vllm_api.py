@@ -1,10 +1,14 @@
 """All that the engine uses of vLLM. What moves in another version is mended here; `check` lists it."""
 
+from typing import get_args
+
 from vllm import LLM, ModelRegistry, SamplingParams
 from vllm.config import ModelConfig
+from vllm.config.lora import MaxLoRARanks
 from vllm.engine.arg_utils import EngineArgs
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs.engine import mm_input
+from vllm.lora.request import LoRARequest
 from vllm.model_executor.model_loader import get_model_cls
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.inputs import (
@@ -23,12 +27,16 @@ from vllm.renderers.hf import (
 )
 from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS, RequestOutputKind, StructuredOutputsParams
 
+LORA_RANKS: tuple[int, ...] = get_args(MaxLoRARanks)
+
 __all__ = [
     "LLM",
+    "LORA_RANKS",
     "MAX_LOGPROB_TOKEN_IDS",
     "MULTIMODAL_REGISTRY",
     "ChatTemplateResolutionError",
     "EngineArgs",
+    "LoRARequest",
     "ModelConfig",
     "ModelRegistry",
     "MultiModalFeatureSpec",

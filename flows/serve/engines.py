@@ -83,7 +83,11 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[Answering]:
                 answering.end_sessions = sessions.close
                 routers.append(live_router(sessions))
                 info, needs_token = sessions.setup.info, settings.serve.token is not None
-                routers.append(page_router(needs_token=needs_token, takes_audio=info.takes_audio, speaks=info.speaks))
+                routers.append(
+                    page_router(
+                        needs_token=needs_token, takes_audio=info.takes_audio, produces_speech=info.produces_speech
+                    )
+                )
         yield answering
 
 

@@ -271,7 +271,7 @@ def _batches(
                 question = build_question(job, spec, files=[view.name for view in views])
             if question is None:
                 continue
-            orders = 1 + len(question.others)
+            orders = 1 + len(question.permutations)
             text_bytes = len(f"{question.text}{question.system_prompt}".encode())
             more_tokens = orders * (question.max_tokens + text_bytes + frame_bytes // _VIDEO_BYTES_PER_TOKEN)
             if batch and (prompts + orders > MAX_PROMPTS or tokens + more_tokens > MAX_TOKENS):

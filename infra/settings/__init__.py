@@ -355,7 +355,7 @@ class ModelSettings(PromptOptions):
     backend: str = Field("vllm", min_length=1, max_length=100)
     """vllm loads the model on this machine; openai uses the server in [server]; or package.module:OBJECT."""
     name: str | None = None
-    """Hub name or folder; must be named, except with openai, which asks the server for its model."""
+    """Hub name, or folder, also of a LoRA adapter; must be named, except with openai, which asks the server."""
     revision: str | None = None
     """Hub revision."""
     python: AbsolutePath | None = None
@@ -400,9 +400,9 @@ class ServerSettings(SettingsSection):
     """How frames are sent: frame_file (requires Reelabel's plugin on the server) and png (requires vLLM with
     --trust-request-mm-kwargs) keep exact pixels and times; auto uses the first of them that works. images sends no
     times, and leads to different labels."""
-    hears: bool = False
+    audio_input: bool = False
     """The server accepts audio, so live sessions send it theirs."""
-    speaks: bool = False
+    speech_output: bool = False
     """The server can answer in speech, which live sessions pass on to their clients."""
     voice: str = Field("alloy", min_length=1, max_length=100)
     """The server's voice, unless a session asks for another speaker."""

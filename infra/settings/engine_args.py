@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 _SETTINGS = {
     "model": "model.name",
     "revision": "model.revision",
+    "default_mm_loras": "model.name to the adapter's folder",
     "dtype": "model.dtype",
+    "enable_lora": "model.name to the adapter's folder",
     "tensor_parallel_size": "model.tensor_parallel_size",
     "video_pruning_rate": "model.video_pruning_rate",
 }
@@ -69,8 +71,6 @@ def check_engine_args(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
             raise ValueError(f"{name} is a setting of its own; set {_SETTINGS[name]} instead")
         if name in _FIXED:
             raise ValueError(f"{name} must stay as Reelabel sets it; leave it out")
-        if "lora" in name:
-            raise ValueError(f"{name} has no effect, as no question names an adapter; merge it into the model's folder")
     return arguments
 
 

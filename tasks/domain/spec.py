@@ -32,6 +32,8 @@ class ModelIdentity(_Part):
     """Hub revision."""
     fingerprint: str | None = None
     """Content hash of a local model folder."""
+    base_model: ModelIdentity | None = Field(None, exclude_if=_is_unset)
+    """The model that is adapted, if the name and the fingerprint are those of a LoRA adapter."""
     dtype: str = "auto"
     """Numeric type of the weights as served."""
     served_at: str | None = Field(None, exclude_if=_is_unset)

@@ -13,8 +13,8 @@ from reelabel_engine.devices import assign_gpus, visible_gpus
 from reelabel_engine.environment import encoder_environment, find_python
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EmbedImages, EmbedTexts, EncoderConfig, EncoderInfo, LoadEncoder, Request, Vectors
-from tasks.model.engine.keeper import WarmEngines
 from tasks.model.identity import ModelCard, read_model_card
+from tasks.model.keeper import WarmEngines
 from tasks.model.model_process import ModelProcess
 from tasks.model.pool import Pool
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from infra.settings import Settings
-    from tasks.model.life import Life
+    from tasks.model.running_process import RunningProcess
 
 # The demo's image-text model.
 _EXAMPLE = "google/siglip-so400m-patch14-384"
@@ -74,12 +74,12 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
     images_embedded = 0
     loaded: EncoderInfo | None = None
 
-    def _begin(self) -> Life:
+    def _begin(self) -> RunningProcess:
         python = find_python(self._python, needs="transformers")
         return self._start(python, LoadEncoder(config=self._config), encoder_environment(self._config))
 
     def info(self) -> EncoderInfo:
-        info: EncoderInfo = self._ready(self._living())
+        info: EncoderInfo = self._ready(self._ensure_running())
         self.loaded = info
         return info
 
@@ -147,7 +147,10 @@ def read_encoder_card(settings: Settings, name: str | None = None, *, revision: 
             "No image-text model is named; name one with REELABEL_DESCRIBE_MODEL, or --model of describe and "
             f"search: `export REELABEL_DESCRIBE_MODEL={_EXAMPLE}`."
         )
-    return read_model_card(name, revision=revision)
+    card = read_model_card(name, revision=revision)
+    if card.adapter:
+        raise ModelError(f"Image-text model {name} is a LoRA adapter; merge it into the model's folder.")
+    return card
 
 
 def open_encoder(settings: Settings, card: ModelCard) -> EncoderProcess | EncoderPool:

@@ -6,11 +6,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reelabel_engine.live.items import AUDIO_HZ, FRAMES_PER_ITEM, SPAN_S, AudioItem, Item, LiveItem
+from reelabel_engine.live_items import AUDIO_HZ, FRAMES_PER_PAIR, SPAN_S, AudioSpan, FramePair, Item
 from tasks.live.media import AUDIO_FORMAT, audio_refused
 from tasks.live.model import Prefix
 from tasks.live.setup import window_rule
-from tasks.live.window import TOLERANCE_S, Pairs, Spans, Window, WindowRule, pair_up, spread
+from tasks.live.window import TOLERANCE_S, AudioSpans, FramePairs, Window, WindowRule, pair_up, spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +58,7 @@ class FrameWindow:
         self._kept: dict[float, tuple[int, int, str | None]] = {}
         self._session_id, self._system_prompt = session_id, config.system_prompt
         self._most = config.num_frames  # of the window, in a question
-        self._window, self._pairs, self._spans = Window(window_rule(config)), Pairs(), Spans()
+        self._window, self._pairs, self._spans = Window(window_rule(config)), FramePairs(), AudioSpans()
         self._has_audio = False
         self._audio_end_s: float | None = None  # None before the first audio
         self._last_own_s: float | None = None  # by the client's clock, which may be that of others as well
@@ -130,7 +130,7 @@ class FrameWindow:
         self._kept[time_s] = (self.count, frame.number, frame.announced.frame_id)
         self.count += 1
         alone = self._pairs.alone
-        complete: tuple[LiveItem, ...] = ()
+        complete: tuple[FramePair, ...] = ()
         try:
             complete = self._pairs.add(image, time_s)
             evicted = sum(map(self._show, complete))
@@ -140,7 +140,7 @@ class FrameWindow:
             raise
         return bool(complete), evicted
 
-    def _show(self, pair: LiveItem) -> int:
+    def _show(self, pair: FramePair) -> int:
         items: tuple[Item, ...] = (*self._spans.cut(pair.times_s[0]), pair)
         gone = [each for item in items for each in self._window.add(item)]
         for gone_s in {time_s for each in gone if each.frames for time_s in each.times_s}:
@@ -195,7 +195,7 @@ class FrameWindow:
         pairs = [item for item in items if item.frames]
         ends = [pair.times_s[1] for pair in pairs]
         shown = [time_s for pair in pairs for time_s in pair.times_s]
-        if pairs and pairs[-1].frames < FRAMES_PER_ITEM:
+        if pairs and pairs[-1].frames < FRAMES_PER_PAIR:
             shown.pop()  # models pad a video in the same way
         kept = [self._kept[time_s] for time_s in shown]
         after_sink = [item.times_s[0] for item in recent if item.frames]
@@ -223,9 +223,9 @@ class FrameWindow:
         """Return what a question sees after the sink: all, or so many frames, evenly spread and paired anew."""
         if self._most is None or _frames(recent) <= self._most:
             return recent
-        frames = [frame for item in recent if isinstance(item, LiveItem) for frame in item.distinct]
-        pairs = pair_up(frames[place] for place in spread(len(frames), self._most))
-        return _interleave(pairs, [item for item in recent if isinstance(item, AudioItem)])
+        frames = [frame for item in recent if isinstance(item, FramePair) for frame in item.distinct]
+        pairs = pair_up(frames[index] for index in spread(len(frames), self._most))
+        return _interleave(pairs, [item for item in recent if isinstance(item, AudioSpan)])
 
     def _readable(self, items: tuple[Item, ...]) -> Prefix | None:
         recent = items[len(self._window.sink) :]
@@ -243,7 +243,7 @@ def _frames(items: Iterable[Item]) -> int:
     return sum(item.frames for item in items)
 
 
-def _interleave(pairs: Iterable[LiveItem], spans: Iterable[AudioItem]) -> tuple[Item, ...]:
+def _interleave(pairs: Iterable[FramePair], spans: Iterable[AudioSpan]) -> tuple[Item, ...]:
     """Put each span after the pairs that begin within its two seconds."""
     items: list[Item] = []
     waiting = deque(spans)

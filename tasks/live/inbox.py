@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from reelabel_engine.live.items import AUDIO_HZ
+from reelabel_engine.live_items import AUDIO_HZ
 from tasks.live.messages import ErrorCode, VideoDone, VideoFrame, VideoQuery
 from tasks.live.standing import Standing
 

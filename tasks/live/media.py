@@ -11,7 +11,7 @@ from reelabel.errors import DecoderTimeoutError, VideoError, VideoTooLargeError
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.video_file import VideoFile
-from reelabel_engine.live.items import AUDIO_HZ
+from reelabel_engine.live_items import AUDIO_HZ
 from tasks.live.messages import ProtocolError
 
 if TYPE_CHECKING:

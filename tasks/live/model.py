@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from reelabel_engine.live.items import AudioItem, Item
+from reelabel_engine.live_items import AudioSpan, Item
 from reelabel_engine.protocol import LiveDone, LiveQuery, LiveText
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Prefix:
 
     @property
     def audio_s(self) -> float:
-        return sum(item.seconds for item in self.items if isinstance(item, AudioItem))
+        return sum(item.seconds for item in self.items if isinstance(item, AudioSpan))
 
 
 SPEECH_HZ = 24_000
@@ -55,7 +55,7 @@ class LiveInfo:
     size_multiple_px: int
     max_frame_px: int
     takes_audio: bool = False
-    speaks: bool = False
+    produces_speech: bool = False
     versions: dict[str, str]
 
 
@@ -117,7 +117,7 @@ class LiveModel(Protocol):
         """End the question of a session that is being answered, if there is one: its iterator soon ends early."""
         ...
 
-    def forget(self, session: str) -> None:
+    def close_session(self, session: str) -> None:
         """End a session: give up what waits, and free its memory; idempotent."""
         ...
 

@@ -19,7 +19,7 @@ from tasks.live import events, messages, metrics
 from tasks.live.inbox import PendingQuery
 from tasks.live.messages import ProtocolError
 from tasks.live.model import SPEECH_HZ, Speech
-from tasks.live.setup import LiveSetup, speaks
+from tasks.live.setup import LiveSetup, produces_speech
 from tasks.live.standing import Standing
 from tasks.live.threads import in_thread, iterate_in_thread
 from tasks.model.prompts.prompt import render_question, require_short
@@ -154,8 +154,8 @@ class Queries:
         standing.begin(time_s)
         return asked
 
-    def put(self, asked: PendingQuery, seen: Visible) -> None:
-        self._waiting.put_nowait((asked, seen))
+    def put(self, asked: PendingQuery, visible: Visible) -> None:
+        self._waiting.put_nowait((asked, visible))
 
     def fail(self, asked: PendingQuery, refused: ProtocolError) -> None:
         self._fail(asked, refused)
@@ -171,10 +171,10 @@ class Queries:
 
     async def answer_all(self) -> None:
         while (query := await self._waiting.get()) is not None:
-            asked, seen = query
+            asked, visible = query
             self._running = asked
             try:
-                await self._answer(asked, seen)
+                await self._answer(asked, visible)
             except Exception:  # noqa: BLE001 - one query must not end the others
                 _LOG.exception("A query of a live session failed")
                 text = "The query failed; the server's log says why."
@@ -189,14 +189,14 @@ class Queries:
             asked.standing.is_open = False
         self.ended_s = time.monotonic()
 
-    async def _answer(self, asked: PendingQuery, seen: Visible) -> None:
+    async def _answer(self, asked: PendingQuery, visible: Visible) -> None:
         self._begin(asked)
         try:
-            done = await self._ask_model(asked, seen)
+            done = await self._ask_model(asked, visible)
             if done is None:
                 if asked.number is None and asked.ended_by == "cancelled":  # its client has not heard of it
                     return
-                done = self._ended(asked, seen)
+                done = self._ended(asked, visible)
             elif asked.standing and not asked.standing.is_news(done):
                 self.answered += 1
                 return
@@ -204,9 +204,9 @@ class Queries:
                 asked.number = self._next_number()
                 done = done.model_copy(update={"query": asked.number})
                 self._begin(asked)
-            await self._write(asked, seen, _CANCELLED if done.finish_reason == "cancelled" else done)
+            await self._write(asked, visible, _CANCELLED if done.finish_reason == "cancelled" else done)
         except ProtocolError as refused:
-            await self._refuse(asked, seen, refused)
+            await self._refuse(asked, visible, refused)
             return
         if self._config.is_newer:
             consumed = {"query": done.query, "frames": done.frames_used, "last_frame": done.last_frame}
@@ -228,13 +228,13 @@ class Queries:
         if asked.number is not None:
             self._events.send(events.ResponseStart(query=asked.number, query_id=asked.query.query_id))
 
-    def _ended(self, asked: PendingQuery, seen: Visible) -> events.ResponseDone:
+    def _ended(self, asked: PendingQuery, visible: Visible) -> events.ResponseDone:
         if asked.ended_by != "cancelled":
             limit_s = asked.query.deadline_s or self._config.deadline_s
             raise ProtocolError(f"The question was not answered within {limit_s:g} seconds.", code="deadline_exceeded")
-        return _done(asked, seen)
+        return _done(asked, visible)
 
-    async def _refuse(self, asked: PendingQuery, seen: Visible, refused: ProtocolError) -> None:
+    async def _refuse(self, asked: PendingQuery, visible: Visible, refused: ProtocolError) -> None:
         if asked.standing and not asked.standing.is_new_fault(refused.code):
             return
         if asked.number is None:
@@ -242,7 +242,7 @@ class Queries:
         sent = refused
         if refused.code != "unavailable":
             try:
-                await self._write(asked, seen, refused)
+                await self._write(asked, visible, refused)
             except ProtocolError as unrecorded:
                 sent = ProtocolError(f"{refused.message} {unrecorded.message}", code=refused.code)
         self._send_error(asked, sent)
@@ -251,8 +251,8 @@ class Queries:
         metrics.question_ends(refused.code)
         self._events.send(events.ErrorEvent.of(refused, query=asked.number, query_id=asked.query.query_id))
 
-    async def _ask_model(self, asked: PendingQuery, seen: Visible) -> events.ResponseDone | None:
-        if seen.prefix is None:
+    async def _ask_model(self, asked: PendingQuery, visible: Visible) -> events.ResponseDone | None:
+        if visible.prefix is None:
             raise ProtocolError(
                 "No frame is in the window yet. Send a frame before the query.",
                 code="no_frames",
@@ -261,7 +261,7 @@ class Queries:
         query = self._query_of(asked.query)
         while not asked.ended_by:
             try:
-                answer, speech_s = await self._stream(asked, seen, query)
+                answer, speech_s = await self._stream(asked, visible, query)
             except EngineLostError as error:
                 losses += 1
                 self._engine.lost()
@@ -278,7 +278,7 @@ class Queries:
                 raise _refusal_of(error) from None
             else:
                 more = {"speech_s": speech_s, "turns": len(query.turns), "engine_restarts": losses}
-                return None if answer is None else _done(asked, seen, answer).model_copy(update=more)
+                return None if answer is None else _done(asked, visible, answer).model_copy(update=more)
         return None
 
     def _query_of(self, query: messages.VideoQuery) -> LiveQuery:
@@ -294,17 +294,17 @@ class Queries:
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             seed=sampling.seed,
-            speaks=speaks(self._config, self._setup),
+            produces_speech=produces_speech(self._config, self._setup),
             voice=self._config.speaker,
         )
 
-    async def _stream(self, asked: PendingQuery, seen: Visible, query: LiveQuery) -> tuple[LiveDone | None, float]:
+    async def _stream(self, asked: PendingQuery, visible: Visible, query: LiveQuery) -> tuple[LiveDone | None, float]:
         """Ask, and send the pieces of the answer; return its end, None if it was ended, and its seconds in speech."""
-        assert seen.prefix is not None
+        assert visible.prefix is not None
         asked.said.clear()
         asked.first_ms = asked.first_speech_ms = None
         speech_s = 0.0
-        async with aclosing(iterate_in_thread(self._setup.model.ask(seen.prefix, query))) as pieces:
+        async with aclosing(iterate_in_thread(self._setup.model.ask(visible.prefix, query))) as pieces:
             async for piece in pieces:
                 if asked.ended_by:
                     break
@@ -344,12 +344,12 @@ class Queries:
             )
             self._events.send(events.SpeechDone(type=kind, query=asked.number))
 
-    async def _write(self, asked: PendingQuery, seen: Visible, outcome: events.ResponseDone | ProtocolError) -> None:
+    async def _write(self, asked: PendingQuery, visible: Visible, outcome: events.ResponseDone | ProtocolError) -> None:
         if self._record is None:
             return
         for pause_s in (*_RECORD_AGAIN_S, None):
             try:
-                await in_thread(self._record.answer, self._row(asked, seen, outcome))
+                await in_thread(self._record.answer, self._row(asked, visible, outcome))
             except TransientError as error:
                 if pause_s is None:
                     raise ProtocolError(
@@ -359,15 +359,17 @@ class Queries:
             else:
                 return
 
-    def _row(self, asked: PendingQuery, seen: Visible, outcome: events.ResponseDone | ProtocolError) -> dict[str, Any]:
+    def _row(
+        self, asked: PendingQuery, visible: Visible, outcome: events.ResponseDone | ProtocolError
+    ) -> dict[str, Any]:
         row = {
             "query": asked.number,
             "question": asked.query.text,
             "choices": asked.query.choices,
-            "asked_s": seen.asked_s,
-            "frames": seen.frames,
-            "last_frame_s": seen.last_frame_s if seen.prefix else None,
-            "audio_s": seen.prefix.audio_s if seen.prefix else 0.0,
+            "asked_s": visible.asked_s,
+            "frames": visible.frames,
+            "last_frame_s": visible.last_frame_s if visible.prefix else None,
+            "audio_s": visible.prefix.audio_s if visible.prefix else 0.0,
             "model": self._setup.info.model,
         }
         if isinstance(outcome, ProtocolError):
@@ -381,8 +383,8 @@ def _refusal_of(error: ReelabelError) -> ProtocolError:
     return ProtocolError(error.message, code="prompt_too_long" if isinstance(error, PromptTooLongError) else code)
 
 
-def _done(asked: PendingQuery, seen: Visible, answer: LiveDone | None = None) -> events.ResponseDone:
-    assert seen.prefix is not None
+def _done(asked: PendingQuery, visible: Visible, answer: LiveDone | None = None) -> events.ResponseDone:
+    assert visible.prefix is not None
     total_ms, choices = asked.waited_ms, asked.query.choices
     probabilities = answer.probabilities if answer else ()
     choice = max(range(len(probabilities)), key=probabilities.__getitem__, default=None)
@@ -401,13 +403,13 @@ def _done(asked: PendingQuery, seen: Visible, answer: LiveDone | None = None) ->
         prompt_tokens=answer.prompt_tokens if answer else 0,
         output_tokens=answer.output_tokens if answer else 0,
         cached_tokens=answer.cached_tokens if answer else 0,
-        frames_used=seen.prefix.frames,
-        sink_frames=seen.sink_frames,
-        first_frame_s=seen.first_frame_s,
-        last_frame_s=seen.last_frame_s,
-        last_frame=seen.last_frame[0],
-        last_frame_id=seen.last_frame[1],
-        evicted=seen.evicted,
-        audio_s=seen.prefix.audio_s,
-        last_audio_s=seen.last_audio_s,
+        frames_used=visible.prefix.frames,
+        sink_frames=visible.sink_frames,
+        first_frame_s=visible.first_frame_s,
+        last_frame_s=visible.last_frame_s,
+        last_frame=visible.last_frame[0],
+        last_frame_id=visible.last_frame[1],
+        evicted=visible.evicted,
+        audio_s=visible.prefix.audio_s,
+        last_audio_s=visible.last_audio_s,
     )

@@ -19,7 +19,7 @@ from reelabel.errors import ReelabelError, TransientError
 from reelabel.sampling.similar import mean_colours, similarity
 from reelabel.text import pluralize
 from reelabel_engine.errors import PromptTooLongError
-from reelabel_engine.live.items import AUDIO_HZ
+from reelabel_engine.live_items import AUDIO_HZ
 from tasks.live import events, messages, metrics
 from tasks.live.event_log import EngineStatus, EventLog
 from tasks.live.frame_window import FrameWindow
@@ -27,7 +27,7 @@ from tasks.live.inbox import Audio, Frame, Inbox, PendingQuery
 from tasks.live.media import MAX_FRAME_BYTES, MAX_FRAME_PX, Picture, read_samples
 from tasks.live.messages import ProtocolError
 from tasks.live.queries import Queries
-from tasks.live.setup import LiveSetup, differences, speaks, window_full
+from tasks.live.setup import LiveSetup, differences, produces_speech, window_full
 from tasks.live.threads import in_thread
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Session:
                 resume_s=settings.resume_s,
                 is_resumed=is_resumed,
                 model=self._setup.info.model,
-                modalities=("text", "audio") if speaks(self._config, self._setup) else ("text",),
+                modalities=("text", "audio") if produces_speech(self._config, self._setup) else ("text",),
                 takes_audio=self._setup.info.takes_audio,
                 window=int(size) if size is not None and rule.unit == "frames" else None,
                 window_s=size if rule.unit == "seconds" else None,
@@ -310,7 +310,7 @@ class Session:
             _LOG.exception("The live session %s failed", self.session_id)
             self._send_error("internal", "The session failed; the server's log says why.")
             self.end("error")
-        await in_thread(self._setup.model.forget, self.session_id)
+        await in_thread(self._setup.model.close_session, self.session_id)
         await self._record_end()
         metrics.SESSIONS.add(-1)
         on_end()

@@ -53,12 +53,12 @@ def differences(config: SessionConfig, setup: LiveSetup) -> Iterator[Notice]:
     if config.model not in {None, served}:
         text = f"The model {escape_controls(config.model or '')} is not served here; {served} answers."
         yield Notice(code="other_model", message=text)
-    if "text" not in config.modalities and not setup.info.speaks:
+    if "text" not in config.modalities and not setup.info.produces_speech:
         yield Notice(code="no_speech", message=f"The model {served} does not speak; answers come as text.")
 
 
-def speaks(config: SessionConfig, setup: LiveSetup) -> bool:
-    return "audio" in config.modalities and setup.info.speaks
+def produces_speech(config: SessionConfig, setup: LiveSetup) -> bool:
+    return "audio" in config.modalities and setup.info.produces_speech
 
 
 def window_rule(config: SessionConfig) -> WindowRule:

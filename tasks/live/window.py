@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem, Item, LiveItem
+from reelabel_engine.live_items import AUDIO_HZ, SPAN_S, AudioSpan, FramePair, Item
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -116,10 +116,10 @@ def spread(count: int, most: int) -> list[int]:
         return list(range(count))
     if most == 1:
         return [count - 1]
-    return [round(place * (count - 1) / (most - 1)) for place in range(most)]
+    return [round(index * (count - 1) / (most - 1)) for index in range(most)]
 
 
-class Spans:
+class AudioSpans:
     """Cuts audio into spans as it comes."""
 
     def __init__(self) -> None:
@@ -129,13 +129,13 @@ class Spans:
         self._samples = 0
 
     @property
-    def open(self) -> AudioItem | None:
+    def open(self) -> AudioSpan | None:
         if not self._samples:
             return None
         samples = np.concatenate(self._open)
-        return AudioItem(samples=np.pad(samples, (0, max(0, _SHORTEST - len(samples)))), time_s=self._begin_s)
+        return AudioSpan(samples=np.pad(samples, (0, max(0, _SHORTEST - len(samples)))), time_s=self._begin_s)
 
-    def add(self, samples: npt.NDArray[np.int16], time_s: float) -> tuple[AudioItem, ...]:
+    def add(self, samples: npt.NDArray[np.int16], time_s: float) -> tuple[AudioSpan, ...]:
         """Add samples of shape (N,), which must not change; return the spans that are complete now.
 
         Audio that begins within half a second of the end of what came before goes on from there; later audio begins a
@@ -155,7 +155,7 @@ class Spans:
                 complete += self.cut()
         return complete
 
-    def cut(self, until_s: float = float("inf")) -> tuple[AudioItem, ...]:
+    def cut(self, until_s: float = float("inf")) -> tuple[AudioSpan, ...]:
         """End the open span, if its two seconds are over at a time; return it."""
         span = self.open
         if span is None or self._begin_s + SPAN_S > until_s:
@@ -164,14 +164,14 @@ class Spans:
         return (span,)
 
 
-class Pairs:
+class FramePairs:
     """Pairs frames as they come; a frame of another size begins a new pair."""
 
     def __init__(self) -> None:
         # The last frame if it has no partner yet, shown twice, as models pad a video with an odd number of frames.
-        self.alone: LiveItem | None = None
+        self.alone: FramePair | None = None
 
-    def add(self, image: npt.NDArray[np.uint8], time_s: float) -> tuple[LiveItem, ...]:
+    def add(self, image: npt.NDArray[np.uint8], time_s: float) -> tuple[FramePair, ...]:
         """Add a frame of shape (H, W, 3), which must not change; return the pairs that are now complete.
 
         That is one for every second frame; a frame whose successor has another size stays a pair with itself.
@@ -179,13 +179,13 @@ class Pairs:
         alone = self.alone
         if alone is not None and alone.images.shape[1:] == image.shape:
             self.alone = None
-            return (LiveItem(images=np.stack([alone.images[0], image]), times_s=(alone.times_s[0], time_s)),)
-        self.alone = LiveItem(images=np.stack([image, image]), times_s=(time_s, time_s), frames=1)
+            return (FramePair(images=np.stack([alone.images[0], image]), times_s=(alone.times_s[0], time_s)),)
+        self.alone = FramePair(images=np.stack([image, image]), times_s=(time_s, time_s), frames=1)
         return () if alone is None else (alone,)
 
 
-def pair_up(frames: Iterable[tuple[npt.NDArray[np.uint8], float]]) -> tuple[LiveItem, ...]:
+def pair_up(frames: Iterable[tuple[npt.NDArray[np.uint8], float]]) -> tuple[FramePair, ...]:
     """Return frames, each with its time, as pairs; the last one may be alone."""
-    pairs = Pairs()
+    pairs = FramePairs()
     items = [item for image, time_s in frames for item in pairs.add(image, time_s)]
     return (*items, *((pairs.alone,) if pairs.alone else ()))

@@ -179,13 +179,13 @@ def require_words(backend: Backend, *, words: int) -> None:
 def backend_of(settings: Settings) -> Backend:
     """Return the backend that the settings name, or raise a ConfigurationError."""
     name = settings.model.backend
-    place = _OURS.get(name, name)
-    if ":" not in place:
+    path = _OURS.get(name, name)
+    if ":" not in path:
         raise ConfigurationError(
             f"model.backend {name} does not exist; use {', '.join(_OURS)} or package.module:OBJECT."
         )
     try:
-        backend = resolve_name(place)
+        backend = resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(f"Cannot import the backend {name}: {error}.") from error
     if not isinstance(backend, Backend):

@@ -7,7 +7,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TINY_MODEL = Path(__file__).parents[1] / "demo" / "reelabel-tiny"
 TINY_ENCODER = TINY_MODEL.with_name("reelabel-tiny-siglip")
 
+_ADAPTER_FILE = "adapter_config.json"
 _PROCESSOR_FILES = ("processor_config.json", "video_preprocessor_config.json", "preprocessor_config.json")
 _WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
 # Types of models that vLLM gives images alone, any number of them: they are shown a video's frames as images.
@@ -72,6 +73,7 @@ class ModelCard:
     max_pixels: int | None  # the model's limit per frame; None without one
     max_video_pixels: int | None = None  # the model's limit for all frames of a video together; None without one
     revision: str | None = None  # commit on the hub; None for a folder
+    adapter: str | None = None  # folder of the LoRA adapter that is added to it
     native_sampler: str = "uniform"  # the sampler that the model was trained with; uniform if unknown, as in vLLM
     native_frames: int | None = None  # number of frames it was trained with; None if the sampler or the settings decide
     takes_videos: bool = True  # whether it takes videos; otherwise it is shown their frames as images
@@ -91,13 +93,15 @@ def max_frame_pixels(card: ModelCard, settings: Settings, *, num_frames: int) ->
 
 
 def read_model_card(name: str, *, revision: str | None = None) -> ModelCard:
-    """Read the configuration of a folder or hub name.
+    """Read the configuration of a folder or hub name; the folder of a LoRA adapter names the model that it adapts.
 
     Raises:
         ModelError: The folder is missing, or has no readable configuration or no weights; or the hub cannot be
             reached, or does not have the model.
     """
     folder = Path(name).expanduser()
+    if (folder / _ADAPTER_FILE).is_file():
+        return _adapter_card(folder.resolve(), revision)
     if folder.is_dir():
         return _folder_card(folder.resolve())
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
@@ -124,6 +128,23 @@ def require_tokenizer(card: ModelCard) -> None:
         raise ModelError(
             f"Model folder {folder} has no tokenizer; copy tokenizer.json and tokenizer_config.json there."
         )
+
+
+def _adapter_card(folder: Path, revision: str | None) -> ModelCard:
+    adapter = _read_json(folder / _ADAPTER_FILE)
+    base, rank = adapter.get("base_model_name_or_path"), adapter.get("r")
+    if adapter.get("peft_type") != "LORA" or not isinstance(rank, int) or not isinstance(base, str):
+        raise ModelError(f"Adapter {folder} is no LoRA adapter of a named model; merge it into the model's folder.")
+    if not (folder / "adapter_model.safetensors").is_file():
+        raise ModelError(f"Adapter {folder} has no adapter_model.safetensors; copy it there.")
+    try:
+        card = read_model_card(base, revision=adapter.get("revision") or revision)
+    except ModelError as error:
+        raise ModelError(f"Adapter {folder} names a base model that cannot be used: {error.message}") from None
+    if card.adapter:
+        raise ModelError(f"Adapter {folder} adapts another adapter; merge that into its model's folder.")
+    identity = ModelIdentity(name=folder.name, fingerprint=fingerprint_folder(folder), base_model=card.identity)
+    return replace(card, identity=identity, adapter=str(folder))
 
 
 def _folder_card(folder: Path) -> ModelCard:

@@ -13,8 +13,8 @@ from infra.logs import IS_OUTAGE
 from reelabel.disk import full_disk
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EncoderConfig, EngineConfig, EngineTimes, LoadEncoder, LoadEngine
-from tasks.model.life import Life, LostError
 from tasks.model.lifetime import Lifetime
+from tasks.model.running_process import LostError, RunningProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,32 +61,34 @@ class ModelProcess(Lifetime, Generic[Config]):
         self._python, self._command = python, tuple(command) or self.default_command
         self._start_timeout_s, self._answer_timeout_s = start_timeout_s, answer_timeout_s
         self._lock = threading.Lock()
-        self._life: Life | None = None
+        self._running: RunningProcess | None = None
         self._is_closed = False
         self._losses = 0
 
     @property
     def pid(self) -> int | None:
         """The child's process id; None before it has started and after it has ended."""
-        life = self._life
-        return life.process.pid if life else None
+        running = self._running
+        return running.process.pid if running else None
 
     @abstractmethod
-    def _begin(self) -> Life: ...
+    def _begin(self) -> RunningProcess: ...
 
-    def _start(self, python: EnginePython, load: LoadEngine | LoadEncoder, environment: dict[str, str]) -> Life:
-        return Life.start(
+    def _start(
+        self, python: EnginePython, load: LoadEngine | LoadEncoder, environment: dict[str, str]
+    ) -> RunningProcess:
+        return RunningProcess.start(
             self._command or python.command,
             load,
             environment=environment,
             log_path=self._log_path,
             log_as_json=self._log_as_json,
             is_restart=bool(self.starts),
-            **self._life_options,
+            **self._process_options,
         )
 
     @property
-    def _life_options(self) -> dict[str, Any]:
+    def _process_options(self) -> dict[str, Any]:
         return {"note_times": self._note_times, "silence_s": self._answer_timeout_s}
 
     def _note_times(self, times: EngineTimes) -> None:
@@ -99,22 +101,22 @@ class ModelProcess(Lifetime, Generic[Config]):
             ConfigurationError: The packages that it needs are not installed.
             EngineClosedError: It was closed.
         """
-        self._living()
+        self._ensure_running()
 
-    def _living(self) -> Life:
+    def _ensure_running(self) -> RunningProcess:
         with self._lock:
             if self._is_closed:
                 raise self._closed_error()
-            if self._life is None:
-                self._life = self._begin()
+            if self._running is None:
+                self._running = self._begin()
                 self.starts += 1
-            return self._life
+            return self._running
 
-    def _ready(self, life: Life) -> Any:  # noqa: ANN401 - of what it loads
+    def _ready(self, running: RunningProcess) -> Any:  # noqa: ANN401 - of what it loads
         try:
-            return life.info.result(self._start_timeout_s)
+            return running.info.result(self._start_timeout_s)
         except TimeoutError:
-            full = full_disk(life.folders)
+            full = full_disk(running.folders)
             fault = (
                 f"Model {self._config.model} did not load within {self._start_timeout_s:g} s; "
                 f"raise model.start_timeout_s, or check the log {self._log_path}."
@@ -124,11 +126,11 @@ class ModelProcess(Lifetime, Generic[Config]):
                 raise self._closed_error() from None
             full = error.full
             fault = f"Cannot load model {self._config.model}: {str(error).rstrip('.')}; see the log {self._log_path}."
-        self._end(life, "the model did not load")
+        self._end(running, "the model did not load")
         raise full or ModelError(fault)
 
     def ask(self, build: Callable[[int], Request], *, count: int = 1) -> list[Any]:
-        """Send a request once the model is loaded; return its replies, by their places.
+        """Send a request once the model is loaded; return its replies, in the order of their indices.
 
         Raises:
             EngineLostError: The process died, or hung and was killed; ask again.
@@ -137,14 +139,14 @@ class ModelProcess(Lifetime, Generic[Config]):
             EngineClosedError: It was closed.
             AbandonedError: Nobody waits for the replies any more; the process stops working on them.
         """
-        life = self._living()
-        self._ready(life)
-        with self.losing(life):
-            replies = dict(life.replies(life.send(build, count=count)))
-        return [replies[place] for place in range(count)]
+        running = self._ensure_running()
+        self._ready(running)
+        with self.losing(running):
+            replies = dict(running.replies(running.send(build, count=count)))
+        return [replies[index] for index in range(count)]
 
     @contextlib.contextmanager
-    def losing(self, life: Life) -> Iterator[None]:
+    def losing(self, running: RunningProcess) -> Iterator[None]:
         """End a process that turns out to be lost in the body of the `with` statement.
 
         Raises:
@@ -155,14 +157,14 @@ class ModelProcess(Lifetime, Generic[Config]):
         try:
             yield
         except LostError as error:
-            self._lose(life, error)
+            self._lose(running, error)
             lost = f"{self.called} failed: {str(error).rstrip('.')}; see the log {self._log_path}."
             raise EngineLostError(lost) from None
 
-    def _lose(self, life: Life, error: LostError) -> None:
+    def _lose(self, running: RunningProcess, error: LostError) -> None:
         with self._lock:
-            is_news = self._life is life and not self._is_closed
-        self._end(life, str(error))
+            is_news = self._running is running and not self._is_closed
+        self._end(running, str(error))
         if self._is_closed:
             raise self._closed_error() from None
         if is_news:
@@ -178,16 +180,16 @@ class ModelProcess(Lifetime, Generic[Config]):
     def _closed_error(self) -> EngineClosedError:
         return EngineClosedError(f"{self.called} was closed; the run is ending.")
 
-    def _end(self, life: Life, reason: str) -> None:
+    def _end(self, running: RunningProcess, reason: str) -> None:
         with self._lock:
-            if self._life is life:
-                self._life = None
-        life.end(reason)
+            if self._running is running:
+                self._running = None
+        running.end(reason)
 
     def close(self) -> None:
         """End the process and all its children for good; idempotent."""
         with self._lock:
             self._is_closed = True
-            life = self._life
-        if life is not None:
-            self._end(life, "it was closed")
+            running = self._running
+        if running is not None:
+            self._end(running, "it was closed")

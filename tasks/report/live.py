@@ -12,7 +12,7 @@ from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
 from tasks.database.tables import RESULT, SPEC
-from tasks.live.record.stored import SessionFrames
+from tasks.live.record.saved import SessionFrames
 from tasks.report.frames import thumbnail
 from tasks.report.render import Frames, render, render_page, with_cards
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tasks.frame_cache.sealed_files import SealedFiles
     from tasks.live.record.frame_part import KeptFrame
-    from tasks.live.record.stored import StoredSession
+    from tasks.live.record.saved import SavedSession
 
 MAX_QUERIES = 200
 _FRAMES_EACH = 6
@@ -39,7 +39,7 @@ _ANSWERS = {
 _SECTIONS = (("overview", "Session"), ("queries", "Questions"))
 
 
-def load_session(engine: Engine, session: StoredSession, files: SealedFiles) -> dict[str, Any]:
+def load_session(engine: Engine, session: SavedSession, files: SealedFiles) -> dict[str, Any]:
     """Load what a session's page shows, by its names in the template.
 
     Raises:
@@ -73,7 +73,7 @@ def load_session(engine: Engine, session: StoredSession, files: SealedFiles) -> 
     }
 
 
-def _replays(engine: Engine, session: StoredSession) -> dict[str, list[tuple[str, str, float]]]:
+def _replays(engine: Engine, session: SavedSession) -> dict[str, list[tuple[str, str, float]]]:
     """Return the answers of `reelabel classify --session`: model, label and margin, by job id, the latest first."""
     model = SPEC.c.body["model"]["name"].astext
     query = (
@@ -96,7 +96,7 @@ def _shown(seen: Sequence[KeptFrame]) -> list[tuple[float, str]]:
     return [(seen[row].time_s, thumbnail(seen[row].image)) for row in sorted(set(rows))]
 
 
-def _kept(session: StoredSession, frames: SessionFrames) -> tuple[tuple[float, ...], str]:
+def _kept(session: SavedSession, frames: SessionFrames) -> tuple[tuple[float, ...], str]:
     """Return times of kept frames, and why there are not all; of a long session, only those that begin a file."""
     if sum(part["frames"] for part in session.parts) > _MAX_TICKS:
         return tuple(part["first_s"] for part in session.parts[:_MAX_TICKS]), ""

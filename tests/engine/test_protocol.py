@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from reelabel_engine import PROTOCOL
-from reelabel_engine.live.items import AudioItem, LiveItem
+from reelabel_engine.live_items import AudioSpan, FramePair
 from reelabel_engine.protocol import (
     AskBatch,
     Batch,
@@ -38,12 +38,12 @@ from reelabel_engine.protocol import (
     PromptSpan,
     Question,
     QuestionAnswer,
+    QuestionMedium,
     Rejected,
     RenderedPrompt,
     Reply,
     Request,
     RequestRef,
-    ShownFile,
     StepReplies,
     Vectors,
     check,
@@ -58,7 +58,7 @@ QUESTION = Question(
     system_prompt=None,
     choices=("red", "blue"),
     scoring="letter",
-    media=(ShownFile("image", "i"),),
+    media=(QuestionMedium("image", "i"),),
 )
 IN_WORDS = Question(
     video_id="v", text="What?", system_prompt=None, choices=(), max_tokens=64, schema='{"type":"string"}'
@@ -104,9 +104,9 @@ REPLIES = [
                     inference_ms=0.25,
                 ),
             ),
-            (RequestRef(1, place=1), FAILURE),
+            (RequestRef(1, slot=1), FAILURE),
             (
-                RequestRef(1, place=2),
+                RequestRef(1, slot=2),
                 QuestionAnswer(
                     probabilities=(),
                     choice_mass=None,
@@ -150,8 +150,8 @@ def test_a_reply_arrives_as_it_was_sent(message):
 
 
 VIDEOS = (np.arange(12, dtype=np.uint8).reshape(1, 2, 2, 3), np.empty((0, 2, 2, 3), np.uint8))
-PAIR = LiveItem(images=np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)[:, ::-1], times_s=(0.5, 1.0), frames=1)
-SOUND = AudioItem(samples=np.array([-1, 2], np.int16), time_s=2.0)
+PAIR = FramePair(images=np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)[:, ::-1], times_s=(0.5, 1.0), frames=1)
+SOUND = AudioSpan(samples=np.array([-1, 2], np.int16), time_s=2.0)
 LIVE = LiveRequest(
     number=1,
     session="s",

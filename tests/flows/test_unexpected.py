@@ -37,7 +37,7 @@ from tasks.survey.read import read_clips
 from tasks.survey.survey import compile_survey
 from tests.clips import write_clip
 from tests.description.colours import ColourEncoder, colour_describer
-from tests.live.client import Told, config, frame
+from tests.live.client import Client, config, frame
 from tests.live.conftest import _impatient, begin  # noqa: F401 - fixtures
 from tests.raised_calls import raised
 
@@ -304,11 +304,11 @@ def test_a_session_loses_one_message(begin, mark, trials):  # noqa: F811
     standing |= {"text": MARK, "query_id": MARK} if mark == "standing" else {"text": "?"}
 
     def run():
-        told = Told(begin().open(config()))
+        client = Client(begin().open(config()))
         for each in (standing, *frames, *queries, {"type": "video.done"}):
-            told.session.handle(json.dumps(each))
-        told.until("session.closed")
-        return told.everything()
+            client.session.handle(json.dumps(each))
+        client.until("session.closed")
+        return client.everything()
 
     for calls, events in raised(run, trials=trials, **OPTIONS):
         kinds = Counter(each["type"] for each in events)

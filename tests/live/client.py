@@ -1,4 +1,4 @@
-"""What a client of a live session sends, and what it is told."""
+"""A client of a live session: what it sends, and the events that it is sent."""
 
 import base64
 import io
@@ -33,8 +33,8 @@ def config(**fields):
     return SessionConfig(type="session.config", **fields)
 
 
-class Told:
-    """The events of a session, in order."""
+class Client:
+    """A client of one session, which reads its events in order."""
 
     def __init__(self, session):
         self.session, self.seq, self.events = session, 0, []
@@ -72,15 +72,15 @@ class Told:
 
 
 def start(begin, *args, **fields):
-    told = Told(begin(*args).open(config(**fields)))
-    told.until("session.created")
-    return told
+    client = Client(begin(*args).open(config(**fields)))
+    client.until("session.created")
+    return client
 
 
-def send_frames(told, shades, *, first_s=0.0):
+def send_frames(client, shades, *, first_s=0.0):
     """Send frames a second apart, each after the one before was answered; return their acknowledgements."""
-    return [told.exchange(frame(shade, time_s=first_s + at), "frame.ack") for at, shade in enumerate(shades)]
+    return [client.exchange(frame(shade, time_s=first_s + at), "frame.ack") for at, shade in enumerate(shades)]
 
 
-def ask(told, text="What is there?", **fields):
-    return told.exchange({"type": "video.query", "text": text, **fields}, "response.done")
+def ask(client, text="What is there?", **fields):
+    return client.exchange({"type": "video.query", "text": text, **fields}, "response.done")

@@ -103,7 +103,7 @@ class ScriptedModel:
                 while not self.may_go_on.wait(0.01):
                     if prefix.session in self.cancelled:
                         return
-            if query.speaks:
+            if query.produces_speech:
                 yield Speech(data=SPOKEN)
         done = {"prompt_tokens": 10, "cached_tokens": 8, "output_tokens": len(times)}
         yield LiveDone(**done, probabilities=probabilities)
@@ -112,7 +112,7 @@ class ScriptedModel:
         assert session in self.known
         self.cancelled.add(session)
 
-    def forget(self, session):
+    def close_session(self, session):
         self.known.discard(session)
         self.cancelled.add(session)  # its questions end as well
 

@@ -11,10 +11,10 @@ _CLOSE_S = 10.0
 
 
 class LiveClient:
-    """One session. Thread-safe; `hear` is called with each event."""
+    """One session. Thread-safe; `on_event` is called with each event."""
 
-    def __init__(self, url, *, token, config, hear):
-        self._hear = hear
+    def __init__(self, url, *, token, config, on_event):
+        self._on_event = on_event
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="live-client", daemon=True)
         self._thread.start()
@@ -68,4 +68,4 @@ class LiveClient:
     async def _listen(self):
         async for event in self._client:
             event.pop("data", None)
-            self._hear(EVENTS.validate_python(event))
+            self._on_event(EVENTS.validate_python(event))

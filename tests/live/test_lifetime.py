@@ -10,7 +10,7 @@ from infra.settings import LiveSettings
 from reelabel_engine.errors import InferenceError
 from tasks.live.media import FrameReader
 from tasks.live.messages import ProtocolError, SessionResume
-from tests.live.client import Told, ask, config, frame, send_frames, start
+from tests.live.client import Client, ask, config, frame, send_frames, start
 from tests.live.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.xdist_group("live_sessions")
@@ -23,15 +23,15 @@ def test_a_session_is_done_when_all_is_answered(begin):
     model = ScriptedModel()
     model.may_answer.clear()
     sessions = begin(model)
-    told = Told(sessions.open(config()))
-    send_frames(told, [0])
-    told.send({"type": "video.query", "text": "?"})
-    told.send({"type": "video.done"})
+    client = Client(sessions.open(config()))
+    send_frames(client, [0])
+    client.send({"type": "video.query", "text": "?"})
+    client.send({"type": "video.done"})
     with pytest.raises(ProtocolError, match="No message may follow"):
-        told.send({"type": "video.query", "text": "?"})
-    told.send({"type": "video.done"})  # said again
+        client.send({"type": "video.query", "text": "?"})
+    client.send({"type": "video.done"})  # said again
     model.may_answer.set()
-    events = told.until("session.closed")
+    events = client.until("session.closed")
     kinds = [event["type"] for event in events if event["type"] != "response.text.delta"]
     assert kinds == ["response.start", "response.done", "response.text.done", "session.done", "session.closed"]
     assert events[-1]["reason"] == "done"
@@ -48,51 +48,51 @@ def test_a_session_is_done_when_all_is_answered(begin):
 )
 def test_the_time_of_a_session_ends(begin, monkeypatch, limit, reason, code):
     monkeypatch.setattr(f"tasks.live.session.{limit}", 0.2)
-    told = start(begin, None)
-    events = told.until("session.closed")
+    client = start(begin, None)
+    events = client.until("session.closed")
     assert [events[-2]["code"], events[-1]["reason"]] == [code, reason]
 
 
 def test_a_session_whose_query_is_in_work_is_not_idle(begin):
     model = ScriptedModel()
     model.may_answer.clear()
-    told = start(begin, model)
-    send_frames(told, [0])
-    told.send({"type": "video.query", "text": "?"})
-    told.session._last_message_s -= 3600
-    told.session.check_time()
+    client = start(begin, model)
+    send_frames(client, [0])
+    client.send({"type": "video.query", "text": "?"})
+    client.session._last_message_s -= 3600
+    client.session.check_time()
     model.may_answer.set()
-    told.until("response.done")
-    told.session.check_time()
-    assert ask(told)["query"] == 1
+    client.until("response.done")
+    client.session.check_time()
+    assert ask(client)["query"] == 1
 
 
 def test_a_session_whose_frames_wait_for_their_turn_is_not_idle(begin, monkeypatch):
     may_decode, decode = threading.Event(), FrameReader.read
     monkeypatch.setattr(FrameReader, "read", lambda reader, data: may_decode.wait() and decode(reader, data))
-    told = start(begin)
-    told.send(frame(0))
-    told.send(frame(120))  # waits for the one before
-    told.session._last_message_s -= 3600
-    told.session.check_time()
+    client = start(begin)
+    client.send(frame(0))
+    client.send(frame(120))  # waits for the one before
+    client.session._last_message_s -= 3600
+    client.session.check_time()
     may_decode.set()
-    assert [told.last("frame.ack")["status"] for _ in range(2)] == ["kept", "kept"]
-    told.session.check_time()
-    assert ask(told)["query"] == 0
+    assert [client.last("frame.ack")["status"] for _ in range(2)] == ["kept", "kept"]
+    client.session.check_time()
+    assert ask(client)["query"] == 0
 
 
 def test_a_window_in_seconds_cannot_fill_the_memory(begin):
-    told = start(begin, None, LiveSettings(max_window_frames=4), window_s=1e6, enable_frame_filter=False)
+    client = start(begin, None, LiveSettings(max_window_frames=4), window_s=1e6, enable_frame_filter=False)
     for at in range(5):
-        told.send(frame(SHADES[at], time_s=at))
-        told.last("frame.ack")
-    assert told.last("error")["code"] == "limit_reached"
-    assert told.last("session.closed")["reason"] == "limit"
+        client.send(frame(SHADES[at], time_s=at))
+        client.last("frame.ack")
+    assert client.last("error")["code"] == "limit_reached"
+    assert client.last("session.closed")["reason"] == "limit"
 
 
 def test_more_sessions_than_allowed_are_refused_until_one_ends(begin):
     sessions = begin(None, None, 2)
-    first = Told(sessions.open(config()))
+    first = Client(sessions.open(config()))
     sessions.open(config())
     with pytest.raises(ProtocolError) as refused:
         sessions.open(config())
@@ -123,31 +123,31 @@ def test_a_lost_client_has_time_to_come_back(begin):
     resume = SessionResume(type="session.resume", session_id=session.session_id, resume_token=session.token, last_seq=0)
     assert sessions.resume(resume).session_id == session.session_id
     session._lost_s -= 3601
-    told = Told(session)
-    assert told.last("session.closed")["reason"] == "client_lost"
+    client = Client(session)
+    assert client.last("session.closed")["reason"] == "client_lost"
     with pytest.raises(ProtocolError) as refused:
         sessions.resume(resume)
     assert refused.value.code == "resume_refused"
 
 
 def test_the_end_of_a_connection_that_was_replaced_loses_no_client(begin):
-    told = start(begin, None, LiveSettings(resume_s=0))
-    replaced, connection = told.session.connect(), told.session.connect()
-    told.session.disconnect(replaced)
-    told.session.check_time()
-    assert told.exchange(frame(0), "frame.ack")["status"] == "kept"
-    told.session.disconnect(connection)
+    client = start(begin, None, LiveSettings(resume_s=0))
+    replaced, connection = client.session.connect(), client.session.connect()
+    client.session.disconnect(replaced)
+    client.session.check_time()
+    assert client.exchange(frame(0), "frame.ack")["status"] == "kept"
+    client.session.disconnect(connection)
 
 
 def test_events_that_a_client_missed_are_still_there(begin):
-    told = start(begin)
-    send_frames(told, [0])
-    missed_from = told.seq
-    told.session.disconnect(told.session.connect())
-    told.send({"type": "video.query", "text": "?"})
-    told.until("response.text.done")
-    again = [json.loads(text) for _, text, _ in told.session.events.after(missed_from)]
-    assert [event["seq"] for event in again] == list(range(missed_from + 1, told.seq + 1))
+    client = start(begin)
+    send_frames(client, [0])
+    missed_from = client.seq
+    client.session.disconnect(client.session.connect())
+    client.send({"type": "video.query", "text": "?"})
+    client.until("response.text.done")
+    again = [json.loads(text) for _, text, _ in client.session.events.after(missed_from)]
+    assert [event["seq"] for event in again] == list(range(missed_from + 1, client.seq + 1))
     assert again[-1]["text"] == "0"
 
 
@@ -164,26 +164,26 @@ def test_only_who_knows_the_token_resumes_a_session(begin, change):
 def test_what_is_told_is_recorded_first(begin):
     records = {}
     sessions = begin(None, None, 4, records)
-    told = Told(sessions.open(config()))
-    record = records[told.session.session_id]
-    send_frames(told, [0, 0, 60])
+    client = Client(sessions.open(config()))
+    record = records[client.session.session_id]
+    send_frames(client, [0, 0, 60])
     record.failures = 1
-    assert ask(told, "first")["query"] == 0
+    assert ask(client, "first")["query"] == 0
     assert [(row["question"], row["query"]) for row in record.rows] == [("first", 0)]
     assert [time_s for time_s, _ in record.frames] == [0, 2]
-    told.send({"type": "video.done"})
-    told.until("session.closed")
+    client.send({"type": "video.done"})
+    client.until("session.closed")
     assert (record.reason, record.counts["frames_received"], record.counts["frames_similar"]) == ("done", 3, 1)
 
 
 def test_an_answer_that_cannot_be_recorded_is_not_given(begin):
     records = {}
     sessions = begin(None, None, 4, records)
-    told = Told(sessions.open(config()))
-    send_frames(told, [0])
-    records[told.session.session_id].failures = 99
-    told.send({"type": "video.query", "text": "?"})
-    events = told.until("error")
+    client = Client(sessions.open(config()))
+    send_frames(client, [0])
+    records[client.session.session_id].failures = 99
+    client.send({"type": "video.query", "text": "?"})
+    events = client.until("error")
     assert events[-1]["code"] == "unavailable"
     assert "response.done" not in [event["type"] for event in events]
 
@@ -191,10 +191,10 @@ def test_an_answer_that_cannot_be_recorded_is_not_given(begin):
 def test_a_query_that_fails_and_cannot_be_recorded_either_is_told_both(begin):
     records, model = {}, ScriptedModel()
     model.fails_with = InferenceError("No answer.")
-    told = Told(begin(model, None, 4, records).open(config()))
-    send_frames(told, [0])
-    records[told.session.session_id].failures = 99
-    error = told.exchange({"type": "video.query", "text": "?"}, "error")
+    client = Client(begin(model, None, 4, records).open(config()))
+    send_frames(client, [0])
+    records[client.session.session_id].failures = 99
+    error = client.exchange({"type": "video.query", "text": "?"}, "error")
     assert error["code"] == "query_failed"
     assert error["message"].startswith("No answer. The query's end cannot be recorded: ")
 
@@ -203,12 +203,12 @@ def test_sessions_at_once_see_nothing_of_each_other(begin):
     sessions = begin(None, None, 8)
 
     def talk(number):
-        told = Told(sessions.open(config()))
+        client = Client(sessions.open(config()))
         for turn in range(4):
-            send_frames(told, SHADES[turn : turn + 1], first_s=100 * number + turn)
-            assert ask(told)["text"] == " ".join(map(str, range(turn + 1)))
-        told.send({"type": "video.done"})
-        assert told.last("session.closed")["reason"] == "done"
+            send_frames(client, SHADES[turn : turn + 1], first_s=100 * number + turn)
+            assert ask(client)["text"] == " ".join(map(str, range(turn + 1)))
+        client.send({"type": "video.done"})
+        assert client.last("session.closed")["reason"] == "done"
 
     with ThreadPoolExecutor(8) as threads:
         for done in [threads.submit(talk, number) for number in range(8)]:
@@ -242,8 +242,8 @@ def test_a_session_that_begins_while_the_service_ends_is_ended_as_well(begin):
 
 def test_the_services_end_ends_its_sessions(begin):
     sessions = begin()
-    told = Told(sessions.open(config()))
+    client = Client(sessions.open(config()))
     sessions.close()
-    assert told.last("session.closed")["reason"] == "server_stopping"
+    assert client.last("session.closed")["reason"] == "server_stopping"
     with pytest.raises(ProtocolError):
         sessions.open(config())

@@ -14,7 +14,7 @@ from tasks.live.inbox import Frame, Inbox
 from tasks.live.media import FrameReader
 from tasks.live.messages import ProtocolError, SessionConfig, VideoFrame
 from tasks.live.setup import window_rule
-from tests.live.client import Told, ask, config, frame, picture, send_frames, start
+from tests.live.client import Client, ask, config, frame, picture, send_frames, start
 from tests.live.scripted_model import ScriptedModel
 from tests.wait import until
 
@@ -25,8 +25,8 @@ SHADES = [0, 60, 120, 180, 240] * 20
 
 
 def test_each_frame_is_acknowledged_once_and_in_order(begin):
-    told = start(begin)
-    acks = send_frames(told, [0, 4, 60, 60, 120])
+    client = start(begin)
+    acks = send_frames(client, [0, 4, 60, 60, 120])
     assert [ack["status"] for ack in acks] == ["kept", "similar", "kept", "similar", "kept"]
     assert [ack["frame"] for ack in acks] == [0, 1, 2, 3, 4]
     assert [ack["accepted"] for ack in acks] == [True, False, True, False, True]
@@ -35,21 +35,21 @@ def test_each_frame_is_acknowledged_once_and_in_order(begin):
 
 
 def test_frames_are_compared_with_the_last_kept_one_so_that_a_slow_change_is_seen(begin):
-    told = start(begin)
-    assert [ack["status"] for ack in send_frames(told, [0, 8, 16, 24, 32])] == ["kept", "similar"] * 2 + ["kept"]
+    client = start(begin)
+    assert [ack["status"] for ack in send_frames(client, [0, 8, 16, 24, 32])] == ["kept", "similar"] * 2 + ["kept"]
 
 
 def test_without_a_filter_similar_frames_are_kept(begin):
     for chosen in ({"enable_frame_filter": False}, {"frame_filter_threshold": 1.0}):  # nothing is more than the same
-        told = start(begin, **chosen)
-        assert [ack["status"] for ack in send_frames(told, [0, 0, 0])] == ["kept"] * 3
+        client = start(begin, **chosen)
+        assert [ack["status"] for ack in send_frames(client, [0, 0, 0])] == ["kept"] * 3
 
 
 def test_a_query_sees_the_frames_before_it_and_is_answered_in_pieces(begin):
-    told = start(begin)
-    send_frames(told, [0, 60, 120])
-    told.send({"type": "video.query", "text": "Which?", "query_id": "q7"})
-    events = told.until("response.text.done")
+    client = start(begin)
+    send_frames(client, [0, 60, 120])
+    client.send({"type": "video.query", "text": "Which?", "query_id": "q7"})
+    events = client.until("response.text.done")
     assert [event["type"] for event in events] == [
         "response.start",
         *["response.text.delta"] * 3,
@@ -64,18 +64,18 @@ def test_a_query_sees_the_frames_before_it_and_is_answered_in_pieces(begin):
 
 
 def test_many_turns_see_more_each_time(begin):
-    told = start(begin)
+    client = start(begin)
     for turn in range(5):
-        send_frames(told, SHADES[turn : turn + 1], first_s=turn)
-        assert ask(told)["text"] == " ".join(map(str, range(turn + 1)))
+        send_frames(client, SHADES[turn : turn + 1], first_s=turn)
+        assert ask(client)["text"] == " ".join(map(str, range(turn + 1)))
 
 
 def test_a_query_with_choices_has_probabilities_and_no_pieces(begin):
     model = ScriptedModel()
-    told = start(begin, model)
-    send_frames(told, [0])
-    told.send({"type": "video.query", "text": "Which?", "choices": ["red", "blue"]})
-    events = told.until("response.text.done")
+    client = start(begin, model)
+    send_frames(client, [0])
+    client.send({"type": "video.query", "text": "Which?", "choices": ["red", "blue"]})
+    events = client.until("response.text.done")
     assert [event["type"] for event in events] == ["response.start", "response.done", "response.text.done"]
     assert (events[1]["text"], events[1]["choice"]) == ("red", 0)
     assert (events[1]["probabilities"], events[1]["margin"]) == ([0.75, 0.25], 0.5)
@@ -84,89 +84,89 @@ def test_a_query_with_choices_has_probabilities_and_no_pieces(begin):
 
 def test_sampling_is_the_querys_then_the_sessions(begin):
     model = ScriptedModel()
-    told = start(begin, model, sampling={"max_tokens": 7, "temperature": 0.5})
-    send_frames(told, [0])
-    ask(told)
-    ask(told, sampling={"max_tokens": 3})
+    client = start(begin, model, sampling={"max_tokens": 7, "temperature": 0.5})
+    send_frames(client, [0])
+    ask(client)
+    ask(client, sampling={"max_tokens": 3})
     assert [(query.max_tokens, query.temperature) for _, query in model.asked] == [(7, 0.5), (3, 0.0)]
 
 
 def test_times_are_the_clients_if_it_gives_some(begin):
-    told = start(begin)
-    assert told.exchange(frame(0, pts_ms=1_700_000_000_000), "frame.ack")["time_s"] == 0
-    ack = told.exchange(frame(60, pts_ms=1_700_000_000_500, frame_id="b", capture_ts_ms=7), "video.frame.ack")
+    client = start(begin)
+    assert client.exchange(frame(0, pts_ms=1_700_000_000_000), "frame.ack")["time_s"] == 0
+    ack = client.exchange(frame(60, pts_ms=1_700_000_000_500, frame_id="b", capture_ts_ms=7), "video.frame.ack")
     assert (ack["time_s"], ack["frame_id"], ack["pts_ms"], ack["capture_ts_ms"]) == (0.5, "b", 1_700_000_000_500, 7)
 
 
 def test_other_frames_have_the_time_of_their_arrival(begin):
-    told = start(begin)
-    assert told.exchange(frame(0), "frame.ack")["time_s"] == 0
+    client = start(begin)
+    assert client.exchange(frame(0), "frame.ack")["time_s"] == 0
     time.sleep(0.05)
-    assert told.exchange(frame(60), "frame.ack")["time_s"] > 0.04
+    assert client.exchange(frame(60), "frame.ack")["time_s"] > 0.04
 
 
 def test_a_frame_from_before_the_last_kept_one_comes_too_late(begin):
-    told = start(begin)
-    send_frames(told, [0, 60], first_s=5)
-    late = told.exchange(frame(120, time_s=5.5), "frame.ack")
+    client = start(begin)
+    send_frames(client, [0, 60], first_s=5)
+    late = client.exchange(frame(120, time_s=5.5), "frame.ack")
     assert (late["status"], late["reason"], late["accepted"]) == ("evicted", "late", False)
-    assert ask(told)["text"] == "0 1"
+    assert ask(client)["text"] == "0 1"
 
 
 def test_frames_of_one_millisecond_are_told_apart_by_their_times(begin):
     """Else a question asked between two of them could not be asked again about the one that it saw."""
-    told = start(begin)
+    client = start(begin)
     times_s = (5.0, 5.0, 5.0004, 5.002, 5.0, 5.5)
-    acks = [told.exchange(frame(60 * (at % 4), time_s=time_s), "frame.ack") for at, time_s in enumerate(times_s)]
+    acks = [client.exchange(frame(60 * (at % 4), time_s=time_s), "frame.ack") for at, time_s in enumerate(times_s)]
 
     assert [ack["status"] for ack in acks] == ["kept"] * 4 + ["evicted", "kept"]
     assert [round(ack["time_s"] * 1000) for ack in acks if ack["accepted"]] == [0, 1, 2, 3, 500]
 
 
 def test_binary_messages_are_frames_announced_or_not(begin):
-    told = start(begin)
-    told.session.receive_data(picture(0))
-    assert told.last("frame.ack")["status"] == "kept"
-    told.send({"type": "video.frame", "frame_id": "b", "time_s": 3.0})
-    told.session.receive_data(picture(60))
-    assert told.last("video.frame.ack")["frame_id"] == "b"
+    client = start(begin)
+    client.session.receive_data(picture(0))
+    assert client.last("frame.ack")["status"] == "kept"
+    client.send({"type": "video.frame", "frame_id": "b", "time_s": 3.0})
+    client.session.receive_data(picture(60))
+    assert client.last("video.frame.ack")["frame_id"] == "b"
 
 
 def test_a_frame_that_was_announced_and_did_not_follow_is_told(begin):
-    told = start(begin)
-    told.send({"type": "video.frame", "frame_id": "a"})
-    told.send(frame(0))
-    events = told.until("frame.ack")
+    client = start(begin)
+    client.send({"type": "video.frame", "frame_id": "a"})
+    client.send(frame(0))
+    events = client.until("frame.ack")
     assert (events[0]["code"], events[0]["frame_id"]) == ("unexpected_message", "a")
-    told.send({"type": "video.frame", "frame_id": "c"})
-    told.send({"type": "session.stats"})  # says nothing about the frame
-    told.session.receive_data(picture(60))
-    assert told.last("video.frame.ack")["frame_id"] == "c"
+    client.send({"type": "video.frame", "frame_id": "c"})
+    client.send({"type": "session.stats"})  # says nothing about the frame
+    client.session.receive_data(picture(60))
+    assert client.last("video.frame.ack")["frame_id"] == "c"
 
 
 def test_what_a_lost_connection_announced_is_not_awaited_from_the_next(begin):
-    told = start(begin)
-    told.session.connect()
-    told.send({"type": "video.frame", "frame_id": "a"})
-    connection = told.session.connect()
-    told.session.receive_data(picture(0))
-    assert told.last("frame.ack").get("frame_id") is None
-    told.session.disconnect(connection)
+    client = start(begin)
+    client.session.connect()
+    client.send({"type": "video.frame", "frame_id": "a"})
+    connection = client.session.connect()
+    client.session.receive_data(picture(0))
+    assert client.last("frame.ack").get("frame_id") is None
+    client.session.disconnect(connection)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "BMP", "GIF"])
 def test_other_kinds_of_pictures_are_frames(begin, kind):
-    told = start(begin)
-    told.session.receive_data(picture(0, kind=kind))
-    assert told.last("frame.ack")["status"] == "kept"
+    client = start(begin)
+    client.session.receive_data(picture(0, kind=kind))
+    assert client.last("frame.ack")["status"] == "kept"
 
 
 def test_frames_may_change_their_size(begin):
-    told = start(begin)
+    client = start(begin)
     for shade, size in ((0, (56, 56)), (60, (84, 56)), (120, (84, 56)), (180, (56, 112))):
-        told.session.receive_data(picture(shade, size=size))
-        assert told.last("frame.ack")["status"] == "kept"
-    assert ask(told)["frames_used"] == 4
+        client.session.receive_data(picture(shade, size=size))
+        assert client.last("frame.ack")["status"] == "kept"
+    assert ask(client)["frames_used"] == 4
 
 
 def gif():
@@ -193,25 +193,25 @@ def gif():
     ],
 )
 def test_a_frame_that_cannot_be_read_is_named_and_the_session_goes_on(begin, data, code):
-    told = start(begin)
-    send_frames(told, [0])
-    told.session.receive_data(data)
-    error = told.last("error")
+    client = start(begin)
+    send_frames(client, [0])
+    client.session.receive_data(data)
+    error = client.last("error")
     assert (error["code"], error["frame"], error["is_fatal"]) == (code, 1, False)
     assert "/" not in error["message"], "says nothing of this machine"
-    assert told.exchange(frame(60), "frame.ack")["frame"] == 2
-    assert told.exchange({"type": "session.stats"}, "session.stats")["refused"] == 1
+    assert client.exchange(frame(60), "frame.ack")["frame"] == 2
+    assert client.exchange({"type": "session.stats"}, "session.stats")["refused"] == 1
 
 
 def test_no_frame_is_dropped_while_the_model_is_behind_and_a_query_sees_all(begin):
     model = ScriptedModel()
     model.may_read.clear()
-    told = start(begin, model)
+    client = start(begin, model)
     for at in range(12):
-        told.send(frame(SHADES[at], time_s=at))
-    acks = [event for event in told.until("frame.ack", 12) if event["type"] == "frame.ack"]
+        client.send(frame(SHADES[at], time_s=at))
+    acks = [event for event in client.until("frame.ack", 12) if event["type"] == "frame.ack"]
     assert [(ack["frame"], ack["status"]) for ack in acks] == [(at, "kept") for at in range(12)]
-    assert ask(told)["text"] == " ".join(map(str, range(12)))
+    assert ask(client)["text"] == " ".join(map(str, range(12)))
 
 
 def test_a_session_is_full_while_32_mib_of_frames_wait():
@@ -235,64 +235,64 @@ def test_a_session_is_full_while_32_mib_of_frames_wait():
 def test_a_query_does_not_wait_for_the_model_to_read_and_sees_the_frame_before_it(begin):
     model = ScriptedModel()
     model.may_read.clear()
-    told = start(begin, model)
-    send_frames(told, SHADES[:4])
-    told.send(frame(SHADES[4], time_s=4))
-    assert ask(told)["text"] == "0 1 2 3 4"
+    client = start(begin, model)
+    send_frames(client, SHADES[:4])
+    client.send(frame(SHADES[4], time_s=4))
+    assert ask(client)["text"] == "0 1 2 3 4"
 
 
 def test_queries_are_answered_in_order_while_frames_go_on(begin):
     model = ScriptedModel()
     model.may_answer.clear()
-    told = start(begin, model)
-    send_frames(told, [0])
+    client = start(begin, model)
+    send_frames(client, [0])
     for name in "abc":
-        told.send({"type": "video.query", "text": name, "query_id": name})
-    assert send_frames(told, [60, 120], first_s=1)[-1]["status"] == "kept"
-    told.send({"type": "video.query", "text": "d", "query_id": "d"})
+        client.send({"type": "video.query", "text": name, "query_id": name})
+    assert send_frames(client, [60, 120], first_s=1)[-1]["status"] == "kept"
+    client.send({"type": "video.query", "text": "d", "query_id": "d"})
     model.may_answer.set()
-    done = [event for event in told.until("response.done", 4) if event["type"] == "response.done"]
+    done = [event for event in client.until("response.done", 4) if event["type"] == "response.done"]
     assert [(each["query_id"], each["text"]) for each in done] == [("a", "0"), ("b", "0"), ("c", "0"), ("d", "0 1 2")]
 
 
 def test_too_many_waiting_queries_are_refused_and_none_is_dropped(begin):
     model = ScriptedModel()
     model.may_answer.clear()
-    told = start(begin, model)
-    send_frames(told, [0])
+    client = start(begin, model)
+    send_frames(client, [0])
     for _ in range(64):
-        told.send({"type": "video.query", "text": "?"})
+        client.send({"type": "video.query", "text": "?"})
     with pytest.raises(ProtocolError) as refused:
-        told.send({"type": "video.query", "text": "?"})
+        client.send({"type": "video.query", "text": "?"})
     assert refused.value.code == "too_many_queries"
     model.may_answer.set()
-    told.until("response.done", 64)
+    client.until("response.done", 64)
 
 
 def test_a_query_without_a_frame_is_refused(begin):
-    told = start(begin)
-    error = told.exchange({"type": "video.query", "text": "?", "query_id": "q"}, "error")
+    client = start(begin)
+    error = client.exchange({"type": "video.query", "text": "?", "query_id": "q"}, "error")
     assert (error["code"], error["query"], error["query_id"]) == ("no_frames", 0, "q")
-    send_frames(told, [0])
-    assert ask(told)["query"] == 1
+    send_frames(client, [0])
+    assert ask(client)["query"] == 1
 
 
 def test_the_window_is_evicted_in_halves_and_the_sink_stays(begin):
     model = ScriptedModel()
-    told = start(begin, model, window=4, sink=2, enable_frame_filter=False)
-    acks = send_frames(told, SHADES[:14])
+    client = start(begin, model, window=4, sink=2, enable_frame_filter=False)
+    acks = send_frames(client, SHADES[:14])
     assert {ack["frame"]: ack["evicted"] for ack in acks if ack["evicted"]} == {9: 4, 13: 4}
-    done = ask(told)
+    done = ask(client)
     assert done["text"] == "0 1 10 11 12 13"
     assert (done["sink_frames"], done["first_frame_s"], done["evicted"]) == (2, 10, 8)
     assert 6 in {prefix.items[1].times_s[0] for prefix in model.prefilled if len(prefix.items) > 1}
-    assert told.exchange({"type": "session.stats"}, "session.stats")["left_window"] == 8
+    assert client.exchange({"type": "session.stats"}, "session.stats")["left_window"] == 8
 
 
 def test_only_for_audio_a_question_sees_no_frame_after_the_sink(begin):
-    told = start(begin, window=8, sink=4)
-    send_frames(told, SHADES[:4])
-    done = ask(told)
+    client = start(begin, window=8, sink=4)
+    send_frames(client, SHADES[:4])
+    done = ask(client)
     assert (done["sink_frames"], done["first_frame_s"], done["last_frame_s"]) == (4, 2, 3)
 
 
@@ -313,20 +313,20 @@ def test_the_first_frames_stay_by_default_and_at_most_fifty_frames_are_seen(fiel
 
 
 def test_at_most_max_frames_are_seen_as_published(begin):
-    told = start(begin, max_frames=8, enable_frame_filter=False)
+    client = start(begin, max_frames=8, enable_frame_filter=False)
     for count in range(1, 30):
-        send_frames(told, SHADES[count : count + 1], first_s=count)
-        assert min(count, 4) <= ask(told)["frames_used"] <= 8
+        send_frames(client, SHADES[count : count + 1], first_s=count)
+        assert min(count, 4) <= ask(client)["frames_used"] <= 8
 
 
 def test_of_the_window_num_frames_are_seen_evenly_spread_and_only_what_is_seen_is_read_ahead(begin):
     model = ScriptedModel()
-    told = start(begin, model, num_frames=3, sink=2, enable_frame_filter=False)
-    send_frames(told, SHADES[:4])
-    assert ask(told)["text"] == "0 1 2 3"
+    client = start(begin, model, num_frames=3, sink=2, enable_frame_filter=False)
+    send_frames(client, SHADES[:4])
+    assert ask(client)["text"] == "0 1 2 3"
     until(lambda: model.prefilled[-1].frames == 4)
-    send_frames(told, SHADES[:7], first_s=4)
-    done = ask(told)
+    send_frames(client, SHADES[:7], first_s=4)
+    done = ask(client)
     assert (done["text"], done["frames_used"], done["sink_frames"]) == ("0 1 2 6 10", 5, 2)
     assert (done["first_frame_s"], done["last_frame_s"], done["last_frame"]) == (2, 10, 10)
     assert {prefix.frames for prefix in model.prefilled} <= {2, 4}
@@ -335,10 +335,10 @@ def test_of_the_window_num_frames_are_seen_evenly_spread_and_only_what_is_seen_i
 def test_the_frames_that_a_query_saw_are_recorded_by_their_numbers(begin):
     def numbers(shades, **config):
         records = {}
-        told = Told(begin(None, None, 4, records).open(SessionConfig(type="session.config", **config)))
-        send_frames(told, shades)
-        ask(told)
-        [row] = records[told.session.session_id].rows
+        client = Client(begin(None, None, 4, records).open(SessionConfig(type="session.config", **config)))
+        send_frames(client, shades)
+        ask(client)
+        [row] = records[client.session.session_id].rows
         return list(row["frames"])
 
     assert numbers([0, 0, 60, 60, 120]) == [0, 1, 2], "of the kept frames"
@@ -349,52 +349,52 @@ def test_the_frames_that_a_query_saw_are_recorded_by_their_numbers(begin):
 
 def test_a_frame_that_is_shown_twice_among_others_is_recorded_twice(begin):
     records = {}
-    told = Told(begin(None, None, 4, records).open(SessionConfig(type="session.config")))
+    client = Client(begin(None, None, 4, records).open(SessionConfig(type="session.config")))
     for shade, size in ((0, (56, 56)), (60, (84, 56)), (120, (84, 56)), (180, (56, 56))):
-        told.session.receive_data(picture(shade, size=size))
-        told.last("frame.ack")
-    ask(told)
-    assert records[told.session.session_id].rows[0]["frames"] == (0, 0, 1, 2, 3)
+        client.session.receive_data(picture(shade, size=size))
+        client.last("frame.ack")
+    ask(client)
+    assert records[client.session.session_id].rows[0]["frames"] == (0, 0, 1, 2, 3)
 
 
 def test_a_window_in_seconds(begin):
-    told = start(begin, window_s=3, enable_frame_filter=False)
-    send_frames(told, SHADES[:20])
-    assert 16 <= 19 - ask(told)["first_frame_s"] + 13 <= 19  # the last 3 to 6 seconds
+    client = start(begin, window_s=3, enable_frame_filter=False)
+    send_frames(client, SHADES[:20])
+    assert 16 <= 19 - ask(client)["first_frame_s"] + 13 <= 19  # the last 3 to 6 seconds
 
 
 def test_the_engine_is_lost_while_frames_are_read(begin):
     model = ScriptedModel()
     model.may_read.clear()
-    told = start(begin, model)
-    send_frames(told, SHADES[:2])
+    client = start(begin, model)
+    send_frames(client, SHADES[:2])
     until(lambda: model.prefilled)
     model.lose()
-    assert told.last("session.notice")["code"] == "engine_lost"
-    assert told.last("session.notice")["code"] == "engine_back"
+    assert client.last("session.notice")["code"] == "engine_lost"
+    assert client.last("session.notice")["code"] == "engine_back"
     assert [prefix.frames for prefix in model.prefilled] == [2, 2], "the kept frames are read again"
-    assert told.exchange({"type": "session.stats"}, "session.stats")["engine_restarts"] == 1
+    assert client.exchange({"type": "session.stats"}, "session.stats")["engine_restarts"] == 1
 
 
 def test_the_engine_is_lost_in_an_answer_which_begins_again(begin):
     model = ScriptedModel()
     model.losses = 2
-    told = start(begin, model)
-    send_frames(told, [0])
-    told.send({"type": "video.query", "text": "?"})
-    events = told.until("response.done")
+    client = start(begin, model)
+    send_frames(client, [0])
+    client.send({"type": "video.query", "text": "?"})
+    events = client.until("response.done")
     assert [event["type"] for event in events].count("response.start") == 3
     assert (events[-1]["text"], events[-1]["engine_restarts"]) == ("0", 2)
     assert [event["code"] for event in events if event["type"] == "session.notice"] == ["engine_lost"]
-    assert told.last("session.notice")["code"] == "engine_back"
+    assert client.last("session.notice")["code"] == "engine_back"
 
 
 def test_an_engine_that_is_lost_again_and_again_gives_the_query_up(begin):
     model = ScriptedModel()
     model.losses = 9
-    told = start(begin, model)
-    send_frames(told, [0])
-    assert told.exchange({"type": "video.query", "text": "?"}, "error")["code"] == "engine_lost"
+    client = start(begin, model)
+    send_frames(client, [0])
+    assert client.exchange({"type": "video.query", "text": "?"}, "error")["code"] == "engine_lost"
 
 
 @pytest.mark.parametrize(
@@ -408,23 +408,23 @@ def test_an_engine_that_is_lost_again_and_again_gives_the_query_up(begin):
 def test_a_query_that_fails_is_told_and_the_next_is_answered(begin, error, code):
     model = ScriptedModel()
     model.fails_with = error
-    told = start(begin, model)
-    send_frames(told, [0])
-    assert told.exchange({"type": "video.query", "text": "?"}, "error")["code"] == code
+    client = start(begin, model)
+    send_frames(client, [0])
+    assert client.exchange({"type": "video.query", "text": "?"}, "error")["code"] == code
     model.fails_with = None
-    assert ask(told)["query"] == 1
+    assert ask(client)["query"] == 1
 
 
 def test_frames_that_do_not_fit_into_the_model_are_told_once(begin):
     model = ScriptedModel()
     model.too_long = PromptTooLongError("The prompt has 9 tokens.")
-    told = start(begin, model, enable_frame_filter=False)
+    client = start(begin, model, enable_frame_filter=False)
     events = []
     for at in range(10):
-        told.send(frame(0, time_s=at))
-        events += told.until("frame.ack")
-    told.send({"type": "video.done"})
-    errors = [event for event in (*events, *told.until("session.closed")) if event["type"] == "error"]
+        client.send(frame(0, time_s=at))
+        events += client.until("frame.ack")
+    client.send({"type": "video.done"})
+    errors = [event for event in (*events, *client.until("session.closed")) if event["type"] == "error"]
     assert [error["code"] for error in errors] == ["prompt_too_long"]
     assert errors[0]["message"].endswith("Configure a smaller window.")
 
@@ -433,12 +433,12 @@ def test_a_frame_without_a_decoder_is_told(begin, monkeypatch):
     def lose(_reader, _data):
         raise DecodersLostError("Decoding processes keep being killed.")
 
-    told = start(begin)
+    client = start(begin)
     with monkeypatch.context() as patched:
         patched.setattr(FrameReader, "read", lose)
-        error = told.exchange(frame(0, frame_id="a"), "error")
+        error = client.exchange(frame(0, frame_id="a"), "error")
     assert (error["code"], error["frame"], error["frame_id"]) == ("unavailable", 0, "a")
-    assert told.exchange(frame(0), "frame.ack")["status"] == "kept"
+    assert client.exchange(frame(0), "frame.ack")["status"] == "kept"
 
 
 def test_a_window_that_is_too_large_is_refused(begin):
@@ -460,18 +460,18 @@ def test_a_window_that_is_too_large_is_refused(begin):
     ],
 )
 def test_a_session_that_is_otherwise_than_asked_for_begins_with_a_notice(begin, fields, code, says):
-    told = start(begin, **fields)
-    notice = told.last("session.notice")
+    client = start(begin, **fields)
+    notice = client.last("session.notice")
     assert (notice["code"], says in notice["message"]) == (code, True), notice
-    send_frames(told, [0])
-    assert ask(told)["text"] == "0"
+    send_frames(client, [0])
+    assert ask(client)["text"] == "0"
 
 
 def test_fields_that_are_ignored_are_named_once(begin):
-    told = start(begin, model="scripted", modalities=("text", "audio"), persistent=True)
+    client = start(begin, model="scripted", modalities=("text", "audio"), persistent=True)
     for at in range(3):
-        told.session.handle(json.dumps(frame(60 * at, time_s=at, speed=3)))
-    events = told.until("frame.ack", 3)
+        client.session.handle(json.dumps(frame(60 * at, time_s=at, speed=3)))
+    events = client.until("frame.ack", 3)
     assert [event["message"] for event in events if event["type"] == "session.notice"] == [
         "Unknown fields are ignored: video.frame.speed."
     ]
@@ -479,12 +479,12 @@ def test_fields_that_are_ignored_are_named_once(begin):
 
 def test_a_client_that_sends_all_at_once_and_waits_for_nothing_is_answered_about_all_its_frames(begin):
     """As clients of the published protocol do."""
-    told = start(begin, max_frames=50)
+    client = start(begin, max_frames=50)
     for at in range(20):
-        told.session.handle(json.dumps({"type": "video.frame", "data": frame(SHADES[at])["data"]}))
-    told.session.handle('{"type": "video.query", "text": "Describe what you see."}')
-    told.session.handle('{"type": "video.done"}')
-    events = told.until("session.closed")
+        client.session.handle(json.dumps({"type": "video.frame", "data": frame(SHADES[at])["data"]}))
+    client.session.handle('{"type": "video.query", "text": "Describe what you see."}')
+    client.session.handle('{"type": "video.done"}')
+    events = client.until("session.closed")
     [done] = [event for event in events if event["type"] == "response.done"]
     assert (done["frames_used"], len(done["text"].split()), done["last_frame"]) == (20, 20, 19)
     assert [event["type"] for event in events[-4:]] == [
@@ -496,10 +496,10 @@ def test_a_client_that_sends_all_at_once_and_waits_for_nothing_is_answered_about
 
 
 def test_clients_of_the_newer_protocol_are_told_what_was_consumed(begin):
-    told = start(begin, persistent=True, sink_frames=2)
-    send_frames(told, [0, 60, 120])
-    told.send({"type": "video.query", "text": "?"})
-    events = told.until("response.done")
+    client = start(begin, persistent=True, sink_frames=2)
+    send_frames(client, [0, 60, 120])
+    client.send({"type": "video.query", "text": "?"})
+    events = client.until("response.done")
     assert (events[-2]["type"], events[-2]["frames"], events[-2]["last_frame"]) == ("video.frames.consumed", 3, 2)
     assert events[-1]["sink_frames"] == 2
 
@@ -507,12 +507,12 @@ def test_clients_of_the_newer_protocol_are_told_what_was_consumed(begin):
 def test_a_question_is_timed_by_the_clock_of_the_frames(begin):
     """However fast a client sends a recording."""
     records = {}
-    told = Told(begin(None, None, 4, records).open(config()))
-    send_frames(told, [0, 60, 60], first_s=1000)  # the last one is similar
-    told.send(frame(60, time_s=1600))
-    told.last("frame.ack")
-    ask(told)
-    [row] = records[told.session.session_id].rows
+    client = Client(begin(None, None, 4, records).open(config()))
+    send_frames(client, [0, 60, 60], first_s=1000)  # the last one is similar
+    client.send(frame(60, time_s=1600))
+    client.last("frame.ack")
+    ask(client)
+    [row] = records[client.session.session_id].rows
     assert (row["last_frame_s"], round(row["asked_s"])) == (1, 600)
 
 
@@ -520,7 +520,7 @@ def test_a_question_is_timed_by_the_clock_of_the_frames(begin):
     "message", [{"type": "audio.chunk", "data": "AAAA"}, {"type": "video.query", "text": "?", "audio_data": "AAAA"}]
 )
 def test_audio_is_refused_in_a_sentence(begin, message):
-    told = start(begin)
+    client = start(begin)
     with pytest.raises(ProtocolError, match="takes no audio") as refused:
-        told.send(message)
+        client.send(message)
     assert refused.value.code == "audio_unsupported"

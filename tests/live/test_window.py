@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reelabel_engine.live.items import LiveItem
-from tasks.live.window import Pairs, Window, WindowRule, spread
+from reelabel_engine.live_items import FramePair
+from tasks.live.window import FramePairs, Window, WindowRule, spread
 
 PIXELS = np.zeros((2, 2, 2, 3), np.uint8)
 STREAMS = st.lists(
@@ -18,11 +18,11 @@ def stream(gaps):
     now = 0.0
     for gap, within, frames in gaps:
         start, now = now + gap, now + gap + within
-        yield LiveItem(images=PIXELS, times_s=(start, now), frames=frames)
+        yield FramePair(images=PIXELS, times_s=(start, now), frames=frames)
 
 
 def of_pairs(count, fps=2.0):
-    return [LiveItem(images=PIXELS, times_s=(2 * k / fps, (2 * k + 1) / fps)) for k in range(count)]
+    return [FramePair(images=PIXELS, times_s=(2 * k / fps, (2 * k + 1) / fps)) for k in range(count)]
 
 
 @given(STREAMS, st.integers(0, 9), st.floats(0.1, 60), st.sampled_from(["frames", "seconds"]))
@@ -110,7 +110,7 @@ def image(value, side=4):
 
 
 def test_frames_are_paired_and_one_without_a_partner_is_shown_twice():
-    pairs = Pairs()
+    pairs = FramePairs()
 
     assert pairs.add(image(1), 0.0) == ()
     assert pairs.alone.frames == 1
@@ -122,7 +122,7 @@ def test_frames_are_paired_and_one_without_a_partner_is_shown_twice():
 
 
 def test_a_frame_of_another_size_begins_a_new_pair():
-    pairs = Pairs()
+    pairs = FramePairs()
     pairs.add(image(1), 0.0)
 
     [left] = pairs.add(image(2, side=6), 0.5)
@@ -132,15 +132,15 @@ def test_a_frame_of_another_size_begins_a_new_pair():
 
 
 def test_a_hash_tells_pixels_times_and_shapes_apart():
-    base = LiveItem(images=np.zeros((2, 4, 2, 3), np.uint8), times_s=(0.0, 0.5))
+    base = FramePair(images=np.zeros((2, 4, 2, 3), np.uint8), times_s=(0.0, 0.5))
     others = [
-        LiveItem(images=np.zeros((2, 4, 2, 3), np.uint8), times_s=(0.0, 0.6)),
-        LiveItem(images=np.zeros((2, 2, 4, 3), np.uint8), times_s=(0.0, 0.5)),
-        LiveItem(images=np.ones((2, 4, 2, 3), np.uint8), times_s=(0.0, 0.5)),
+        FramePair(images=np.zeros((2, 4, 2, 3), np.uint8), times_s=(0.0, 0.6)),
+        FramePair(images=np.zeros((2, 2, 4, 3), np.uint8), times_s=(0.0, 0.5)),
+        FramePair(images=np.ones((2, 4, 2, 3), np.uint8), times_s=(0.0, 0.5)),
     ]
 
     assert len({base.hash, *(each.hash for each in others)}) == 4
-    assert base.hash == LiveItem(images=np.zeros((2, 4, 2, 3), np.uint8), times_s=(0.0, 0.5)).hash
+    assert base.hash == FramePair(images=np.zeros((2, 4, 2, 3), np.uint8), times_s=(0.0, 0.5)).hash
 
 
 @pytest.mark.parametrize(
@@ -155,4 +155,4 @@ def test_a_hash_tells_pixels_times_and_shapes_apart():
 )
 def test_an_item_that_is_none_is_refused(images, times_s):
     with pytest.raises(ValueError, match="must"):
-        LiveItem(images=images, times_s=times_s)
+        FramePair(images=images, times_s=times_s)

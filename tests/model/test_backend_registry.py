@@ -24,6 +24,7 @@ from tasks.model.identity import TINY_MODEL, ModelCard, read_model_card
 from tasks.model.server.backend import ServerBackend
 from tasks.model.server.openai_backend import OPENAI
 from tests.command_line import reelabel
+from tests.model.adapters import make_adapter
 
 SERVER = {"model": {"backend": "openai", "name": str(TINY_MODEL)}, "server": {"url": "http://127.0.0.1:9/v1"}}
 COLOURS = {"red": (220, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 220)}
@@ -205,6 +206,14 @@ def test_a_run_cannot_ask_a_server_for_a_model_it_lacks():
     assert server.card(None, settings).identity.name == TINY_MODEL.name
     with pytest.raises(ConfigurationError, match="Cannot use model Qwen/Qwen2-VL-2B: the server at"):
         server.card("Qwen/Qwen2-VL-2B", settings)
+
+
+def test_a_server_is_not_trusted_to_add_an_adapter(tmp_path):
+    adapter = make_adapter(tmp_path / "mine", TINY_MODEL)
+    settings = Settings(**SERVER | {"model": {"backend": "openai", "name": str(adapter)}})
+
+    with pytest.raises(ConfigurationError, match=r"LoRA adapter mine cannot be checked; leave out model\.name"):
+        backend_of(settings).card(None, settings)
 
 
 def test_a_backend_takes_live_sessions_only_if_it_says_how():

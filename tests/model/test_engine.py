@@ -83,7 +83,7 @@ def test_the_tokens_of_a_video_are_computed_only_for_its_first_question(engine):
 
 def test_the_choice_orders_of_one_question_share_its_prefill(engine):
     first, *others = (question(choices=order) for order in rotate_choices(("red", "green", "blue", "yellow"), 4))
-    batch = Batch(frame_files={"v": frame_file(5)}, questions=(replace(first, others=tuple(others)),))
+    batch = Batch(frame_files={"v": frame_file(5)}, questions=(replace(first, permutations=tuple(others)),))
 
     [answer] = answer_permuted(engine.answer, batch)
 

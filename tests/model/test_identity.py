@@ -2,11 +2,18 @@ import hashlib
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import pytest
 
+from flows.run.spec import make_spec
+from infra.settings import Settings
 from reelabel_engine.errors import ModelError
+from tasks.domain import ModelIdentity, RunSpec
+from tasks.embedding.encoder import read_encoder_card
+from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import TINY_MODEL, fingerprint_folder, read_model_card, require_tokenizer
+from tests.model.adapters import make_adapter
 
 
 @pytest.fixture
@@ -184,3 +191,44 @@ def test_a_model_that_names_no_processor_is_named_by_its_type(folder):
     card = read_model_card(str(folder))
 
     assert (card.native_sampler, card.native_doubt) == ("uniform", "no sampler is known for its model type another")
+
+
+def test_the_card_of_an_adapter_is_that_of_its_base_model_and_names_both(tmp_path):
+    adapter, base = make_adapter(tmp_path / "adapter", TINY_MODEL), read_model_card(str(TINY_MODEL))
+
+    card = read_model_card(str(adapter))
+
+    identity = ModelIdentity(name="adapter", fingerprint=fingerprint_folder(adapter), base_model=base.identity)
+    assert card == replace(base, identity=identity, adapter=str(adapter))
+    assert engine_config(card, Settings()).adapter == str(adapter)
+    spec = make_spec(card, Settings())
+    assert spec.spec_id != make_spec(base, Settings()).spec_id
+    assert RunSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_an_adapter_that_cannot_be_added_is_refused_in_one_sentence(tmp_path):
+    for number, (changed, fault) in enumerate(
+        (
+            ({"peft_type": "IA3"}, "is no LoRA adapter of a named model; merge it"),
+            ({"base_model_name_or_path": None}, "is no LoRA adapter of a named model; merge it"),
+            (
+                {"base_model_name_or_path": "/gone"},
+                "names a base model that cannot be used: There is no model folder /gone",
+            ),
+            (
+                {"base_model_name_or_path": str(tmp_path / "0")},
+                "names a base model that cannot be used: Adapter .*0 is no",
+            ),
+        )
+    ):
+        folder = make_adapter(tmp_path / str(number), TINY_MODEL, **changed)
+        with pytest.raises(ModelError, match=fault):
+            read_model_card(str(folder))
+    nested = make_adapter(tmp_path / "one", TINY_MODEL)
+    with pytest.raises(ModelError, match="adapts another adapter; merge that into its model's folder"):
+        read_model_card(str(make_adapter(tmp_path / "other", TINY_MODEL, base_model_name_or_path=str(nested))))
+    (nested / "adapter_model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"has no adapter_model\.safetensors; copy it there"):
+        read_model_card(str(nested))
+    with pytest.raises(ModelError, match="is a LoRA adapter; merge it into the model's folder"):
+        read_encoder_card(Settings(), str(make_adapter(tmp_path / "encoder", TINY_MODEL)))

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
-from tasks.live.record.stored import find_session
+from tasks.live.record.saved import find_session
 from tasks.report.live import load_session, render_session
 from tasks.report.render import MAX_BYTES
 from tests.live.record.recorded import answered, record_session, start

@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect, sync_playwright
 
 from infra.settings import ServeSettings, Settings
-from reelabel_engine.live.items import AUDIO_HZ, AudioItem
+from reelabel_engine.live_items import AUDIO_HZ, AudioSpan
 from tasks.live.model import SPEECH_HZ
 from tests.flows.serve.live.server import live_server
 from tests.live.scripted_model import INFO, SPOKEN
@@ -190,14 +190,14 @@ def test_the_microphone_is_heard_among_the_frames_while_it_is_on(browser, hearin
         assert faults == []
 
     prefix, _ = hearing.model.asked[-1]
-    samples = np.concatenate([item.samples for item in prefix.items if isinstance(item, AudioItem)])
+    samples = np.concatenate([item.samples for item in prefix.items if isinstance(item, AudioSpan)])
     assert len(samples) >= AUDIO_HZ  # a second; the fake microphone beeps twice in each
     assert np.abs(samples).max() > 1000
 
 
 def test_speech_is_played_as_it_comes_unless_it_is_switched_off(browser):
     """What the page plays is noted where it is handed to the browser, as no test hears it."""
-    with live_server(info=replace(INFO, speaks=True)) as server, closing(browser.new_page()) as page:
+    with live_server(info=replace(INFO, produces_speech=True)) as server, closing(browser.new_page()) as page:
         page.add_init_script(
             "window.played = [];"
             "AudioBufferSourceNode.prototype.start = function () { window.played.push(this.buffer.duration) }"

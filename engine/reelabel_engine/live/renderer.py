@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,8 +12,8 @@ import torch
 from reelabel.errors import JobError
 from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError
-from reelabel_engine.live.items import AUDIO_HZ, FRAMES_PER_ITEM, AudioItem, LiveItem
-from reelabel_engine.live.positions import SECONDS
+from reelabel_engine.live_items import AUDIO_HZ, FRAMES_PER_PAIR, AudioSpan, FramePair
+from reelabel_engine.positions import SECONDS
 from reelabel_engine.protocol import LiveRequest, Question, Rejected
 from reelabel_engine.renderer import HashedMedium, InputRenderer
 from reelabel_engine.vllm_api import MultiModalFieldElem, MultiModalKwargsItem, PlaceholderRange
@@ -36,29 +36,22 @@ class RenderedItem:
     is_embed: torch.Tensor | None = field(repr=False)  # which of these the encoder's outputs replace; None for all
     values: MultiModalKwargsItem = field(repr=False)  # what the model's encoder takes
     time_s: float | None  # since the session began; None if its positions do not depend on it
-    _places: dict[int, PlaceholderRange] = field(default_factory=dict, init=False, repr=False)
+    _placeholders: dict[int, PlaceholderRange] = field(default_factory=dict, init=False, repr=False)
 
     def at(self, offset: int) -> PlaceholderRange:
-        place = self._places.get(offset)
-        if place is None:
-            place = PlaceholderRange(offset=offset, length=len(self.token_ids), is_embed=self.is_embed)
-            self._places[offset] = place
-        return place
+        placeholder = self._placeholders.get(offset)
+        if placeholder is None:
+            placeholder = PlaceholderRange(offset=offset, length=len(self.token_ids), is_embed=self.is_embed)
+            self._placeholders[offset] = placeholder
+        return placeholder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenderedEnds:
+class PromptEnds(NamedTuple):
     """What a prompt has around its items."""
 
     head: tuple[int, ...]  # tokens before the first item
     tail: tuple[int, ...] = ()  # tokens after the last one; empty without a question
     choices: ChoiceTokens = ()  # token ids per choice of the question
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenderedRequest:
-    items: dict[str, RenderedItem | Rejected]
-    ends: RenderedEnds | Rejected
 
 
 class LiveRenderer:
@@ -69,22 +62,22 @@ class LiveRenderer:
         self._placeholder: tuple[int, ...] | None = None
         self._ends = lru_cache(_CACHED_ENDS)(self._lay_out)
 
-    def render(self, request: LiveRequest) -> RenderedRequest:
-        """Render a request; a part that is refused is a `Rejected`."""
+    def render(self, request: LiveRequest) -> tuple[dict[str, RenderedItem | Rejected], PromptEnds | Rejected]:
+        """Render the items that came with a request, by their hashes, and what its prompt has around all of them."""
         items: dict[str, RenderedItem | Rejected] = {}
         for name, item in request.items.items():
             try:
                 with failing_alone("Preparing what a session shows", stage=InferenceError.stage):
-                    items[name] = self._audio(name, item) if isinstance(item, AudioItem) else self._pair(name, item)
+                    items[name] = self._audio(name, item) if isinstance(item, AudioSpan) else self._pair(name, item)
             except JobError as error:
                 items[name] = Rejected.of(error)
         try:
             with failing_alone("Preparing the question of a session", stage=InferenceError.stage):
-                return RenderedRequest(items=items, ends=self._ends_of(request))
+                return items, self._ends_of(request)
         except JobError as error:
-            return RenderedRequest(items=items, ends=Rejected.of(error))
+            return items, Rejected.of(error)
 
-    def _audio(self, name: str, item: AudioItem) -> RenderedItem:
+    def _audio(self, name: str, item: AudioSpan) -> RenderedItem:
         config = self._renderer.hf_config.thinker_config
         token = config.audio_token_index
         prompt = {
@@ -105,45 +98,48 @@ class LiveRenderer:
             time_s=item.time_s,
         )
 
-    def _pair(self, name: str, item: LiveItem) -> RenderedItem:
+    def _pair(self, name: str, item: FramePair) -> RenderedItem:
         prompt = self._renderer.prompt(_question("", None), [_medium(name, item)])
         rendered = self._renderer.render(prompt)
-        [place] = rendered["mm_placeholders"]["video"]
+        [placeholder] = rendered["mm_placeholders"]["video"]
         [values] = rendered["mm_kwargs"]["video"]
         if self._placeholder is None:
-            chat, after = prompt["prompt_token_ids"], len(rendered["prompt_token_ids"]) - place.offset - place.length
-            self._placeholder = tuple(chat[place.offset : len(chat) - after])
+            chat, after = (
+                prompt["prompt_token_ids"],
+                len(rendered["prompt_token_ids"]) - placeholder.offset - placeholder.length,
+            )
+            self._placeholder = tuple(chat[placeholder.offset : len(chat) - after])
         return RenderedItem(
             kind="video",
-            token_ids=tuple(rendered["prompt_token_ids"][place.offset : place.offset + place.length]),
-            is_embed=place.is_embed,
+            token_ids=tuple(rendered["prompt_token_ids"][placeholder.offset : placeholder.offset + placeholder.length]),
+            is_embed=placeholder.is_embed,
             values=_timed(values, item.times_s[0]),
             time_s=item.times_s[0] if SECONDS in values else None,
         )
 
-    def _ends_of(self, request: LiveRequest) -> RenderedEnds:
+    def _ends_of(self, request: LiveRequest) -> PromptEnds:
         system_prompt, query = request.system_prompt, request.query
         begin, end = self._audio_tokens() if request.has_audio else ((), ())
         if query is None:
-            return RenderedEnds(head=self._ends(system_prompt, "").head + begin)
+            return PromptEnds(head=self._ends(system_prompt, "").head + begin)
         ends = self._ends(system_prompt, query.text, query.turns)
         question = _question(query.text, system_prompt, choices=query.choices, scoring=query.scoring)
         choices = self._renderer.tokens(question) if query.choices else ()
-        return RenderedEnds(head=ends.head + begin, tail=end + ends.tail, choices=choices)
+        return PromptEnds(head=ends.head + begin, tail=end + ends.tail, choices=choices)
 
     def _audio_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return what stands around a video with audio, inside of what stands around any video."""
         config = self._renderer.hf_config.thinker_config
         return (config.audio_start_token_id,), (config.audio_end_token_id,)
 
-    def _lay_out(self, system_prompt: str | None, text: str, turns: tuple[tuple[str, str], ...] = ()) -> RenderedEnds:
+    def _lay_out(self, system_prompt: str | None, text: str, turns: tuple[tuple[str, str], ...] = ()) -> PromptEnds:
         ids = self._renderer.lay_out(text, system_prompt, ("video",), turns).token_ids
         if self._placeholder is None:
             self._pair("probe", _probe())
         placeholder = self._placeholder or ()
         for start in range(len(ids) - len(placeholder) + 1) if placeholder else ():
             if ids[start : start + len(placeholder)] == placeholder:
-                return RenderedEnds(head=ids[:start], tail=ids[start + len(placeholder) :])
+                return PromptEnds(head=ids[:start], tail=ids[start + len(placeholder) :])
         raise InferenceError("The model's chat template shows no video; live sessions need one that does.")
 
 
@@ -153,7 +149,7 @@ def _question(text: str, system_prompt: str | None, **values: Any) -> Question: 
     )
 
 
-def _medium(name: str, item: LiveItem) -> HashedMedium:
+def _medium(name: str, item: FramePair) -> HashedMedium:
     milliseconds = [round(time_s * _MILLISECONDS) for time_s in item.times_s]
     total = milliseconds[-1] + 1
     metadata = {
@@ -175,6 +171,6 @@ def _timed(values: MultiModalKwargsItem, time_s: float) -> MultiModalKwargsItem:
     return MultiModalKwargsItem({**values, SECONDS: seconds})
 
 
-def _probe() -> LiveItem:
+def _probe() -> FramePair:
     side_px = _PROBE_SIDE_PX
-    return LiveItem(images=np.full((FRAMES_PER_ITEM, side_px, side_px, 3), 128, np.uint8), times_s=(0.0, 0.5))
+    return FramePair(images=np.full((FRAMES_PER_PAIR, side_px, side_px, 3), 128, np.uint8), times_s=(0.0, 0.5))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import JobError
 from reelabel_engine.errors import InferenceError, PromptTooLongError
 from reelabel_engine.live.item_cache import ItemCache
-from reelabel_engine.live.positions import positions_per_s, time_indexes
-from reelabel_engine.live.renderer import RenderedEnds, RenderedItem, RenderedRequest
-from reelabel_engine.prompts import ChoiceTokens, score_choices
+from reelabel_engine.live.renderer import PromptEnds, RenderedItem
+from reelabel_engine.positions import positions_per_s, time_indexes
+from reelabel_engine.prompts import score_choices
 from reelabel_engine.protocol import LiveDone, LiveReply, LiveRequest, LiveText, Rejected, RequestRef
 from reelabel_engine.renderer import translate_vllm_error
 from reelabel_engine.scoring import scoring_parameters, writing_parameters
@@ -27,25 +26,29 @@ from reelabel_engine.vllm_api import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from reelabel_engine.vllm_api import LoRARequest, SamplingParams
+
 
 ASKED, READ, BATCH = 0, 1, 2  # vLLM's priorities: the lowest goes first
 
 
 @dataclass(slots=True, kw_only=True)
-class _InFlight:
-    request: LiveRequest
-    choices: ChoiceTokens
-    fresh_tokens: int
+class _Request:
+    """A request that has not ended."""
+
+    message: LiveRequest
+    ends: PromptEnds
+    items: list[RenderedItem] = field(default_factory=list, repr=False)  # empty until all are rendered
     output_tokens: int = 0
 
+    @property
+    def is_question(self) -> bool:
+        return self.message.query is not None
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Waiting:
-    """A request whose items are not all rendered, or that is not admitted yet."""
-
-    request: LiveRequest
-    ends: RenderedEnds
-    items: list[RenderedItem] = field(default_factory=list, repr=False)
+    @property
+    def fresh_tokens(self) -> int:
+        fresh = self.items[len(self.items) - self.message.fresh :]
+        return sum(len(item.token_ids) for item in fresh)
 
 
 class LiveScheduler:
@@ -54,14 +57,22 @@ class LiveScheduler:
     Of prefixes, a step's worth is admitted, and beside an answer that is being written, one.
     """
 
-    def __init__(self, engine: Any, *, max_model_len: int, step_tokens: int, positions: int | None) -> None:  # noqa: ANN401 - vLLM's LLMEngine
+    def __init__(
+        self,
+        engine: Any,  # noqa: ANN401 - vLLM's LLMEngine
+        *,
+        adapter: LoRARequest | None,
+        max_model_len: int,
+        step_tokens: int,
+        positions: int | None,
+    ) -> None:
         self.items = ItemCache()
-        self._engine = engine
+        self._engine, self._adapter = engine, adapter
         self._max_model_len, self._step_tokens, self._positions = max_model_len, step_tokens, positions
         self._per_s = positions_per_s(engine.model_config.hf_config)
-        self._unrendered: list[_Waiting] = []
-        self._prefixes: deque[_Waiting] = deque()
-        self._in_flight: dict[str, _InFlight] = {}
+        self._unrendered: list[_Request] = []
+        self._prefixes: list[_Request] = []  # that are not admitted yet
+        self._in_flight: dict[str, _Request] = {}
         self._replies: list[tuple[RequestRef, LiveReply]] = []
 
     @property
@@ -69,122 +80,118 @@ class LiveScheduler:
         """Whether nothing is admitted or could be; what is being rendered announces itself."""
         return not self._in_flight and not self._prefixes
 
-    def receive(self, request: LiveRequest, rendered: RenderedRequest) -> None:
-        self.items.put(request.session, rendered.items)
-        if isinstance(rendered.ends, Rejected):
-            self._reply(request, rendered.ends)
+    def receive(
+        self, message: LiveRequest, items: dict[str, RenderedItem | Rejected], ends: PromptEnds | Rejected
+    ) -> None:
+        """Take a request that was rendered; those that waited for its items go on."""
+        self.items.put(message.session, items)
+        if isinstance(ends, Rejected):
+            self._reply(message, ends)
         else:
-            self._unrendered.append(_Waiting(request=request, ends=rendered.ends))
+            self._unrendered.append(_Request(message=message, ends=ends))
         waiting, self._unrendered = self._unrendered, []
-        for each in waiting:
-            self._sort(each)
+        for request in waiting:
+            self._go_on(request)
 
-    def _sort(self, waiting: _Waiting) -> None:
-        request = waiting.request
+    def _go_on(self, request: _Request) -> None:
         try:
-            found = self.items.find(request.session, request.hashes)
+            found = self.items.find(request.message.session, request.message.hashes)
         except InferenceError as error:
-            self._reply(request, Rejected.of(error))
+            self._reply(request.message, Rejected.of(error))
             return
         if found is None:
-            self._unrendered.append(waiting)
-        elif failure := next((item for item in found if isinstance(item, Rejected)), None):
-            self._reply(request, failure)
+            self._unrendered.append(request)
+        elif rejected := next((item for item in found if isinstance(item, Rejected)), None):
+            self._reply(request.message, rejected)
         else:
-            items = [item for item in found if isinstance(item, RenderedItem)]
-            ready = _Waiting(request=request, ends=waiting.ends, items=items)
-            if request.query is None:
-                self._prefixes.append(ready)
+            request.items = [item for item in found if isinstance(item, RenderedItem)]
+            if request.is_question:
+                self._admit(request)
             else:
-                self._admit(ready)
+                self._prefixes.append(request)
 
     def admit(self) -> None:
         """Admit prefixes that wait, unless a question waits for its first token."""
         while self._prefixes:
-            questions = [each for each in self._in_flight.values() if each.request.query]
-            reading = [each for each in self._in_flight.values() if not each.request.query]
+            questions = [each for each in self._in_flight.values() if each.is_question]
+            reading = [each for each in self._in_flight.values() if not each.is_question]
             most = 1 if questions else self._step_tokens
             if any(not each.output_tokens for each in questions):
                 return
             if reading and sum(each.fresh_tokens for each in reading) >= most:
                 return
-            self._admit(self._prefixes.popleft())
+            self._admit(self._prefixes.pop(0))
 
-    def _admit(self, ready: _Waiting) -> None:
+    def _admit(self, request: _Request) -> None:
+        name, priority = _name(request.message.number), ASKED if request.is_question else READ
         try:
-            self._add(ready)
+            prompt = self._compose(request)
+            parameters = self._parameters(request, room=self._max_model_len - len(prompt["prompt_token_ids"]))
+            self._engine.add_request(name, prompt, parameters, lora_request=self._adapter, priority=priority)
         except JobError as error:
-            self._reply(ready.request, Rejected.of(error))
+            self._reply(request.message, Rejected.of(error))
+        except (ValueError, VLLMValidationError) as error:
+            self._reply(request.message, Rejected.of(translate_vllm_error(error, self._max_model_len)))
+        else:
+            self._in_flight[name] = request
 
-    def _reply(self, request: LiveRequest, reply: LiveReply) -> None:
-        self._replies.append((RequestRef(request.number), reply))
+    def _reply(self, message: LiveRequest, reply: LiveReply) -> None:
+        self._replies.append((RequestRef(message.number), reply))
 
     def replies(self) -> list[tuple[RequestRef, LiveReply]]:
         replies, self._replies = self._replies, []
         return replies
 
-    def _add(self, ready: _Waiting) -> None:
-        request, query = ready.request, ready.request.query
-        prompt = self._compose(ready)
-        room = self._max_model_len - len(prompt["prompt_token_ids"])
+    def _parameters(self, request: _Request, *, room: int) -> SamplingParams:
+        query = request.message.query
         if query is None:
-            parameters = writing_parameters(max_tokens=1, temperature=0, detokenize=False)
-        elif query.choices:
-            parameters = scoring_parameters(ready.ends.choices)
-        else:
-            parameters = writing_parameters(
-                max_tokens=min(query.max_tokens, room),
-                temperature=query.temperature,
-                top_p=query.top_p,
-                seed=query.seed,
-                output_kind=RequestOutputKind.DELTA,
-            )
-        name = f"live {request.number}"
-        try:
-            self._engine.add_request(name, prompt, parameters, priority=READ if query is None else ASKED)
-        except (ValueError, VLLMValidationError) as error:
-            raise translate_vllm_error(error, self._max_model_len) from None
-        fresh = chain.from_iterable(item.token_ids for item in ready.items[len(ready.items) - request.fresh :])
-        self._in_flight[name] = _InFlight(
-            request=request, choices=ready.ends.choices, fresh_tokens=sum(1 for _ in fresh)
+            return writing_parameters(max_tokens=1, temperature=0, detokenize=False)
+        if query.choices:
+            return scoring_parameters(request.ends.choices)
+        return writing_parameters(
+            max_tokens=min(query.max_tokens, room),
+            temperature=query.temperature,
+            top_p=query.top_p,
+            seed=query.seed,
+            output_kind=RequestOutputKind.DELTA,
         )
 
-    def _compose(self, ready: _Waiting) -> Any:  # noqa: ANN401 - vLLM's EngineInput
+    def _compose(self, request: _Request) -> Any:  # noqa: ANN401 - vLLM's EngineInput
         """Build a prompt: head, items side by side, tail.
 
         Raises:
             PromptTooLongError: It has more tokens, or spans more positions, than the model takes.
         """
-        ids = list(ready.ends.head)
-        session = ready.request.salt
+        ids = list(request.ends.head)
+        salt = request.message.salt
         values: dict[str, list[Any]] = defaultdict(list)
         hashes: dict[str, list[str]] = defaultdict(list)
-        places: dict[str, list[PlaceholderRange]] = defaultdict(list)
-        for name, item in zip(ready.request.hashes, ready.items, strict=True):
+        placeholders: dict[str, list[PlaceholderRange]] = defaultdict(list)
+        for name, item in zip(request.message.hashes, request.items, strict=True):
             values[item.kind].append(item.values)
-            hashes[item.kind].append(f"{session}{name}")
-            places[item.kind].append(item.at(len(ids)))
+            hashes[item.kind].append(f"{salt}{name}")
+            placeholders[item.kind].append(item.at(len(ids)))
             ids += item.token_ids
-        ids += ready.ends.tail
+        ids += request.ends.tail
         if len(ids) >= self._max_model_len:
             raise PromptTooLongError(
                 f"The session's frames and the question have {len(ids):,} tokens, but the model takes "
                 f"{self._max_model_len - 1:,}; choose a smaller window, fewer frames or smaller ones."
             )
-        self._check_positions(ready, ids)
+        self._check_positions(request, ids)
         return mm_input(
             prompt_token_ids=ids,
             mm_kwargs=MultiModalKwargsItems(values),
             mm_hashes=hashes,
-            mm_placeholders=places,
-            cache_salt=session,
+            mm_placeholders=placeholders,
+            cache_salt=salt,
         )
 
-    def _check_positions(self, ready: _Waiting, ids: list[int]) -> None:
-        times = [item.time_s for item in ready.items if item.time_s is not None]
-        if self._positions is None or len(times) < len(ready.items):
+    def _check_positions(self, request: _Request, ids: list[int]) -> None:
+        times = [item.time_s for item in request.items if item.time_s is not None]
+        if self._positions is None or len(times) < len(request.items):
             return
-        last = len(ids) + int(time_indexes(times, self._per_s, has_audio=ready.request.has_audio).max())
+        last = len(ids) + int(time_indexes(times, self._per_s, has_audio=request.message.has_audio).max())
         if last >= self._positions:
             raise PromptTooLongError(
                 f"The times of the session's frames take the prompt to position {last:,}, but the model's positions "
@@ -192,39 +199,44 @@ class LiveScheduler:
             )
 
     def cancel(self, number: int) -> None:
-        self._unrendered = [each for each in self._unrendered if each.request.number != number]
-        self._prefixes = deque(each for each in self._prefixes if each.request.number != number)
-        if self._in_flight.pop(f"live {number}", None):
-            self._engine.abort_request([f"live {number}"])
+        self._unrendered = [each for each in self._unrendered if each.message.number != number]
+        self._prefixes = [each for each in self._prefixes if each.message.number != number]
+        if self._in_flight.pop(_name(number), None):
+            self._engine.abort_request([_name(number)])
 
     def note(self, outputs: Iterable[Any]) -> None:
+        """Take what the engine's step has put out."""
         for output in outputs:
-            in_flight = self._in_flight.get(output.request_id)
-            if in_flight is None:  # of a batch, or cancelled
+            request = self._in_flight.get(output.request_id)
+            if request is None:  # of a batch, or cancelled
                 continue
             [made] = output.outputs
-            query = in_flight.request.query
-            in_flight.output_tokens += len(made.token_ids)
-            if query is not None and not query.choices and made.token_ids:
-                self._reply(in_flight.request, LiveText(text=made.text))
+            request.output_tokens += len(made.token_ids)
+            if request.is_question and not request.ends.choices and made.token_ids:
+                self._reply(request.message, LiveText(text=made.text))
             if output.finished:
                 del self._in_flight[output.request_id]
-                self._reply(in_flight.request, _done(output, in_flight))
+                self._reply(request.message, _done(output, request))
 
 
-def _done(output: Any, in_flight: _InFlight) -> LiveDone | Rejected:  # noqa: ANN401 - vLLM's RequestOutput
+def _name(number: int) -> str:
+    return f"live {number}"
+
+
+def _done(output: Any, request: _Request) -> LiveDone | Rejected:  # noqa: ANN401 - vLLM's RequestOutput
     [made] = output.outputs
     probabilities: tuple[float, ...] = ()
-    if in_flight.choices:
+    choices = request.ends.choices
+    if choices:
         try:
             logprobs = {token: entry.logprob for token, entry in made.logprobs[0].items()}
-            probabilities = score_choices(in_flight.choices, logprobs).probabilities
+            probabilities = score_choices(choices, logprobs).probabilities
         except InferenceError as error:
             return Rejected.of(error)
     return LiveDone(
         prompt_tokens=len(output.prompt_token_ids),
         cached_tokens=output.num_cached_tokens or 0,
-        output_tokens=in_flight.output_tokens,
-        finish_reason="stop" if made.finish_reason == "stop" or in_flight.choices else "length",
+        output_tokens=request.output_tokens,
+        finish_reason="stop" if made.finish_reason == "stop" or choices else "length",
         probabilities=probabilities,
     )

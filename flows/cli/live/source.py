@@ -26,7 +26,7 @@ from reelabel.decode.render import Renderer, View, cut_margins, orientation_of
 from reelabel.errors import ConfigurationError
 from reelabel.options import Limits
 from reelabel.sources.object_info import redact_uri, scheme_of
-from reelabel_engine.live.items import AUDIO_HZ
+from reelabel_engine.live_items import AUDIO_HZ
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -15,7 +15,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.pool import frame_cache
 from tasks.frame_cache.sealed_files import SealedFiles
-from tasks.live.record.stored import find_session
+from tasks.live.record.saved import find_session
 from tasks.report.live import load_session, render_session
 from tasks.report.pages import page_of_run
 from tasks.results.runs import short_ids

@@ -31,7 +31,7 @@ from tasks.database.schema import prepare_database
 from tasks.frame_cache.pool import video_store
 from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.live.record.replay import write_jobs
-from tasks.live.record.stored import find_session
+from tasks.live.record.saved import find_session
 from tasks.manifest.one_question import QuestionOnVideos
 from tasks.model.backend import backend_of
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from infra.settings import Settings
-    from tasks.live.record.stored import StoredSession
+    from tasks.live.record.saved import SavedSession
     from tasks.manifest.one_question import VideoJobs
 
 
@@ -163,7 +163,7 @@ def _classify_session(session: str, given: Any) -> int:  # noqa: ANN401 - the fi
         return print_summary(settings, run_flow_locally(request, settings))
 
 
-def options_of_session(session: StoredSession, overrides: QuestionOptions) -> QuestionOptions:
+def options_of_session(session: SavedSession, overrides: QuestionOptions) -> QuestionOptions:
     """Return options with the system prompt of a session and all its frames, unless they have their own."""
     system_prompt = overrides.prompts.system_prompt or session.row["config"].get("system_prompt")
     prompts = overrides.prompts.model_copy(update={"system_prompt": system_prompt})

@@ -122,7 +122,7 @@ def _render(job_id: str, manifest: str, overrides: QuestionOptions, settings: Se
     with ERRORS.status("Loading the model's processor"):
         rendered = preview_prompt(request, timeout_s=settings.model.start_timeout_s, python=settings.model.python)
     times_s = [[round(index / each["fps"], 3) for index in each["frames_indices"]] for _, each in shown]
-    return PromptPreview(job, 1 + len(question.others), rendered, times_s)
+    return PromptPreview(job, 1 + len(question.permutations), rendered, times_s)
 
 
 def _frames(view: View, sampling: Sampling, settings: Settings) -> Video:

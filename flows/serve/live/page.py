@@ -22,13 +22,13 @@ _NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
 OPEN_PATHS = frozenset({PATH, *(f"{PATH}/{name}" for name in _SCRIPTS)})
 
 
-def page_router(*, needs_token: bool, takes_audio: bool, speaks: bool) -> APIRouter:
+def page_router(*, needs_token: bool, takes_audio: bool, produces_speech: bool) -> APIRouter:
     """Return the routes of the page."""
     router = APIRouter(include_in_schema=False)
 
     @router.get(PATH)
     async def live_page() -> HTMLResponse:
-        page = _page(needs_token=needs_token, takes_audio=takes_audio, speaks=speaks)
+        page = _page(needs_token=needs_token, takes_audio=takes_audio, produces_speech=produces_speech)
         return HTMLResponse(page, headers=_headers(takes_audio=takes_audio))
 
     for name in _SCRIPTS:
@@ -42,7 +42,7 @@ async def _script_file(name: str) -> Response:
 
 
 @cache
-def _page(*, needs_token: bool, takes_audio: bool, speaks: bool) -> str:
+def _page(*, needs_token: bool, takes_audio: bool, produces_speech: bool) -> str:
     return (
         environment()
         .from_string(_read("live.html.jinja"))
@@ -51,7 +51,7 @@ def _page(*, needs_token: bool, takes_audio: bool, speaks: bool) -> str:
             script=Markup(_script()),  # noqa: S704
             needs_token=needs_token,
             takes_audio=takes_audio,
-            speaks=speaks,
+            produces_speech=produces_speech,
             version=version("reelabel"),
         )
     )

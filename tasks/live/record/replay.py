@@ -18,8 +18,8 @@ import polars as pl
 from reelabel.digest import json_digest
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
-from reelabel_engine.live.items import FOOTAGE
-from tasks.live.record.stored import SessionFrames, StoredSession
+from reelabel_engine.live_items import FOOTAGE
+from tasks.live.record.saved import SavedSession, SessionFrames
 from tasks.manifest.schema import COLUMNS
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class SessionJobs:
 
 
 def write_jobs(
-    session: StoredSession, files: SealedFiles, *, max_pixels: int | None = None, max_video_pixels: int | None = None
+    session: SavedSession, files: SealedFiles, *, max_pixels: int | None = None, max_video_pixels: int | None = None
 ) -> SessionJobs:
     """Write the videos and the manifest of a session's queries to the store; what is there already stays.
 

@@ -28,16 +28,16 @@ from reelabel_engine.protocol import (
     encode,
 )
 from tasks.domain import Answer
-from tasks.model.life import Life
 from tasks.model.model_process import ModelProcess
 from tasks.model.prompts.words import read_words
+from tasks.model.running_process import RunningProcess
 
 if TYPE_CHECKING:
     from tasks.model.backend import Reply
-    from tasks.model.engine.keeper import WarmEngines
+    from tasks.model.keeper import WarmEngines
 
 _LOG = logging.getLogger("reelabel")
-# Variables that differ between runs, and change nothing of what an engine loads; its GPUs are its place.
+# Variables that differ between runs, and change nothing of what an engine loads; its GPUs are in the name of the file.
 _HARMLESS = re.compile(
     r"(PREFECT|REELABEL|SSH|XDG|PYTEST|OTEL)_|(_|SHLVL|PWD|OLDPWD|COLUMNS|LINES|TERM|TMPDIR|CUDA_VISIBLE_DEVICES)$"
 )
@@ -73,7 +73,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
         super().__init__(config, **options)
         self._warm, self._fingerprint = warm, fingerprint
 
-    def _begin(self) -> Life:
+    def _begin(self) -> RunningProcess:
         python = find_python(self._python)
         environment = engine_environment(self._config, python)
         load = LoadEngine(config=self._config)
@@ -90,67 +90,68 @@ class EngineProcess(ModelProcess[EngineConfig]):
                     },
                 }
             )
-            if kept := self._warm.take(self._key, self._place):
+            if kept := self._warm.take(self._key, self._gpus):
                 folders = [self._log_path.parent, *cache_folders(environment)]
-                return Life.adopt(kept, folders=folders, **self._life_options)
+                return RunningProcess.adopt(kept, folders=folders, **self._process_options)
         return self._start(python, load, environment)
 
     def close(self) -> None:
         with self._lock:
-            life = self._life
-            if self._warm and self._warm.keep_s and life:
-                self._is_closed, self._life = True, None
+            running = self._running
+            if self._warm and self._warm.keep_s and running:
+                self._is_closed, self._running = True, None
             else:
-                life = None
+                running = None
         is_left = False
         try:
-            is_left = life is not None and self._leave(life)
+            is_left = running is not None and self._leave(running)
         finally:
-            if life and not is_left:
-                life.end("it was closed")
+            if running and not is_left:
+                running.end("it was closed")
             super().close()
 
-    def _leave(self, life: Life) -> bool:
+    def _leave(self, running: RunningProcess) -> bool:
         assert self._warm
         try:
-            facts_path = self._warm.new_path(self._key, self._place)
+            facts_path = self._warm.new_path(self._key, self._gpus)
         except OSError as error:
             _LOG.warning("The engine cannot be kept for the next run: %s.", error)
             return False
-        return life.leave(self._warm.keep_s, facts_path)
+        return running.leave(self._warm.keep_s, facts_path)
 
     @property
-    def _place(self) -> str:
+    def _gpus(self) -> str:
         gpus = ",".join(self._config.devices) or os.environ.get("CUDA_VISIBLE_DEVICES") or "all"
         return re.sub(r"[^\w,]", "_", gpus)
 
     def wait_ready(self) -> EngineInfo:
         """Wait until a process has loaded the model, starting one if none runs."""
-        info: EngineInfo = self._ready(self.living())
+        info: EngineInfo = self._ready(self.ensure_running())
         return info
 
     def answer(self, batch: Batch) -> list[Reply]:
         """Answer a batch; replies are in the order of its questions. Raises as `ask`. Thread-safe."""
-        failures = {place: failure for place, each in enumerate(batch.questions) if (failure := _failure_of(each))}
-        asked = tuple(each for place, each in enumerate(batch.questions) if place not in failures)
+        failures = {index: failure for index, each in enumerate(batch.questions) if (failure := _failure_of(each))}
+        asked = tuple(each for index, each in enumerate(batch.questions) if index not in failures)
         # The other orders of a question are questions of the batch themselves.
-        sent = batch.only(tuple(replace(each, others=()) for each in asked))
+        sent = batch.only(tuple(replace(each, permutations=()) for each in asked))
         found = self.ask(lambda number: AskBatch(number=number, batch=sent), count=len(asked)) if asked else []
         replies = iter(map(_reply_of, asked, found))
-        return [failures.get(place) or next(replies) for place in range(len(batch.questions))]
+        return [failures.get(index) or next(replies) for index in range(len(batch.questions))]
 
-    def living(self) -> Life:
+    def ensure_running(self) -> RunningProcess:
         """Return the process that runs or loads; start one if none does.
 
         Raises:
             DiskFullError: It was lost because a disk is full.
             EngineClosedError: The engine was closed.
         """
-        life = self._living()
-        if life.lost is None or life.info.exception():  # one that never loaded would not load the next time either
-            return life
-        self._lose(life, life.lost)
-        return self._living()
+        running = self._ensure_running()
+        # One that never loaded would not load the next time either.
+        if running.lost is None or running.info.exception():
+            return running
+        self._lose(running, running.lost)
+        return self._ensure_running()
 
     def _note_times(self, times: EngineTimes) -> None:
         self.times += times

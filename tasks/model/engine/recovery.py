@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from infra.errors import EngineLostError
 from reelabel_engine.errors import InferenceError
-from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Question, Rejected, ShownFile
+from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Question, QuestionMedium, Rejected
 from tasks.domain import Answer
 from tasks.model.backend import InferenceBackend, Reply
 from tasks.model.probe_video import probe_video
@@ -28,23 +28,23 @@ class CrashingQuestions:
     """The questions that crashed an engine, by their frames; shared by the engines of a run."""
 
     def __init__(self) -> None:
-        self._by_frames: dict[tuple[tuple[ShownFile, ...], int], set[Question]] = defaultdict(set)
+        self._by_frames: dict[tuple[tuple[QuestionMedium, ...], int], set[Question]] = defaultdict(set)
 
     def add(self, batch: Batch, job: Question) -> None:
         self._by_frames[_frames_key(batch, job)].add(job)
 
     def reject(self, batch: Batch, question: Question, job: Question) -> Rejected | None:
         """Return the failure of a question that must not be asked again; None if it may be asked."""
-        fatal = self._by_frames.get(_frames_key(batch, job), ()) if self._by_frames else ()
-        if job in fatal:
+        crashing = self._by_frames.get(_frames_key(batch, job), ()) if self._by_frames else ()
+        if job in crashing:
             other_order = "" if question is job else " with its choices in another order"
             return _failure(f"This question{other_order} crashed the engine twice.")
-        if len(fatal) >= _CRASHES_PER_VIDEO:
-            return _failure(f"Skipped: {len(fatal)} other questions about this video crashed the engine.")
+        if len(crashing) >= _CRASHES_PER_VIDEO:
+            return _failure(f"Skipped: {len(crashing)} other questions about this video crashed the engine.")
         return None
 
 
-def _frames_key(batch: Batch, job: Question) -> tuple[tuple[ShownFile, ...], int]:
+def _frames_key(batch: Batch, job: Question) -> tuple[tuple[QuestionMedium, ...], int]:
     """Identify frames, since another run may show others of the same video; Python hashes bytes only once."""
     return job.shown, hash(tuple(batch.frame_files[each.file_id] for each in job.shown))
 
@@ -56,9 +56,9 @@ class RecoveringEngine(InferenceBackend):
     asked alone. One that crashes the engine twice fails, if the engine still answers another one.
     """
 
-    def __init__(self, engine: EngineProcess, *, fatal: CrashingQuestions | None = None) -> None:
+    def __init__(self, engine: EngineProcess, *, crashing: CrashingQuestions | None = None) -> None:
         self._engine = engine
-        self._fatal = fatal or CrashingQuestions()
+        self._crashing = crashing or CrashingQuestions()
         self._turns = Turns()
         self._known_good: Batch | None = None
         self._crashes = 0
@@ -78,7 +78,7 @@ class RecoveringEngine(InferenceBackend):
 
     def answer(self, batch: Batch) -> list[Reply]:
         pairs = list(zip(batch.questions, _jobs_of(batch.questions), strict=True))
-        if not any(self._fatal.reject(batch, question, job) for question, job in pairs):
+        if not any(self._crashing.reject(batch, question, job) for question, job in pairs):
             try:
                 with self._turns.shared():
                     replies = self._engine.answer(batch)
@@ -91,7 +91,7 @@ class RecoveringEngine(InferenceBackend):
 
     def _answer_alone(self, batch: Batch, question: Question, job: Question) -> Reply:
         with self._turns.alone():
-            if rejected := self._fatal.reject(batch, question, job):
+            if rejected := self._crashing.reject(batch, question, job):
                 return rejected
             for _ in range(_CRASHES_PER_QUESTION):
                 found = self._ask(batch.only((question,)))
@@ -101,7 +101,7 @@ class RecoveringEngine(InferenceBackend):
             other = self._known_good or Batch(frame_files={_PROBE.video_id: probe_video()}, questions=(_PROBE,))
             while isinstance(self._ask(other), EngineLostError):
                 pass
-            self._fatal.add(batch, job)
+            self._crashing.add(batch, job)
             return _failure(f"This question crashed the engine twice. {crash.message}")
 
     def _ask(self, batch: Batch) -> list[Reply] | EngineLostError:
@@ -134,5 +134,5 @@ def _jobs_of(questions: Sequence[Question]) -> list[Question]:
     orders_left = 0
     for question in questions:
         jobs.append(jobs[-1] if orders_left else question)
-        orders_left = orders_left - 1 if orders_left else len(question.others)
+        orders_left = orders_left - 1 if orders_left else len(question.permutations)
     return jobs

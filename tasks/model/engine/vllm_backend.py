@@ -16,11 +16,11 @@ from reelabel_engine.model_errors import find_advice
 from reelabel_engine.protocol import Batch, EngineConfig, EngineInfo, EngineTimes
 from tasks.domain import ONE_VIDEO, MediaCounts
 from tasks.model.backend import Backend, InferenceBackend, Reply
-from tasks.model.engine.keeper import WarmEngines
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import CrashingQuestions, RecoveringEngine
 from tasks.model.identity import ModelCard, max_frame_pixels, read_model_card, require_tokenizer
+from tasks.model.keeper import WarmEngines
 from tasks.model.pool import Pool
 from tasks.model.prompts.thinking import render_ending, require_answer_first
 
@@ -49,6 +49,7 @@ def engine_config(
     return EngineConfig(
         model=card.location,
         revision=card.revision,
+        adapter=card.adapter,
         dtype=model.dtype,
         tensor_parallel_size=model.tensor_parallel_size,
         devices=devices,
@@ -73,11 +74,11 @@ _FITTING = {
 
 def _no_model() -> str:
     gib = gpu_memory_bytes()[1] / 1024**3
-    place = f"this GPU of {gib:.0f} GiB" if gib else "this machine"
+    machine = f"this GPU of {gib:.0f} GiB" if gib else "this machine"
     fitting = next(model for least_gib, model in _FITTING.items() if gib >= least_gib)
     return (
         "No model is named; set REELABEL_MODEL_NAME, or name one for this run: --model, or model in a form. "
-        f"For {place}: `export REELABEL_MODEL_NAME={fitting}`."
+        f"For {machine}: `export REELABEL_MODEL_NAME={fitting}`."
     )
 
 
@@ -134,7 +135,7 @@ class VllmBackend(Backend):
     def diagnose(self, settings: Settings) -> Iterator[Check]:
         try:
             card = self.card(None, settings)
-            yield Check(name="model", ok=True, detail=f"{card.identity.name} at {card.location}")
+            yield Check(name="model", ok=True, detail=f"{card.identity.name} at {card.adapter or card.location}")
         except ReelabelError as error:
             yield Check(name="model", ok=False, detail=error.code, advice=error.message)
         vllm = _check_vllm(settings)
@@ -207,8 +208,8 @@ class EnginePool(Pool[InferenceBackend], InferenceBackend):
 
 
 def _answering(processes: Sequence[EngineProcess]) -> InferenceBackend:
-    fatal = CrashingQuestions()
-    engines = [RecoveringEngine(process, fatal=fatal) for process in processes]
+    crashing = CrashingQuestions()
+    engines = [RecoveringEngine(process, crashing=crashing) for process in processes]
     return engines[0] if len(engines) == 1 else EnginePool(engines)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from infra.text_bounds import MAX_TEXT
 from reelabel_engine.errors import PromptTooLongError
-from reelabel_engine.protocol import Batch, Question, Rejected, ShownFile
+from reelabel_engine.protocol import Batch, Question, QuestionMedium, Rejected
 from tasks.domain import Answer, Job, OrderBias, RunSpec
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def build_question(job: Job, spec: RunSpec, *, files: Sequence[str] | None = Non
     `files` are keys into the batch's frame files, of everything that the job shows, in order; None uses the URIs.
     """
     ids = files or [medium.uri for medium in job.shown]
-    shown = tuple(ShownFile(medium.kind, file_id) for medium, file_id in zip(job.shown, ids, strict=True))
+    shown = tuple(QuestionMedium(medium.kind, file_id) for medium, file_id in zip(job.shown, ids, strict=True))
     orders = (
         Question(
             video_id=next(each.file_id for each in shown if each.kind == "video"),
@@ -75,7 +75,7 @@ def build_question(job: Job, spec: RunSpec, *, files: Sequence[str] | None = Non
         for choices in rotate_choices(job.choices, spec.permutations)
     )
     question = next(orders)
-    return question if _refuse(question) else replace(question, others=tuple(orders))
+    return question if _refuse(question) else replace(question, permutations=tuple(orders))
 
 
 def rotate_choices(choices: Sequence[str], permutations: int) -> list[tuple[str, ...]]:
@@ -100,13 +100,13 @@ def answer_permuted(ask: Callable[[Batch], list[Reply]], batch: Batch) -> list[R
     Returns:
         One reply per question, in the order of the batch.
     """
-    refused = {place: failure for place, each in enumerate(batch.questions) if (failure := _refuse(each))}
-    asked = [() if place in refused else (each, *each.others) for place, each in enumerate(batch.questions)]
+    refused = {index: failure for index, each in enumerate(batch.questions) if (failure := _refuse(each))}
+    asked = [() if index in refused else (each, *each.permutations) for index, each in enumerate(batch.questions)]
     questions = tuple(chain.from_iterable(asked))
     replies = iter(ask(batch.only(questions)) if questions else ())
     return [
-        refused[place] if place in refused else _merge(orders, list(islice(replies, len(orders))))
-        for place, orders in enumerate(asked)
+        refused[index] if index in refused else _merge(orders, list(islice(replies, len(orders))))
+        for index, orders in enumerate(asked)
     ]
 
 

@@ -20,7 +20,7 @@ from reelabel.waiting import LOOK_S, go_on
 from reelabel_engine.errors import InferenceError, SpecialTokensError
 from reelabel_engine.plain_text import TextTokenizer, find_special_token
 from reelabel_engine.prompts import choice_tokens
-from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Question, Rejected, ShownFile
+from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Question, QuestionMedium, Rejected
 from tasks.domain import ONE_VIDEO, Answer, MediaCounts
 from tasks.model.backend import InferenceBackend, Reply
 from tasks.model.prompts.thinking import QUESTION, require_answer_first
@@ -95,7 +95,7 @@ class _Ready:
 
 @dataclass(slots=True)
 class _Asking:
-    """What has come of the questions of a batch so far, by place."""
+    """What has come of the questions of a batch so far, by index."""
 
     replies: dict[int, Reply] = field(default_factory=dict)  # answers and failures
     faults: dict[int, list[ServerUnavailableError]] = field(default_factory=lambda: defaultdict(list))
@@ -190,7 +190,7 @@ class ServerBackend(InferenceBackend):
         return [asking.replies[index] for index in range(len(batch.questions))]
 
     def _ask_all(self, ready: _Ready, batch: Batch, asking: _Asking) -> None:
-        indices_by_shown: dict[tuple[ShownFile, ...], list[int]] = defaultdict(list)
+        indices_by_shown: dict[tuple[QuestionMedium, ...], list[int]] = defaultdict(list)
         for index, question in enumerate(batch.questions):
             if index not in asking.replies:
                 indices_by_shown[question.shown].append(index)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from reelabel_engine.errors import InferenceError
-from reelabel_engine.live.items import AUDIO_HZ, AudioItem, Item
+from reelabel_engine.live_items import AUDIO_HZ, AudioSpan, Item
 from reelabel_engine.prompts import choice_tokens
 from reelabel_engine.protocol import LiveDone, LiveQuery, LiveText
 from tasks.live.model import AnswerPiece, LiveInfo, Prefix, Speech
@@ -61,8 +61,8 @@ class ServerLiveModel:
             model=self._card.identity.name,
             size_multiple_px=self._card.size_multiple_px,
             max_frame_px=self._max_frame_px,
-            takes_audio=self._settings.hears,
-            speaks=self._settings.speaks,
+            takes_audio=self._settings.audio_input,
+            produces_speech=self._settings.speech_output,
             versions={},
         )
 
@@ -90,7 +90,7 @@ class ServerLiveModel:
     def cancel(self, session: str) -> None:
         """Do nothing: the connection is closed at the next piece of the answer."""
 
-    def forget(self, session: str) -> None:
+    def close_session(self, session: str) -> None:
         self._sessions.discard(session)
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class ServerLiveModel:
     def _write(self, body: dict[str, Any], query: LiveQuery) -> Iterator[AnswerPiece]:
         body |= {"max_tokens": query.max_tokens, "temperature": query.temperature, "top_p": query.top_p}
         body |= {} if query.seed is None else {"seed": query.seed}
-        if query.speaks:
+        if query.produces_speech:
             voice = query.voice or self._settings.voice
             body |= {"modalities": ["text", "audio"], "audio": {"voice": voice, "format": "pcm16"}}
         reason: str | None = None
@@ -150,7 +150,7 @@ def _speech(encoded: str) -> bytes:
 
 
 def _encode(item: Item) -> list[dict[str, Any]]:
-    if not isinstance(item, AudioItem):
+    if not isinstance(item, AudioSpan):
         urls = [f"data:image/png;base64,{encode_image(image)}" for image in item.images[: item.frames]]
         return [{"type": "image_url", "image_url": {"url": url}} for url in urls]
     file = io.BytesIO()

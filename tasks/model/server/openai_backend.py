@@ -48,7 +48,13 @@ class OpenAIBackend(Backend):
             )
         if model.name is None:
             return read_served_model_card(settings.server)
-        return read_model_card(model.name, revision=model.revision)
+        card = read_model_card(model.name, revision=model.revision)
+        if card.adapter:
+            raise ConfigurationError(
+                f"Whether a server adds the LoRA adapter {card.identity.name} cannot be checked; leave out model.name, "
+                "and set server.model to the name under which it serves the adapter."
+            )
+        return card
 
     def open(
         self,
@@ -112,7 +118,7 @@ def read_served_model_card(settings: ServerSettings) -> ModelCard:
     found = _read_loaded_model(model)
     if found is None:
         return ModelCard(identity=identity, location=model.id, size_multiple_px=_SIZE_MULTIPLE_PX, max_pixels=None)
-    return replace(found, identity=identity, location=model.id, revision=None)
+    return replace(found, identity=identity, location=model.id, revision=None, adapter=None)
 
 
 def _read_loaded_model(model: ServedModel) -> ModelCard | None:

@@ -81,7 +81,7 @@ class Camera(threading.Thread):
             url = f"http://127.0.0.1:{self.gate.port}"
             config = {"window": 64, "sampling": {"max_tokens": 8}}
             try:
-                client = LiveClient(url, token=None, config=config, hear=told.events.append)
+                client = LiveClient(url, token=None, config=config, on_event=told.events.append)
             except ConfigurationError:  # the service is not there
                 continue
             told.session_id = client.session.session_id

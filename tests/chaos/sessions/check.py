@@ -7,7 +7,7 @@ from psycopg.rows import dict_row
 
 from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.live.record.frame_part import read_part
-from tasks.live.record.stored import LOST_AFTER_S
+from tasks.live.record.saved import LOST_AFTER_S
 
 _SHADE = 4  # by which JPEG may change a shade
 _STATUS_S = 120

@@ -23,10 +23,10 @@ def settings_of(**model):
         ("dtype", "dtype is a setting of its own; set model.dtype instead"),
         ("model", "set model.name instead"),
         ("logprobs_mode", "logprobs_mode must stay as Reelabel sets it; leave it out"),
-        ("enable_lora", "enable_lora has no effect, as no question names an adapter; merge it into"),
+        ("enable_lora", "set model.name to the adapter's folder instead"),
     ],
 )
-def test_an_argument_that_is_set_elsewhere_or_has_no_effect_is_refused(name, fault):
+def test_an_argument_that_is_set_elsewhere_is_refused(name, fault):
     with pytest.raises(ValidationError, match=fault):
         ModelSettings(engine_args={name: 1})
 

@@ -11,7 +11,7 @@ from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from tasks.live.record.frame_part import KeptFrame
 from tasks.live.record.replay import encode_footage, write_jobs
-from tasks.live.record.stored import SessionFrames, find_session
+from tasks.live.record.saved import SessionFrames, find_session
 from tests.live.record.recorded import SIZE_PX, TIMES_S, answered, image, record_session
 
 

@@ -4,7 +4,7 @@ from sqlalchemy import select, text
 
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.live.record.replay import write_jobs
-from tasks.live.record.stored import find_session, remove_old_sessions
+from tasks.live.record.saved import find_session, remove_old_sessions
 from tests.live.record.recorded import record_session
 
 

@@ -8,7 +8,7 @@ from transformers import Qwen2_5_VLConfig, Qwen2_5OmniConfig, Qwen2VLConfig, Qwe
 from vllm.model_executor.models.qwen2_5_omni_thinker import Qwen2_5OmniThinkerForConditionalGeneration
 from vllm.model_executor.models.qwen3_omni_moe_thinker import Qwen3OmniMoeThinkerForConditionalGeneration
 
-from reelabel_engine.live.positions import positions_per_s
+from reelabel_engine.positions import positions_per_s
 from reelabel_engine.vllm_api import MultiModalFieldElem, MultiModalKwargsItem, PlaceholderRange
 
 

@@ -25,7 +25,7 @@ from reelabel.waiting import AbandonedError, working_until
 from reelabel_engine.environment import EnginePython, engine_environment
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import AskBatch, Batch, Cancel, EngineConfig, encode
-from tasks.model import life
+from tasks.model import running_process
 from tasks.model.engine.process import EngineProcess
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
@@ -151,11 +151,11 @@ class ClosedWhenItAnswers(EngineProcess):
 
     def _note_times(self, times):
         super()._note_times(times)
-        life = self._life
-        if life is not None and life.info.done() and self.closing is None:
+        running = self._running
+        if running is not None and running.info.done() and self.closing is None:
             failed = threading.Event()
-            fail = life._fail
-            life._fail = lambda *reason: (fail(*reason), failed.set())
+            fail = running._fail
+            running._fail = lambda *reason: (fail(*reason), failed.set())
             self.closing = threading.Thread(target=self.close)
             self.closing.start()
             failed.wait()
@@ -229,7 +229,7 @@ def test_a_hanging_engine_is_stopped(make_engine):
 
 
 def test_a_stopped_process_is_killed(make_engine, monkeypatch):
-    monkeypatch.setattr(life, "_END_TIMEOUT_S", 0.3)  # a stopped process does not even take a SIGTERM
+    monkeypatch.setattr(running_process, "_END_TIMEOUT_S", 0.3)  # a stopped process does not even take a SIGTERM
     engine = make_engine(answer_timeout_s=0.3)
     engine.wait_ready()
     group = engine.pid
@@ -333,9 +333,9 @@ def test_a_batch_whose_replies_keep_arriving_is_cancelled_at_once_if_nobody_wait
             cancelled.append(message.number)
         return encode(message)
 
-    monkeypatch.setattr(life, "encode", noting)
+    monkeypatch.setattr(running_process, "encode", noting)
     engine.wait_ready()
-    running = engine.living()
+    running = engine.ensure_running()
     batch = batch_about(question(f"Is it {Trigger.HANG}?"), question(), question("What shape is it?"))
     request = running.send(lambda number: AskBatch(number=number, batch=batch), count=3)
     replies = running.replies(request)

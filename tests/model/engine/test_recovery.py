@@ -49,7 +49,7 @@ def test_an_engine_killed_between_two_batches_answers_the_second(make_engine):
     files = {str(seed): frame_file(seed) for seed in range(4)}
     batch = Batch(frame_files=files, questions=tuple(question(video_id=video_id) for video_id in files))
     recovery.answer(batch)
-    engine._life.process.kill()
+    engine._running.process.kill()
 
     answers = recovery.answer(batch)
 

@@ -47,13 +47,13 @@ def about(video_id, count):
 @pytest.mark.parametrize("count", [1, 2, 5, 1000])
 def test_a_fatal_question_is_refused_wherever_it_stands(count):
     questions = about("v", count)
-    for place in {0, count // 3, count // 2, count - 1}:
-        engine = MortalEngine(lambda one, deadly=questions[place]: one is deadly)
+    for index in {0, count // 3, count // 2, count - 1}:
+        engine = MortalEngine(lambda one, deadly=questions[index]: one is deadly)
 
         replies = ask(engine, questions)
 
-        assert [at for at, message in enumerate(replies) if message] == [place]
-        assert replies[place] == TWICE
+        assert [at for at, message in enumerate(replies) if message] == [index]
+        assert replies[index] == TWICE
         assert engine.deaths <= count.bit_length() + 3
 
 
@@ -76,10 +76,10 @@ def test_many_fatal_videos_are_no_reason_to_give_up():
 
 def test_other_choice_orders_of_a_fatal_question_are_not_asked_and_count_as_one_job():
     first, deadly, last = about("v", 3)
-    deadly = replace(deadly, others=tuple(question("Otherwise?", choices=("b", "a")) for _ in range(3)))
-    engine = MortalEngine(lambda one: one in {deadly, *deadly.others})
+    deadly = replace(deadly, permutations=tuple(question("Otherwise?", choices=("b", "a")) for _ in range(3)))
+    engine = MortalEngine(lambda one: one in {deadly, *deadly.permutations})
 
-    assert ask(engine, [first, deadly, *deadly.others, last]) == ["", TWICE, *[OTHER_ORDER] * 3, ""]
+    assert ask(engine, [first, deadly, *deadly.permutations, last]) == ["", TWICE, *[OTHER_ORDER] * 3, ""]
     in_every_order = ask(engine, [first, deadly, last], lambda engine, batch: answer_permuted(engine.answer, batch))
     assert in_every_order == ["", TWICE, ""]
 
@@ -140,8 +140,8 @@ def test_a_fatal_video_is_not_asked_about_again_in_other_shards():
 
 def test_a_fatal_video_is_known_to_all_engines_and_a_repeated_question_counts_once():
     engines = [MortalEngine(lambda one: one.video_id == "deadly") for _ in range(2)]
-    fatal = CrashingQuestions()
-    one, other = (RecoveringEngine(each, fatal=fatal) for each in engines)
+    crashing = CrashingQuestions()
+    one, other = (RecoveringEngine(each, crashing=crashing) for each in engines)
     first, second, third = shards_of(about("deadly", 3))
 
     assert messages_of(one, [first, first]) == [TWICE, "This question crashed the engine twice."]

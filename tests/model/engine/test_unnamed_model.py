@@ -11,7 +11,7 @@ UNNAMED = {"model": {"name": None}, "describe": {"model": None}}
 
 
 @pytest.mark.parametrize(
-    ("gpus", "place", "model"),
+    ("gpus", "machine", "model"),
     [
         pytest.param(["81000, 81559"], "this GPU of 80 GiB", "Qwen/Qwen2.5-VL-7B-Instruct", id="H100"),
         pytest.param(["22000, 23034"], "this GPU of 22 GiB", "Qwen/Qwen2.5-VL-7B-Instruct", id="L4"),
@@ -20,7 +20,7 @@ UNNAMED = {"model": {"name": None}, "describe": {"model": None}}
         pytest.param([], "this machine", "Qwen/Qwen2-VL-2B-Instruct", id="no GPU"),
     ],
 )
-def test_a_model_that_is_not_named_is_refused_with_one_that_fits_the_gpu(tmp_path, monkeypatch, gpus, place, model):
+def test_a_model_that_is_not_named_is_refused_with_one_that_fits_the_gpu(tmp_path, monkeypatch, gpus, machine, model):
     lines = "\n".join(f"echo '0, GPU-a, [N/A], {gpu}'" for gpu in gpus)
     (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{lines}\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
@@ -32,7 +32,7 @@ def test_a_model_that_is_not_named_is_refused_with_one_that_fits_the_gpu(tmp_pat
 
     assert refused.value.message == (
         "No model is named; set REELABEL_MODEL_NAME, or name one for this run: --model, or model in a form. "
-        f"For {place}: `export REELABEL_MODEL_NAME={model}`."
+        f"For {machine}: `export REELABEL_MODEL_NAME={model}`."
     )
 
 

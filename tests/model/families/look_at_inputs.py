@@ -38,7 +38,7 @@ def look(renderer, data):
         "frames": list(video[0].shape),
         "prompt": renderer.tokenizer.decode(rendered["prompt_token_ids"]),
         "tokens": len(rendered["prompt_token_ids"]),
-        "video_tokens": sum(place.get_num_embeds() for place in rendered["mm_placeholders"]["video"]),
+        "video_tokens": sum(placeholder.get_num_embeds() for placeholder in rendered["mm_placeholders"]["video"]),
         "shapes": {name: list(value.shape) for name, value in found.items() if hasattr(value, "shape")},
         "values": {name: as_list(found[name]) for name in VALUES if name in found},
     }
@@ -49,8 +49,8 @@ def special_ids(renderer, data, question):
     video = video_input(read_frames(data))
     rendered = renderer.render(renderer.prompt(question, [HashedMedium(frames=video, hash=blake2b(data).hexdigest())]))
     ids = list(rendered["prompt_token_ids"])
-    for place in rendered["mm_placeholders"]["video"][::-1]:
-        del ids[place.offset : place.offset + place.length]
+    for placeholder in rendered["mm_placeholders"]["video"][::-1]:
+        del ids[placeholder.offset : placeholder.offset + placeholder.length]
     return [token for token in ids if token in renderer.tokenizer.added_tokens_decoder], renderer.tokenizer.decode(ids)
 
 
@@ -65,12 +65,12 @@ def look_at_several(config, data, one, *kinds):
         rendered = renderer.render(prompt)
     except JobError as error:
         return {"refused": error.message}
-    places = [(place, kind) for kind, found in rendered["mm_placeholders"].items() for place in found]
-    places.sort(key=lambda found: found[0].offset)
+    placeholders = [(placeholder, kind) for kind, found in rendered["mm_placeholders"].items() for placeholder in found]
+    placeholders.sort(key=lambda found: found[0].offset)
     return {
         "chat": prompt["prompt"],
         "tokens": len(rendered["prompt_token_ids"]),
-        "placeholders": [[kind, place.get_num_embeds()] for place, kind in places],
+        "placeholders": [[kind, placeholder.get_num_embeds()] for placeholder, kind in placeholders],
     }
 
 

@@ -17,7 +17,7 @@ choices_of_any_number = st.integers(2, 26).map(lambda count: tuple(map(str, rang
 def question(choices, permutations):
     facts = {"video_id": "v", "text": "?", "system_prompt": None, "scoring": "letter"}
     first, *others = (Question(choices=order, **facts) for order in rotate_choices(choices, permutations))
-    return replace(first, others=tuple(others))
+    return replace(first, permutations=tuple(others))
 
 
 def answer(*probabilities):

@@ -67,7 +67,7 @@ def test_a_question_in_words_is_the_prompt_alone_after_the_examples():
     asked = build_question(job("a", choices=(), prompt="What?", schema=SCHEMA), spec)
 
     assert asked.text == "Q: A?\nA: B.\n\nWhat?"
-    assert (asked.choices, asked.max_tokens, asked.schema, asked.others) == ((), 7, SCHEMA, ())
+    assert (asked.choices, asked.max_tokens, asked.schema, asked.permutations) == ((), 7, SCHEMA, ())
     assert rotate_choices((), 4) == [()]
     assert build_question(job("a"), spec).max_tokens == 1
 

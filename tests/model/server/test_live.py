@@ -11,10 +11,10 @@ from infra.errors import ServerFailedError, ServerUnavailableError
 from infra.settings import ServerSettings
 from reelabel.errors import ConfigurationError
 from reelabel_engine.errors import InferenceError, SpecialTokensError
-from reelabel_engine.live.items import AudioItem
+from reelabel_engine.live_items import AudioSpan
 from reelabel_engine.protocol import LiveQuery, LiveText
 from tasks.live.model import Prefix, Speech
-from tasks.live.window import Pairs, Spans
+from tasks.live.window import AudioSpans, FramePairs
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.server.live import ServerLiveModel, _encode
 from tests.model.asked import live_answer
@@ -43,10 +43,10 @@ def make(stub_server):
 
 def seen():
     """Return three frames with the audio of the first two seconds among them."""
-    pairs, items = Pairs(), []
+    pairs, items = FramePairs(), []
     for at in range(2):
         items += pairs.add(np.full((28, 28, 3), 40 * at, np.uint8), float(at))
-    items += Spans().add(np.arange(32_000, dtype=np.int16), 0.0)
+    items += AudioSpans().add(np.arange(32_000, dtype=np.int16), 0.0)
     pairs.add(np.zeros((28, 28, 3), np.uint8), 2.0)
     return Prefix(session="one", items=(*items, pairs.alone), has_audio=True)
 
@@ -66,13 +66,13 @@ def test_what_a_question_sees_is_sent_in_order_and_answered_in_pieces(make):
 
 
 def test_speech_is_passed_on_beside_its_text(make):
-    model = make(speaks=True, voice="echo")
-    events, answer = ask(model, speaks=True)
+    model = make(speech_output=True, voice="echo")
+    events, answer = ask(model, produces_speech=True)
     said = [event.data for event in events if isinstance(event, Speech)]
 
     assert said == [speech_of(f"{word} ", "echo") for word in answer.text.split()]
     assert "".join(event.text for event in events if isinstance(event, LiveText)) == answer.text
-    others = [event.data for event in ask(model, speaks=True, voice="sage")[0] if isinstance(event, Speech)]
+    others = [event.data for event in ask(model, produces_speech=True, voice="sage")[0] if isinstance(event, Speech)]
     assert others[0] == speech_of("image ", "sage")
 
 
@@ -94,7 +94,7 @@ def test_a_query_with_choices_has_the_probabilities_of_the_servers_logprobs(make
 )
 def test_an_answer_that_is_none_is_told_in_a_sentence(make, text, words):
     with pytest.raises(InferenceError, match=words):
-        ask(make(), text, speaks=True)
+        ask(make(), text, produces_speech=True)
 
 
 BLOCKED = b"<html><p>Blocked.</p></html>"
@@ -132,7 +132,7 @@ def test_what_a_server_would_obey_is_refused(make):
 
 def test_a_session_that_ended_is_refused(make):
     model = make()
-    model.forget("one")
+    model.close_session("one")
     with pytest.raises(InferenceError, match="has ended"):
         ask(model)
 
@@ -143,15 +143,15 @@ def test_a_wrong_key_is_told_when_the_service_starts(make):
 
 
 def test_info_says_what_the_settings_say(make):
-    assert [(info.takes_audio, info.speaks) for info in (make().wait_ready(),)] == [(False, False)]
-    assert make(hears=True).wait_ready().takes_audio
-    assert make(speaks=True).wait_ready().speaks
+    assert [(info.takes_audio, info.produces_speech) for info in (make().wait_ready(),)] == [(False, False)]
+    assert make(audio_input=True).wait_ready().takes_audio
+    assert make(speech_output=True).wait_ready().produces_speech
     assert make().prefill([seen()]) is None
 
 
 def test_audio_is_sent_as_a_wave_file():
     samples = np.arange(-50, 50, dtype=np.int16)
-    [part] = _encode(AudioItem(samples=samples, time_s=1.0))
+    [part] = _encode(AudioSpan(samples=samples, time_s=1.0))
     assert part["type"] == "input_audio"
     with wave.open(io.BytesIO(base64.b64decode(part["input_audio"]["data"]))) as file:
         assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (16_000, 1, 2)

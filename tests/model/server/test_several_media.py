@@ -8,7 +8,7 @@ import pytest
 
 from reelabel.errors import ConfigurationError
 from reelabel_engine.prompts import choice_tokens, score_choices
-from reelabel_engine.protocol import Batch, EngineConfig, ShownFile
+from reelabel_engine.protocol import Batch, EngineConfig, QuestionMedium
 from tasks.domain import Answer, MediaCounts
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
@@ -34,7 +34,7 @@ SHOWN = {
 
 
 def about(*shown, **changed):
-    media = tuple(ShownFile(*each) for each in shown)
+    media = tuple(QuestionMedium(*each) for each in shown)
     video = next(each.file_id for each in media if each.kind == "video")
     return question(video_id=video, media=media if len(media) > 1 else (), **changed)
 

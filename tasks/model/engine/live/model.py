@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tasks.model.engine.process import EngineProcess
     from tasks.model.identity import ModelCard
-    from tasks.model.life import Life, PendingRequest
+    from tasks.model.running_process import PendingRequest, RunningProcess
 
 # After each slice of a long prefix, questions get their turn, and the session names its newest prefix. Beside an answer
 # that is being written, slices are small: each delays the answer's next token.
@@ -79,13 +79,13 @@ class EngineLiveModel:
 
     def __init__(self, engines: Sequence[EngineProcess], card: ModelCard, *, max_frame_px: int) -> None:
         self._engines, self._card, self._max_frame_px = tuple(engines), card, max_frame_px
-        self._lives: dict[EngineProcess, Life] = {}
+        self._running: dict[EngineProcess, RunningProcess] = {}
         self._sessions: dict[str, _Session] = {}
         self._lock = threading.RLock()
 
     def start(self) -> None:
         for engine in self._engines:
-            engine.living()
+            engine.ensure_running()
 
     def wait_ready(self) -> LiveInfo:
         infos = [engine.wait_ready() for engine in self._engines]
@@ -113,25 +113,27 @@ class EngineLiveModel:
             raise _unknown()
         return session
 
-    def _join(self, engine: EngineProcess) -> Life:
+    def _join(self, engine: EngineProcess) -> RunningProcess:
         """Return the process that runs, which may be a new one, and knows nothing then."""
-        life = engine.living()  # without the lock: ending a lost one takes a while
+        running = engine.ensure_running()  # without the lock: ending a lost one takes a while
         with self._lock:
-            if life is not self._lives.get(engine):
-                self._lives[engine] = life
+            if running is not self._running.get(engine):
+                self._running[engine] = running
                 for session in self._sessions_on(engine):
                     session.sent.clear()
                     session.prefilled.clear()
-        return life
+        return running
 
     def prefill(self, goal: Sequence[Prefix]) -> LiveDone | None:
         hashes = [tuple(item.hash for item in prefix.items) for prefix in goal]
         engine = self._find(goal[0].session).engine
-        life = self._join(engine)
-        with _losing(engine, life):
-            return self._prefill(life, goal, hashes)
+        running = self._join(engine)
+        with _losing(engine, running):
+            return self._prefill(running, goal, hashes)
 
-    def _prefill(self, life: Life, goal: Sequence[Prefix], hashes: list[tuple[str, ...]]) -> LiveDone | None:
+    def _prefill(
+        self, running: RunningProcess, goal: Sequence[Prefix], hashes: list[tuple[str, ...]]
+    ) -> LiveDone | None:
         with self._lock:
             session = self._find(goal[0].session)
             for prefix in goal:
@@ -144,11 +146,11 @@ class EngineLiveModel:
             known = session.known(wanted)
             is_answering = any(each.is_question for one in self._sessions_on(session.engine) for each in one.open)
             read = wanted[: known + (_SLICE_ITEMS_BESIDE_ANSWER if is_answering else _SLICE_ITEMS)]
-            request = self._send(life, session, prefix, read, fresh=len(read) - known)
-        [done] = self._listen(life, session, request)
+            request = self._send(running, session, prefix, read, fresh=len(read) - known)
+        [done] = self._listen(running, session, request)
         assert isinstance(done, LiveDone)
         with self._lock:
-            if prefix.has_audio == session.has_audio and life is self._lives[session.engine]:
+            if prefix.has_audio == session.has_audio and running is self._running[session.engine]:
                 session.prefilled.append(read)
         return done
 
@@ -157,17 +159,19 @@ class EngineLiveModel:
             check(query)
         engine = self._find(prefix.session).engine
         engine.wait_ready()
-        life = self._join(engine)
-        with _losing(engine, life):
+        running = self._join(engine)
+        with _losing(engine, running):
             with self._lock:
                 session = self._find(prefix.session)
                 session.note(prefix)
-                request = self._send(life, session, prefix, tuple(item.hash for item in prefix.items), query=query)
-            yield from self._listen(life, session, request)
+                request = self._send(running, session, prefix, tuple(item.hash for item in prefix.items), query=query)
+            yield from self._listen(running, session, request)
 
-    def _listen(self, life: Life, session: _Session, request: _Request) -> Generator[LiveText | LiveDone, None, None]:
+    def _listen(
+        self, running: RunningProcess, session: _Session, request: _Request
+    ) -> Generator[LiveText | LiveDone, None, None]:
         try:
-            with closing(life.replies(request.pending)) as replies:
+            with closing(running.replies(request.pending)) as replies:
                 for _, reply in replies:
                     if isinstance(reply, Rejected):
                         raise _ERRORS.get(reply.code, InferenceError)(reply.message)
@@ -183,15 +187,15 @@ class EngineLiveModel:
         for each in questions:
             each.pending.replies.put(None)
 
-    def forget(self, session: str) -> None:
+    def close_session(self, session: str) -> None:
         with self._lock:
             ended = self._sessions.pop(session, None)
             if ended is None:
                 return
             for each in ended.open:
                 each.pending.replies.put(_unknown())
-            if life := self._lives.get(ended.engine):
-                life.post(LiveDrop(session=session, hashes=None))
+            if running := self._running.get(ended.engine):
+                running.post(LiveDrop(session=session, hashes=None))
 
     def close(self) -> None:
         for engine in self._engines:
@@ -199,7 +203,7 @@ class EngineLiveModel:
 
     def _send(
         self,
-        life: Life,
+        running: RunningProcess,
         session: _Session,
         prefix: Prefix,
         hashes: tuple[str, ...],
@@ -210,9 +214,9 @@ class EngineLiveModel:
         """Send a request with the items that the engine's process lacks; the lock is held."""
         if outdated := session.sent - session.needed() - set(hashes):
             session.sent -= outdated
-            life.post(LiveDrop(session=prefix.session, hashes=tuple(outdated)))
+            running.post(LiveDrop(session=prefix.session, hashes=tuple(outdated)))
         items = {item.hash: item for item in prefix.items[: len(hashes)] if item.hash not in session.sent}
-        pending = life.send(
+        pending = running.send(
             lambda number: LiveRequest(
                 number=number,
                 session=prefix.session,
@@ -231,19 +235,19 @@ class EngineLiveModel:
 
 
 @contextmanager
-def _losing(engine: EngineProcess, life: Life) -> Iterator[None]:
+def _losing(engine: EngineProcess, running: RunningProcess) -> Iterator[None]:
     """Raise EngineLostError also if a full disk is the cause: those who wait ask again, and learn of it if it lasts."""
     try:
-        with engine.losing(life):
+        with engine.losing(running):
             yield
     except DiskFullError as error:
         raise EngineLostError(f"The engine failed: {error.message}") from None
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    for place, (left, right) in enumerate(zip(one, other, strict=False)):
+    for index, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:
-            return place
+            return index
     return min(len(one), len(other))
 
 

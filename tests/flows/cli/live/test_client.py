@@ -25,7 +25,7 @@ from infra.settings import LiveSettings, ServeSettings, Settings
 from reelabel.errors import ConfigurationError
 from reelabel.extract import extract_local
 from reelabel.sampling.options import Sampling
-from reelabel_engine.live.items import AUDIO_HZ, AudioItem
+from reelabel_engine.live_items import AUDIO_HZ, AudioSpan
 from tests.clips import crop_in_container, write_clip
 from tests.flows.cli.live.rtsp_server import rtsp_camera
 from tests.flows.serve.live.server import live_server
@@ -193,12 +193,12 @@ def test_an_event_that_cannot_be_taken_ends_the_session_with_its_error(server, v
 def test_a_lost_connection_is_taken_up_again_and_a_question_sent_meanwhile_is_answered_once(server, video):
     heard, answered = [], threading.Event()
 
-    def hear(event):
+    def on_event(event):
         heard.append(event)
         if event.type == "response.done":
             answered.set()
 
-    client = LiveClient(server.url, token=None, config={}, hear=hear)
+    client = LiveClient(server.url, token=None, config={}, on_event=on_event)
     with Source(str(video), fps=4) as source:
         jpeg = next(source.parts()).jpeg
     assert client.send_frame(jpeg, frame_id="0", time_s=0.0)
@@ -219,12 +219,12 @@ def test_a_lost_connection_is_taken_up_again_and_a_question_sent_meanwhile_is_an
 def test_questions_asked_while_the_session_is_taken_up_again_are_answered_once_and_in_their_turn(server, video):
     heard, kept = [], threading.Event()
 
-    def hear(event):
+    def on_event(event):
         heard.append(event)
         if event.type == "video.frame.ack":
             kept.set()
 
-    client = LiveClient(server.url, token=None, config={}, hear=hear)
+    client = LiveClient(server.url, token=None, config={}, on_event=on_event)
     with Source(str(video), fps=4) as source:
         client.send_frame(next(source.parts()).jpeg, frame_id="0", time_s=0.0)
     assert kept.wait(20)
@@ -240,13 +240,13 @@ def test_questions_asked_while_the_session_is_taken_up_again_are_answered_once_a
 def test_what_was_missed_while_the_connection_was_lost_is_heard(server, video):
     heard, back = [], threading.Event()
 
-    def hear(event):
+    def on_event(event):
         heard.append(event)
         if event.type == "session.created":
             back.set()
 
     server.model.may_answer.clear()
-    client = LiveClient(server.url, token=None, config={}, hear=hear)
+    client = LiveClient(server.url, token=None, config={}, on_event=on_event)
     with Source(str(video), fps=4) as source:
         client.send_frame(next(source.parts()).jpeg, frame_id="0", time_s=0.0)
     client.ask("Which frames?", query_id="q0")
@@ -266,13 +266,13 @@ def test_what_was_missed_while_the_connection_was_lost_is_heard(server, video):
 def test_questions_that_were_refused_are_not_asked_again_after_a_lost_connection(server, video):
     heard, refused = [], threading.Semaphore(0)
 
-    def hear(event):
+    def on_event(event):
         heard.append(event)
         if event.type == "error":
             refused.release()
 
     server.model.may_answer.clear()
-    client = LiveClient(server.url, token=None, config={}, hear=hear)
+    client = LiveClient(server.url, token=None, config={}, on_event=on_event)
     with Source(str(video), fps=4) as source:
         client.send_frame(next(source.parts()).jpeg, frame_id="0", time_s=0.0)
     for number in range(66):
@@ -290,7 +290,7 @@ def test_questions_that_were_refused_are_not_asked_again_after_a_lost_connection
 def heard_by(server):
     """The audio that the last question heard: when it began, and its samples."""
     prefix, _ = server.model.asked[-1]
-    items = [item for item in prefix.items if isinstance(item, AudioItem)]
+    items = [item for item in prefix.items if isinstance(item, AudioSpan)]
     return items[0].time_s, np.concatenate([item.samples for item in items])
 
 
@@ -339,7 +339,7 @@ def test_no_audio_is_sent_where_none_is_heard_wanted_or_there(request, capsys, t
 
     said = capsys.readouterr()
     assert "audio" not in said.out + said.err
-    assert not any(isinstance(item, AudioItem) for item in server.model.asked[-1][0].items)
+    assert not any(isinstance(item, AudioSpan) for item in server.model.asked[-1][0].items)
 
 
 def test_audio_that_is_wanted_and_cannot_be_heard_is_told_in_a_sentence(server, hearing, video, sounding):

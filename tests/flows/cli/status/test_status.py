@@ -15,8 +15,8 @@ from infra.settings import DatabaseSettings, PrefectSettings, Settings
 from reelabel_engine.protocol import EngineConfig
 from sql.migrate import downgrade
 from tasks.database.tables import LIVE_SESSION
-from tasks.model.engine.keeper import WarmEngines
 from tasks.model.engine.process import EngineProcess
+from tasks.model.keeper import WarmEngines
 from tasks.results.overview import list_runs
 from tasks.results.runs import cancel_run, open_run, update_run
 from tests import stub_engine

@@ -10,7 +10,7 @@ from infra.database.connect import connect
 from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.live.record.frame_part import read_part
-from tasks.live.record.stored import LOST_AFTER_S
+from tasks.live.record.saved import LOST_AFTER_S
 from tests.command_line import reelabel
 from tests.flows.serve.live.client import TOKEN, Client, send_frames
 from tests.flows.serve.served import serving

@@ -18,14 +18,14 @@ import torch
 
 from reelabel_engine.engine import _require_pairs
 from reelabel_engine.errors import ModelError
-from reelabel_engine.live.items import AUDIO_HZ
-from reelabel_engine.live.positions import mrope_positions
 from reelabel_engine.live.renderer import LiveRenderer
-from reelabel_engine.live.scheduler import LiveScheduler, _Waiting
+from reelabel_engine.live.scheduler import LiveScheduler, _Request
+from reelabel_engine.live_items import AUDIO_HZ
+from reelabel_engine.positions import mrope_positions
 from reelabel_engine.protocol import EngineConfig, LiveQuery, LiveRequest, Question
 from reelabel_engine.renderer import HashedMedium, InputRenderer
 from reelabel_engine.vllm_api import MultiModalFeatureSpec, get_model_cls
-from tasks.live.window import Pairs, Spans
+from tasks.live.window import AudioSpans, FramePairs
 from tests.model.engine.live.streams import clip, pairs_of, whole_video
 from tests.model.families.architectures import make_qwen2_5_omni, save
 
@@ -60,9 +60,9 @@ def positions_model(renderer):
 
 def _features(rendered):
     features = [
-        MultiModalFeatureSpec(data=item, modality=modality, identifier="", mm_position=place)
-        for modality, places in rendered["mm_placeholders"].items()
-        for item, place in zip(rendered["mm_kwargs"][modality], places, strict=True)
+        MultiModalFeatureSpec(data=item, modality=modality, identifier="", mm_position=placeholder)
+        for modality, placeholders in rendered["mm_placeholders"].items()
+        for item, placeholder in zip(rendered["mm_kwargs"][modality], placeholders, strict=True)
     ]
     return sorted(features, key=lambda feature: feature.mm_position.offset)
 
@@ -70,12 +70,11 @@ def _features(rendered):
 def compare(renderer, live, frames, fps):
     items = pairs_of(frames, fps)
     request = request_of(items, LiveQuery(text=TEXT, choices=CHOICES))
-    rendered = live.render(request)
+    parts, ends = live.render(request)
     config = renderer._renderer.model_config.hf_config
     engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
-    scheduler = LiveScheduler(engine, max_model_len=2048, step_tokens=256, positions=renderer.positions)
-    ready = _Waiting(request=request, ends=rendered.ends, items=list(rendered.items.values()))
-    ours = scheduler._compose(ready)
+    scheduler = LiveScheduler(engine, adapter=None, max_model_len=2048, step_tokens=256, positions=renderer.positions)
+    ours = scheduler._compose(_Request(message=request, ends=ends, items=[*parts.values()]))
     question = Question(video_id="v", text=TEXT, system_prompt=SYSTEM, choices=CHOICES, scoring="letter")
     whole = renderer.render(renderer.prompt(question, [HashedMedium.of("video", whole_video(frames, fps))]))
 
@@ -96,7 +95,7 @@ def compare(renderer, live, frames, fps):
         "tokens": ids == list(whole["prompt_token_ids"]),
         "positions": torch.equal(positions, expected) and delta == expected_delta,
         "pixels": torch.equal(pixels, video["pixel_values_videos"].data),
-        "choices": rendered.ends.choices == renderer.tokens(question),
+        "choices": ends.choices == renderer.tokens(question),
     }
 
 
@@ -106,15 +105,15 @@ def compare_audio(folder):
     rng = np.random.default_rng(0)
     frames = rng.integers(0, 255, (8, 84, 84, 3), np.uint8)
     audio = rng.normal(0, 3000, 4 * AUDIO_HZ).astype(np.int16)
-    pairs, spans, items = Pairs(), Spans(), []
+    pairs, spans, items = FramePairs(), AudioSpans(), []
     for number, image in enumerate(frames):
         items += pairs.add(image, number / 2)
         items += spans.add(audio[number * AUDIO_HZ // 2 :][: AUDIO_HZ // 2], number / 2)
     request = request_of(items, LiveQuery(text=TEXT), has_audio=True)
-    rendered = LiveRenderer(renderer).render(request)
+    parts, ends = LiveRenderer(renderer).render(request)
     engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=renderer.hf_config))
-    scheduler = LiveScheduler(engine, max_model_len=4096, step_tokens=256, positions=renderer.positions)
-    ours = scheduler._compose(_Waiting(request=request, ends=rendered.ends, items=list(rendered.items.values())))
+    scheduler = LiveScheduler(engine, adapter=None, max_model_len=4096, step_tokens=256, positions=renderer.positions)
+    ours = scheduler._compose(_Request(message=request, ends=ends, items=[*parts.values()]))
     ids = list(ours["prompt_token_ids"])
     model = positions_model(renderer)
     positions, _ = mrope_positions(model, model.get_mrope_input_positions, ids, _features(ours))

@@ -4,7 +4,7 @@ import numpy as np
 
 from benchmarks.engine.noise import frame_file_of
 from tasks.demo.shapes import draw_shape, render_frames
-from tasks.live.window import Pairs
+from tasks.live.window import FramePairs
 
 FPS = 2.0
 
@@ -17,7 +17,7 @@ def clip(seed, count=16, side_px=None):
 
 
 def pairs_of(frames, fps=FPS, start_s=0.0):
-    pairs, items = Pairs(), []
+    pairs, items = FramePairs(), []
     for number, image in enumerate(frames):
         items += pairs.add(image, start_s + number / fps)
     return items + ([pairs.alone] if pairs.alone else [])

@@ -11,10 +11,10 @@ import pytest
 from infra.errors import EngineLostError
 from reelabel.errors import InternalError
 from reelabel_engine.errors import InferenceError, PromptTooLongError
-from reelabel_engine.live.items import LiveItem
+from reelabel_engine.live_items import FramePair
 from reelabel_engine.protocol import EngineConfig, LiveDrop, LiveQuery, LiveRequest, LiveText, encode
 from tasks.live.model import Prefix
-from tasks.model import life
+from tasks.model import running_process
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
@@ -43,7 +43,7 @@ def model(engine):
 
 def stream(count, *, value=0, start_s=0.0):
     images = np.full((2, 4, 4, 3), value, np.uint8)
-    return [LiveItem(images=images, times_s=(start_s + k, start_s + k + 0.5)) for k in range(count)]
+    return [FramePair(images=images, times_s=(start_s + k, start_s + k + 0.5)) for k in range(count)]
 
 
 def prefix(session, items):
@@ -142,7 +142,7 @@ def test_items_are_sent_once_and_dropped_once_no_prompt_has_them(model, monkeypa
             dropped.extend(message.hashes)
         return encode(message)
 
-    monkeypatch.setattr(life, "encode", noting)
+    monkeypatch.setattr(running_process, "encode", noting)
     model.open("one")
     items = stream(6)
 
@@ -245,8 +245,8 @@ def test_a_session_that_ended_is_refused_and_is_read_no_further(model):
         reading = threads.submit(read, model, "one", items)
         until(lambda: model._sessions["one"].open)
 
-        model.forget("one")
-        model.forget("one")
+        model.close_session("one")
+        model.close_session("one")
 
         with pytest.raises(InferenceError, match="has ended"):
             reading.result(20)
@@ -266,7 +266,7 @@ def test_a_question_that_is_open_when_its_session_ends_is_refused_at_once(engine
         with ThreadPoolExecutor(1) as threads:
             asking = threads.submit(ask, model, "one", stream(1))
             until(lambda: model._sessions["one"].open)
-            model.forget("one")
+            model.close_session("one")
             with pytest.raises(InferenceError, match="has ended"):
                 asking.result(60)
     finally:
@@ -297,7 +297,7 @@ def test_many_sessions_at_once_get_their_own_answers(model):
         for n in range(1, len(items) + 1):
             read(model, name, items[:n])
         answers[number] = ask(model, name, items, text=f"{number}?")[1].text
-        model.forget(name)
+        model.close_session(name)
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
     for thread in threads:

@@ -15,7 +15,7 @@ from msgspec import structs
 from infra.settings import LiveSettings
 from reelabel.pool.decode_pool import DecodePool
 from reelabel_engine.errors import PromptTooLongError
-from reelabel_engine.live.items import AUDIO_HZ, SPAN_S, AudioItem
+from reelabel_engine.live_items import AUDIO_HZ, SPAN_S, AudioSpan
 from reelabel_engine.protocol import Batch, EngineConfig, LiveDone, LiveQuery, LiveText, Question
 from tasks.demo.shapes import QUESTIONS
 from tasks.domain.spec import DEFAULT_TEMPLATE
@@ -23,7 +23,7 @@ from tasks.live.media import FrameReader
 from tasks.live.model import Prefix
 from tasks.live.sessions import Sessions
 from tasks.live.setup import LiveSetup
-from tasks.live.window import Pairs, Spans, Window, WindowRule
+from tasks.live.window import AudioSpans, FramePairs, Window, WindowRule
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL, read_model_card
@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.system, pytest.mark.xdist_group("live-vllm")]
 
 
 def prefix_of(session, items):
-    has_audio = any(isinstance(item, AudioItem) for item in items)
+    has_audio = any(isinstance(item, AudioSpan) for item in items)
     return Prefix(session=session, items=tuple(items), has_audio=has_audio)
 
 
@@ -160,7 +160,7 @@ def test_labels_are_those_of_the_whole_video_as_classify_asks_about_it(live, fps
             assert answer.prompt_tokens == whole.prompt_tokens
             assert logprobs(answer) == logs(whole)
             same.append(answer.choice_index == whole.choice_index)
-        live.model.forget(session)
+        live.model.close_session(session)
     assert all(same)
 
 
@@ -327,9 +327,9 @@ def test_a_killed_engine_is_loaded_again_and_answers_the_same(qwen25):
     session = qwen25.open()
     qwen25.read(session, items)
     before = qwen25.ask(session, items)
-    life = qwen25.engine.living()
+    running = qwen25.engine.ensure_running()
     os.kill(qwen25.engine.pid, signal.SIGKILL)
-    until(lambda: life.lost)
+    until(lambda: running.lost)
 
     warmed = qwen25.read(session, items)
     after = qwen25.ask(session, items)
@@ -345,7 +345,7 @@ def noise(seed, seconds):
 
 def with_audio(seed, seconds):
     """Return a clip with noise: two seconds of frames, then their audio, and so on."""
-    pairs, spans, items = Pairs(), Spans(), []
+    pairs, spans, items = FramePairs(), AudioSpans(), []
     audio = noise(seed, seconds)
     for number, image in enumerate(clip(seed, round(seconds * FPS))):
         items += pairs.add(image, number / FPS)
@@ -354,7 +354,7 @@ def with_audio(seed, seconds):
 
 
 def test_an_answer_with_audio_from_the_cache_is_that_of_the_same_items_at_once(omni):
-    items = [*with_audio(20, 8), AudioItem(samples=noise(21, 0.3), time_s=8.0)]
+    items = [*with_audio(20, 8), AudioSpan(samples=noise(21, 0.3), time_s=8.0)]
     session = omni.open()
     for n in range(1, len(items) + 1):  # the first two are pairs, read before there was any audio
         warmed = omni.read(session, items[:n])
@@ -373,10 +373,10 @@ def test_audio_its_order_and_its_time_matter(omni):
     items = with_audio(22, 4)
     asked = omni.ask(omni.open(), items)
     first, second = items[2], items[5]
-    assert isinstance(first, AudioItem)
-    assert isinstance(second, AudioItem)
+    assert isinstance(first, AudioSpan)
+    assert isinstance(second, AudioSpan)
     others = {
-        "without": [item for item in items if not isinstance(item, AudioItem)],
+        "without": [item for item in items if not isinstance(item, AudioSpan)],
         "another": [*items[:5], structs.replace(second, samples=noise(1, 2))],
         "before its frames": [*items[:2], *items[3:5], first, second],
         "later": [*items[:5], structs.replace(second, time_s=second.time_s + 1)],
@@ -411,20 +411,20 @@ def test_a_session_that_hears_is_answered_as_its_items_at_once(omni, monkeypatch
         )
         loop = EventLoop()
         sessions = loop.of(Sessions(setup))
-        told = start(lambda: sessions, enable_frame_filter=False)
+        client = start(lambda: sessions, enable_frame_filter=False)
         for at in range(12):
-            told.exchange(frame(20 * at, time_s=at / 2), "frame.ack")
-            told.send({"type": "audio.chunk", "time_s": at / 2})
-            told.session.receive_data(noise(at, 0.5).tobytes())
-        while not (done := ask(told, "Which?", choices=["red", "green", "blue"]))["cached_tokens"]:
+            client.exchange(frame(20 * at, time_s=at / 2), "frame.ack")
+            client.send({"type": "audio.chunk", "time_s": at / 2})
+            client.session.receive_data(noise(at, 0.5).tobytes())
+        while not (done := ask(client, "Which?", choices=["red", "green", "blue"]))["cached_tokens"]:
             pass
         sessions.close()
         loop.close()
 
     prefix, query = asked[-1]
     assert (done["frames_used"], done["audio_s"], done["last_audio_s"]) == (12, 6, 6)
-    assert [isinstance(item, AudioItem) for item in prefix.items] == [False, False, True] * 3
-    assert {item.seconds for item in prefix.items if isinstance(item, AudioItem)} == {SPAN_S}
+    assert [isinstance(item, AudioSpan) for item in prefix.items] == [False, False, True] * 3
+    assert {item.seconds for item in prefix.items if isinstance(item, AudioSpan)} == {SPAN_S}
     *_, at_once = real(replace(prefix, session=omni.open()), query)
     assert at_once.cached_tokens == 0
     assert [math.log(each) for each in done["probabilities"]] == logs(at_once)

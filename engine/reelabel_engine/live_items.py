@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 # Models with videos of several frames encode them in pairs, each by itself.
-FRAMES_PER_ITEM = 2
+FRAMES_PER_PAIR = 2
 
 _RGB = 3
 
@@ -24,17 +24,17 @@ SPAN_S = 2.0
 FOOTAGE = ".footage.mkv"
 
 
-class LiveItem(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True, dict=True, weakref=True):
+class FramePair(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True, dict=True, weakref=True):
     """Two consecutive kept frames."""
 
     images: npt.NDArray[np.uint8]  # RGB pixels as the model sees them; shape (2, H, W, 3), uint8
     times_s: tuple[float, float]  # when each was taken, in seconds since the session began
-    frames: int = FRAMES_PER_ITEM  # different ones: 1 if the last is still alone, and shown twice
+    frames: int = FRAMES_PER_PAIR  # different ones: 1 if the last is still alone, and shown twice
 
     def __post_init__(self) -> None:
         """Check the shape and the times."""
         shape = self.images.shape
-        if self.images.dtype != np.uint8 or len(shape) != 4 or shape[0] != FRAMES_PER_ITEM or shape[-1] != _RGB:  # noqa: PLR2004
+        if self.images.dtype != np.uint8 or len(shape) != 4 or shape[0] != FRAMES_PER_PAIR or shape[-1] != _RGB:  # noqa: PLR2004
             raise ValueError(f"images must be (2, H, W, 3) of uint8, got {shape} of {self.images.dtype}")
         if not 0 <= self.times_s[0] <= self.times_s[1]:
             raise ValueError(f"times must neither decrease nor be negative, got {self.times_s}")
@@ -52,7 +52,7 @@ class LiveItem(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True, di
         return digest.hexdigest()
 
 
-class AudioItem(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True, dict=True, weakref=True):
+class AudioSpan(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True, dict=True, weakref=True):
     """A span of audio."""
 
     frames: ClassVar[int] = 0
@@ -83,4 +83,4 @@ class AudioItem(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True, d
         return digest.hexdigest()
 
 
-Item: TypeAlias = LiveItem | AudioItem
+Item: TypeAlias = FramePair | AudioSpan

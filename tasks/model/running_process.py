@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from typing import IO
 
-    from tasks.model.engine.keeper import AdoptedProcess, KeptEngine
+    from tasks.model.keeper import AdoptedProcess, KeptEngine
 
 
 _LOG = logging.getLogger("reelabel")
@@ -78,7 +78,7 @@ class PendingRequest:
         self.replies: SimpleQueue[tuple[int, Any] | BaseException | None] = SimpleQueue()
 
 
-class Life:
+class RunningProcess:
     """A running process and the requests sent to it, until it is lost."""
 
     def __init__(
@@ -117,7 +117,7 @@ class Life:
         environment: dict[str, str],
         log_path: Path,
         log_as_json: bool,
-        **options: Any,  # noqa: ANN401 - as of a `Life`
+        **options: Any,  # noqa: ANN401 - as of a `RunningProcess`
     ) -> Self:
         with disk_errors(temporary_root()):
             temporary = Path(tempfile.mkdtemp(prefix="reelabel-engine-"))
@@ -138,20 +138,20 @@ class Life:
         theirs.close()
         os.close(lock)
         folders = [log_path.parent, *cache_folders(environment)]
-        life = cls(
+        running = cls(
             *(process, connection),
             temporary=temporary,
             folders=folders,
             **options,
         )
-        life.post(load)
-        return life
+        running.post(load)
+        return running
 
     @classmethod
-    def adopt(cls, kept: KeptEngine, *, folders: list[Path], **options: Any) -> Self:  # noqa: ANN401 - as of a `Life`
-        life = cls(*(kept.process, kept.connection), temporary=kept.temporary, folders=folders, **options)
-        life.info.set_result(kept.info)
-        return life
+    def adopt(cls, kept: KeptEngine, *, folders: list[Path], **options: Any) -> Self:  # noqa: ANN401 - as of a `RunningProcess`
+        running = cls(*(kept.process, kept.connection), temporary=kept.temporary, folders=folders, **options)
+        running.info.set_result(kept.info)
+        return running
 
     def leave(self, seconds: float, facts_path: Path) -> bool:
         """Leave the process to the next run, if it is loaded and idle, instead of ending it."""
@@ -200,7 +200,7 @@ class Life:
     def replies(
         self, request: PendingRequest, *, silence_s: float | None = None
     ) -> Generator[tuple[int, Any], None, None]:
-        """Yield the replies to a request, with their places; it is cancelled if that ends before it does.
+        """Yield the replies to a request, with their indices; it is cancelled if that ends before it does.
 
         Raises:
             LostError: The process died, or has replied to nothing for so long that it counts as hung.
@@ -268,16 +268,16 @@ class Life:
             case StepReplies():
                 self._note_times(message.times)
                 for ref, reply in message.replies:
-                    self._deliver(ref.number, ref.place, reply)
+                    self._deliver(ref.number, ref.slot, reply)
             case _:
                 raise TypeError(f"{type(message).__name__} is no reply to a request")
 
-    def _deliver(self, number: int, place: int, reply: Any) -> None:  # noqa: ANN401 - of the kind that the request has
+    def _deliver(self, number: int, index: int, reply: Any) -> None:  # noqa: ANN401 - of the kind that the request has
         with self._lock:
             request = self._pending.get(number)
             if request is None:  # it was cancelled
                 return
-            request.replies.put((place, reply))
+            request.replies.put((index, reply))
             request.left -= not isinstance(reply, LiveText)
             if not request.left:
                 del self._pending[number]
@@ -337,7 +337,7 @@ def _output_file(path: Path, *, as_json: bool) -> Iterator[IO[bytes]]:
 
 def _temporary_places(folder: Path) -> dict[str, str]:
     """Have a process leave its files, such as vLLM's `vllm_dist_*`, in a folder that is removed with it."""
-    places = {"TMPDIR": str(folder)}
+    indices = {"TMPDIR": str(folder)}
     if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:  # compiled functions are for later processes, too
-        places["TORCHINDUCTOR_CACHE_DIR"] = str(temporary_root() / f"torchinductor_{os.getuid()}")
-    return places
+        indices["TORCHINDUCTOR_CACHE_DIR"] = str(temporary_root() / f"torchinductor_{os.getuid()}")
+    return indices

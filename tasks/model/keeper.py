@@ -48,21 +48,21 @@ class WarmEngines:
     def of(cls, home: Path, keep_s: float = 0.0) -> WarmEngines:
         return cls(folder=home / "engines", keep_s=keep_s)
 
-    def new_path(self, key: str, place: str) -> Path:
-        """Return a path for the facts of an engine: `key` stands for its model and arguments, `place` for its GPUs.
+    def new_path(self, key: str, gpus: str) -> Path:
+        """Return a path for the facts of an engine: `key` stands for its model and arguments, `gpus` for its GPUs.
 
         Raises:
-            OSError: There is no place for it.
+            OSError: The folder cannot be made.
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return self.folder / f"{key}-{place}-{secrets.token_hex(4)}.json"
+        return self.folder / f"{key}-{gpus}-{secrets.token_hex(4)}.json"
 
-    def take(self, key: str, place: str) -> KeptEngine | None:
-        """Take over an engine of a key and place; end those of other keys."""
+    def take(self, key: str, gpus: str) -> KeptEngine | None:
+        """Take over an engine of a key and GPUs; end those of other keys."""
         for path, facts in self._kept():
             if not path.name.startswith(f"{key}-"):
                 _end(path, facts)
-            elif path.name.startswith(f"{key}-{place}-") and (found := _connect(path, facts)):
+            elif path.name.startswith(f"{key}-{gpus}-") and (found := _connect(path, facts)):
                 return found
         return None
 

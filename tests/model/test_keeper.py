@@ -11,8 +11,8 @@ import pytest
 
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import AskBatch, EngineConfig
-from tasks.model.engine.keeper import WarmEngines
 from tasks.model.engine.process import EngineProcess
+from tasks.model.keeper import WarmEngines
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
 from tests.stub_engine import Trigger, answer_to
@@ -131,9 +131,9 @@ def test_one_that_works_or_is_lost_is_ended(make_engine, warm):
     engine = make_engine()
     engine.start()
     engine.wait_ready()
-    life, pid = engine._life, engine.pid
+    running, pid = engine._running, engine.pid
     batch = batch_about(question(f"Will it {Trigger.HANG}?"))
-    life.send(lambda number: AskBatch(number=number, batch=batch))
+    running.send(lambda number: AskBatch(number=number, batch=batch))
     engine.close()
 
     until(lambda: not runs(pid))
@@ -145,10 +145,10 @@ def test_what_was_abandoned_is_answered_to_nobody_after_it(make_engine, run):
     engine.start()
     engine.wait_ready()
     pid, batch = engine.pid, batch_about(*(question(f"Number {number}, {Trigger.ENDLESS}?") for number in range(5)))
-    life = engine.living()
-    request = life.send(lambda number: AskBatch(number=number, batch=batch), count=5)
+    running = engine.ensure_running()
+    request = running.send(lambda number: AskBatch(number=number, batch=batch), count=5)
     time.sleep(0.5)  # so that the engine works on them
-    life.cancel(request)
+    running.cancel(request)
     engine.close()
 
     assert run("Another question?") == pid
@@ -168,7 +168,7 @@ def test_a_model_that_cannot_be_loaded_is_loaded_once(tmp_path, make_engine):
     engine = make_engine()
     with engine:
         engine.start()
-        until(lambda: engine._life.lost)
+        until(lambda: engine._running.lost)
         with pytest.raises(ModelError, match="No such weights"):
             engine.wait_ready()
 
@@ -181,7 +181,7 @@ def test_a_run_that_is_killed_takes_a_kept_engine_with_it(run, warm, tmp_path):
 import sys, time
 from pathlib import Path
 from reelabel_engine.protocol import EngineConfig
-from tasks.model.engine.keeper import WarmEngines
+from tasks.model.keeper import WarmEngines
 from tasks.model.engine.process import EngineProcess
 
 model, log, folder, *command = sys.argv[1:]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from reelabel_engine.live.items import SPAN_S
+from reelabel_engine.live_items import SPAN_S
 from reelabel_engine.vllm_api import (
     MultiModalFeatureSpec,
     MultiModalFieldElem,
@@ -146,15 +146,15 @@ def with_starts(rendered: Any, starts_s: Sequence[float]) -> Any:  # noqa: ANN40
 def _pairs(feature: MultiModalFeatureSpec) -> list[MultiModalFeatureSpec]:
     if not feature.data or STARTS not in feature.data:
         return [feature]
-    starts_s, grid, place = feature.data[STARTS], feature.data[_GRID], feature.mm_position
-    tokens = place.length // len(starts_s.data)
+    starts_s, grid, placeholder = feature.data[STARTS], feature.data[_GRID], feature.mm_position
+    tokens = placeholder.length // len(starts_s.data)
     alone = MultiModalFieldElem(data=torch.tensor([1, *grid.data[1:]]), field=grid.field)
     return [
         replace(
             feature,
             data=MultiModalKwargsItem({_GRID: alone, SECONDS: MultiModalFieldElem(data=start_s, field=starts_s.field)}),
             identifier=f"{feature.identifier} {number}",
-            mm_position=PlaceholderRange(offset=place.offset + number * tokens, length=tokens),
+            mm_position=PlaceholderRange(offset=placeholder.offset + number * tokens, length=tokens),
         )
         for number, start_s in enumerate(starts_s.data)
     ]
@@ -164,12 +164,12 @@ def _adjacent(features: Iterable[MultiModalFeatureSpec]) -> list[list[MultiModal
     groups: list[list[MultiModalFeatureSpec]] = []
     end = -1
     for feature in features:
-        place = feature.mm_position
-        if feature.modality in _TIMED and place.offset == end and place.is_embed is None:
+        placeholder = feature.mm_position
+        if feature.modality in _TIMED and placeholder.offset == end and placeholder.is_embed is None:
             groups[-1].append(feature)
         else:
             groups.append([feature])
-        end = place.offset + place.length if feature.modality in _TIMED else -1
+        end = placeholder.offset + placeholder.length if feature.modality in _TIMED else -1
     return groups
 
 

@@ -33,7 +33,7 @@ _IS_LOST = LIVE_SESSION.c.seen_at < func.now() - timedelta(seconds=LOST_AFTER_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredSession:
+class SavedSession:
     """A recorded session: its row, with `state` (`open`, `ended` or `lost`), its queries and its frame files."""
 
     row: dict[str, Any]
@@ -71,7 +71,7 @@ def list_unended(engine: Engine, *, within: timedelta, limit: int) -> Sequence[R
         return connection.execute(query).all()
 
 
-def find_session(engine: Engine, text: str) -> StoredSession:
+def find_session(engine: Engine, text: str) -> SavedSession:
     """Find a session by its id, a prefix of its id, or `last`.
 
     Raises:
@@ -90,7 +90,7 @@ def find_session(engine: Engine, text: str) -> StoredSession:
             for table in (LIVE_QUERY, LIVE_FRAMES)
         )
     state = "ended" if rows[0]["ended_at"] else "lost" if rows[0]["is_lost"] else "open"
-    return StoredSession(row=dict(rows[0]) | {"state": state}, queries=queries, parts=parts)
+    return SavedSession(row=dict(rows[0]) | {"state": state}, queries=queries, parts=parts)
 
 
 def _rows_of(session_id: UUID, table: Table) -> Select[Any]:
@@ -108,7 +108,7 @@ def _no_such_session(text: str, rows: Sequence[RowMapping], latest: Sequence[Row
 class SessionFrames:
     """Reads the kept frames of a recorded session."""
 
-    def __init__(self, session: StoredSession, files: SealedFiles) -> None:
+    def __init__(self, session: SavedSession, files: SealedFiles) -> None:
         self._parts = session.parts
         self._read = lru_cache(_KEPT_PARTS)(partial(read_part, files))
 
