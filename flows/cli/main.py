@@ -43,7 +43,7 @@ COMMANDS = (
         (
             "classify",
             "runs.classify",
-            "Label the jobs of a manifest, or one question about each video of a folder; valid labels are kept.",
+            "Label the jobs of a manifest, or ask one question about each video of a folder; valid labels are skipped.",
         ),
         (
             "describe",
@@ -54,22 +54,26 @@ COMMANDS = (
         ("results", "rows.results", "Print the labels, answers in words or descriptions, and the failures of a run."),
         ("report", "rows.report", "Write a self-contained HTML page about a run."),
         ("serve", "serve", "Answer single requests and live sessions over HTTP until Ctrl-C."),
-        ("live", "live.run", "Ask about a camera, a stream or a file as it plays."),
+        ("live", "live.run", "Ask questions about a camera, a stream or a file in real time."),
         ("doctor", "operations.services", "Check the installation and its services, and suggest fixes."),
     )
     | _panel(
         "Inspect",
         ("status", "status.page", "Show services, recent runs, failures and how to fix them."),
-        ("job", "rows.job", "Show all that is known of one job, with its frames."),
-        ("audit", "rows.audit", "Check that every job of a run's manifest ended exactly once."),
+        ("job", "rows.job", "Show everything about one job, with its frames."),
+        ("audit", "rows.audit", "Check that every job of a run's manifest has exactly one outcome."),
         ("diff", "rows.diff", "Compare the labels and margins of two runs; answers in words are left out."),
         (
             "duplicates",
             "rows.duplicates",
-            "List groups of described videos that show the same, however they are encoded.",
+            "List groups of described videos that show the same thing, however they are encoded.",
         ),
         ("frames", "videos.frames", "Show which frames of a video the model would see."),
-        ("replay", "videos.replay", "Write a page that replays what keyframes and uniform sampling show of a video."),
+        (
+            "replay",
+            "videos.replay",
+            "Write a page that replays the frames that keyframes and uniform sampling take from a video.",
+        ),
         ("prompt", "videos.prompt", "Print the exact prompt of a job, token by token; no weights are loaded."),
         ("samplers", "videos.samplers", "List the frame samplers and their options."),
     )
@@ -103,7 +107,7 @@ COMMANDS = (
         "Set up",
         ("manifest", "manifest", "Check manifests, look at their videos, and convert other formats to manifests."),
         ("up", "operations.services", "Start the embedded services and leave them running."),
-        ("down", "operations.services", "Stop the embedded services; their data is kept."),
+        ("down", "operations.services", "Stop the embedded services; their data remains."),
         ("prepare", "operations.services", "Upgrade the database's schema and create the store's bucket."),
         ("config", "operations.services", "Print every setting with its value and meaning; secrets are masked."),
     )

@@ -67,7 +67,7 @@ class ImportOptions(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     layout: str | None = None
-    """nextqa, mvbench, videomme, streamingbench, label-studio for answers of reviewers, or csv for choices in several
+    """nextqa, mvbench, videomme, streamingbench, label-studio for reviewers' answers, or csv for choices in several
     columns; webdataset, parquet, lerobot or folder for videos."""
     videos: str | None = None
     """With --layout: folder or s3:// prefix of the videos; defaults to the source's folder."""
@@ -196,7 +196,9 @@ commands.command("survey")(survey)
 def manifest_import(
     source: Annotated[
         str,
-        typer.Argument(help="CSV file, OpenAI batch JSONL file, a benchmark's file or folder, or where videos are."),
+        typer.Argument(
+            help="CSV file, OpenAI batch JSONL file, a benchmark's file or folder, or a location of videos."
+        ),
     ],
     target: Annotated[str, typer.Argument(help="Parquet file to write.")],
     *,
@@ -211,7 +213,7 @@ def manifest_import(
     keep_going: Annotated[
         bool,
         typer.Option(
-            "--keep-going", help="Write the valid rows, list the others in rejected.csv beside the target, and exit 1."
+            "--keep-going", help="Write the valid rows, list the others in rejected.csv next to the target, and exit 1."
         ),
     ] = False,
 ) -> None:

@@ -41,7 +41,7 @@ IdFile = Annotated[
 DryRun = Annotated[
     bool,
     typer.Option(
-        "--dry-run", help="Survey up to 300 clips (30 s), estimate the cost; exit as the run would, by this sample."
+        "--dry-run", help="Estimate coverage and cost from up to 300 clips (30 s), and exit as the run would."
     ),
 ]
 LabelledManifest = Annotated[
@@ -162,8 +162,8 @@ _HINTS = {
     "num_frames": "Frames per video; -1 for all.",
     "model": "Model folder or Hugging Face name.",
     "chunk_s": "Ask about each chunk of this many seconds.",
-    "motion_tasks": "With the sampler auto: tasks, comma-separated, that the dense sampler always answers.",
-    "still_tasks": "With the sampler auto: tasks, comma-separated, that keyframes always answer.",
+    "motion_tasks": "With the sampler auto: comma-separated tasks that always use the dense sampler.",
+    "still_tasks": "With the sampler auto: comma-separated tasks that always use keyframes.",
 }
 
 

@@ -42,18 +42,16 @@ if TYPE_CHECKING:
 def survey(
     manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; a local path or s3://.")],
     *,
-    sample: Annotated[
-        int | None, typer.Option(min=2, help="Look at this many clips, drawn at random. Default: all.")
-    ] = None,
+    sample: Annotated[int | None, typer.Option(min=2, help="Survey this many random clips. Default: all.")] = None,
     limit_s: Annotated[
-        float | None, typer.Option(min=0, help="Look at no further video after this many seconds. Default: no limit.")
+        float | None, typer.Option(min=0, help="Start no further video after this many seconds. Default: no limit.")
     ] = None,
     form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
     page: Annotated[str | None, typer.Option(help="Also write a page with histograms to this .html file.")] = None,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Leave out invalid rows.")] = False,
     sampling: SamplingOptions,
 ) -> None:
-    """Survey a manifest's videos by their indexes: what they are, what keyframes show, and what a run will cost."""
+    """Profile a manifest's videos by their indexes: formats, keyframe coverage, and the cost of a run."""
     require_format(form, "table", "json")
     if page:
         require_parent_folder(page)

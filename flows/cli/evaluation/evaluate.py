@@ -81,7 +81,9 @@ def calibrate(
     manifest: LabelledManifest,
     run: Annotated[
         str | None,
-        typer.Option(help="Run whose labels to use: an id, or 'last'. Default: the manifest's, if all had one spec."),
+        typer.Option(
+            help="Run whose labels to use: an id, or 'last'. Default: the manifest's runs, if all have one spec."
+        ),
     ] = None,
     *,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,

@@ -50,8 +50,8 @@ def route_fit(
 ) -> None:
     """Fit the margin below which jobs are escalated to the dense sampler, for `--escalate-below fitted`.
 
-    It is stored if known answers prove that it loses no more than asked; exit 1 if none does. Jobs without an answer
-    yet are answered first.
+    It is stored if known answers prove that it loses at most --max-loss; otherwise exits with 1. Unanswered jobs are
+    answered first.
     """
     within, uri = max_loss / 100, absolute_uri(manifest)
     dataset = dataset or dataset_name(uri)

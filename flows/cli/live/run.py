@@ -56,21 +56,19 @@ def live(  # noqa: PLR0913 - a command's options
     ] = None,
     every: Annotated[
         float | None,
-        typer.Option(
-            min=0.1, help="Seconds between questions. Default: ask at the end of a file, every 5 s of a stream."
-        ),
+        typer.Option(min=0.1, help="Seconds between questions. Default: at the end of a file, every 5 s of a stream."),
     ] = None,
     fps: Annotated[float, typer.Option(min=0.01, max=30, help="Maximum frames per second to send.")] = 2.0,
     limit_s: Annotated[float | None, typer.Option(min=0, help="End after this many seconds. Default: never.")] = None,
     audio: Annotated[
         bool | None,
-        typer.Option("--audio/--no-audio", help="Send the source's audio. Default: if the model takes audio."),
+        typer.Option("--audio/--no-audio", help="Send the source's audio. Default: if the model accepts audio."),
     ] = None,
     window_s: Annotated[
         float | None,
         typer.Option(
             min=0.1,
-            help="Ask about the last this many seconds, and the first four frames. Default: the server's window.",
+            help="Ask about this many of the last seconds, and the first four frames. Default: the server's window.",
         ),
     ] = None,
     url: Annotated[
@@ -78,7 +76,7 @@ def live(  # noqa: PLR0913 - a command's options
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per answer.")] = False,
 ) -> None:
-    """Ask about a camera, a stream or a file as it plays.
+    """Ask questions about a camera, a stream or a file in real time.
 
     Exits with 1 if a question gets no answer.
     """

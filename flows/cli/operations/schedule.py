@@ -35,8 +35,8 @@ _FIRST_YEAR = 1970
 _READ = ("nightly", "watch", "describe", "notify", "prefect", "retention", "run")
 _HINTS = {
     "manifest": "Manifest of classify/nightly. Default: nightly.manifest, or as deployed.",
-    "dataset": "Dataset of classify/nightly. Default: nightly.dataset, or as deployed, or for a manifest with dates "
-    "one for each: jobs-{scheduled_date} for s3://bucket/jobs/dt={scheduled_date}/*.parquet.",
+    "dataset": "Dataset of classify/nightly. Default: nightly.dataset, or as deployed, or one per date for a manifest "
+    "with dates: jobs-{scheduled_date} for s3://bucket/jobs/dt={scheduled_date}/*.parquet.",
     "cron": "Schedule of classify/nightly. Default: nightly.cron, or as deployed.",
     "timezone": "Time zone of the schedule. Default: nightly.timezone, or as deployed.",
     "when_running": "If the previous run is still running: queue or skip. Default: nightly.when_running, or as "
@@ -61,8 +61,8 @@ def deploy(
 ) -> None:
     """Create or update the Prefect deployments.
 
-    For each, print what changes and when it runs next. What neither an option nor a setting names stays as deployed,
-    as do pauses and schedules set in Prefect.
+    For each, prints what changes and when it runs next. Anything that neither an option nor a setting specifies stays
+    as deployed, as do pauses and schedules set in Prefect.
     """
     inline, given = _settings_inline(), load_settings()
     own_worker = ServiceName.PREFECT in missing_services(given, frozenset({ServiceName.PREFECT}))

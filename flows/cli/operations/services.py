@@ -83,7 +83,7 @@ def prepare() -> None:
 def down(
     *, force: Annotated[bool, typer.Option("--force", help="Stop them even if another command is using them.")] = False
 ) -> None:
-    """Stop the embedded services; their data is kept."""
+    """Stop the embedded services; their data remains."""
     settings = load_settings()
     Home(settings.home).require_private()
     if not force and in_use(settings.home):

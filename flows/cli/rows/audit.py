@@ -38,7 +38,7 @@ def audit(
     raw: Raw = False,
     manifest: Annotated[str | None, typer.Option(help="Where the run's manifest is now, if it was moved.")] = None,
 ) -> None:
-    """Check that every job of a run's manifest ended exactly once.
+    """Check that every job of a run's manifest has exactly one outcome.
 
     Exits with 1 if not.
     """

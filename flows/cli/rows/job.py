@@ -82,14 +82,14 @@ def job(
     sheet: Annotated[
         str | None,
         typer.Option(
-            help="Save the frames to this image file, such as x.png. Default: shown in a terminal that can, or "
-            "saved in the home folder."
+            help="Save the frames to this image file, such as x.png. Default: shown in a terminal that supports "
+            "images, otherwise saved in the home folder."
         ),
     ] = None,
 ) -> None:
-    """Show all that is known of one job, with its frames.
+    """Show everything about one job, with its frames.
 
-    That is its outcomes by run and spec, its question, and where its frames were taken.
+    Prints its outcomes by run and spec, its question, and the times of its frames.
     """
     require_format(form, "table", "json")
     if sheet:

@@ -61,8 +61,8 @@ def results(
         int | None,
         typer.Option(
             min=1,
-            help="How many rows at most; for reviewers, of the lowest margins. Default: in tables 20, "
-            "or 200 chunks; 100 for reviewers; else all.",
+            help="Maximum number of rows; for reviewers, those with the lowest margins. Default: 20 in tables (200 "
+            "chunks), 100 for reviewers, otherwise all.",
         ),
     ] = None,
     folder: Annotated[str | None, typer.Option(help="With fiftyone: the new folder to write.")] = None,

@@ -50,7 +50,7 @@ def classify(
         str,
         typer.Argument(
             metavar="MANIFEST|VIDEOS",
-            help="Parquet file of jobs; with --prompt, a folder of videos or a video. Or a glob.",
+            help="Parquet file of jobs; with --prompt, a video or a folder of videos. Globs are allowed.",
         ),
     ] = "",
     *,
@@ -72,7 +72,7 @@ def classify(
     dry_run: DryRun = False,
     id_file: IdFile = None,
 ) -> None:
-    """Label the jobs of a manifest, or one question about each video of a folder; valid labels are kept."""
+    """Label the jobs of a manifest, or ask one question about each video of a folder; valid labels are skipped."""
     if session is not None:
         if source or prompt or choices or dry_run or given.keep_going:
             raise ConfigurationError("--session takes no manifest, no videos, no --dry-run and no --keep-going.")
