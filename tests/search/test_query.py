@@ -174,7 +174,7 @@ def test_pictures_of_16_bits_keep_their_shades(tmp_path):
         Image.fromarray(ramp.astype(kind)).save(tmp_path / name)
         assert read_image(tmp_path / name)[..., 1].reshape(-1).tolist() == list(range(256))
     Image.fromarray(ramp.astype(np.float32)).save(tmp_path / "c.tiff")
-    with pytest.raises(ConfigurationError, match=r"c\.tiff are not of 8 or 16 bits"):
+    with pytest.raises(ConfigurationError, match=r"c\.tiff does not have 8 or 16 bits"):
         read_image(tmp_path / "c.tiff")
 
 

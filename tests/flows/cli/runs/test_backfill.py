@@ -129,7 +129,7 @@ def faults(folder):
 def test_a_dry_run_foresees_the_failures_that_a_look_at_the_videos_tells(backfill, faults, job_id, said):
     dry = backfill("--ids", job_id, *faults, "--dry-run")
 
-    assert f"Cannot be used, as far as their indexes tell: {said}" in dry.stdout
+    assert f"Cannot be used, according to their indexes: {said}" in dry.stdout
     assert dry.returncode == 1
 
 
@@ -146,7 +146,7 @@ def test_a_run_ends_as_its_dry_run_foresaw(backfill, faults):
 
 
 def _foreseen(dry):
-    return dry.stdout.partition("Cannot be used, as far as their indexes tell: ")[2].partition(".")[0].split(", ")
+    return dry.stdout.partition("Cannot be used, according to their indexes: ")[2].partition(".")[0].split(", ")
 
 
 @pytest.mark.usefixtures("backfill")
