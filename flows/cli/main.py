@@ -24,7 +24,7 @@ _ENGINE = "reelabel-engine"
 class Command(NamedTuple):
     """A command as `--help` lists it.
 
-    Its module is imported when it is used. It has a function of that name, or several in a Typer app `commands`.
+    Its module, imported on use, has a function of the same name, or several in a Typer app `commands`.
     """
 
     module: str
@@ -96,7 +96,7 @@ COMMANDS = (
         ("worker", "operations.worker", "Extract or infer for runs with run.executor = remote."),
         ("maintain", "operations.schedule", "Apply the retention settings and close the rows of lost runs."),
         ("cache", "operations.cache", "List cached frame files, and evict old ones."),
-        ("dataset", "operations.dataset", "Move the rows of a closed dataset to Parquet files, and back."),
+        ("dataset", "operations.dataset", "Move the rows of a finished dataset to Parquet files, and back."),
         (
             "database",
             "operations.database",
@@ -105,7 +105,7 @@ COMMANDS = (
     )
     | _panel(
         "Set up",
-        ("manifest", "manifest", "Check manifests, look at their videos, and convert other formats to manifests."),
+        ("manifest", "manifest", "Check manifests, survey their videos, and convert other formats to manifests."),
         ("up", "operations.services", "Start the embedded services and leave them running."),
         ("down", "operations.services", "Stop the embedded services; their data remains."),
         ("prepare", "operations.services", "Upgrade the database's schema and create the store's bucket."),
@@ -116,7 +116,7 @@ COMMANDS = (
 
 def _load(name: str, command: Command) -> Any:  # noqa: ANN401 - Typer's own types
     module, app = import_module(command.module), typer.Typer(add_completion=False)
-    app.callback()(lambda: None)  # else an app of one command is that command
+    app.callback()(lambda: None)  # otherwise an app with one command is that command
     if commands := getattr(module, "commands", None):
         app.add_typer(commands, name=name, help=command.summary, no_args_is_help=True)
     else:
@@ -128,7 +128,7 @@ def _load(name: str, command: Command) -> Any:  # noqa: ANN401 - Typer's own typ
 
 
 class CommandLine(ReelabelGroup):
-    """All commands. Only the one that is used is imported: Prefect, settings and their models take a second."""
+    """All commands. Only the one in use is imported, because Prefect, settings and their models take a second."""
 
     _is_listing = False
 
@@ -136,7 +136,7 @@ class CommandLine(ReelabelGroup):
         return [*COMMANDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - Typer's own types
-        """Return a command; while the help is printed, no more than what is printed of it."""
+        """Return a command; for the list of commands, only its name and summary."""
         if (command := COMMANDS.get(cmd_name)) is None:
             return None
         if self._is_listing:
@@ -165,7 +165,7 @@ app = typer.Typer(
 def main() -> None:
     watch_signals()
     os.environ.setdefault("PYTHONSAFEPATH", "1")
-    os.environ.setdefault("DO_NOT_TRACK", "1")  # else Prefect reports on its use from a terminal
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # otherwise Prefect sends telemetry from a terminal
     app()
 
 

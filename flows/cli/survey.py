@@ -78,7 +78,7 @@ def survey(
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Show on standard error what is being done; yield a function that takes it and how much of how much is done."""
+    """Show the current step on standard error; yield a function that takes the step, the number done, and the total."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=ERRORS, transient=True, disable=not ERRORS.is_terminal) as bar:
         task = bar.add_task("", total=None)
@@ -90,7 +90,7 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def print_forecast(found: Forecast, *, again: str) -> int:
-    """Print what a run would answer and cost, and the command that starts it; return the exit code of the run."""
+    """Print what a run would answer and cost, and the command that starts it; return the run's exit code."""
     for warning in found.warnings:
         print_notice(f"{warning}.")
     for line in found.lines:
@@ -103,7 +103,7 @@ def print_forecast(found: Forecast, *, again: str) -> int:
 
 
 def print_survey(survey: Survey) -> None:
-    """Print a survey in 80 columns: first what matters before a run."""
+    """Print a survey in 80 columns, the most important facts first."""
     print_line((title(survey), "bold"))
     for line in headlines(survey):
         OUT.print(Padding(cell(line), (0, 0, 0, 2)))

@@ -141,7 +141,7 @@ def _run_flow(parameters: dict[str, Any]) -> None:
     run_flow_here(evaluate, flow_run, parameters)
 
 
-# Two tables, and two lines a cell, so that both fit into 80 columns.
+# Two tables, with two lines per cell, so that both fit in 80 columns.
 _SCORES = ("accuracy (95%)", "difference (95%)", "p (Holm)", "calibration error")
 _COSTS = ("labels", "failures", "jobs/s", "frames decoded", "decode s", "MB read")
 

@@ -100,6 +100,6 @@ def restore(
 
 
 def _check_writer(settings: Settings) -> None:
-    """Check that the writer's login, if there is one, leads to the same database; an administrator may have none."""
+    """Check that the writer's login, if configured, is for the same database; an administrator may have none."""
     if settings.database.url:
         prepare_database(settings.database)

@@ -62,7 +62,7 @@ def _find(
     task: str | None,
     model: str | None,
 ) -> tuple[pl.DataFrame, int]:
-    """Return a row for each job on a video that has a duplicate, and how many videos were compared."""
+    """Return a row for each job on a video with duplicates, and the number of videos compared."""
     identity = read_encoder_card(settings, model).identity
     require_model(catalogue.models(), identity)
     of = {"dataset": dataset, "task": task}

@@ -69,7 +69,10 @@ def test_a_dry_run_that_selects_nothing_offers_no_command(backfill):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--ids", "both"], "These job ids are in several datasets: animals (1), birds (1); name one with --dataset."),
+        (
+            ["--ids", "both"],
+            "These job ids are in several datasets: animals (1), birds (1); choose one with --dataset.",
+        ),
         (["--ids", "nobody"], "No dataset has a result of job nobody; name its manifest with --manifest."),
         (["--ids", "b1,nobody", "--dataset", "birds"], "1 job id is not in the manifest: nobody; correct them"),
         (["--failed", "--dataset", "fish"], "No run of dataset fish has been started"),
@@ -220,5 +223,5 @@ def test_an_audit_takes_a_manifest_from_where_it_is_now(run_command, folder, own
 
     assert lost.returncode == 2
     assert f"{was}" in lost.stderr
-    assert "If it was moved, name it with --manifest." in lost.stderr
+    assert "If it was moved, pass its new location as --manifest." in lost.stderr
     assert "Reconciled: 2 jobs = 0 labels + 2 failures." in found.stdout
