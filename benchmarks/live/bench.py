@@ -1,4 +1,4 @@
-"""Live sessions: the time to an answer by history, a long stream, and agreement with `classify`."""
+"""Measures live sessions: latency by history, a long stream, and agreement with `classify`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any number of different clips from one minute of footage: each has its GOPs in another order."""
+"""Generates any number of different clips from one minute of footage, with GOPs in different orders."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _table(
 ) -> Table:
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
     ended = row["jobs_labelled"] + row["jobs_failed"]
-    reason = "not selected, or already finished" if row["kind"] == "backfill" else "already ended"
+    reason = "not selected, or already finished" if row["kind"] == "backfill" else "already finished"
     skipped = f" ({row['jobs_skipped']:,} {reason})" if row["jobs_skipped"] else ""
     what, done, made = (
         ("label", "answered", "extracted") if frames is None else ("description", "described", "embedded")
