@@ -39,7 +39,7 @@ class Loaded(NamedTuple):
 
 
 def load_ours() -> Loader:
-    """Return the loader that samples frames by itself."""
+    """Return the loader that does its own sampling."""
     import reelabel  # noqa: PLC0415
 
     def load(request: Mapping[str, Any]) -> Loaded:

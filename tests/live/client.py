@@ -1,4 +1,4 @@
-"""What a client of a live session sends, and what it is told."""
+"""A client of a live session: its messages and events."""
 
 import base64
 import io

@@ -114,7 +114,7 @@ def test_a_frame_from_before_the_last_kept_one_comes_too_late(begin):
 
 
 def test_frames_of_one_millisecond_are_told_apart_by_their_times(begin):
-    """Else a question asked between two of them could not be asked again about the one that it saw."""
+    """Otherwise a question between two of them could not be replayed on the one that it saw."""
     told = start(begin)
     times_s = (5.0, 5.0, 5.0004, 5.002, 5.0, 5.5)
     acks = [told.exchange(frame(60 * (at % 4), time_s=time_s), "frame.ack") for at, time_s in enumerate(times_s)]

@@ -1,4 +1,4 @@
-"""docs/results.md, compared with the schema, and their code, run as it stands."""
+"""docs/results.md compared with the schema, and its code blocks, executed unchanged."""
 
 import re
 from pathlib import Path
