@@ -145,7 +145,7 @@ def read_encoder_card(settings: Settings, name: str | None = None, *, revision: 
     if not name:
         raise ConfigurationError(
             "No image-text model is named; set REELABEL_DESCRIBE_MODEL, or --model of describe and search: `export "
-            "REELABEL_DESCRIBE_MODEL={_EXAMPLE}`."
+            f"REELABEL_DESCRIBE_MODEL={_EXAMPLE}`."
         )
     return read_model_card(name, revision=revision)
 

@@ -60,7 +60,7 @@ def test_answers_of_an_offline_run_stand_beside_those_of_the_session(recorder, d
     with db.begin() as connection:
         connection.execute(text(_RESULT), {"dataset": f"live-{session_id}"})
 
-    assert "Asked again: large no (margin 0.800)" in shown_text(render_session(gather(recorder, db)))
+    assert "Replayed: large no (margin 0.800)" in shown_text(render_session(gather(recorder, db)))
 
 
 def test_a_page_without_frames_says_why(recorder, db, objects):

@@ -49,8 +49,7 @@ def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = Tr
     """
     uri = values.get("video_uri")
     if (uri is None) == (upload is None):
-        why = "Pass a video_uri, or upload a video" if uri is None else "Pass either video_uri or an uploaded video, "
-        "not both"
+        why = "Pass a video_uri, or upload a video" if uri is None else "Pass a video_uri or an upload, not both"
         raise invalid(f"{why}.")
     row = {name: None for name in JOB_COLUMNS if name != "media"} | values
     row |= {"job_id": JOB_ID, "video_uri": upload or uri, "choices": values.get("choices")}
