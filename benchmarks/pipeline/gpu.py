@@ -149,7 +149,7 @@ class GpuBenchmark(NamedTuple):
         rounds: Passes of each contender.
         folder: Folder that keeps clips, model folders, logs and figures.
         parts: Some of CONTENDERS and of PARTS.
-        minutes: Begin nothing later than this; None sets no limit.
+        minutes: Start no measurement after this; None sets no limit.
     """
 
     model: str

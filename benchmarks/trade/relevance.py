@@ -77,7 +77,7 @@ _COMPARED = (
 def relevance_tables(clips: int, seen: Sequence[Row], compared: Sequence[Row]) -> list[Table]:
     """Tabulate what each sampler shows, and what is found by comparing frames with other texts and thresholds."""
     title = f"{clips:,} clips of a minute, three seconds of which answer the question"
-    others = "Clips of which it is shown, and frames of it, by what frames are compared with"
+    others = "Clips that show it, and frames of it, by what frames are compared with"
     return [Table(title, seen, _SEEN), Table(others, compared, _COMPARED)]
 
 

@@ -73,7 +73,7 @@ def test_a_dry_run_that_selects_nothing_offers_no_command(backfill):
             ["--ids", "both"],
             "These job ids are in several datasets: animals (1), birds (1); choose one with --dataset.",
         ),
-        (["--ids", "nobody"], "No dataset has a result of job nobody; name its manifest with --manifest."),
+        (["--ids", "nobody"], "No dataset has a result of job nobody; pass its --manifest."),
         (["--ids", "b1,nobody", "--dataset", "birds"], "1 job id is not in the manifest: nobody; correct them"),
         (["--failed", "--dataset", "fish"], "No run of dataset fish has been started"),
         (
