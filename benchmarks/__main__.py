@@ -1,4 +1,4 @@
-"""The command line of the benchmarks: `python -m benchmarks NAME`. What a command measures is imported when it runs."""
+"""The command line of the benchmarks: `python -m benchmarks NAME`. A command imports what it measures when it runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ app = typer.Typer(
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 Folder = Annotated[
-    Path, typer.Option("--folder", help="Folder that keeps generated clips and models; an hour of video takes 2 GB.")
+    Path, typer.Option("--folder", help="Folder for generated clips and models; an hour of video takes 2 GB.")
 ]
 Rounds = Annotated[int, typer.Option(min=1, max=1000, help="Measured repetitions; the median is reported.")]
 Requests = Annotated[
@@ -81,9 +81,10 @@ def extract(
     part: Annotated[
         Extraction,
         typer.Argument(
-            help="decode: a file, beside other loaders and a lower bound; fetch: keyframes from S3; ranges: frames "
+            help="decode: a file, compared with other loaders and a lower bound; fetch: keyframes from S3; ranges: "
+            "frames "
             "between keyframes from S3; store: the formats of frame files; start: a fresh process; torchcodec: uniform "
-            "frames by TorchCodec, in an environment of its own."
+            "frames by TorchCodec, in a separate environment."
         ),
     ],
     lengths: Annotated[
@@ -104,9 +105,9 @@ def extract(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Measure getting sixteen frames of a video: time, bytes, and how that compares with other loaders.
+    """Measure the extraction of sixteen frames of a video: time and bytes, compared with other loaders.
 
-    Exit with 1 where a target is missed: with ranges, and with torchcodec but for --keyframes.
+    Exits with 1 if a target is missed, for ranges, and for torchcodec without --keyframes.
     """
     if part is Extraction.TORCHCODEC:
         _torchcodec(lengths or "30,600", folder, rounds, clips, keyframes=keyframes, as_json=json)
@@ -117,12 +118,12 @@ def extract(
         if not wanted:
             names = ", ".join(case.name for case in cases())
             raise typer.BadParameter(f"No case's name contains {only!r}; there are {names}.", param_hint="--only")
-        with progress("Measuring; the first run makes the clips"):
+        with progress("Measuring; the first run generates the clips"):
             tables, targets = ranges(wanted, folder, rounds=rounds)
         raise typer.Exit(show(tables, targets=targets, as_json=json))
     from benchmarks.extraction import files, remote, store  # noqa: PLC0415
 
-    with progress("Measuring; the first run makes the clips"):
+    with progress("Measuring; the first run generates the clips"):
         if part is Extraction.START:
             tables = files.start(folder, rounds=rounds)
         elif part is Extraction.STORE:
@@ -172,7 +173,7 @@ def engine(
     folder: Folder = FOLDER,
     requests: Requests = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Measured repetitions; by default 3 or 15.")
+        int | None, typer.Option(min=1, max=1000, help="Measured repetitions; defaults to 3 or 15.")
     ] = None,
     *,
     frames: Annotated[int, typer.Option(min=1, max=512, help="questions: frames per video.")] = 32,
@@ -226,7 +227,7 @@ def pipeline(  # noqa: PLR0913 - a command's options
         ),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Measured repetitions; by default 2, and 1 of gpu.")
+        int | None, typer.Option(min=1, max=1000, help="Measured repetitions; defaults to 2, or 1 for gpu.")
     ] = None,
     *,
     sizes: Annotated[str, typer.Option(help="gpu: clip sizes in pixels, comma-separated.")] = "320x240,640x360",
@@ -235,13 +236,13 @@ def pipeline(  # noqa: PLR0913 - a command's options
     ] = "ceiling,warm,ours,uniform,keyframes,questions,engine,death,precision,live,encoders",
     minutes: Annotated[
         float | None,
-        typer.Option(min=0, help="gpu: begin nothing later than this; the same command measures the rest."),
+        typer.Option(min=0, help="gpu: start no measurement after this; the same command measures the rest."),
     ] = None,
     json: AsJson = False,
 ) -> None:
     """Compare whole pipelines, from videos to answers, with the engine's ceiling and vLLM's own LLM.chat.
 
-    Exit with 1 where a target is missed. What gpu has measured is not measured again: FOLDER/gpu keeps the figures.
+    Exits with 1 if a target is missed. With gpu, figures in FOLDER/gpu are not measured again.
     """
     if part is Pipeline.GPU:
         from benchmarks.pipeline.gpu import CONTENDERS, MODELS, PARTS, GpuBenchmark  # noqa: PLC0415
@@ -279,7 +280,7 @@ def live(
     frames: Annotated[str, typer.Option(help="Frames of history, comma-separated, even numbers.")] = "8,32,128,512",
     folder: Folder = FOLDER,
     rounds: Rounds = 5,
-    minutes: Annotated[float, typer.Option(min=0.5, max=600, help="Length of the stream that is replayed.")] = 10,
+    minutes: Annotated[float, typer.Option(min=0.5, max=600, help="Length of the replayed stream.")] = 10,
     labels: Annotated[
         int, typer.Option(min=0, max=100_000, help="Labels to compare with classify's, with the tiny model only.")
     ] = 300,
@@ -291,34 +292,36 @@ def live(
 
     lengths = whole_numbers(frames, "--frames")
     if any(length % 2 for length in lengths):
-        raise typer.BadParameter(f"{frames!r} has an odd number, but frames are read in pairs.", param_hint="--frames")
+        raise typer.BadParameter(
+            f"{frames!r} has an odd number, but frames are prefilled in pairs.", param_hint="--frames"
+        )
     tables = run(model, folder, frames=lengths, rounds=rounds, minutes=minutes, labels=labels)
     show(tables, as_json=json)
 
 
 def serve(  # noqa: PLR0913 - a command's options
     concurrency: Annotated[
-        str, typer.Option(help="Numbers of clients that ask at once, comma-separated.")
+        str, typer.Option(help="Numbers of concurrent clients, comma-separated.")
     ] = "1,2,4,8,16,32,64",
     requests: Annotated[
-        int, typer.Option(min=8, max=10_000, help="Requests per number of clients; the first half is thrown away.")
+        int, typer.Option(min=8, max=10_000, help="Requests per number of clients; the first half is discarded.")
     ] = 400,
     model: Annotated[str, typer.Option(help="tiny or 100m.")] = "tiny",
     folder: Folder = FOLDER,
     *,
     url: Annotated[
-        str | None, typer.Option(help="Instead, upload clips to the service at this address; nothing is compared.")
+        str | None, typer.Option(help="Instead, upload clips to the service at this address, without a comparison.")
     ] = None,
-    route: Annotated[Route, typer.Option(help="What to ask of the service at --url.")] = Route.CLASSIFY,
+    route: Annotated[Route, typer.Option(help="Route of the service at --url.")] = Route.CLASSIFY,
     token: Annotated[
         str | None, typer.Option(envvar="REELABEL_SERVE_TOKEN", help="The token of the service at --url.")
     ] = None,
-    warm: Annotated[bool, typer.Option("--warm", help="Let the service find the flow's frames in the cache.")] = False,
+    warm: Annotated[bool, typer.Option("--warm", help="Let the service use the flow's cached frames.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Ask `reelabel serve` single questions, and compare with the flow on the same videos.
+    """Send single questions to `reelabel serve`, and compare it with the flow on the same videos.
 
-    Exit with 1 where a target is missed.
+    Exits with 1 if a target is missed.
     """
     counts, name = whole_numbers(concurrency, "--concurrency"), known_names(model, _MODELS, "--model")[0]
     if url:
@@ -349,7 +352,7 @@ def scale(
         bool, typer.Option("--describe", help="Instead, measure runs that describe this many videos, one per job.")
     ] = False,
     plan_only: Annotated[
-        bool, typer.Option("--plan-only", help="With --describe: plan alone, without rows in the database.")
+        bool, typer.Option("--plan-only", help="With --describe: only plan, without rows in the database.")
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -368,9 +371,9 @@ def scale(
 
 def trade(
     clips: Annotated[int, typer.Option(min=160, max=100_000, help="Clips, one question each.")] = 1_120,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same clips.")] = 40_000,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed generates the same clips.")] = 40_000,
     *,
-    keep: Annotated[str | None, typer.Option(help="Folder that keeps the clips for the next time.")] = None,
+    keep: Annotated[str | None, typer.Option(help="Folder in which to keep the clips for next time.")] = None,
     model: Annotated[str | None, typer.Option(help="Model folder or hub name.", show_default="the demo's")] = None,
     make: Annotated[str | None, typer.Option(help="Only write clips and manifest to this folder.")] = None,
     brief: Annotated[
@@ -378,13 +381,13 @@ def trade(
         typer.Option(
             min=16,
             max=100_000,
-            help="Instead, ask about this many clips of a minute, three seconds of which answer the question, with the "
-            "sampler relevant and others.",
+            help="Instead, compare relevant with other samplers on this many one-minute clips, three seconds of which "
+            "answer the question.",
         ),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Measure what keyframes cost in accuracy and save in work, by question and number of keyframes."""
+    """Measure the accuracy that keyframes lose and the work that they save, by question and number of keyframes."""
     from benchmarks.trade import measure  # noqa: PLC0415
     from benchmarks.trade.clips import make_trade  # noqa: PLC0415
     from tasks.model.identity import TINY_MODEL  # noqa: PLC0415
@@ -406,17 +409,17 @@ def scenes(
     rounds: Rounds = 1,
     *,
     methods: Annotated[
-        str, typer.Option(help="What to compare, comma-separated; PySceneDetect is in any case.")
+        str, typer.Option(help="Methods to compare, comma-separated; PySceneDetect is always included.")
     ] = "auto,ema,published",
     clips: Annotated[
-        str, typer.Option(help="Kinds of clips, comma-separated; set are forty made ones.")
+        str, typer.Option(help="Kinds of clips, comma-separated; set is forty generated ones.")
     ] = "real,cuts,motion,gradual,set",
-    sizes: Annotated[str, typer.Option(help="Sizes of the made clips: small, large or both.")] = "small,large",
+    sizes: Annotated[str, typer.Option(help="Sizes of the generated clips: small, large or both.")] = "small,large",
     json: AsJson = False,
 ) -> None:
     """Compare methods that find scene changes, on generated clips and on real ones, which this command downloads.
 
-    Exit with 1 where a target is missed.
+    Exits with 1 if a target is missed.
     """
     from benchmarks.scenes.contenders import OURS  # noqa: PLC0415
     from benchmarks.scenes.measure import GROUPS, run  # noqa: PLC0415
@@ -440,7 +443,7 @@ def search(
 ) -> None:
     """Search synthetic embeddings: time, memory, and how many of the best frames are found.
 
-    Exit with 1 where a target is missed.
+    Exits with 1 if a target is missed.
     """
     from benchmarks.search.measure import run  # noqa: PLC0415
 
@@ -450,19 +453,19 @@ def search(
 
 def peers(  # noqa: PLR0913 - a command's options
     peers: Annotated[
-        str, typer.Option(help="What to compare with, comma-separated; each is installed in an environment of its own.")
+        str, typer.Option(help="Tools to compare with, comma-separated; each is installed in a separate environment.")
     ] = "plain,url,daft,pixeltable,ray_data,datachain,nemo_curator",
     folder: Folder = FOLDER,
     clips: Annotated[
-        str, typer.Option(help="How many clips of 32 s, of 600 s and of an hour; 0 leaves a length out.")
+        str, typer.Option(help="Numbers of clips of 32 s, of 600 s and of an hour; 0 omits a length.")
     ] = "200,20,2",
     rounds: Rounds = 3,
-    limit: Annotated[float, typer.Option(min=1, max=3600, help="Seconds after which a run is ended.")] = 600,
+    limit: Annotated[float, typer.Option(min=1, max=3600, help="Seconds after which a run is stopped.")] = 600,
     *,
     brief: Annotated[bool, typer.Option("--brief", help="8 clips of 32 s, 2 of 600 s and one of an hour.")] = False,
     dirty: Annotated[
         int | None,
-        typer.Option(min=8, max=10_000, help="Instead, ask for frames of this many clips, some of them unreadable."),
+        typer.Option(min=8, max=10_000, help="Instead, extract frames of this many clips, some of them unreadable."),
     ] = None,
     questions: Annotated[
         int | None,
@@ -471,19 +474,22 @@ def peers(  # noqa: PLR0913 - a command's options
     descriptions: Annotated[
         int | None,
         typer.Option(
-            min=8, max=10_000, help="Instead, describe this many clips, again by another label set, and search them."
+            min=8, max=10_000, help="Instead, describe this many clips, again with another label set, and search them."
         ),
     ] = None,
-    model: Annotated[str, typer.Option(help="Who answers questions: tiny, 100m, or both, comma-separated.")] = "tiny",
+    model: Annotated[str, typer.Option(help="Models that answer questions: tiny, 100m, or both, comma-separated.")] = ""
+    "tiny",
     kill: Annotated[
         bool,
-        typer.Option("--kill", help="Instead of asking again, kill each at half of the answers, and let it continue."),
+        typer.Option(
+            "--kill", help="Instead of a second run, kill each tool at half of the answers, and let it continue."
+        ),
     ] = False,
     json: AsJson = False,
 ) -> None:
     """Compare with other tools on the same videos of one S3 server: time, bytes, memory and lost rows.
 
-    Exit with 1 where a target is missed.
+    Exits with 1 if a target is missed.
     """
     from benchmarks.peers.cases import QUESTIONS_PER_VIDEO  # noqa: PLC0415
     from benchmarks.peers.peer import PEERS  # noqa: PLC0415
@@ -516,18 +522,18 @@ def conformance(
         bool, typer.Option("--against-vllm", help="Compare samplers with vLLM's own loaders instead, on files.")
     ] = False,
     clips: Annotated[
-        Path | None, typer.Option(help="With --against-vllm: a folder of videos to compare instead of made ones.")
+        Path | None, typer.Option(help="With --against-vllm: a folder of videos to compare instead of generated ones.")
     ] = None,
 ) -> None:
     """Compare the frames of every container, codec and structure with a linear decode.
 
-    Exit with 1 where a file is not exact, or differs from vLLM's choice for no known reason.
+    Exits with 1 if a file is not exact, or differs from vLLM's selection for no known reason.
     """
     from benchmarks.exactness import report  # noqa: PLC0415
 
     if against_vllm and (only or write):
         raise typer.BadParameter(
-            "It compares files of its own; leave out --only and --write.", param_hint="--against-vllm"
+            "It compares its own files; leave out --only and --write.", param_hint="--against-vllm"
         )
     if clips and not against_vllm:
         raise typer.BadParameter("It needs --against-vllm.", param_hint="--clips")
@@ -536,16 +542,16 @@ def conformance(
 
 
 def fuzz(
-    count: Annotated[int, typer.Option(min=1, max=1_000_000, help="Damaged files to make.")] = 300,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same files.")] = 0,
+    count: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of damaged files to generate.")] = 300,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed generates the same files.")] = 0,
     *,
     only: Annotated[str, typer.Option(help="Damage only files of this kind, such as avi or avi/mpeg4.")] = "",
     json: AsJson = False,
-    keep: Annotated[str | None, typer.Option(help="Folder for the files with a fault.")] = None,
+    keep: Annotated[str | None, typer.Option(help="Folder for files with wrong frames.")] = None,
 ) -> None:
     """Damage files of every container and compare extracted frames with a linear decode.
 
-    Exit with 1 where frames differ.
+    Exits with 1 if frames differ.
     """
     from benchmarks.exactness.report import fuzz as run  # noqa: PLC0415
 
@@ -575,12 +581,12 @@ def known_names(text: str, known: Sequence[str], option: str) -> tuple[str, ...]
     """Split names by commas.
 
     Raises:
-        typer.BadParameter: One is not known.
+        typer.BadParameter: A name is unknown.
     """
     names = tuple(part.strip() for part in text.split(","))
     for name in names:
         if name not in known:
-            raise typer.BadParameter(f"{name!r} is none of {', '.join(known)}.", param_hint=option)
+            raise typer.BadParameter(f"{name!r} is not one of {', '.join(known)}.", param_hint=option)
     return names
 
 
@@ -588,7 +594,7 @@ def whole_numbers(text: str, option: str) -> tuple[int, ...]:
     """Split positive whole numbers by commas.
 
     Raises:
-        typer.BadParameter: One is something else.
+        typer.BadParameter: The text is anything else.
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) >= 1 for part in parts):

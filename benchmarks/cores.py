@@ -1,4 +1,4 @@
-"""Binding the engine to some cores and everything that feeds it to the others, and how busy both are."""
+"""Binds the engine to some cores and everything else to the others, and measures their utilization."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from reelabel_engine.devices import visible_gpus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_REBIND_S = 2.0  # each check takes time of the host's core
+_REBIND_S = 2.0  # each check costs time on the host's core
 _SAMPLE_S = 0.1
 _IDLE = slice(3, 5)  # idle and iowait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cores:
-    """The engine's cores, which play the part of a GPU, and the host's; both are empty where nothing is bound.
+    """The engine's cores, which stand in for a GPU, and the host's; both are empty if nothing is bound.
 
     Attributes:
         engine: Core numbers of the engine.
@@ -55,7 +55,7 @@ class Cores:
 
 
 def bind(pid: int, cores: frozenset[int]) -> None:
-    """Bind all threads of a process, and whatever they start from now on; ignore threads that end meanwhile."""
+    """Bind all threads of a process, and those that they start; ignore threads that end meanwhile."""
     if not cores:
         return
     with contextlib.suppress(FileNotFoundError):
@@ -156,7 +156,7 @@ class CpuUtilization(CounterSampler):
 class GpuUtilization(CounterSampler):
     """Utilization of a GPU, from NVIDIA's management library, and of all cores."""
 
-    cores = Cores()  # nothing is bound: the engine has a processor of its own
+    cores = Cores()  # nothing is bound: the engine has its own processor
 
     def __init__(self) -> None:
         """Open the management library.
@@ -167,7 +167,7 @@ class GpuUtilization(CounterSampler):
         """
         import pynvml  # noqa: PLC0415 - only with a GPU
 
-        first, *_ = [*visible_gpus(), "0"]  # an engine takes the first of those that CUDA sees
+        first, *_ = [*visible_gpus(), "0"]  # an engine uses the first GPU that CUDA sees
         try:
             pynvml.nvmlInit()
             by_index, by_uuid = pynvml.nvmlDeviceGetHandleByIndex, pynvml.nvmlDeviceGetHandleByUUID
@@ -191,7 +191,7 @@ class GpuUtilization(CounterSampler):
 
 
 def observe(cores: Cores) -> GpuUtilization | CpuUtilization:
-    """Observe the GPU if there is one, else these cores."""
+    """Observe the GPU if there is one, otherwise these cores."""
     try:
         return GpuUtilization()
     except (ImportError, RuntimeError):

@@ -1,4 +1,4 @@
-"""What embeds frames: the demo's model without services, and SigLIP base on a GPU beside the same on the CPU."""
+"""Encoders of benchmarks: the demo's model without services, and SigLIP base on a GPU and on the CPU."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NO_GPU = "-1"
 
 @contextmanager
 def tiny_embedder(pool: DecodePool, folder: Path) -> Iterator[VideoEmbedder]:
-    """Yield what embeds clips as a run does, by the demo's model, whose log is below `folder`; nothing is kept."""
+    """Yield an embedder of clips as in a run, with the demo's model, whose log is below `folder`; nothing is cached."""
     objects, config = ObjectStore(StoreSettings()), EncoderConfig(model=str(TINY_ENCODER))
     log_path = folder / "encoder.log"
     with (

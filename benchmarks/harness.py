@@ -1,4 +1,4 @@
-"""What every benchmark needs: tables with targets, timing, processes of their own, and services of their own."""
+"""Shared parts of benchmarks: tables with targets, timing, separate processes and separate services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model folders that benchmarks make: a Qwen2.5-VL of any size, with random weights or none, and a SigLIP.
+"""Creates model folders for benchmarks: a Qwen2.5-VL of any size, with random weights or none, and a SigLIP.
 
 Whatever a benchmark does not depend on, such as the tokenizer and the chat template, is that of the demo's models: the
 cost of a prompt depends on its pixels. The sizes of `QWEN_7B` and `QWEN_3B` are those of Qwen's own config.json and

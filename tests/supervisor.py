@@ -27,7 +27,7 @@ def halted_supervisor(home):
 
 
 def taken_port(port):
-    """Listen where somebody else did, as soon as all their processes are gone."""
+    """Listen on another supervisor's address as soon as all of its processes are gone."""
     deadline = time.monotonic() + 10
     while True:
         try:

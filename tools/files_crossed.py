@@ -1,10 +1,10 @@
-"""Which files of ours a job crosses on its way from manifest to row: `python -m tools.files_crossed`.
+"""Lists our files that a job passes through from manifest to row: `python -m tools.files_crossed`.
 
 Runs `reelabel classify` twice on services that already run: on VIDEOS clips with one job each, then on twice as many.
-Every process of a run counts the calls of every function of ours. A file is on a job's way if it has a function that
-the second run calls at least once more for each further job. What is called once per run, shard, process or second is
-not; nor are the alternatives to what was used: here, H.264 in MP4 files, the embedded S3 server and vLLM. On a busy
-machine, whose second run may be the slower one, what is called by the clock can look as if it were on the way.
+Every process of a run counts the calls of our functions. A file is on a job's way if it has a function that the second
+run calls at least once more for each further job. Functions called once per run, shard, process or second do not count;
+nor do alternatives to what was used: here, H.264 in MP4 files, the embedded S3 server and vLLM. On a busy machine,
+whose second run may be slower, functions called periodically may count, too.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ VIDEOS = 24
 _ENTRY = struct.Struct("<Qd112s")  # calls, time of the last one, place
 _ENTRIES = 8192
 _LOST = 0.1  # two threads may count as one, and the last jobs of a run share calls
-# Every Python process runs it before its own code. Its table is in a mapped file, because a process may be killed at
-# any time, and a locked one can open nothing.
+# Every Python process runs this before its own code. Its table is in a mapped file, because a process may be killed at
+# any time, and a sandboxed one cannot open files.
 _RECORDER = """
 import mmap, os, sys, threading, time
 from struct import Struct
@@ -117,7 +117,7 @@ def _make_manifest(folder: Path, videos: int) -> Path:
 def _make_environment(folder: Path, log: Path) -> Path:
     """Create a virtual environment with this one's packages, whose processes count; return its interpreter.
 
-    A decoding process gets no PYTHONPATH, so only its interpreter can bring the recorder.
+    A decoding process has no PYTHONPATH, so only its interpreter can load the recorder.
     """
     venv.create(folder, symlinks=True)
     site = next(folder.glob("lib/python*/site-packages"))
@@ -132,7 +132,7 @@ def _reelabel(folder: Path, python: Path, *arguments: str) -> None:
     settings = {
         "REELABEL_HOME": str(folder / "home"),
         "REELABEL_MODEL_NAME": str(TINY_MODEL),
-        "REELABEL_MODEL_PYTHON": str(ROOT / ".venv-engine/bin/python"),  # not beside the interpreter that counts
+        "REELABEL_MODEL_PYTHON": str(ROOT / ".venv-engine/bin/python"),  # not next to the counting interpreter
         "REELABEL_REPORT_AT_END": "false",
     }
     command = [str(python), "-m", "flows.cli.main", *arguments]
@@ -151,7 +151,7 @@ def _read(log: Path) -> dict[str, Calls]:
 
 
 def on_the_way(fewer: dict[str, Calls], more: dict[str, Calls], further: int) -> list[tuple[str, list[str]]]:
-    """Return the files in which a function is called for each further job, in the order of the last job's way."""
+    """Return the files with a function that is called for each further job, in the order of the last job's calls."""
     least = further * (1 - _LOST)
     nothing = Calls(0, 0.0)
     grows = {place: calls for place, calls in more.items() if calls.count - fewer.get(place, nothing).count >= least}
@@ -164,7 +164,7 @@ def on_the_way(fewer: dict[str, Calls], more: dict[str, Calls], further: int) ->
 
 
 def follow_jobs() -> tuple[list[tuple[str, list[str]]], int]:
-    """Classify twice on services of its own; return the files on a job's way, and how many files a run calls at all."""
+    """Classify twice on separate services; return the files on a job's way, and the number of files called at all."""
     with TemporaryDirectory(prefix="reelabel-") as name:
         folder = Path(name)
         try:

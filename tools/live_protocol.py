@@ -1,4 +1,4 @@
-"""Write the JSON Schema of every message of a live session: `python -m tools.live_protocol`."""
+"""Writes the JSON Schema of every message of a live session: `python -m tools.live_protocol`."""
 
 from __future__ import annotations
 

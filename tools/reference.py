@@ -1,7 +1,7 @@
-"""Write the pages of the documentation that are printed by the program: `python -m tools.reference`.
+"""Writes the generated pages of the documentation: `python -m tools.reference`.
 
-docs/settings.md is what `reelabel config --format markdown` prints; docs/cli.md and docs/samplers.md are made here, and
-so are the tables of columns in docs/results.md.
+docs/settings.md is the output of `reelabel config --format markdown`; docs/cli.md, docs/samplers.md and the tables of
+columns in docs/results.md are generated here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def pages() -> dict[str, str]:
 
 
 def _results() -> str:
-    """Return the page of results with its tables of columns as the database has them."""
+    """Return the page of results with its tables of the database's columns."""
     page, described = (_DOCS / "results.md").read_text(encoding="utf-8"), set[tuple[str, str | None]]()
     for table in (RESULT, FAILURE, CHUNK, RUN):
         before, heading, after = page.partition(f"## `reelabel.{table.name}`\n")
@@ -47,7 +47,7 @@ def _results() -> str:
 
 
 def _columns(table: Table, described: set[tuple[str, str | None]]) -> str:
-    """Return the rows of a table of columns; those that an earlier one has described share the last row."""
+    """Return the rows of a table of columns; columns that an earlier table describes share the last row."""
     columns = in_reading_order(table)
     own = [column for column in columns if (column.name, column.comment) not in described]
     known = ", ".join(f"`{column.name}`" for column in columns if column not in own)
@@ -63,8 +63,8 @@ def _type(column: Column[Any]) -> str:
 
 def _commands() -> str:
     shared = (
-        "Every command takes `--help`, `--help-all` where `--help` leaves rare options out (marked *rare* here), and\n"
-        "`--set SECTION.NAME=VALUE`, which changes a [setting](settings.md) for this command alone."
+        "Every command takes `--help`, `--help-all` if `--help` leaves rare options out (marked *rare* here), and\n"
+        "`--set SECTION.NAME=VALUE`, which changes a [setting](settings.md) for one command."
     )
     codes = (
         "Exit codes: 0 done; 1 failed, or finished with failures, rejected rows or not reconciled; 2 usage or\n"
@@ -117,7 +117,7 @@ def _command(path: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer'
 def _samplers() -> str:
     lines = [
         "# Samplers\n",
-        f"{_WRITTEN}\n`reelabel samplers` lists those that are installed.\n",
+        f"{_WRITTEN}\n`reelabel samplers` lists the installed ones.\n",
         "[Frame sampling](frames.md) explains how to choose one; options are those of `reelabel classify`.\n",
         "| sampler | shows | options | model types |",
         "|---|---|---|---|",
@@ -132,7 +132,7 @@ def _samplers() -> str:
 
 
 def _plain(text: str | None) -> str:
-    """Return a help text as Markdown: its paragraphs each on a line."""
+    """Return a help text as Markdown, with each paragraph on one line."""
     paragraphs = re.split(r"\n\s*\n", (text or "").strip())
     return "\n\n".join(" ".join(each.split()) for each in paragraphs)
 

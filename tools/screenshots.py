@@ -1,6 +1,6 @@
-"""Take the pictures of docs/operations.md, docs/live.md and docs/results.md: `python -m tools.screenshots PART`.
+"""Takes the screenshots of docs/operations.md, docs/live.md and docs/results.md: `python -m tools.screenshots PART`.
 
-The page of a run is that of clips with few and with many keyframes, of which some are gone:
+The page of a run is about clips with few and with many keyframes, some of which are missing:
 
     python -m benchmarks trade --make clips --clips 160
     rm clips/trade-00[0-4]3.mp4
@@ -106,7 +106,7 @@ def _take_report(url: str, job: str) -> None:
 
 
 def _write_camera(clip: Path, camera: Path) -> None:
-    """Write a clip as the one file of moving JPEGs that Chromium takes for a camera; it starts over at the end."""
+    """Write a clip as an MJPEG file that Chromium uses as a camera, in a loop."""
     with av.open(str(clip)) as source, av.open(str(camera), "w", format="mjpeg") as target:
         stream = target.add_stream("mjpeg", rate=30)
         stream.width, stream.height, stream.pix_fmt = 320, 240, "yuvj420p"

@@ -1,4 +1,4 @@
-"""A hook of MkDocs: the files at the root of the repository are pages of the site, too, with their links mended."""
+"""A hook of MkDocs that adds the files at the root of the repository to the site, with adjusted links."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401 - MkDocs' own type
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:  # noqa: ANN401 - MkDocs' own types
-    """Take back what GitHub needs in the code of a table, and MkDocs shows: a backslash before each bar."""
+    """Remove the backslashes before bars in the code of tables, which GitHub needs and MkDocs shows."""
     lines = (
         re.sub(r"`[^`]*`", lambda code: code[0].replace("\\|", "|"), line) if line.startswith("|") else line
         for line in markdown.splitlines()

@@ -1,7 +1,7 @@
-"""Draw a terminal session as SVG, from what its commands print: `python -m tools.terminal docs/terminal.svg`.
+"""Draws a terminal session as SVG from the output of its commands: `python -m tools.terminal docs/terminal.svg`.
 
-It makes a folder of the demo's clips, asks the demo's model about it, and shows the labels. Services are started in a
-temporary folder and stopped at the end; it takes about a minute.
+It generates a folder of the demo's clips, asks the demo's model about them, and shows the labels. Services are started
+in a temporary folder and stopped at the end; this takes about a minute.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _CLIPS = 6
 _QUESTION = "Which colour is the shape?"
 _CHOICES = "red|green|blue|yellow"
 _SESSION = (f'classify clips --prompt "{_QUESTION}" --choices "{_CHOICES}"', "results last")
-# Of the summary's rows, what a first reader looks for, and what follows the tables is left out.
+# Rows of the summary that a new reader needs; what follows the tables is left out.
 _LEFT_OUT = re.compile(r"^│ (?!model |jobs  |answered|videos|tokens|audit)[a-z]+[: ]|│ {10}|^(?![ │┃┌└├┏┡])")
-# Colours, although nobody watches, but no animation.
+# Colours, although the output is not a terminal, but no animation.
 _TERMINAL = {"FORCE_COLOR": "1", "TTY_INTERACTIVE": "0", "COLUMNS": str(_COLUMNS)}
-# A page that shows the file as a picture loads no font from elsewhere.
+# A page that embeds the file as an image loads no external fonts.
 _FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*(?=\S)", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 
 
 def main() -> None:
-    """Run the session, and write its picture."""
+    """Run the session, and write the SVG."""
     parser = argparse.ArgumentParser(prog="python -m tools.terminal", description=__doc__)
     parser.add_argument("file", type=Path, help="the SVG to write")
     file = parser.parse_args().file.absolute()

@@ -1,4 +1,4 @@
-"""What both tiny models are trained with: Muon and AdamW, a warm-up, and a cosine decay."""
+"""Training of both tiny models: Muon and AdamW, a warm-up, and a cosine decay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WARM_UP_STEPS = 50
 class Training:
     """Optimizers of a model and of a head that is dropped afterwards.
 
-    The matrices of the layers are optimized with Muon, which needs fewer steps, and all else with AdamW.
+    The matrices of the layers are optimized with Muon, which needs fewer steps, and everything else with AdamW.
     """
 
     def __init__(self, model: torch.nn.Module, head: torch.nn.Module, *, outer: Iterable[str]) -> None:

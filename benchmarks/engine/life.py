@@ -1,4 +1,4 @@
-"""The life of an engine with some settings: its start, first label, requests per second, death and return."""
+"""Measures an engine's start, first label, requests per second, and recovery from a crash."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CERTAIN = 0.1  # margin between the first two choices
 
 
 class EngineWork(NamedTuple):
-    """What an engine is asked: questions about videos of square noise; and where it logs."""
+    """Work of an engine: questions about videos of square noise; and its log."""
 
     videos: int
     side_px: int

@@ -1,4 +1,4 @@
-"""Frame files of frames that are in memory, videos of noise, no two alike, and a question about them."""
+"""Generates frame files from frames in memory, distinct videos of noise, and questions about them."""
 
 from __future__ import annotations
 

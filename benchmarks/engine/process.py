@@ -1,6 +1,6 @@
-"""An engine that is measured alone: reads a pickled task from standard input, and writes its result pickled.
+"""Measures an engine alone: reads a pickled task from standard input, and writes its result pickled.
 
-Requests are rendered before the clock starts, each with a video of its own.
+Requests are rendered before the clock starts, each with its own video.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHOSEN = ("max_num_batched_tokens", "max_num_seqs", "kv_cache_memory_bytes", "g
 
 
 class Client(Protocol):
-    """A client of vLLM: answers requests, and tells the processor seconds that it has used so far."""
+    """A client of vLLM: answers requests, and reports the processor seconds used so far."""
 
     def ask(self, prompts: Sequence[NamedPrompt], parameters: Any) -> None:  # noqa: ANN401 - vLLM's SamplingParams
         """Answer all prompts."""

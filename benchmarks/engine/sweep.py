@@ -1,4 +1,4 @@
-"""The engine alone: its settings, the cost of `choice_mass`, and several questions about one video.
+"""Measures the engine alone: its settings, the cost of `choice_mass`, and several questions about one video.
 
 Requests are rendered in advance, so that the fastest settings are the ceiling of any pipeline that ends in such an
 engine.
@@ -50,9 +50,9 @@ SETTINGS = (
 )
 SCORING = (
     Column("scoring", "name"),
-    Column("ms a request", "request_ms", ".2f"),
+    Column("ms per request", "request_ms", ".2f"),
     Column("of the first", "wall_of_first", ".2fx"),
-    Column("core ms a request", "core_ms", ".2f"),
+    Column("core ms per request", "core_ms", ".2f"),
     Column("of the first", "core_of_first", ".2fx"),
 )
 QUESTIONS = (

@@ -1,4 +1,4 @@
-"""Answers in words: our engine, and `LLM.generate` on the same prompts, in turns."""
+"""Compares answers in words of our engine with `LLM.generate` on the same prompts."""
 
 from __future__ import annotations
 

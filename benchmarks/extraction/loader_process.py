@@ -1,4 +1,4 @@
-"""Decodes in a process of its own: `python -m benchmarks.extraction.loader_process ours`, `torchcodec` or `bare`.
+"""Decodes in a separate process: `python -m benchmarks.extraction.loader_process ours`, `torchcodec` or `bare`.
 
 Each line of input is a request, and each line of output its times, as JSON. The process of TorchCodec runs in another
 environment, so that this module imports a loader's libraries only when it is chosen.
@@ -39,7 +39,7 @@ class Loaded(NamedTuple):
 
 
 def load_ours() -> Loader:
-    """Return the loader that samples frames by itself."""
+    """Return the loader that does its own sampling."""
     import reelabel  # noqa: PLC0415
 
     def load(request: Mapping[str, Any]) -> Loaded:

@@ -1,4 +1,4 @@
-"""Other loaders of sixteen frames, which the extraction is compared with.
+"""Other loaders of sixteen frames, for comparison.
 
 Uniform sampling as in vLLM's loaders (`vllm.multimodal.video`, Apache-2.0: indices by `linspace`), and keyframes
 as keyframe loaders usually take them: demux all packets for their flags, then seek to each.

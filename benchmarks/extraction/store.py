@@ -1,4 +1,4 @@
-"""Bytes and milliseconds of storing frames, by format.
+"""Measures bytes and milliseconds of storing frames, by format.
 
 Writing is encoding the frames and putting the file on the S3 server; reading is getting and decoding it. Encoding
 ranges includes the proof that they decode to the same pixels, in a child process, as reading does.

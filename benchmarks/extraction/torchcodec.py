@@ -1,4 +1,4 @@
-"""Dense sampling by ours and by TorchCodec in turn, on the same frames of the same clips.
+"""Compares our dense sampling with TorchCodec's on the same frames of the same clips.
 
 TorchCodec needs a torch of its own, and FFmpeg's shared libraries, so it runs in an environment that is made next to
 the clips; each loader is a process that answers requests.

@@ -1,1 +1,1 @@
-"""Live sessions: the time to an answer by what the session has seen, long streams, and agreement with `classify`."""
+"""Benchmarks of live sessions: latency by history, long streams, and agreement with `classify`."""

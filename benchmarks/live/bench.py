@@ -1,4 +1,4 @@
-"""Live sessions: the time to an answer by history, a long stream, and agreement with `classify`."""
+"""Measures live sessions: latency by history, a long stream, and agreement with `classify`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _WINDOW = WindowRule(sink=8, size=64)
 _FRAMES = 16
 _FPS = 4.0
-# One clip about a direction tells a colour and a shape as well.
+# A clip with a direction question also has a colour and a shape.
 _ABOUT = ("direction", "count", "order", "late")
 _LATENCY = (
     Column("frames", "frames"),

@@ -1,4 +1,4 @@
-"""vLLM's own OpenAI-compatible server, which gets the whole history with each question."""
+"""Runs vLLM's own OpenAI-compatible server, which gets the whole history with each question."""
 
 from __future__ import annotations
 

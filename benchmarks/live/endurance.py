@@ -1,4 +1,4 @@
-"""A long stream, replayed as fast as the model reads it. The window is evicted in halves."""
+"""Replays a long stream as fast as the model prefills it, with eviction in halves."""
 
 from __future__ import annotations
 

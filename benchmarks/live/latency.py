@@ -1,4 +1,4 @@
-"""From the last frame to the first token: prefill on arrival, prefill at the question, and vLLM's chat."""
+"""Measures the time from the last frame to the first token: prefill on arrival, at the question, and vLLM's chat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A camera's frames as pairs, and the engine that reads them."""
+"""Provides a camera's frames as pairs, and the engine that prefills them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any number of different clips from one minute of footage: each has its GOPs in another order."""
+"""Generates any number of different clips from one minute of footage, with GOPs in different orders."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def make_footage(folder: Path, *, count: int, width_px: int, height_px: int) -> 
 
 
 def _gops(packets: Sequence[Packet[VideoStream]]) -> list[list[Packet[VideoStream]]]:
-    """Split at keyframes; the GOPs are closed, so each can be decoded by itself."""
+    """Split at keyframes; the GOPs are closed, so each can be decoded separately."""
     starts = [number for number, packet in enumerate(packets) if packet.is_keyframe]
     return [list(packets[start:end]) for start, end in zip(starts, [*starts[1:], len(packets)], strict=True)]
 

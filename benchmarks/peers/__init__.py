@@ -1,1 +1,1 @@
-"""The same jobs done by Reelabel and by other tools, each in an environment of its own."""
+"""Compares Reelabel with other tools on the same jobs, each in a separate environment."""

@@ -1,4 +1,4 @@
-"""What every peer is asked for, and the videos that frames are asked of."""
+"""Tasks and videos of the comparison with other tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A relay before the S3 server that counts what passes, and can stop in the middle of an object.
+"""A relay in front of the S3 server that counts bytes, and can stall in the middle of an object.
 
 Peers speak plain HTTP with it on 127.0.0.1, so that none needs the server's certificate; it speaks TLS with
 the server. It passes bytes on as they come, so that the signatures of requests stay valid.

@@ -1,4 +1,4 @@
-"""Counts the frames that scripts decode, by a library that all their processes preload, whatever calls FFmpeg there."""
+"""Counts the frames that scripts decode, with a library preloaded into all of their processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clips of moving shapes that are embedded by the demo's image-text model, tagged, and searched by text."""
+"""Descriptions of clips of moving shapes: embedded by the demo's image-text model, tagged, and searched by text."""
 
 from __future__ import annotations
 

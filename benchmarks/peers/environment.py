@@ -1,4 +1,4 @@
-"""An environment for each peer: its pinned requirements on top of the packages of the engine and ours.
+"""Creates an environment for each peer: its pinned requirements on top of the engine's packages and ours.
 
 A peer sees these, so that all peers share one engine, and packages whose versions agree are stored once. Those
 that it wants in other versions are installed into its own folder, which comes first on its path.

@@ -1,4 +1,4 @@
-"""All peers in turn, on the same videos of one S3 server."""
+"""Measures all peers in turn, on the same videos of one S3 server."""
 
 from __future__ import annotations
 

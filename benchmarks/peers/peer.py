@@ -1,4 +1,4 @@
-"""Ourselves, and the tools that do the same jobs."""
+"""The compared tools, including Reelabel."""
 
 from __future__ import annotations
 

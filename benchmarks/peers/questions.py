@@ -1,4 +1,4 @@
-"""Questions about clips of moving shapes, each answered by one token of a model."""
+"""Questions about clips of moving shapes, each answered by one token."""
 
 from __future__ import annotations
 

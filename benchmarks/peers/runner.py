@@ -1,4 +1,4 @@
-"""`python -m benchmarks peers`: services of its own, a relay that counts, and what is asked of everyone."""
+"""`python -m benchmarks peers`: runs the comparison with separate services and a counting relay."""
 
 from __future__ import annotations
 

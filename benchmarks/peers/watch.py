@@ -1,4 +1,4 @@
-"""Runs one script of a peer, and measures what it takes: time, memory and processor time of all its processes."""
+"""Runs one script of a peer, and measures time, memory and processor time of all its processes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Whole pipelines, from videos to answers, compared with the engine's ceiling and with plain vLLM."""
+"""Compares whole pipelines, from videos to answers, with the engine's ceiling and with plain vLLM."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks pipeline`: whole pipelines, from videos on S3 to answers, with one model after the other."""
+"""`python -m benchmarks pipeline`: compares whole pipelines, from videos on S3 to answers, with each model."""
 
 from __future__ import annotations
 

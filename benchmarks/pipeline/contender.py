@@ -1,4 +1,4 @@
-"""Contenders: pipelines that answer the same jobs, measured in turn, each in a process of its own where vLLM is in it.
+"""Contenders: pipelines that answer the same jobs, measured in turn, in separate processes if they contain vLLM.
 
 vLLM reads its environment when it is imported, and libraries size their thread pools by the cores of their process, so
 each of these contenders gets a fresh process: `python -m benchmarks.pipeline.contender CONNECTION_FD`.

@@ -1,4 +1,4 @@
-"""What keeps the image-text model waiting: the flow `describe`, cold and with cached frames, beside the model alone."""
+"""Compares the flow `describe`, cold and with cached frames, with the image-text model alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contenders that are vLLM in a process of its own: the bare engine, which is the ceiling, and `LLM.chat`."""
+"""Contenders with vLLM in a separate process: the bare engine, which is the ceiling, and `LLM.chat`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipelines on a GPU: a published architecture with random weights, one-token questions about clips like NExT-QA's.
+"""Measures pipelines on a GPU: a published architecture with random weights, one-token questions on short clips.
 
 No service is needed: our contender is extraction, frame files in a folder and the engine's process, without the flow,
 its store and its database. Without a GPU the same runs on cores, for which the tiny model is meant.
@@ -149,7 +149,7 @@ class GpuBenchmark(NamedTuple):
         rounds: Passes of each contender.
         folder: Folder that keeps clips, model folders, logs and figures.
         parts: Some of CONTENDERS and of PARTS.
-        minutes: Begin nothing later than this; None sets no limit.
+        minutes: Start no measurement after this; None sets no limit.
     """
 
     model: str

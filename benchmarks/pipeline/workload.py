@@ -1,4 +1,4 @@
-"""What every contender gets: a model, clips, and the same questions about them."""
+"""The workload of all contenders: a model, clips, and questions about them."""
 
 from __future__ import annotations
 

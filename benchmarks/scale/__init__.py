@@ -1,1 +1,1 @@
-"""Cost of planning, leasing, audits and writing for millions of jobs, without a video."""
+"""Measures planning, leasing, audits and writing for millions of jobs, without videos."""

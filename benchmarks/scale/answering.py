@@ -1,4 +1,4 @@
-"""The answering of a plan, without decoding and without a model: what a run keeps in memory besides."""
+"""Answers a plan without decoding and without a model, to measure the memory of everything else."""
 
 from __future__ import annotations
 

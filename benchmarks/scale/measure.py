@@ -1,4 +1,4 @@
-"""Every step of a run at some number of jobs, without a video, each in a process and in a temporary database."""
+"""Measures every step of a run for some number of jobs, each in a separate process, in a temporary database."""
 
 from __future__ import annotations
 

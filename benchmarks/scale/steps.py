@@ -1,4 +1,4 @@
-"""The measured steps: what a run or a command does, without the videos."""
+"""The measured steps of runs and commands, without videos."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Methods that find changes of scene, on clips with known ones."""
+"""Compares methods of scene detection on clips with known scene changes."""

@@ -1,4 +1,4 @@
-"""Clips whose changes of scene are known, because they are made here; the same for the same version of the encoder."""
+"""Generates clips with known scene changes; deterministic for a version of the encoder."""
 
 from __future__ import annotations
 

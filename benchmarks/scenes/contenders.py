@@ -1,4 +1,4 @@
-"""What is compared: our methods, and PySceneDetect reading the file by itself."""
+"""The contenders: our methods, and PySceneDetect, which reads the file itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods that find changes of scene, on clips with known ones."""
+"""Compares methods of scene detection on clips with known scene changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real clips with known cuts, and the libraries to compare with: installed into a folder of the bench's own."""
+"""Downloads real clips with known cuts, and installs the libraries to compare with into a separate folder."""
 
 from __future__ import annotations
 

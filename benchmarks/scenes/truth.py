@@ -1,4 +1,4 @@
-"""Known changes of scene, and how detected ones are compared with them."""
+"""Known scene changes, and their comparison with detected ones."""
 
 from __future__ import annotations
 

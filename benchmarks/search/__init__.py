@@ -1,1 +1,1 @@
-"""Search of made embeddings, compared with the products of all vectors."""
+"""Benchmarks of search on synthetic embeddings, compared with the products of all vectors."""

@@ -1,4 +1,4 @@
-"""Building the index of synthetic embeddings and searching it, each in a process of its own; the frames it misses."""
+"""Measures building and searching the index of synthetic embeddings, each in a separate process, and its recall."""
 
 from __future__ import annotations
 

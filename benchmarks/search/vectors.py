@@ -1,4 +1,4 @@
-"""Made embeddings: frames of videos about topics, and what is searched for; the same seed makes the same ones.
+"""Generates synthetic embeddings of frames of videos about topics, and of queries; deterministic for a seed.
 
 As those of image-text models, they share a direction, vary mostly in some hundred others, and change little within a
 video. Texts share another direction, so that their cosines with frames are low.

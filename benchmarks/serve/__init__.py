@@ -1,1 +1,1 @@
-"""Single requests over HTTP, by how many are asked at once, beside the flow on the same videos."""
+"""Benchmarks of single requests over HTTP by number of clients, compared with the flow on the same videos."""

@@ -1,4 +1,4 @@
-"""Clients that ask a service at the same time, and how long its answers take."""
+"""Concurrent clients of a service, and the latencies of its answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single requests to `reelabel serve`, by how many clients ask at once, beside the flow on the same videos.
+"""Measures `reelabel serve` by number of clients, compared with the flow on the same videos.
 
 Or to a service at any address, without the flow.
 """

@@ -1,1 +1,1 @@
-"""Accuracy and cost of keyframes: questions about moving shapes, on clips of few and of many keyframes."""
+"""Measures accuracy and cost of keyframes: questions about moving shapes, on clips with few and many keyframes."""

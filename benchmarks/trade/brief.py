@@ -1,4 +1,4 @@
-"""Longer clips of which a twentieth answers the question: a shape is in them for three seconds of a minute."""
+"""Generates longer clips, a twentieth of which answers the question: a shape is visible for three seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The specs to compare, and what is fitted on clips of another seed: tasks that need no motion, and margins.
+"""The specs to compare, and fits on clips of another seed: tasks without motion, and margins.
 
 Coverage thresholds other than the default ones are tried, too, on answers with keyframes and with the dense sampler.
 """

@@ -1,4 +1,4 @@
-"""Answering the benchmark's questions with one spec: extraction and engine as in a run, without a database."""
+"""Answers the benchmark's questions with one spec: extraction and engine as in a run, without a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Margins and still tasks, estimated on the clips to fit on; `reelabel route fit` stores only what it proves."""
+"""Estimates margins and still tasks on the clips for fitting; `reelabel route fit` stores only proven ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole benchmark: fit on the clips of one seed, and ask about those of another with every candidate."""
+"""The whole benchmark: fits on the clips of one seed, and answers those of another with every candidate."""
 
 from __future__ import annotations
 

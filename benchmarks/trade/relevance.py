@@ -1,4 +1,4 @@
-"""What `relevant` shows of clips of which a twentieth answers the question, against other samplers."""
+"""Compares `relevant` with other samplers on clips a twentieth of which answers the question."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _SEEN = (
     Column("frames", "count"),
     Column("accuracy, with 95% interval", lambda row: share_cell(row["accuracy"])),
     Column(f"minus {BASELINE}", lambda row: signed_cell(row["difference"]) if row["difference"] else None),
-    Column("clips of which it is shown", lambda row: share_cell(row["found"])),
+    Column("clips that show it", lambda row: share_cell(row["found"])),
     Column("frames of it", "frames", ".1f"),
     Column("decoded a clip", "decoded", ",.0f"),
 )
@@ -77,7 +77,7 @@ _COMPARED = (
 def relevance_tables(clips: int, seen: Sequence[Row], compared: Sequence[Row]) -> list[Table]:
     """Tabulate what each sampler shows, and what is found by comparing frames with other texts and thresholds."""
     title = f"{clips:,} clips of a minute, three seconds of which answer the question"
-    others = "Clips of which it is shown, and frames of it, by what frames are compared with"
+    others = "Clips that show it, and frames of it, by what frames are compared with"
     return [Table(title, seen, _SEEN), Table(others, compared, _COMPARED)]
 
 

@@ -18,7 +18,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # a shell may have it ignored
         # Not an exception, which an import might catch, or leave half done.
         signal.signal(signal.SIGINT, lambda *_: os._exit(EXIT_CODE))
-    # What is imported stays, and is traversed for nothing: collect rarely, and not once more at the end.
+    # Imported modules stay in memory, and traversing them is useless: collect rarely, and not at the end.
     gc.set_threshold(10_000, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)
     from flows.cli.main import main as run_command  # noqa: PLC0415 - see the module

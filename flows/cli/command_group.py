@@ -35,7 +35,7 @@ _LIMITS = {
     errno.EMFILE: "Too many open files; raise the limit (`ulimit -n`).",
     errno.ENFILE: "Too many open files on this machine; raise the limit (fs.file-max).",
 }
-# In errors of Python and of the loader of libraries, which have no number.
+# Errors of Python and of the dynamic linker, which have no errno.
 _WORDS = dict.fromkeys(("can't allocate", "cannot allocate memory", "failed to map segment"), errno.ENOMEM)
 _WORDS |= {"can't start new thread": errno.EAGAIN}
 
@@ -47,7 +47,7 @@ def watch_signals() -> None:
 
 
 def _apply_settings(context: typer.Context, values: list[str] | None) -> None:
-    """Set settings in the environment, where the processes that this one starts find them, too."""
+    """Set settings in the environment, which child processes inherit."""
     for each in values or ():
         from infra.settings import variable_of  # noqa: PLC0415
 
@@ -61,7 +61,7 @@ def _apply_settings(context: typer.Context, values: list[str] | None) -> None:
 
 
 def _require_no_option(command: Any, name: str) -> None:  # noqa: ANN401 - Typer's own types
-    """Refuse a setting that a backfill takes from the earlier run, unless an option of it says otherwise."""
+    """Refuse a setting that a backfill takes from the earlier run; such a setting has an option."""
     section, _, field = name.partition(".")
     for param in command.params:
         if param.name == (section if field == "name" else field):
@@ -152,7 +152,7 @@ class ReelabelGroup(TyperGroup):
 
 @contextmanager
 def _usage_errors_printable() -> Iterator[None]:
-    """Name faults in plain words, and quote arguments safely: a glob of the shell may have put names of files there."""
+    """Word usage errors plainly, and escape arguments: a shell glob may have expanded to file names."""
     try:
         yield
     except typer.TyperException as error:
@@ -176,14 +176,14 @@ def _flags_without_type(params: list[Any]) -> list[Any]:
 
 
 def _quoting(message: str) -> str:
-    """Return advice on surplus arguments that are files, to which the shell has expanded a pattern."""
+    """Return advice on extra arguments that are files, expanded by the shell from a pattern."""
     _, _, surplus = message.partition("Got unexpected extra argument")
     is_pattern = any(Path(word.strip("()")).exists() for word in surplus.split()[1:])
     return "; put a pattern in quotes, such as 'jobs/*.parquet'." if is_pattern else ""
 
 
 def _explain(error: Exception) -> tuple[str, str, int] | None:
-    """Return code, message and exit code of an error that is no bug; None for any other."""
+    """Return code, message and exit code of an expected error; None for a bug."""
     if isinstance(error, ReelabelError):
         return error.code, error.message, 1 if isinstance(error, _OF_A_RUN) else 2
     if sentence := _limit_reached(error) or _fault_of_prefect(error):
@@ -210,7 +210,7 @@ def _limit_reached(error: Exception) -> str | None:
 
 
 def _fault_of_prefect(error: Exception) -> str | None:
-    """Explain a wrong setting of Prefect's, which it reads when it is imported; its value may be a secret."""
+    """Explain an invalid Prefect setting, read when Prefect is imported; its value may be a secret."""
     frames = traceback.walk_tb(error.__traceback__) if isinstance(error, ValueError) else ()
     if not any(str(frame.f_globals.get("__name__")).startswith("prefect.settings") for frame, _ in frames):
         return None
@@ -224,7 +224,7 @@ def _fault_of_prefect(error: Exception) -> str | None:
         given = sorted(
             name for name in os.environ if name.startswith("PREFECT_") and os.environ[name].casefold() == text
         )
-        # What is part of a value, such as a header, may be a secret.
+        # A part of a value, such as a header, may be a secret.
         fault = f"{' or '.join(given)}: {value!r}" if given else f"Prefect's setting {where} ({error.title})"
         fault += f" {clause}; correct or remove it"
     else:
@@ -233,7 +233,7 @@ def _fault_of_prefect(error: Exception) -> str | None:
 
 
 def _is_read() -> bool:
-    """Return whether our output is still read, so that it was another pipe that broke."""
+    """Return whether our output is still being read, so the broken pipe was another one."""
     output = select.poll()
     for descriptor in (1, 2):
         output.register(descriptor, 0)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SafeConsole(Console):
-    """A console on which no text can act on the terminal: only the console's own styles and movements do.
+    """A console that escapes terminal control sequences in texts; only its own styles and movements are sent.
 
     Texts are neither markup nor emoji codes: paths, ids and messages may contain square brackets and colons.
     """
@@ -41,7 +41,7 @@ class SafeConsole(Console):
 
 
 _MAX_TIMES = 16
-_FOLDED_WIDTH = 10  # at least, of a column that is folded beside others that are not
+_FOLDED_WIDTH = 10  # minimum width of a column that is wrapped next to others that are not
 
 OUT = SafeConsole()
 ERRORS = SafeConsole(stderr=True)
@@ -83,7 +83,7 @@ def make_table(
 
 
 def print_line(*parts: str | tuple[str, str]) -> None:
-    """Print one line without wrapping; a part may be a pair of text and style, and commands name this program."""
+    """Print one line without wrapping; a part may be a pair of text and style, and commands use this program's name."""
     pairs = [(part, "") if isinstance(part, str) else part for part in parts]
     OUT.print(
         Text.assemble(*((escape_controls(with_program_name(text)), style) for text, style in pairs)), soft_wrap=True
@@ -91,7 +91,7 @@ def print_line(*parts: str | tuple[str, str]) -> None:
 
 
 def print_notice(message: str, *, console: SafeConsole = ERRORS) -> None:
-    """Print a sentence, or log it where the log is JSON."""
+    """Print a sentence, or log it if the log format is JSON."""
     if logs_are_json():
         logging.getLogger("reelabel").info("%s", message)
     else:
@@ -104,7 +104,7 @@ def print_warning(message: str) -> None:
 
 
 def print_error(code: str, message: str) -> None:
-    """Print an error's code and message, which may have lines of its own; or log it where the log is JSON."""
+    """Print an error's code and message, which may have several lines, or log it if the log format is JSON."""
     if logs_are_json():
         logging.getLogger("reelabel").error("%s", message, extra={"code": code})
         return
@@ -118,7 +118,7 @@ def print_json(value: object) -> None:
 
 @contextmanager
 def status_of(doing: str) -> Iterator[Callable[[str], None]]:
-    """Show on standard error what is being done; yield a function that takes how much is done."""
+    """Show the current step on standard error; yield a function that takes the progress."""
     with ERRORS.status(cell(doing)) as status:
         yield lambda done: status.update(cell(f"{doing}: {done}"))
 
@@ -135,14 +135,14 @@ class Sink(Protocol):
 
 
 class TerminalSink:
-    """Shows the lines of a text file on the terminal, with invisible characters as pictures."""
+    """Shows the lines of a text file on the terminal, with symbols for invisible characters."""
 
     def write(self, data: bytes, /) -> None:
         sys.stdout.write(escape_controls(data.decode(), keep="\n"))
 
 
 def text_sink() -> Sink:
-    """Return standard output for a text file: exact if it is a file or a pipe, harmless if it is a terminal."""
+    """Return standard output for a text file: exact for a file or a pipe, escaped for a terminal."""
     return TerminalSink() if sys.stdout.isatty() else sys.stdout.buffer
 
 

@@ -1,4 +1,4 @@
-"""Contexts of commands: running services, Prefect's client, and an open database."""
+"""Context managers of commands: running services, Prefect's client, an open database."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL", "PREFECT_LOGGING
 def prefect_ready(settings: Settings, *, patient: bool = True) -> Iterator[None]:
     """Configure Prefect's client, and convert its errors to ConfigurationError, or DiskFullError for the home folder.
 
-    Import Prefect inside this context, not before: it then reads its environment. A `patient` client retries for about
-    a minute if the server is unavailable.
+    Import Prefect only inside this context, because it reads its environment on import. A `patient` client retries for
+    about a minute if the server is unavailable.
     """
     found = check_prefect(settings)
     if not found.ok:
@@ -85,7 +85,7 @@ def _import_flows() -> None:
 
 
 def _set_logging(settings: Settings) -> None:
-    """Set how Prefect logs, which it reads only when it is imported."""
+    """Configure Prefect's logging, which it reads only on import."""
     if settings.log.format == "json":
         log_as_json()
     os.environ.update(PREFECT_JSON_LINES if settings.log.format == "json" else _QUIET)
@@ -100,12 +100,12 @@ _TITLES = dict(zip(ServiceName, ("Postgres", "S3", "Prefect", "a worker"), stric
 
 @contextmanager
 def running_services(*wanted: ServiceName, keep: bool = False, own: bool = False) -> Iterator[Settings]:
-    """Run the services that a command needs, except those that the user has configured; yield settings with addresses.
+    """Run the services that a command needs and the user has not configured; yield settings with addresses.
 
     With `keep`, leave them running; with `own`, start embedded ones even if the user has configured others.
     """
     settings = own_settings() if own else load_settings()
-    if not wanted:  # nothing is written to the home folder, which may be none of the user's
+    if not wanted:  # nothing is written to the home folder, which may not be the user's
         yield settings
         return
     embedded = missing_services(settings, frozenset(wanted))
@@ -121,12 +121,12 @@ def running_services(*wanted: ServiceName, keep: bool = False, own: bool = False
 
 
 def running_store(*uris: str) -> AbstractContextManager[Settings]:
-    """Run the S3 server if a URI may be on it; yield the settings, as `running_services` does."""
+    """Run the S3 server if a URI may be on it; yield the settings, like `running_services`."""
     return running_services(*[ServiceName.S3] * any(uri.startswith("s3://") for uri in uris))
 
 
 def own_settings() -> Settings:
-    """Load the settings without the services that the user has configured: embedded ones replace them."""
+    """Load the settings without the user's services, which embedded ones replace."""
     settings = load_settings()
     defaults = {name: type(getattr(settings, name))() for name in ("database", "store", "prefect")}
     return settings.model_copy(update=defaults)
@@ -161,7 +161,7 @@ def ready_to_run() -> Iterator[Settings]:
 
 @contextmanager
 def open_database(*wanted: ServiceName, login: Role = Role.READER) -> Iterator[tuple[Settings, Engine]]:
-    """Run services, and yield the settings and an engine of a database that has this version's schema."""
+    """Run services; yield the settings and an engine of a database with this version's schema."""
     require_home(load_settings())
     with running_services(*wanted) as settings, connected(settings.database, login) as engine:
         with startup_errors():
@@ -171,13 +171,13 @@ def open_database(*wanted: ServiceName, login: Role = Role.READER) -> Iterator[t
 
 @contextmanager
 def opened_by_owner(*wanted: ServiceName) -> Iterator[tuple[Settings, Engine]]:
-    """Run services; yield the settings and an engine with the login that owns the tables."""
+    """Run services; yield the settings and an engine with the owner's login."""
     with running_services(*wanted) as settings, startup_errors(), connected(settings.database, Role.OWNER) as owner:
         yield settings, owner
 
 
 def find_run(engine: Engine, text: str) -> RowMapping:
-    """Find a run as `tasks.results.runs.find_run` does; for `last`, also print which runs are in progress."""
+    """Find a run like `tasks.results.runs.find_run`; for `last`, also print which runs are in progress."""
     row = runs.find_run(engine, text)
     if text == "last":
         for other in runs.list_running(engine):
@@ -188,7 +188,7 @@ def find_run(engine: Engine, text: str) -> RowMapping:
 
 
 def require_home(settings: Settings) -> None:
-    """Refuse to start an embedded database that does not exist, as in another folder than that of the runs."""
+    """Refuse to start an embedded database that does not exist, as in a folder without runs."""
     if not settings.database.is_set and not (settings.home / ServiceName.POSTGRES).exists():
         raise ConfigurationError(
             f"No runs in {settings.home.absolute()}. Run this where you started the run, or set REELABEL_HOME."

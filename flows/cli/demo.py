@@ -65,7 +65,7 @@ def classify_clips(
     then: Callable[[Settings], int] = lambda _settings: 0,
     describe: bool = False,
 ) -> int:
-    """Classify clips through a deployment of embedded services; return the greatest of the exit codes.
+    """Classify clips through a deployment of embedded services; return the highest exit code.
 
     `make` writes clips and `manifest.parquet`, with `video_uri` below a prefix, to a folder, and returns the manifest.
     `then` gets the settings while the services run. With `describe`, another deployment describes the clips.
@@ -75,7 +75,7 @@ def classify_clips(
         "manifest": f"{root}/manifest.parquet",
         "dataset": dataset,
         "overrides": {"model": absolute_uri(model) if Path(model).expanduser().is_dir() else model},
-        # A second demo shows the frame cache and the engine at work again, not "nothing to do".
+        # A second demo should run again, not print "nothing to do".
         "force": True,
     }
     with TemporaryDirectory(prefix="reelabel-") as folder, ThreadPoolExecutor(2, "demo") as background:
@@ -93,7 +93,7 @@ def classify_clips(
 
 
 def _make_videos(folder: Path, jobs: pl.DataFrame) -> None:
-    """Write a manifest of the clips without questions, and the bank of what they may show."""
+    """Write a manifest of the clips without questions, and a bank of their possible contents."""
     from tasks.demo.captions import SHAPE_BANK  # noqa: PLC0415
 
     stems = jobs["video_uri"].unique(maintain_order=True)
@@ -111,7 +111,7 @@ def _run(
     *,
     describe: bool,
 ) -> int:
-    """Run the deployments by a worker, which starts while the flows are deployed; gives the summaries' exit code."""
+    """Run the deployments with a worker, which starts while the flows are deployed; return the summaries' exit code."""
     from flows.cli.runs.run import submit, watch_submitted  # noqa: PLC0415
     from flows.cli.runs.summary import print_summary  # noqa: PLC0415
     from flows.schedule.deploy import deploy_flows  # noqa: PLC0415 - see prefect_ready
@@ -129,7 +129,7 @@ def _run(
         run_ids = [submit("classify/on-demand", parameters)]
         if describe:
             described = {"manifest": f"{root}/{VIDEOS}", "dataset": parameters["dataset"], "force": True}
-            banks = dict.fromkeys(("tags", "captions"), f"{root}/{BANK}")  # those that ship are of places and people
+            banks = dict.fromkeys(("tags", "captions"), f"{root}/{BANK}")  # not those of places and activities
             options = banks | {"model": str(TINY_ENCODER)}
             run_ids.append(submit("describe/on-demand", described | {"options": options}))
         worker.result()
@@ -143,6 +143,6 @@ def _run(
 
 
 def _import_flows() -> None:
-    """Import what takes seconds while the services start; `prefect_ready` has Prefect read its settings again."""
+    """Import slow modules while the services start; `prefect_ready` makes Prefect reread its settings."""
     import flows.cli.runs.run  # noqa: PLC0415
     import flows.schedule.deploy  # noqa: F401, PLC0415

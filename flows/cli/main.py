@@ -24,7 +24,7 @@ _ENGINE = "reelabel-engine"
 class Command(NamedTuple):
     """A command as `--help` lists it.
 
-    Its module is imported when it is used. It has a function of that name, or several in a Typer app `commands`.
+    Its module, imported on use, has a function of the same name, or several in a Typer app `commands`.
     """
 
     module: str
@@ -43,7 +43,7 @@ COMMANDS = (
         (
             "classify",
             "runs.classify",
-            "Label the jobs of a manifest, or one question about each video of a folder; valid labels are kept.",
+            "Label the jobs of a manifest, or ask one question about each video of a folder; valid labels are skipped.",
         ),
         (
             "describe",
@@ -54,22 +54,26 @@ COMMANDS = (
         ("results", "rows.results", "Print the labels, answers in words or descriptions, and the failures of a run."),
         ("report", "rows.report", "Write a self-contained HTML page about a run."),
         ("serve", "serve", "Answer single requests and live sessions over HTTP until Ctrl-C."),
-        ("live", "live.run", "Ask about a camera, a stream or a file as it plays."),
+        ("live", "live.run", "Ask questions about a camera, a stream or a file in real time."),
         ("doctor", "operations.services", "Check the installation and its services, and suggest fixes."),
     )
     | _panel(
         "Inspect",
         ("status", "status.page", "Show services, recent runs, failures and how to fix them."),
-        ("job", "rows.job", "Show all that is known of one job, with its frames."),
-        ("audit", "rows.audit", "Check that every job of a run's manifest ended exactly once."),
+        ("job", "rows.job", "Show everything about one job, with its frames."),
+        ("audit", "rows.audit", "Check that every job of a run's manifest has exactly one outcome."),
         ("diff", "rows.diff", "Compare the labels and margins of two runs; answers in words are left out."),
         (
             "duplicates",
             "rows.duplicates",
-            "List groups of described videos that show the same, however they are encoded.",
+            "List groups of described videos that show the same thing, however they are encoded.",
         ),
         ("frames", "videos.frames", "Show which frames of a video the model would see."),
-        ("replay", "videos.replay", "Write a page that replays what keyframes and uniform sampling show of a video."),
+        (
+            "replay",
+            "videos.replay",
+            "Write a page that replays the frames that keyframes and uniform sampling take from a video.",
+        ),
         ("prompt", "videos.prompt", "Print the exact prompt of a job, token by token; no weights are loaded."),
         ("samplers", "videos.samplers", "List the frame samplers and their options."),
     )
@@ -92,7 +96,7 @@ COMMANDS = (
         ("worker", "operations.worker", "Extract or infer for runs with run.executor = remote."),
         ("maintain", "operations.schedule", "Apply the retention settings and close the rows of lost runs."),
         ("cache", "operations.cache", "List cached frame files, and evict old ones."),
-        ("dataset", "operations.dataset", "Move the rows of a closed dataset to Parquet files, and back."),
+        ("dataset", "operations.dataset", "Move the rows of a finished dataset to Parquet files, and back."),
         (
             "database",
             "operations.database",
@@ -101,9 +105,9 @@ COMMANDS = (
     )
     | _panel(
         "Set up",
-        ("manifest", "manifest", "Check manifests, look at their videos, and convert other formats to manifests."),
+        ("manifest", "manifest", "Check manifests, survey their videos, and convert other formats to manifests."),
         ("up", "operations.services", "Start the embedded services and leave them running."),
-        ("down", "operations.services", "Stop the embedded services; their data is kept."),
+        ("down", "operations.services", "Stop the embedded services; their data remains."),
         ("prepare", "operations.services", "Upgrade the database's schema and create the store's bucket."),
         ("config", "operations.services", "Print every setting with its value and meaning; secrets are masked."),
     )
@@ -112,7 +116,7 @@ COMMANDS = (
 
 def _load(name: str, command: Command) -> Any:  # noqa: ANN401 - Typer's own types
     module, app = import_module(command.module), typer.Typer(add_completion=False)
-    app.callback()(lambda: None)  # else an app of one command is that command
+    app.callback()(lambda: None)  # otherwise an app with one command is that command
     if commands := getattr(module, "commands", None):
         app.add_typer(commands, name=name, help=command.summary, no_args_is_help=True)
     else:
@@ -124,7 +128,7 @@ def _load(name: str, command: Command) -> Any:  # noqa: ANN401 - Typer's own typ
 
 
 class CommandLine(ReelabelGroup):
-    """All commands. Only the one that is used is imported: Prefect, settings and their models take a second."""
+    """All commands. Only the one in use is imported, because Prefect, settings and their models take a second."""
 
     _is_listing = False
 
@@ -132,7 +136,7 @@ class CommandLine(ReelabelGroup):
         return [*COMMANDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - Typer's own types
-        """Return a command; while the help is printed, no more than what is printed of it."""
+        """Return a command; for the list of commands, only its name and summary."""
         if (command := COMMANDS.get(cmd_name)) is None:
             return None
         if self._is_listing:
@@ -161,7 +165,7 @@ app = typer.Typer(
 def main() -> None:
     watch_signals()
     os.environ.setdefault("PYTHONSAFEPATH", "1")
-    os.environ.setdefault("DO_NOT_TRACK", "1")  # else Prefect reports on its use from a terminal
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # otherwise Prefect sends telemetry from a terminal
     app()
 
 

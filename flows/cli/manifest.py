@@ -67,7 +67,7 @@ class ImportOptions(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     layout: str | None = None
-    """nextqa, mvbench, videomme, streamingbench, label-studio for answers of reviewers, or csv for choices in several
+    """nextqa, mvbench, videomme, streamingbench, label-studio for reviewers' answers, or csv for choices in several
     columns; webdataset, parquet, lerobot or folder for videos."""
     videos: str | None = None
     """With --layout: folder or s3:// prefix of the videos; defaults to the source's folder."""
@@ -101,7 +101,7 @@ def read_source(path: str, options: ImportOptions, objects: ObjectStore | None =
         return _read_by_name(path, columns)
     if layout == REVIEW_LAYOUT:
         if not options.manifest:
-            raise ConfigurationError(f"--layout {layout} needs --manifest, the manifest whose labels were reviewed.")
+            raise ConfigurationError(f"--layout {layout} needs --manifest: the manifest whose labels were reviewed.")
         return read_label_studio(Path(path), absolute_uri(options.manifest), objects or ObjectStore())
     if layout in VIDEO_LAYOUTS:
         videos = VideoFiles(
@@ -131,13 +131,13 @@ def _read_by_name(path: str, columns: dict[str, str]) -> ImportedRows:
 
 
 def _require_no_pipe(path: Path) -> None:
-    """Refuse what can be read only once, such as a process substitution: a source is read several times."""
+    """Refuse a source that can be read only once, such as a process substitution: it is read several times."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ManifestError(f"{path} is a pipe or a device; save its content as a file, and import that.")
 
 
 def _require_target(target: str, source: str) -> None:
-    """Refuse to replace a file that is no manifest, such as the source itself where the arguments are swapped."""
+    """Refuse to replace a file that is not a manifest, such as the source if the arguments are swapped."""
     if not target.endswith(".parquet"):
         raise ConfigurationError(f"The target {target} must end in .parquet; write the source first, then the target.")
     if absolute_uri(target) == absolute_uri(source):
@@ -149,8 +149,8 @@ def _require_target(target: str, source: str) -> None:
 def import_manifest(source: str, target: str, options: ImportOptions, *, keep_going: bool = False) -> int:
     """Convert a file, a benchmark's folder, or videos to a manifest; return the exit code, 1 if rows were rejected.
 
-    With `keep_going`, the valid rows are written, and the others to `rejected.csv` beside the target, where none of an
-    earlier import is left; else nothing is, if any row is invalid.
+    With `keep_going`, valid rows are written to the target, and the others to `rejected.csv` next to it, replacing that
+    of an earlier import. Otherwise nothing is written if any row is invalid.
     """
     _require_target(target, source)
     rejected = (Path(target).absolute().parent if scheme_of(target) is None else Path.cwd()) / REJECTED_FILE
@@ -196,7 +196,9 @@ commands.command("survey")(survey)
 def manifest_import(
     source: Annotated[
         str,
-        typer.Argument(help="CSV file, OpenAI batch JSONL file, a benchmark's file or folder, or where videos are."),
+        typer.Argument(
+            help="CSV file, OpenAI batch JSONL file, a benchmark's file or folder, or a location of videos."
+        ),
     ],
     target: Annotated[str, typer.Argument(help="Parquet file to write.")],
     *,
@@ -211,7 +213,7 @@ def manifest_import(
     keep_going: Annotated[
         bool,
         typer.Option(
-            "--keep-going", help="Write the valid rows, list the others in rejected.csv beside the target, and exit 1."
+            "--keep-going", help="Write the valid rows, list the others in rejected.csv next to the target, and exit 1."
         ),
     ] = False,
 ) -> None:

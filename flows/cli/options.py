@@ -41,7 +41,7 @@ IdFile = Annotated[
 DryRun = Annotated[
     bool,
     typer.Option(
-        "--dry-run", help="Survey up to 300 clips (30 s), estimate the cost; exit as the run would, by this sample."
+        "--dry-run", help="Estimate coverage and cost from up to 300 clips (30 s), and exit as the run would."
     ),
 ]
 LabelledManifest = Annotated[
@@ -65,8 +65,9 @@ def with_option_group(
 ) -> Callable[..., None]:
     """Replace the parameter `group` of a command with an option for each field of its model, and of the models in it.
 
-    A field's description is its option's help, unless `hints` has another. `--help` shows the fields in `shown`, or
-    all; a field with the name of another parameter is no option. Options of a model in a field have its title as panel.
+    A field's description is its option's help, unless `hints` overrides it. `--help` shows the fields in `shown`, or
+    all; a field with the name of another parameter is not an option. Options of a nested model have its title as their
+    panel.
     """
     signature = inspect.signature(command, eval_str=True)
     options = list(_options(model, panel, hints or {}, shown, own={*signature.parameters} - {group}))
@@ -89,7 +90,7 @@ def with_options(
 
 
 def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
-    """Build a model from option values by field, whichever model inside it has the field; a fault names its option."""
+    """Build a model, including nested ones, from option values by field; an error names its option."""
     fields: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         group = _group_of(field)
@@ -118,7 +119,7 @@ def _options(
 
 
 def _group_of(field: FieldInfo) -> type[BaseModel] | None:
-    """Return the model whose fields are options of their own; None if the field is an option."""
+    """Return the nested model whose fields are options; None if the field itself is an option."""
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
@@ -127,7 +128,7 @@ def _option(name: str, field: FieldInfo, panel: str | None, hint: str | None, *,
     is_union = get_origin(field.annotation) in {Union, UnionType}
     each_kind = get_args(field.annotation) if is_union else (field.annotation,)
     kinds = [_bare(kind) for kind in each_kind if kind is not type(None)]
-    kind: Any = kinds[0] if len(kinds) == 1 else str  # a union is parsed by the model
+    kind: Any = kinds[0] if len(kinds) == 1 else str  # the model parses unions
     text = hint or meaning_of(field)
     can_be_off = kind is bool and field.default is not False
     flag = f"{_flag(name)}/--no-{_flag(name)[2:]}" if can_be_off else _flag(name)
@@ -162,8 +163,8 @@ _HINTS = {
     "num_frames": "Frames per video; -1 for all.",
     "model": "Model folder or Hugging Face name.",
     "chunk_s": "Ask about each chunk of this many seconds.",
-    "motion_tasks": "With the sampler auto: tasks, comma-separated, that the dense sampler always answers.",
-    "still_tasks": "With the sampler auto: tasks, comma-separated, that keyframes always answer.",
+    "motion_tasks": "With the sampler auto: comma-separated tasks that always use the dense sampler.",
+    "still_tasks": "With the sampler auto: comma-separated tasks that always use keyframes.",
 }
 
 

@@ -30,7 +30,8 @@ def serve(
     without_token: Annotated[
         bool | None,
         typer.Option(
-            "--without-token", help="Accept requests from anyone who reaches the address. Default: serve.without_token."
+            "--without-token",
+            help="Accept requests from anyone who can reach the address. Default: serve.without_token.",
         ),
     ] = None,
 ) -> None:

@@ -42,18 +42,16 @@ if TYPE_CHECKING:
 def survey(
     manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; a local path or s3://.")],
     *,
-    sample: Annotated[
-        int | None, typer.Option(min=2, help="Look at this many clips, drawn at random. Default: all.")
-    ] = None,
+    sample: Annotated[int | None, typer.Option(min=2, help="Survey this many random clips. Default: all.")] = None,
     limit_s: Annotated[
-        float | None, typer.Option(min=0, help="Look at no further video after this many seconds. Default: no limit.")
+        float | None, typer.Option(min=0, help="Start no further video after this many seconds. Default: no limit.")
     ] = None,
     form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
     page: Annotated[str | None, typer.Option(help="Also write a page with histograms to this .html file.")] = None,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Leave out invalid rows.")] = False,
     sampling: SamplingOptions,
 ) -> None:
-    """Survey a manifest's videos by their indexes: what they are, what keyframes show, and what a run will cost."""
+    """Profile a manifest's videos by their indexes: formats, keyframe coverage, and the cost of a run."""
     require_format(form, "table", "json")
     if page:
         require_parent_folder(page)
@@ -80,7 +78,7 @@ def survey(
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Show on standard error what is being done; yield a function that takes it and how much of how much is done."""
+    """Show the current step on standard error; yield a function that takes the step, the number done, and the total."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=ERRORS, transient=True, disable=not ERRORS.is_terminal) as bar:
         task = bar.add_task("", total=None)
@@ -92,7 +90,7 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def print_forecast(found: Forecast, *, again: str) -> int:
-    """Print what a run would answer and cost, and the command that starts it; return the exit code of the run."""
+    """Print what a run would answer and cost, and the command that starts it; return the run's exit code."""
     for warning in found.warnings:
         print_notice(f"{warning}.")
     for line in found.lines:
@@ -105,7 +103,7 @@ def print_forecast(found: Forecast, *, again: str) -> int:
 
 
 def print_survey(survey: Survey) -> None:
-    """Print a survey in 80 columns: first what matters before a run."""
+    """Print a survey in 80 columns, the most important facts first."""
     print_line((title(survey), "bold"))
     for line in headlines(survey):
         OUT.print(Padding(cell(line), (0, 0, 0, 2)))

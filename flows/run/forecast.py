@@ -105,8 +105,8 @@ def _describe(survey: Survey | None, run: Run) -> Iterator[str]:
     if survey is None:
         longer = command("manifest survey", run.request.manifest, keep_going=len(run.jobs.rejects) > 0)
         yield (
-            f"No video was looked at within {_LOOK.limit_s:g} s, which a busy machine or a slow store may take; to "
-            f"look for longer: {longer}"
+            f"No video was surveyed within {_LOOK.limit_s:g} s, which a busy machine or a slow store may take; to "
+            f"survey for longer: {longer}"
         )
     elif run.has_questions:
         yield from headlines(survey)
@@ -132,7 +132,7 @@ def _lines(
     if chosen and chosen.reasons:
         yield f"Selected: {', '.join(f'{count:,} {reason}' for reason, count in chosen.reasons.items())}."
     if standing := len(chosen.jobs if chosen else run.jobs) - selected.pending:
-        yield f"Skipping {pluralize(standing, 'job')} already ended; turn on force to include those with a label."
+        yield f"Skipping {pluralize(standing, 'job')} already finished; turn on force to include those with a label."
     if failures:
         yield f"{failures:,} of these failed, so that the run ends with exit code 1."
     if over := selected.pending - wanted:

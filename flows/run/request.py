@@ -92,8 +92,8 @@ class ClassifyRequest(ManifestRequest):
     kind: ClassVar[str] = "classify"
 
     once_per_duplicate: float | None = Field(None, ge=0.5, le=1)
-    """Ask about one of the described videos that show the same, at least this similar as `reelabel duplicates` says,
-    such as 0.95, and copy its answers to the others; if empty, ask about all."""
+    """Label one of several described videos that are at least this similar (see `reelabel duplicates`), such as 0.95,
+    and copy its answers to the others; if empty, label all."""
     overrides: QuestionOptions = NO_OVERRIDES
     """Model, sampling, prompts and chunks of this run; empty fields take the settings."""
 
@@ -137,13 +137,13 @@ class EvaluateRequest(FlowRequest):
     dataset: Dataset = None
     """Name within which job ids are unique; if empty, the manifest's file name."""
     baseline: str | None = Field(None, max_length=200)
-    """Sampler to compare with; if empty, native, or without references the first of the samplers."""
+    """Sampler to compare with; if empty, native, or without references the first sampler."""
     references: bool = True
     """Also compare the samplers native and uniform:16."""
     live: str | None = Field(None, max_length=1000)
-    """Also compare the answers of live sessions, by the address of the server; if empty, none."""
+    """Also compare live sessions of the server at this address; if empty, none."""
     mlflow: bool = False
-    """Log each candidate to MLflow, where MLFLOW_TRACKING_URI says."""
+    """Log each candidate to MLflow, at MLFLOW_TRACKING_URI."""
 
 
 def _sentence(fault: ValidationError) -> str:

@@ -1,1 +1,1 @@
-"""The HTTP service: single requests, answered by the code and the engines of the flows."""
+"""The HTTP service: single requests and live sessions, with the code and the engines of the flows."""

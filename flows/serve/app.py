@@ -1,4 +1,4 @@
-"""The application: what every route shares, and the routes that say how the service is."""
+"""The application: middleware shared by all routes, and the routes for health and metrics."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 class Health(BaseModel):
-    """How the service is."""
+    """Health of the service."""
 
     model_config = ConfigDict(extra="forbid")
 
     status: Literal["ok"] = Field(
-        default="ok", description="Always ok: while models load, the answer is 503 with the status loading."
+        default="ok", description="Always `ok`; while models load, the answer is 503 with the status `loading`."
     )
     version: str = Field(description="Version of Reelabel.")
     requests: int = Field(description="Requests in progress.")
@@ -40,21 +40,21 @@ class Health(BaseModel):
 def make_app(
     service: Service, routers: Sequence[APIRouter] = (), *, open_paths: frozenset[str] = frozenset()
 ) -> FastAPI:
-    """Make the application.
+    """Create the application.
 
     Args:
-        service: What the routes share.
+        service: State shared by the routes.
         routers: The routes.
-        open_paths: Paths of these that need no token, such as a page that asks for it.
+        open_paths: Paths that need no token, such as a page that asks for it.
     """
     settings = service.settings.serve
     app = FastAPI(title="Reelabel", version=version("reelabel"), redoc_url=None)
-    # So that generated clients send it; whether it is right is for the guard, before anything is read.
+    # So that generated clients send it; the guard checks it before anything is read.
     needs_token = [Depends(HTTPBearer(scheme_name="token", auto_error=False))] if settings.token else []
     app.state.service = service
     add_error_handlers(app)
     app.add_api_route(
-        "/health", _health, operation_id="health", response_model=Health, summary="Say that the service answers"
+        "/health", _health, operation_id="health", response_model=Health, summary="Check that the service is up"
     )
     app.add_api_route("/health", _health, methods=["HEAD"], include_in_schema=False)
     app.add_api_route(
@@ -68,7 +68,7 @@ def make_app(
     for router in routers:
         app.include_router(router, dependencies=needs_token)
     app.add_middleware(Guard, settings=settings, open_paths=OPEN_PATHS | open_paths)
-    if settings.origins:  # outside of the guard: a browser asks without a token whether it may ask
+    if settings.origins:  # outside the guard: browsers send CORS preflight requests without a token
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.origins,

@@ -1,4 +1,4 @@
-"""The engines of the service, and the routes that they answer."""
+"""Opens the engines of the service, and their routes."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Answering:
-    """What the loaded models answer.
+    """The routes of the loaded models.
 
     Attributes:
         routers: The routes.
-        end_sessions: Ends all live sessions and waits until their clients are notified; None if there can be none.
+        end_sessions: Ends all live sessions and waits until their clients are notified; None without live sessions.
     """
 
     routers: list[APIRouter] = field(default_factory=list)
@@ -48,12 +48,12 @@ class Answering:
 
 @contextmanager
 def open_engines(settings: Settings, *, uploads: Path) -> Iterator[Answering]:
-    """Load what `serve.load` names; yield what it answers.
+    """Load the models of `serve.load`; yield their routes.
 
-    Clients may name files of this machine only in the folders of `extract.allow_roots`.
+    Clients may name local files only in the folders of `extract.allow_roots`.
 
     Args:
-        settings: What to load, and how.
+        settings: The settings, with `serve.load`.
         uploads: Folder of uploaded videos.
 
     Raises:
@@ -68,7 +68,7 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[Answering]:
         pool = stack.enter_context(decode_pool(settings, processes=extract.processes or usable_cores(), ahead=True))
         answering = Answering()
         routers = answering.routers
-        if "analyze" in load:  # before the engine, which takes what memory is left of a GPU
+        if "analyze" in load:  # before the engine, which takes the remaining memory of a GPU
             analyzer = stack.enter_context(Analyzer(settings, pool=pool))
             analyzer.wait_ready()
             routers.append(analyze_router(partial(analyze.answer, analyzer)))
@@ -92,7 +92,7 @@ def open_engines(settings: Settings, *, uploads: Path) -> Iterator[Answering]:
 
 
 def with_uploads(settings: Settings, folder: Path) -> Settings:
-    """Return settings by which uploaded videos may be read, besides what clients may name."""
+    """Return settings that allow reading uploaded videos, too."""
     extract = settings.extract
     roots = {"allow_roots": (*extract.allow_roots, folder.resolve())}
     return settings.model_copy(update={"extract": extract.model_copy(update=roots)})
@@ -100,7 +100,7 @@ def with_uploads(settings: Settings, folder: Path) -> Settings:
 
 @contextmanager
 def _open_sessions(settings: Settings, model: LiveModel, pool: DecodePool, database: Engine) -> Iterator[Sessions]:
-    """Yield the live sessions, which are recorded."""
+    """Yield the live sessions, with recording."""
     info = model.wait_ready()
     recorder = Recorder(database, SealedFiles.of(settings.store))
     with closing(recorder):

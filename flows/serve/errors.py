@@ -1,4 +1,4 @@
-"""How requests are refused: one object with a code and a sentence, whatever went wrong."""
+"""Error responses: every error is an object with a code and a message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("reelabel")
 _RETRY_AFTER_S = 5.0
-_CLIENT_GONE = 499  # nginx's; nobody reads it
+_CLIENT_GONE = 499  # nginx's code; no client reads it
 
 
 class ClientGoneError(Exception):
@@ -42,7 +42,7 @@ class ErrorBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     code: str = Field(description="Stable identifier, such as video_missing or busy.")
-    message: str = Field(description="What is wrong, where, and what to do about it, in a sentence.")
+    message: str = Field(description="What is wrong, where, and what to do about it.")
 
 
 class RequestError(ReelabelError):
@@ -61,13 +61,13 @@ class RequestError(ReelabelError):
         self.retry_after_s = retry_after_s
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Make it with the same options where it is unpickled."""
+        """Preserve the options when pickled."""
         make = partial(type(self), code=self.code, status=self.status, retry_after_s=self.retry_after_s)
         return make, (self.message,)
 
 
 def error_response(code: str, message: str, status: HTTPStatus, *, retry_after_s: float | None = None) -> JSONResponse:
-    """Return the answer to a request that is refused."""
+    """Return the error response to a refused request."""
     headers = {} if retry_after_s is None else {"Retry-After": str(math.ceil(retry_after_s))}
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
@@ -76,7 +76,7 @@ def error_response(code: str, message: str, status: HTTPStatus, *, retry_after_s
 
 
 def error_response_to(error: Exception) -> JSONResponse:
-    """Return the answer to a request that failed with an error; log what the service's operator should know."""
+    """Return the error response to a request that failed with an error; log internal errors for the operator."""
     match error:
         case RequestError():
             return error_response(error.code, error.message, error.status, retry_after_s=error.retry_after_s)
@@ -97,12 +97,12 @@ def error_response_to(error: Exception) -> JSONResponse:
 
 
 def invalid(message: str) -> RequestError:
-    """Return the refusal of a request that breaks a rule, which the message names."""
+    """Return the error of a request that violates a rule, named in the message."""
     return RequestError(message, code="invalid_request", status=HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
 def invalid_request(faults: Iterable[ErrorDetails]) -> RequestError:
-    """Return the refusal of a request with faulty fields; the message names each."""
+    """Return the error of a request with invalid fields; the message names each."""
     return invalid(f"{'; '.join(map(_clause, faults))}.")
 
 
@@ -115,9 +115,9 @@ def _clause(fault: ErrorDetails) -> str:
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Have an application answer every error with a code and a sentence."""
+    """Make an application answer every error with a code and a message."""
 
-    # Coroutines, as functions would be called in threads, for which there is no time when the service ends.
+    # Coroutines, because functions would run in threads, for which there is no time when the service stops.
     async def answer(_request: Request, error: Exception) -> JSONResponse:
         return error_response_to(error)
 
@@ -143,12 +143,12 @@ async def _of_nobody(_request: Request, _error: Exception) -> Response:
 
 
 def _of_http(request: Request, error: HTTPException) -> JSONResponse:
-    """Answer what the router itself refuses."""
+    """Answer requests that the router itself refuses."""
     status = HTTPStatus(error.status_code)
     path = request.url.path
     messages: Mapping[HTTPStatus, str] = {
-        HTTPStatus.NOT_FOUND: f"There is nothing at {path}; /docs and /openapi.json list what there is.",
-        HTTPStatus.METHOD_NOT_ALLOWED: f"{path} does not take {request.method}; /openapi.json says what it takes.",
+        HTTPStatus.NOT_FOUND: f"There is nothing at {path}; /docs and /openapi.json list all routes.",
+        HTTPStatus.METHOD_NOT_ALLOWED: f"{path} does not take {request.method}; see /openapi.json.",
     }
     code = status.phrase.lower().replace(" ", "_")
     answer = error_response(code, messages.get(status, f"{error.detail}."), status)

@@ -1,4 +1,4 @@
-"""Who may ask: clients with the token, if there is one, and pages of this service and of named web sites."""
+"""Authentication: refuses requests without the token, and from pages of other web sites."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from infra.settings import ServeSettings
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-# Probes of orchestrators have no token, and read nothing but that the service is there.
+# Probes of orchestrators have no token, and learn only that the service is up.
 OPEN_PATHS = frozenset({"/health"})
 
 
 class Guard:
-    """Refuses requests and WebSockets before anything of them is read.
+    """Refuses unauthorised requests and WebSockets before anything of them is read.
 
-    A browser lets any web site send requests to addresses that its user can reach, loopback among them: pages of other
-    sites are refused by their Origin. A site that renames itself to this address (DNS rebinding) is refused by the Host
-    header, unless a token protects the service.
+    A browser lets any web site send requests to addresses that its user can reach, including loopback: pages of other
+    sites are refused by their Origin. A site that points its name at this address (DNS rebinding) is refused by the
+    Host header, unless a token protects the service.
     """
 
     def __init__(self, app: ASGIApp, *, settings: ServeSettings, open_paths: frozenset[str] = OPEN_PATHS) -> None:
@@ -35,7 +35,7 @@ class Guard:
 
         Args:
             app: The application.
-            settings: With the token and the web sites.
+            settings: The token and the allowed web sites.
             open_paths: Paths that need no token.
         """
         self._app = app
@@ -43,7 +43,7 @@ class Guard:
         self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what may ask."""
+        """Pass on authorised requests."""
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
@@ -51,7 +51,7 @@ class Guard:
         if refusal is None:
             await self._app(scope, receive, send)
             return
-        # Before a WebSocket is accepted, an ASGI server turns this answer into that of the handshake.
+        # Before a WebSocket is accepted, an ASGI server sends this as the response to the handshake.
         await refusal(scope, receive, send)
 
     def _refuse(self, scope: Scope) -> JSONResponse | None:
@@ -59,7 +59,7 @@ class Guard:
         if (host := self._strange_host(headers)) is not None:
             return error_response(
                 "host_refused",
-                f"This service listens on loopback, and is not {host}; ask for it as 127.0.0.1, or set serve.token.",
+                f"This service listens on loopback, not as {host}; use 127.0.0.1, or set serve.token.",
                 HTTPStatus.MISDIRECTED_REQUEST,
             )
         if (origin := self._strange_origin(headers)) is not None:
@@ -71,7 +71,7 @@ class Guard:
         if scope["path"] not in self._open_paths and not self._has_token(scope, headers):
             return error_response(
                 "unauthorized",
-                "This service needs its token: send the header Authorization: Bearer TOKEN.",
+                "This service requires its token; send the header Authorization: Bearer TOKEN.",
                 HTTPStatus.UNAUTHORIZED,
             )
         return None
@@ -101,7 +101,7 @@ class Guard:
 
 
 def _name_in(host: str) -> str | None:
-    """Return the name in a Host header; None if it is not a host and perhaps a port, and nothing else."""
+    """Return the name in a Host header; None if the header is not a host with an optional port."""
     try:
         split = urlsplit(f"//{host}")
         is_whole = split.netloc == host and "@" not in host and (split.port is not None or not host.endswith(":"))

@@ -1,4 +1,4 @@
-"""uvicorn's protocols, stricter and fair: no connection starves the others by what it sends."""
+"""Stricter uvicorn protocols, in which no connection starves the others."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 MAX_HEAD_BYTES = 16 * 1024
-# Read at a time. Parsed from frames or chunks without content, even this takes tens of milliseconds.
+# Bytes read at a time. For frames or chunks without content, parsing even this takes tens of milliseconds.
 _READ_BYTES = 16 * 1024
-# What usual data takes; of the rest, a connection waits for so many times as long.
+# Time for usual data; for the excess, a connection waits this many times as long.
 _USUAL_S_PER_BYTE, _SHARE = 1 / 50e6, 50
 _LEAST_PAUSE_S = 0.01
 
 
 class _Turns:
-    """A transport that is not read while its protocol, or its connection's turn, says so; otherwise that of asyncio."""
+    """An asyncio transport that pauses reading for its protocol or for its connection's turn."""
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:  # noqa: ANN401 - asyncio's
         transport.max_size = _READ_BYTES
@@ -40,7 +40,7 @@ class _Turns:
             self._transport.resume_reading()
 
     def charge(self, spent_s: float, size: int) -> None:
-        """Wait for the next turn, if so many bytes took unusually long."""
+        """Wait for the next turn if this many bytes took unusually long."""
         self._owed_s = max(0.0, self._owed_s + spent_s - size * _USUAL_S_PER_BYTE)
         pause_s = _SHARE * self._owed_s
         if pause_s < _LEAST_PAUSE_S or self._waits_for_turn or self._transport.is_closing():
@@ -56,7 +56,7 @@ class _Turns:
 
 
 class _InTurns(asyncio.Protocol):
-    """Has a protocol wait for its turn."""
+    """Makes a protocol wait for its turn."""
 
     loop: asyncio.AbstractEventLoop
     transport: Any
@@ -71,11 +71,11 @@ class _InTurns(asyncio.Protocol):
 
 
 class WebSocketProtocol(_InTurns, WebSocketsSansIOProtocol):
-    """Of live sessions."""
+    """Protocol of live sessions."""
 
 
 class HttpProtocol(_InTurns, H11Protocol):
-    """Of requests."""
+    """Protocol of requests."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
         """Parse strictly."""
@@ -84,9 +84,9 @@ class HttpProtocol(_InTurns, H11Protocol):
 
 
 class _StrictConnection(h11.Connection):
-    """A connection whose requests have bounded heads, even those that arrive at once, and state one length.
+    """A connection whose requests have bounded headers, even if pipelined, and state only one length.
 
-    By RFC 9112, 6.3, what states two is an attempt to smuggle a request past a proxy.
+    By RFC 9112, 6.3, a request with two lengths is an attempt to smuggle a request past a proxy.
     """
 
     def next_event(self) -> Any:  # noqa: ANN401 - as of h11
@@ -95,8 +95,8 @@ class _StrictConnection(h11.Connection):
             names = {name for name, _ in event.headers}
             if {b"content-length", b"transfer-encoding"} <= names:
                 raise h11.RemoteProtocolError("It has both Content-Length and Transfer-Encoding.")
-            # Each line has a separator and an end of two bytes each.
+            # Each line has a separator and a line end of two bytes each.
             lines = [(event.method, event.target + b" HTTP/1.1"), *event.headers]
             if sum(len(name) + len(value) + 4 for name, value in lines) > MAX_HEAD_BYTES:
-                raise h11.RemoteProtocolError("Its head is too long.")
+                raise h11.RemoteProtocolError("Its header is too long.")
         return event

@@ -1,7 +1,8 @@
 """The service as an application of Ray Serve: `serve run flows.serve.ray:application`.
 
-Four deployments scale on their own: the ingress, which clients ask; the decoder, which answers requests with the models
-of the engine and the encoder. A fifth, of one replica, holds the streams whose parts different decoders describe.
+Four deployments scale independently: the ingress, which receives requests; the decoder, which answers them with the
+models of the engine and the encoder; and these two. A fifth, with one replica, holds the streams whose parts different
+decoders describe.
 """
 
 from __future__ import annotations
@@ -65,17 +66,17 @@ _MIB = 1024**2
 _RETRY_AFTER_S = 5.0
 _POLL_S = 0.25
 _MAX_REPLICAS = 8
-# Requests in progress at a replica of the decoder for each of its processes: some wait for models meanwhile.
+# Requests in progress per process of a decoder replica: some are waiting for models.
 _REQUESTS_PER_PROCESS = 4
-# Of a core, so that one of each deployment fits on two cores: the ingress, and a model that has no GPU to be fed.
+# Share of a core, so that one replica of each deployment fits on two cores: the ingress, and a model without a GPU.
 _INGRESS_CPUS, _MODEL_CPUS = 0.2, 0.4
-# A replica of the ingress refuses by itself, and says in its own words why, what has no slot.
+# A replica of the ingress itself refuses requests without a slot, with its own message.
 _REFUSED_PER_SLOT = 8
-_READS_OF_STREAMS = 1_000  # in progress, each of which takes microseconds
+_READS_OF_STREAMS = 1_000  # calls in progress, each of which takes microseconds
 
 
 class Arguments(BaseModel):
-    """Arguments of the application, as `serve run` takes them."""
+    """Arguments of the application for `serve run`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -89,7 +90,7 @@ def application(arguments: dict[str, str]) -> serve.Application:
         arguments: See `Arguments`.
 
     Raises:
-        ConfigurationError: The arguments or settings cannot be used, or anybody could ask.
+        ConfigurationError: The arguments or settings are invalid, or there is no authentication.
     """
     try:
         chosen = Arguments.model_validate(arguments)
@@ -120,28 +121,28 @@ def application(arguments: dict[str, str]) -> serve.Application:
 
 
 def _checked(settings: Settings) -> Settings:
-    """Return the settings, if several machines can serve by them."""
+    """Return the settings if several machines can share them."""
     if settings.serve.token is None and not settings.serve.without_token:
         raise ConfigurationError(
-            "Ray Serve's address is not set here, so others may reach it: set serve.token, or "
-            "serve.without_token if a proxy in front of the service asks for logins."
+            "Ray Serve's address is not set here, so others may reach it: set serve.token, or serve.without_token if a "
+            "proxy in front of the service asks for logins."
         )
     if settings.store.uri is None or settings.database.url is None:
         raise ConfigurationError(
             "The machines of a cluster share a store and a database: set store.uri and database.url."
         )
     if {*settings.serve.load} <= {"live"}:
-        raise ConfigurationError("Live sessions stay on one machine: name classify or analyze in serve.load.")
+        raise ConfigurationError("Live sessions need a single machine: set serve.load to classify, analyze or both.")
     return settings
 
 
 def _count(engines: int | str) -> int:
-    """Return how many engines a replica has; one if it takes what is there."""
+    """Return the number of engines of a replica; one for `auto`."""
     return engines if isinstance(engines, int) else 1
 
 
 def _cpus(gpus: int) -> float:
-    """Return the CPUs of a replica with so many GPUs."""
+    """Return the CPUs of a replica with this many GPUs."""
     return gpus or _MODEL_CPUS
 
 
@@ -154,15 +155,15 @@ def _deploy(
     cpus: float,
     gpus: int = 0,
 ) -> serve.Deployment:
-    """Return a deployment that scales by its requests in progress, unless a file of `serve deploy` sets it otherwise.
+    """Return a deployment that scales with its requests in progress, unless a `serve deploy` file overrides it.
 
     Args:
         deployed: Its class.
         settings: Limits of requests.
-        target: Requests in progress for each replica.
-        most: Most of them for each replica, and as many wait for each that asks; None is twice the target.
-        cpus: CPUs of each.
-        gpus: GPUs of each.
+        target: Target requests in progress per replica.
+        most: Maximum requests in progress per replica, and queued per caller; None is twice the target.
+        cpus: CPUs per replica.
+        gpus: GPUs per replica.
     """
     most = most or round(2 * target)
     return serve.deployment(
@@ -178,19 +179,19 @@ def _deploy(
 
 
 class Ingress:
-    """The deployment that clients ask."""
+    """The deployment that receives requests."""
 
     def __init__(self, decoder: Any) -> None:  # noqa: ANN401 - a handle
-        """Open what the routes share.
+        """Open the state shared by the routes.
 
         Args:
-            decoder: Works requests out.
+            decoder: Handle of the decoder.
 
         Raises:
             DiskFullError: There is no space for uploads.
         """
         settings = load_settings()
-        # Ray Serve chooses its address, perhaps a public one: only the token decides who may ask.
+        # Ray Serve chooses its address, perhaps a public one: only the token authenticates clients.
         listening = settings.serve.model_copy(update={"host": "0.0.0.0"})  # noqa: S104
         start_telemetry(settings.metrics, page=True)
         self._stack = ExitStack()
@@ -213,7 +214,7 @@ class Ingress:
 
 
 def _ask(method: Any, asked: BaseModel, upload: str | None) -> Any:  # noqa: ANN401
-    """Have a request worked out; its time is counted here, with the way there and back."""
+    """Send a request to the decoder; the measured time includes the round trip."""
     began_s = time.perf_counter()
     video = Path(upload).read_bytes() if upload else None
     answer = call(method, asked, video)
@@ -223,21 +224,21 @@ def _ask(method: Any, asked: BaseModel, upload: str | None) -> Any:  # noqa: ANN
 
 
 class Decoder:
-    """The deployment that decodes videos in the sandbox, and keeps frames and embeddings in the caches."""
+    """The deployment that decodes videos in the sandbox, and caches frames and embeddings."""
 
     async def __init__(self, engine: Any, encoder: Any, streams: Any) -> None:  # type: ignore[misc]  # noqa: ANN401 - Ray's
-        """Open what `serve.load` needs, as the settings of this machine say.
+        """Open the parts that `serve.load` needs, with the settings of this machine.
 
         Args:
-            engine: Handle of the deployment that answers questions; None answers none.
-            encoder: Handle of the one that embeds frames; None describes no video.
+            engine: Handle of the deployment that answers questions; None without questions.
+            encoder: Handle of the one that embeds frames; None without descriptions.
             streams: Handle of the one that holds streams.
 
         Raises:
             ConfigurationError: The settings conflict, or a bank cannot be used.
             ModelError: The model cannot be used.
         """
-        # Other deployments cannot be waited for in the event loop.
+        # The event loop must not wait for other deployments.
         await asyncio.to_thread(self._open, engine, encoder, streams)
 
     def _open(self, engine: Any, encoder: Any, streams: Any) -> None:  # noqa: ANN401
@@ -261,7 +262,7 @@ class Decoder:
             self._stack = stack.pop_all()
 
     def classify(self, asked: ClassifyRequest, video: bytes | None) -> object:
-        """Answer a question, with the bytes of its video if that was uploaded."""
+        """Answer a question, with the bytes of its video if it was uploaded."""
         with self._kept(video) as upload:
             return result_or_error(partial(classify.answer, self._classifier, asked, upload))
 
@@ -286,17 +287,17 @@ class Decoder:
 
 
 class _Model:
-    """A deployment that holds a model; Ray Serve replaces a replica whose model cannot be loaded any more."""
+    """A deployment that holds a model; Ray Serve replaces a replica whose model cannot be reloaded."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._fault: ModelError | None = None
 
     def check_health(self) -> None:
-        """Tell Ray Serve whether the model can be used.
+        """Report to Ray Serve whether the model can be used.
 
         Raises:
-            ModelError: It cannot be loaded again.
+            ModelError: It cannot be reloaded.
         """
         if self._fault:
             raise self._fault
@@ -313,10 +314,10 @@ class _Model:
 
 
 class Engine(_Model):
-    """The deployment that answers questions: the engine, or whatever `model.backend` names."""
+    """The deployment that answers questions with the backend of `model.backend`."""
 
     def __init__(self) -> None:
-        """Load the model, as the settings of this machine say.
+        """Load the model with the settings of this machine.
 
         Raises:
             ModelError: The model cannot be loaded.
@@ -332,11 +333,11 @@ class Engine(_Model):
         self._info = self._backend.wait_ready()
 
     def info(self) -> EngineInfo:
-        """Return what the engine reports."""
+        """Return the engine's report."""
         return self._info
 
     def answer(self, batch: Batch) -> object:
-        """Answer a batch, as `InferenceBackend.answer`."""
+        """Answer a batch, like `InferenceBackend.answer`."""
         return self._outcome(partial(self._backend.answer, batch))
 
 
@@ -344,7 +345,7 @@ class Encoder(_Model):
     """The deployment that embeds frames and texts."""
 
     def __init__(self) -> None:
-        """Load the model, as the settings of this machine say.
+        """Load the model with the settings of this machine.
 
         Raises:
             ModelError: The model cannot be loaded.
@@ -357,20 +358,20 @@ class Encoder(_Model):
         self._info = self._encoder.info()
 
     def info(self) -> EncoderInfo:
-        """Return what the encoder reports."""
+        """Return the encoder's report."""
         return self._info
 
     def embed_images(self, videos: Sequence[npt.NDArray[np.uint8]]) -> object:
-        """Embed frames, as `Encoder.embed_images`."""
+        """Embed frames, like `Encoder.embed_images`."""
         return self._outcome(partial(self._encoder.embed_images, videos))
 
     def embed_texts(self, texts: Sequence[str]) -> object:
-        """Embed texts, as `Encoder.embed_texts`."""
+        """Embed texts, like `Encoder.embed_texts`."""
         return self._outcome(partial(self._encoder.embed_texts, texts))
 
 
 class _RemoteModel(Lifetime):
-    """The replicas of a model's deployment, which Ray Serve starts and ends."""
+    """The replicas of a model's deployment, which Ray Serve starts and stops."""
 
     def __init__(self, handle: Any) -> None:  # noqa: ANN401 - Ray's
         """Take the handle of the deployment."""
@@ -390,7 +391,7 @@ class RemoteEngine(_RemoteModel, InferenceBackend):
     times = EngineTimes()
 
     def wait_ready(self) -> EngineInfo:
-        """Wait until a replica has loaded the model; return what it reports."""
+        """Wait until a replica has loaded the model; return its report."""
         info: EngineInfo = call(self._handle.info)
         return info
 
@@ -407,7 +408,7 @@ class RemoteEncoder(_RemoteModel):
     loaded: EncoderInfo | None = None
 
     def info(self) -> EncoderInfo:
-        """Wait until a replica has loaded the model; return what it reports."""
+        """Wait until a replica has loaded the model; return its report."""
         self.loaded = info = call(self._handle.info)
         self.processes = max(1, info.gpus)
         return self.loaded
@@ -442,7 +443,7 @@ class RemoteStreams(Streams):
 
 
 def result_or_error(work: Callable[[], Result]) -> Result | ReelabelError:
-    """Work; return the result, or the error that explains itself: if raised, Ray would wrap it, and log its stack."""
+    """Call a function; return the result or an expected error: if raised, Ray would wrap it and log its stack."""
     try:
         return work()
     except ReelabelError as error:
@@ -450,9 +451,9 @@ def result_or_error(work: Callable[[], Result]) -> Result | ReelabelError:
 
 
 def call(method: Any, *arguments: object) -> Any:  # noqa: ANN401 - Ray's
-    """Call a method that returns what `result_or_error` returns, and wait; in a thread, as an event loop must not wait.
+    """Call a method that returns what `result_or_error` returns, and wait; must run in a thread.
 
-    What a replica worked on when it was lost is asked of another one, once.
+    If a replica is lost, its work is retried on another one, once.
 
     Args:
         method: Of a deployment's handle.
@@ -460,8 +461,8 @@ def call(method: Any, *arguments: object) -> Any:  # noqa: ANN401 - Ray's
 
     Raises:
         RequestError: All replicas are busy, or two were lost.
-        AbandonedError: Nobody waits.
-        ReelabelError: As the method has returned it.
+        AbandonedError: The caller no longer waits.
+        ReelabelError: As returned by the method.
     """
     try:
         try:
@@ -470,14 +471,14 @@ def call(method: Any, *arguments: object) -> Any:  # noqa: ANN401 - Ray's
             outcome = _wait(method.remote(*arguments))
     except BackPressureError:
         raise RequestError(
-            "All replicas are busy; try again after the seconds in Retry-After.",
+            "All replicas are busy; see Retry-After.",
             code="busy",
             status=HTTPStatus.TOO_MANY_REQUESTS,
             retry_after_s=_RETRY_AFTER_S,
         ) from None
     except (RayActorError, DeploymentUnavailableError):
         raise RequestError(
-            "The replicas that worked on this request were lost; try again after the seconds in Retry-After.",
+            "The replicas that worked on this request were lost; see Retry-After.",
             code="replica_lost",
             status=HTTPStatus.SERVICE_UNAVAILABLE,
             retry_after_s=_RETRY_AFTER_S,

@@ -1,4 +1,4 @@
-"""The server of the application: its address, its end, and clients that say nothing."""
+"""Runs the server of the application: address, shutdown, and timeouts of silent clients."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("reelabel")
 _BACKLOG = 2048
-# Within the ten seconds that Ctrl-C may take, other things end as well.
+# Other things must also stop within the ten seconds of Ctrl-C.
 _INTERRUPT_S = 4.0
 _SWEEP_S = 1.0
 _POLL_S = 0.05
 _END_S = 5.0
-# Of what was sent to a client that does not read. Messages wait for it, but the answers to its pings do not.
+# Bytes buffered for a client that does not read. Messages wait for it, but answers to its pings do not.
 _MOST_UNREAD_BYTES = 16 * 1024**2
 _HEAD, _HANDSHAKE, _READING = "the head of a request", "a handshake", "a client that reads the rest"
 
 
 def reserve(settings: ServeSettings) -> socket.socket:
-    """Bind the address, so that nobody else takes it while models load; it does not listen yet.
+    """Bind the address, so that no other process takes it while models load; it does not listen yet.
 
     Raises:
-        ConfigurationError: Others than this machine could ask without a token, or the address cannot be had.
+        ConfigurationError: Other machines could send requests without a token, or the address is not available.
     """
     if settings.host not in LOOPBACK and settings.token is None and not settings.without_token:
         raise ConfigurationError(
-            f"{settings.host} can be reached by others: set serve.token, or "
-            "serve.without_token if a proxy in front of the service asks for logins."
+            f"{settings.host} can be reached by others; set serve.token, or serve.without_token behind a proxy with "
+            f"logins."
         )
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     opened = socket.socket(family, socket.SOCK_STREAM)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Of every connection: else the body of an answer waits until its head has been acknowledged, 40 ms later.
+        # TCP_NODELAY: otherwise the body of an answer waits until its header has been acknowledged, 40 ms later.
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         opened.bind((settings.host, settings.port))
     except OSError as error:
@@ -77,7 +77,7 @@ def listen(opened: socket.socket, settings: ServeSettings) -> None:
     """Listen, or continue to listen.
 
     Raises:
-        ConfigurationError: Another process has begun to listen there meanwhile.
+        ConfigurationError: Another process is listening there by now.
     """
     try:
         opened.listen(_BACKLOG)
@@ -93,14 +93,14 @@ def url_of(opened: socket.socket) -> str:
 
 @contextmanager
 def answering_loading(opened: socket.socket, settings: ServeSettings) -> Iterator[None]:
-    """Answer all requests with 503, `/health` with the status `loading`; connections that come last wait for the next.
+    """Answer all requests with 503, `/health` with the status `loading`; the last connections wait for the next server.
 
     Args:
-        opened: Where to listen, as reserved; it stays open.
-        settings: With the address.
+        opened: The reserved socket; it remains open.
+        settings: The settings with the address.
 
     Raises:
-        ConfigurationError: Another process has begun to listen there meanwhile.
+        ConfigurationError: Another process is listening there by now.
     """
     listen(opened, settings)
     config = uvicorn.Config(
@@ -139,24 +139,24 @@ def serve(
     ready: Callable[[], None],
     end_sessions: Callable[[], Awaitable[None]] | None = None,
 ) -> int | None:
-    """Serve an application until a signal; requests in progress, and live sessions, end first, if they do so in time.
+    """Serve an application until a signal; then finish requests in progress and live sessions, within a time limit.
 
     Args:
         app: The application.
-        opened: Where to listen, as reserved.
-        settings: With the timeouts.
-        ready: Called when the first request would be answered.
+        opened: The reserved socket.
+        settings: The settings with the timeouts.
+        ready: Called when the first request can be answered.
         end_sessions: Ends all live sessions and waits until their clients are notified.
 
     Returns:
-        The signal that ended it.
+        The signal that stopped it.
 
     Raises:
-        ConfigurationError: Another process has begun to listen there meanwhile.
+        ConfigurationError: Another process is listening there by now.
     """
     listen(opened, settings)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:  # each client that is connected takes a descriptor
+    if soft != hard:  # each connected client takes a descriptor
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     server = _Server(app, settings, ready=ready, end_sessions=end_sessions)
@@ -165,7 +165,7 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """Ends by SIGINT and SIGTERM, and leaves clients that say nothing.
+    """A server that stops at SIGINT and SIGTERM, and disconnects silent clients.
 
     Attributes:
         ended_by: The first signal.
@@ -179,7 +179,7 @@ class _Server(uvicorn.Server):
         ready: Callable[[], None],
         end_sessions: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        # uvloop would take the signals from `infra.signals`.
+        # uvloop would take over the signals of `infra.signals`.
         config = uvicorn.Config(
             app,
             loop="asyncio",
@@ -190,7 +190,7 @@ class _Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            # Pictures do not shrink any further, and what is compressed could be a bomb.
+            # Pictures do not compress further, and compressed data could be a bomb.
             ws_per_message_deflate=False,
             ws_max_size=MAX_MESSAGE_BYTES,
         )
@@ -206,13 +206,13 @@ class _Server(uvicorn.Server):
             self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take nothing new, end the live sessions, and give what is left of the time to requests in progress."""
+        """Stop accepting, end live sessions, and give the remaining time to requests in progress."""
         began_s = time.monotonic()
         if self._end_sessions is not None:
             for server in self.servers:
                 server.close()
             for connection in list(self.server_state.connections):
-                if hasattr(connection, "cycle"):  # it is no WebSocket
+                if hasattr(connection, "cycle"):  # not a WebSocket
                     connection.shutdown()
             ending = asyncio.ensure_future(self._end_sessions())
             while not ending.done() and time.monotonic() - began_s < self._grace_s:  # Ctrl-C shortens it
@@ -222,7 +222,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Hear SIGINT and SIGTERM; unlike uvicorn, do not raise them again at the end."""
+        """Handle SIGINT and SIGTERM; unlike uvicorn, do not raise them again at the end."""
         before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -231,14 +231,14 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ANN401 - the library's signature
-        """Begin to end."""
+        """Start shutting down."""
         self.ended_by = self.ended_by or sig
         if sig == signal.SIGINT:
             self._grace_s = _INTERRUPT_S
         super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
-        """Look for connections that hold the service up."""
+        """Close stalled connections."""
         now_s = time.monotonic()
         if now_s - self._swept_s > _SWEEP_S:
             self._swept_s = now_s
@@ -247,19 +247,19 @@ class _Server(uvicorn.Server):
 
 
 class Sweeper:
-    """Ends connections that say nothing, do not read, or whose handshake never ends; in their event loop's thread."""
+    """Closes connections that send nothing, do not read, or never finish their handshake; runs in their event loop."""
 
     def __init__(self, *, silence_s: float) -> None:
         """Start with none.
 
         Args:
-            silence_s: Seconds for which a connection may wait for one thing.
+            silence_s: Maximum seconds for which a connection may wait for the same thing.
         """
         self._silence_s = silence_s
         self._waits: dict[Any, tuple[object, float]] = {}  # what each waits for, and since when
 
     def sweep(self, connections: Iterable[Any]) -> None:
-        """Look at all connections, which are uvicorn's protocols."""
+        """Check all connections, which are uvicorn protocols."""
         now_s, before, self._waits = time.monotonic(), self._waits, {}
         for connection in list(connections):
             transport, waits_for = connection.transport, _waits_for(connection)
@@ -274,13 +274,13 @@ class Sweeper:
 
 
 def _waits_for(connection: Any) -> object | None:  # noqa: ANN401 - a protocol of uvicorn's
-    """Return what a connection waits for, the same object each time; None while it has a request, or is a WebSocket."""
+    """Return what a connection waits for, as the same object each time; None during a request, or for a WebSocket."""
     if connection.transport.is_closing():
         return _READING
     if not hasattr(connection, "cycle"):
-        # Its parser leaves a handshake that it does not take, such as one with a line of more than 8 KiB, unanswered.
+        # Its parser does not answer a handshake that it rejects, such as one with a line of more than 8 KiB.
         return None if getattr(connection, "handshake_complete", True) else _HANDSHAKE
     cycle: Any = connection.cycle
     if cycle is None:
         return _HEAD
-    return cycle if cycle.response_complete else None  # the next head, or the rest of a body that nobody reads
+    return cycle if cycle.response_complete else None  # the next header, or the rest of a body that is not read

@@ -149,7 +149,7 @@ class ExtractSettings(SettingsSection):
     processes: int | None = Field(None, ge=1, le=256)
     """Decoding processes; defaults to one per core that the container may use."""
     timeout_s: float = Field(60, gt=0, le=3600)
-    """Maximum seconds for decoding one video, in twice as many of CPU time."""
+    """Maximum seconds for decoding one video; its CPU time is limited to twice as many."""
     memory_mib: int = Field(4096, ge=256, le=65536)
     """Memory limit of a decoding process, in MiB."""
     max_video_bytes: int = Field(4 * 1024**3, ge=1024)
@@ -157,7 +157,8 @@ class ExtractSettings(SettingsSection):
     max_duration_s: float = Field(86_400, gt=0)
     """Longer videos fail with video_too_large."""
     sandbox: Literal["auto", "require", "off"] = "auto"
-    """auto uses every protection that the kernel offers, require demands all of them, off only limits resources."""
+    """auto uses every protection that the kernel supports, require fails without all of them, off only limits
+    resources."""
     videos_per_process: int = Field(1000, ge=1, le=1_000_000)
     """Videos until a decoding process is replaced; with 1, a hostile video cannot change the frames of others."""
     ray_address: str | None = None
@@ -189,16 +190,16 @@ class RunSettings(SettingsSection):
     infer_flows: int = Field(1, ge=0, le=1000)
     """infer/gpu flows started per run; with 0, start them yourself."""
     max_cost: float | None = Field(None, gt=0)
-    """Cost at which a run ends, by the prices of [cost]; the next one continues. Unset, there is no limit."""
+    """Cost, by the prices of [cost], at which a run stops; the next one continues. If unset, there is no limit."""
 
 
 class CostSettings(SettingsSection):
-    """What machines cost, in a currency of your own; 0 is not counted."""
+    """Prices of machines, in any currency; 0 is not counted."""
 
     per_gpu_hour: float = Field(0.0, ge=0, le=1e6)
-    """Price of one GPU for an hour; it is held from the start of the engine to its end."""
+    """Price of a GPU-hour, charged from the start of the engine to its end."""
     per_cpu_hour: float = Field(0.0, ge=0, le=1e6)
-    """Price of one CPU core for an hour, while a process fetches and decodes videos, or of an engine without a GPU."""
+    """Price of a core-hour, charged while a process fetches and decodes videos, and for an engine without a GPU."""
 
     @property
     def is_set(self) -> bool:
@@ -228,7 +229,7 @@ class SamplingOptions(SettingsSection):
         sampling_option(
             "dense_sampler",
             check=None,
-            description="Sampler to use where keyframes are not enough; defaults to native, the one that the model was "
+            description="Sampler to use if keyframes are not enough; defaults to native, the one that the model was "
             "trained with.",
         ),
     ] = None
@@ -275,9 +276,9 @@ class DescribeOptions(SettingsSection):
     """What videos are compared with, and how; what is left empty is taken from the settings, or has its default."""
 
     tags: str | None = Field(None, min_length=1, max_length=2000)
-    """Bank of tags: a text file with one a line, CSV or Parquet; by default 20 places."""
+    """Label set of tags: a text file with one per line, CSV or Parquet; defaults to 20 places."""
     captions: str | None = Field(None, min_length=1, max_length=2000)
-    """Bank of captions: a text file with one a line, CSV or Parquet; by default 40 activities."""
+    """Label set of captions: a text file with one per line, CSV or Parquet; defaults to 40 activities."""
     top_k: int | None = Field(None, ge=1, le=1000)
     """Tags per chunk and per video; defaults to 5."""
     chunk_s: float | None = Field(None, ge=1, le=86_400)
@@ -285,9 +286,10 @@ class DescribeOptions(SettingsSection):
     frames_per_chunk: int | None = Field(None, ge=1, le=512)
     """Frames of each chunk, evenly spread; defaults to 16."""
     sampler: Literal["dense", "keyframes"] | None = None
-    """How frames are chosen: dense, exact anywhere in a chunk (the default); or keyframes alone, which is cheaper."""
+    """How frames are selected: dense, exact frames anywhere in a chunk (the default); or keyframes only, which is
+    cheaper."""
     model: str | None = Field(None, max_length=1000)
-    """Folder or Hugging Face name of a SigLIP, SigLIP 2 or CLIP model; must be named."""
+    """Folder or Hugging Face name of a SigLIP, SigLIP 2 or CLIP model; required."""
     scene_method: str | None = Field(None, max_length=100)
     """How scene changes are found: auto (default), by pixels and embeddings; ema, by embeddings; or published."""
     scene_threshold: float | None = Field(None, ge=0, le=255)
@@ -311,7 +313,7 @@ class DescribeSettings(DescribeOptions):
     nightly_manifest: str | None = None
     """Manifest of describe/nightly; if empty, the deployment is paused."""
     nightly_dataset: str | None = Field(None, max_length=200)
-    """Dataset of describe/nightly; the default follows the rule of nightly.dataset."""
+    """Dataset of describe/nightly; defaults like nightly.dataset."""
     nightly_cron: Cron | None = None
     """Schedule of describe/nightly; defaults to nightly.cron."""
 
@@ -328,8 +330,8 @@ MaxTokens = Annotated[
     Field(
         ge=1,
         le=MAX_OUTPUT_TOKENS,
-        description="Most tokens of an answer in words, to a row without choices; default 64. Another bound is "
-        "another spec, also for rows with choices.",
+        description="Maximum tokens of an answer in words, to a row without choices; default 64. Part of the spec, "
+        "also for rows with choices.",
     ),
 ]
 
@@ -355,11 +357,12 @@ class ModelSettings(PromptOptions):
     backend: str = Field("vllm", min_length=1, max_length=100)
     """vllm loads the model on this machine; openai uses the server in [server]; or package.module:OBJECT."""
     name: str | None = None
-    """Hub name, or folder, also of a LoRA adapter; must be named, except with openai, which asks the server."""
+    """Hub name or folder, also of a LoRA adapter; required, except with openai, which uses the server's model."""
     revision: str | None = None
     """Hub revision."""
     python: AbsolutePath | None = None
-    """Python that runs the engine; by default this one if it has vLLM, else .venv-engine/bin/python beside it."""
+    """Python that runs the engine; defaults to this one if it has vLLM, otherwise .venv-engine/bin/python next to
+    it."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Data type of the weights."""
     tensor_parallel_size: int = Field(1, ge=1, le=64)
@@ -369,15 +372,16 @@ class ModelSettings(PromptOptions):
     video_pruning_rate: VideoPruningRate = None
     max_tokens: MaxTokens = None
     chat_template_args: dict[str, JsonValue] = Field(default_factory=dict)
-    """Arguments of the chat template, of a server's too, such as enable_thinking = false."""
+    """Arguments of the chat template, also of a server's, such as enable_thinking = false."""
     engine_args: EngineArgs = Field(default_factory=dict)
     """Arguments of vLLM's engine, such as max_num_seqs = 64; a server has its own."""
     start_timeout_s: float = Field(900, ge=10, le=7200)
     """Maximum seconds for loading the engine."""
     keep_warm_s: float = Field(0, ge=0, le=86400)
-    """Seconds for which a run leaves its loaded engine to the next one of the same model and settings."""
+    """Seconds for which a run's engine stays loaded for the next run with the same model and settings."""
     min_choice_mass: float = Field(0.01, ge=0, le=1)
-    """A run ends at a shard whose median total probability of the choices is lower: labels are noise; 0 never."""
+    """A run stops at a shard whose median probability of all choices is lower: its labels are noise; 0 turns this
+    off."""
     max_concurrent_shards: int = Field(3, ge=1, le=16)
     """Shards per engine that read frames, wait for answers or write labels at the same time."""
 
@@ -398,7 +402,7 @@ class ServerSettings(SettingsSection):
     """Name under which the server offers the model; defaults to its only one."""
     frames: Literal["auto", "frame_file", "png", "images"] = "auto"
     """How frames are sent: frame_file (requires Reelabel's plugin on the server) and png (requires vLLM with
-    --trust-request-mm-kwargs) keep exact pixels and times; auto uses the first of them that works. images sends no
+    --trust-request-mm-kwargs) send exact pixels and times; auto uses the first of them that works. images sends no
     times, and leads to different labels."""
     audio_input: bool = False
     """The server accepts audio, so live sessions send it theirs."""
@@ -407,16 +411,16 @@ class ServerSettings(SettingsSection):
     voice: str = Field("alloy", min_length=1, max_length=100)
     """The server's voice, unless a session asks for another speaker."""
     ca_file: AbsolutePath | None = None
-    """CA certificate of a server whose own is not signed by a public authority."""
+    """CA certificate for a server whose certificate is not signed by a public authority."""
     concurrency: int = Field(32, ge=1, le=1024)
     """Concurrent requests, one video each."""
     timeout_s: float = Field(300, ge=1, le=7200)
     """Maximum seconds for one answer."""
     max_attempts: int = Field(5, ge=1, le=20)
-    """Attempts per request, with growing pauses, before giving up."""
+    """Attempts per request, with increasing pauses, before giving up."""
     probe_tolerance: float = Field(0.5, gt=0, le=100)
-    """Mean difference of logprobs, in nats, up to which answers to the same question are those of one model; a run ends
-    if the server's differ more. Raise it for a server whose answers vary."""
+    """Maximum mean difference of logprobs, in nats, between one model's answers to the same question; a run stops if
+    the server's differ more. Raise it for a server whose answers vary."""
     gpus: int = Field(0, ge=0, le=4096)
     """GPUs that the server uses, for figures per GPU-hour; 0 counts as one."""
 
@@ -443,7 +447,7 @@ class ServeSettings(SettingsSection):
     idle_timeout_s: float = Field(20, ge=1, le=3600)
     """Seconds without a byte of a request, or under 1 KiB/s of its fields, before its connection is closed."""
     stop_timeout_s: float = Field(30, ge=1, le=3600)
-    """Maximum seconds, after SIGTERM, for the requests in progress to end."""
+    """Maximum seconds, after SIGTERM, for the requests in progress to finish."""
 
 
 class LiveSettings(SettingsSection):
@@ -452,7 +456,7 @@ class LiveSettings(SettingsSection):
     max_sessions: int = Field(16, ge=1, le=1024)
     """Maximum sessions at once; further ones are refused with too_many_sessions."""
     resume_s: float = Field(30, ge=0, le=3600)
-    """Seconds that a session waits for a lost client to come back."""
+    """Seconds that a session waits for a lost client to reconnect."""
     max_window_frames: int = Field(2048, ge=4, le=65_536)
     """Maximum frames and 2 s spans of audio that a query sees; all are held in memory."""
 
@@ -464,7 +468,7 @@ class NightlySettings(SettingsSection):
     """Manifest, such as s3://bucket/jobs/dt={scheduled_date}/*.parquet; if empty, the deployment keeps its own, and is
     paused without one."""
     dataset: str | None = Field(None, max_length=200)
-    """Dataset, which may contain {scheduled_date}; defaults to one for each date, such as jobs-{scheduled_date}, or
+    """Dataset, which may contain {scheduled_date}; defaults to one per date, such as jobs-{scheduled_date}, or
     without dates to the manifest's file name."""
     cron: Cron = "0 2 * * *"
     """Schedule of classify/nightly."""
@@ -528,16 +532,16 @@ class MetricsSettings(SettingsSection):
 
 
 class ResultsSettings(SettingsSection):
-    """Where the rows of runs go besides the database."""
+    """Export of the rows of runs, in addition to the database."""
 
     export_uri: str | None = Field(None, pattern=r"^(s3|file)://.+")
-    """s3://bucket/prefix or file:///folder, to which the rows of each run are written when it has ended; if unset, none
+    """s3://bucket/prefix or file:///folder, to which the rows of each run are written when it ends; if unset, none
     are."""
     export_format: Literal["parquet", "delta", "iceberg"] = "parquet"
     """parquet writes files by dataset and date; delta writes Delta Lake tables (needs the extra lake); iceberg writes
     tables in iceberg_namespace (needs the extra iceberg), and only the list of runs goes to export_uri."""
     iceberg_namespace: str | None = Field(None, pattern=r"^[^.]+(\.[^.]+)+$")
-    """CATALOG.NAMESPACE of Iceberg tables; PyIceberg's own configuration says where the catalog is."""
+    """CATALOG.NAMESPACE of Iceberg tables; the catalog is configured by PyIceberg's own settings."""
 
     @model_validator(mode="after")
     def _names_the_tables(self) -> Self:

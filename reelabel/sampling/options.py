@@ -91,20 +91,21 @@ class Sampling:
     )
     frame_recovery: bool | None = option(
         None,
-        "Show the next good frame in place of one that does not decode; on by default, for dense samplers.",
+        "With dense samplers, replace a frame that does not decode by the next good one; on by default.",
         exclude_if=_is_not_false,
     )
     drop_similar: float | None = _unset(
-        "Drop frames more similar than this to the last frame kept, such as 0.95; off by default.", gt=0, lt=1
+        "Drop frames that are more similar than this to the last one not dropped, such as 0.95; off by default.",
+        gt=0,
+        lt=1,
     )
     jpeg_quality: int | None = _unset(
-        "Store frames, and show them to the model, as JPEG of this quality, such as 90 (lossy); by default every pixel "
-        "is kept.",
+        "Store frames, and show them to the model, as JPEG of this quality, such as 90 (lossy); lossless by default.",
         ge=1,
         le=100,
     )
     hdr: Literal["sdr", "as_decoded"] | None = _unset(
-        "How HDR videos (HLG, PQ) are shown: tone-mapped to SDR, which models know (sdr, the default), or with "
+        "How HDR videos (HLG, PQ) are shown: tone-mapped to SDR, which models expect (sdr, the default), or with "
         "unchanged pixel values (as_decoded).",
         check=_leave_out_sdr,
     )
@@ -125,8 +126,8 @@ class Sampling:
     motion_tasks: tuple[str, ...] | None = _unset("Tasks or subtasks whose jobs always use the dense sampler.")
     still_tasks: tuple[str, ...] | None = _unset("Tasks or subtasks whose jobs always use keyframes, however few.")
     escalate_below: float | Literal["fitted"] | None = _unset(
-        "Ask again with the dense sampler if the margin of the first answer is below this, 0 to 1; fitted uses the "
-        "margin found by `reelabel route fit`, 0 turns this off."
+        "Rerun a job with the dense sampler if its margin is below this, 0 to 1; fitted uses the margin found by "
+        "`reelabel route fit`, 0 turns this off."
     )
     num_frames: int = option(
         DEFAULT_NUM_FRAMES,

@@ -37,13 +37,13 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 KEYFRAMES = SamplerSpec(
     name="keyframes",
-    summary="keyframes alone, the only frames that decode by themselves",
+    summary="only keyframes, which are decoded without other frames",
     options=frozenset({"escalate_below"}),
     unlimited=frozenset({"num_frames"}),
 )
 AUTO = SamplerSpec(
     name="auto",
-    summary="keyframes where they cover the video, else the dense sampler",
+    summary="keyframes if they cover the video, otherwise the dense sampler",
     options=frozenset(get_args(RoutingOption)),
     unlimited=frozenset({"num_frames"}),
 )

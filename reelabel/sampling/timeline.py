@@ -114,7 +114,7 @@ def nearest_frames(times_s: npt.NDArray[np.float64], targets_s: npt.NDArray[np.f
 
 FPS = SamplerSpec(
     name="fps",
-    summary="the frames nearest to instants at a fixed rate, even where the frame rate varies",
+    summary="the frames nearest to instants at a fixed rate, even at a variable frame rate",
     choose=sample_at_rate,
     options=frozenset({"fps", "max_frames"}),
     uses_num_frames=False,
@@ -124,14 +124,14 @@ FPS = SamplerSpec(
 )
 NUM_FRAMES = SamplerSpec(
     name="num_frames",
-    summary="the frames nearest to evenly spread instants, even where the frame rate varies",
+    summary="the frames nearest to evenly spread instants, even at a variable frame rate",
     choose=sample_count,
     unlimited=frozenset({"num_frames"}),
     instants_s=_spread_instants_s,
 )
 MIDDLES = SamplerSpec(
     name="middles",
-    summary="the frames nearest to the middles of equal parts, even where the frame rate varies",
+    summary="the frames nearest to the middles of equal parts, even at a variable frame rate",
     choose=sample_middles,
     instants_s=_middle_instants_s,
 )

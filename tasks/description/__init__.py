@@ -1,1 +1,1 @@
-"""What videos show, by the embeddings of their frames: chunks, tags, captions, scenes; NumPy only."""
+"""Describes videos by the embeddings of their frames: chunks, tags, captions, scenes; NumPy only."""

@@ -1,4 +1,4 @@
-"""Banks: the texts that videos are compared with, one a line, from a text file, CSV or Parquet."""
+"""Reads banks: label sets from a text file with one text per line, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Bank:
 
     Attributes:
         path: The file.
-        texts: At least one; without surrounding blanks.
-        lines: Where each one is: its line, or its row in Parquet, from 1.
+        texts: At least one; without surrounding whitespace.
+        lines: Line of each text, or its row in Parquet, from 1.
     """
 
     path: Path
@@ -41,14 +41,14 @@ class Bank:
     lines: tuple[int, ...] = field(repr=False)
 
     def check_lengths(self, tokens: Sequence[int], max_tokens: int) -> None:
-        """Refuse texts that are longer than the text encoder takes.
+        """Refuse texts that are too long for the text encoder.
 
         Args:
             tokens: Number of tokens of each text.
-            max_tokens: What the encoder takes.
+            max_tokens: Maximum of the encoder.
 
         Raises:
-            ConfigurationError: A text is longer; the message names each line.
+            ConfigurationError: A text is too long; the message lists the lines.
         """
         _refuse(
             self.path,
@@ -63,14 +63,14 @@ class Bank:
 def read_bank(path: Path) -> Bank:
     """Read a bank.
 
-    A text file has one text a line. CSV and Parquet have the column `text`, or only one column.
+    A text file has one text per line. CSV and Parquet have the column `text`, or only one column.
 
     Args:
-        path: The file; `.csv` and `.parquet` are read as such, all else as text.
+        path: The file; `.csv` and `.parquet` are read as such, anything else as text.
 
     Raises:
-        ConfigurationError: The file cannot be read, or has no text, or texts that are empty, doubled or too long; the
-            message names each line.
+        ConfigurationError: The file cannot be read or has no texts, or texts are empty, repeated or too long; the
+            message lists the lines.
     """
     try:
         _check_size(path, path.stat().st_size)
@@ -85,7 +85,7 @@ def read_bank(path: Path) -> Bank:
 
 
 def bank_of_texts(name: str, texts: Sequence[str]) -> Bank:
-    """Return a bank of given texts, whose lines are their numbers from 1; raises as `read_bank`."""
+    """Return a bank of texts, numbered from 1; raises like `read_bank`."""
     return _checked(Path(name), [(number, text.strip()) for number, text in enumerate(texts, 1)])
 
 
@@ -126,7 +126,7 @@ def _refuse(path: Path, faults: list[str]) -> None:
 
 def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
     with path.open("rb") as file:
-        data = file.read(MAX_BYTES + 1)  # of a pipe or a device, whose size is not known
+        data = file.read(MAX_BYTES + 1)  # a pipe or a device has no known size
     _check_size(path, len(data))
     for number, line in enumerate(data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         yield number, line.strip()

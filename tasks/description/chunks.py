@@ -1,4 +1,4 @@
-"""A video cut into chunks of equal length, and the times at which their frames are asked for."""
+"""Cuts a video into chunks of equal length, and computes the times of their frames."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Chunk:
     """A part of a video, [start_s, start_s + duration_s), on the clock of the frames' times.
 
     Attributes:
-        index: Its number, from 0.
-        start_s: Its start in seconds.
-        duration_s: Its length in seconds; the last chunk may be shorter than the others.
+        index: Number of the chunk, from 0.
+        start_s: Start in seconds.
+        duration_s: Length in seconds; the last chunk may be shorter than the others.
     """
 
     index: int
@@ -38,7 +38,7 @@ class Chunk:
         return self.start_s + self.duration_s
 
     def times_s(self, frames: int) -> npt.NDArray[np.float64]:
-        """Return the times to ask frames for: the middles of equal parts; shape (frames,), float64."""
+        """Return the target times of the frames: the middles of equal parts; shape (frames,), float64."""
         middles = np.arange(frames, dtype=np.float64) + 0.5
         return np.asarray(self.start_s + middles * (self.duration_s / frames), np.float64)
 
@@ -69,10 +69,10 @@ class EmbeddedChunk:
 
 
 def cut_chunks(duration_s: float, *, chunk_s: float, start_s: float = 0.0) -> tuple[Chunk, ...]:
-    """Cut a video, or a segment of one, into chunks; the last one is what remains.
+    """Cut a video, or a segment of one, into chunks; the last one is the remainder.
 
     Args:
-        duration_s: Length in seconds; a single frame may have none, and is then one chunk of no length.
+        duration_s: Length in seconds; may be 0 for a single frame, which is then one chunk of length 0.
         chunk_s: Length of a chunk in seconds.
         start_s: Start of the first chunk.
 
@@ -89,7 +89,7 @@ def cut_chunks(duration_s: float, *, chunk_s: float, start_s: float = 0.0) -> tu
 
 
 def assign_frames(chunks: tuple[Chunk, ...], pts_ms: npt.NDArray[np.int64]) -> list[slice]:
-    """Return which frames belong to each chunk; frames before the first or after the last belong to that one.
+    """Return the frames of each chunk; those before the first chunk or after the last one belong to it.
 
     Args:
         chunks: Adjacent, in order.

@@ -1,4 +1,4 @@
-"""What the description of a video cost in one run."""
+"""Cost of describing a video in one run."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescriptionCost:
-    """Counts, and milliseconds by step; all are 0 for what an earlier run has left in the cache.
+    """Counts, and milliseconds by step; all are 0 for steps that an earlier run has cached.
 
     Each field is a column of the table of descriptions.
 
     Attributes:
-        frames_decoded: Frames output by decoders, to be embedded or to check changes of scene.
+        frames_decoded: Frames output by decoders, to be embedded or to verify scene changes.
         frames_embedded: Frames given to the image encoder.
         bytes_fetched: Bytes of the video read.
-        fetch_ms: Waiting for the store.
-        decode_ms: Decoding, without `fetch_ms`.
-        cache_write_ms: Encoding and writing frame files and embedding files.
-        cache_read_ms: Looking up and reading them.
-        embed_ms: The image encoder's time, of requests that videos share their part.
-        scenes_ms: Finding changes of scene.
-        describe_ms: Comparing with the banks.
+        fetch_ms: Time waiting for the store.
+        decode_ms: Time decoding, without `fetch_ms`.
+        cache_write_ms: Time encoding and writing frame files and embedding files.
+        cache_read_ms: Time looking up and reading them.
+        embed_ms: Time of the image encoder; of shared requests, the video's share.
+        scenes_ms: Time detecting scene changes.
+        describe_ms: Time comparing with the banks.
     """
 
     frames_decoded: int = field(default=0, metadata=column(Merge.SUM))

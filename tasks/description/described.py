@@ -1,4 +1,4 @@
-"""A described video: what of it is stored, and how it is made of its embeddings."""
+"""A description as it is stored, computed from a video's embeddings."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _MS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkChange:
-    """A change of scene; the same in the rows and in the service's answers."""
+    """A scene change, as in the rows and in the service's answers."""
 
     time_s: Annotated[float, Field(description="Seconds since the video's first frame, or of the stream's.")]
-    score: Annotated[float, Field(description="How sure it is; what it measures depends on the method.")]
-    chunk: Annotated[int, Field(description="Number of its chunk.")]
+    score: Annotated[float, Field(description="Score of the change, whose meaning depends on the method.")]
+    chunk: Annotated[int, Field(description="Number of the chunk.")]
     frame: Annotated[int, Field(description="Number of the first sampled frame of the new scene, within the chunk.")]
     kind: Annotated[ChangeKind, Field(description="As `begins` of a scene.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedVideo:
-    """What a job's video shows. All times are since the video's first frame.
+    """The description of a job's video. All times are since the video's first frame.
 
     Attributes:
         fingerprint: Version of the video.
@@ -46,17 +46,17 @@ class DescribedVideo:
         dimensions: Size of a vector.
         shard_index: The shard of the job.
         duration_s: Length of the video, or of the segment.
-        frames: Frames that it is described by.
+        frames: Number of frames used.
         description: Tags and captions.
-        changes: Changes of scene.
+        changes: Scene changes.
         pts_ms: Times of the frames in milliseconds; shape (frames,), int64.
         scenes: The scenes, without gaps from the start to the end.
         was_cached: Whether the frames were embedded before.
-        rewritten: Which invalid cached files were replaced, and why; empty if none.
-        frame_pixels: Maximum pixels of a frame, by which their frame files are found; 0 if unknown.
-        decode_method: How the frames were located; empty if they were embedded before.
-        decode_note: What limits them; empty if nothing does.
-        cost: What it cost in this run.
+        rewritten: Invalid cached files that were replaced, and why; empty if none.
+        frame_pixels: Maximum pixels of a frame, part of the key of its frame files; 0 if unknown.
+        decode_method: How the frames were located; empty if they were already embedded.
+        decode_note: Limitations of the frames; empty if none.
+        cost: Cost in this run.
     """
 
     job: Job
@@ -99,7 +99,7 @@ class DescribedVideo:
 
 
 def scenes_of(changes: SceneChanges, chunks: tuple[EmbeddedChunk, ...]) -> tuple[Scene, ...]:
-    """Merge the shots between changes to scenes; a video of no length has none."""
+    """Merge the shots between changes to scenes; a video of length 0 has none."""
     start_ms, last = chunks[0].start_ms, chunks[-1]
     shown_ms = int(np.max(last.pts_ms, initial=start_ms))
     return merge_shots(

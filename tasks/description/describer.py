@@ -1,4 +1,4 @@
-"""Describes videos: embeddings, changes of scene, and the comparison with the banks."""
+"""Describes videos: embeddings, scene changes, and the comparison with the banks."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutFiles(SealedFiles):
-    """The cuts of single videos, kept beside their frames, so that no later run decodes for them.
+    """Cached cuts of single videos, next to their frames, so that no later run decodes for them.
 
-    They are the same whatever the model and the threshold. A file that must not be used counts as missing.
+    They do not depend on the model or the threshold. An invalid file counts as missing.
     """
 
     def find(self, info: ObjectInfo, segment: Segment) -> Cuts | None:
-        """Look up the cuts of a segment of a video; None if they must be looked for."""
+        """Look up the cuts of a segment of a video; None if they must be detected."""
         try:
             found = json.loads(bytes(self.read_sealed(_cuts_key(info, segment))))
             known = found["candidates"]
@@ -52,7 +52,7 @@ class CutFiles(SealedFiles):
             return None
 
     def write(self, cuts: Cuts, info: ObjectInfo, segment: Segment) -> None:
-        """Write the cuts of a segment of a video, in place of a file that must not be used."""
+        """Write the cuts of a segment of a video, replacing an invalid file."""
         self.replace_sealed(_cuts_key(info, segment), json.dumps(asdict(cuts)).encode())
 
 
@@ -68,8 +68,8 @@ class VideoDescriber:
 
     Attributes:
         embedder: Embeds their frames.
-        cuts: Keeps the cuts that were found by decoding.
-        spec: How they are described.
+        cuts: Caches the cuts found by decoding.
+        spec: Spec of the descriptions.
         tags: Bank of tags.
         captions: Bank of captions.
     """
@@ -83,7 +83,7 @@ class VideoDescriber:
     def describe_stored(
         self, job: Job, shard_index: int, info: ObjectInfo, shard: ShardVectors
     ) -> DescribedVideo | None:
-        """Describe a job's video from the file of its shard; None if that lacks it, or its cuts."""
+        """Describe a job's video from the file of its shard; None if the video or its cuts are not in it."""
         video = self._stored(job, info, shard)
         if video is None or (self._needs_cuts and video.embeddings.cuts is None):
             return None
@@ -104,12 +104,12 @@ class VideoDescriber:
             job: The job.
             shard_index: Its shard.
             info: Size and fingerprint of the video, if known.
-            shard: The vectors of the videos of its shard; what they lack is added.
-            average: Of the part of a stream before this one; see `detect_scenes`.
+            shard: The vectors of the videos of its shard; missing ones are added.
+            average: Moving average after the previous part of a stream; see `detect_scenes`.
 
         Raises:
             VideoError: The video cannot be used; see its code.
-            InferenceError: The encoder dies on its frames.
+            InferenceError: Its frames crash the encoder.
             TransientError: The store or the encoder is unavailable.
         """
         video = (self._stored(job, info, shard) if info and shard else None) or self.embedder.embed(job, info)
@@ -118,7 +118,7 @@ class VideoDescriber:
         if self._needs_cuts and cuts is None:
             try:
                 cuts, looked = self._find_cuts(video.info, video.identity.segment)
-            except (VideoMissingError, VideoRefusedError) as error:  # it may be back, so that nothing is kept
+            except (VideoMissingError, VideoRefusedError) as error:  # it may be back later, so nothing is cached
                 cuts = Cuts(candidates=None, note=error.message)
             else:
                 cost += replace(looked, scenes_ms=(time.perf_counter() - started) * 1e3)
@@ -139,7 +139,7 @@ class VideoDescriber:
         return EmbeddedVideo(info=info, identity=identity, embeddings=found, was_cached=True, cost=DescriptionCost())
 
     def _find_cuts(self, info: ObjectInfo, segment: Segment) -> tuple[Cuts, DescriptionCost]:
-        """Return the cuts of a video, as an earlier run has found them or found now, and what it cost."""
+        """Return the cuts of a video, cached or detected now, and their cost."""
         cuts, footage, extractor = self.cuts.find(info, segment), None, self.embedder.extractor
         if cuts:
             return cuts, DescriptionCost()
@@ -171,7 +171,7 @@ class VideoDescriber:
         cuts: Cuts | None,
         average: Average | None = None,
     ) -> DescribedVideo:
-        """Compute what a video's vectors and cuts say; reads no video and no model."""
+        """Compute a description from vectors and cuts; reads neither video nor model."""
         started, spec, embeddings = time.perf_counter(), self.spec, video.embeddings
         empty = cut_chunks(embeddings.duration_s, chunk_s=spec.seconds_per_chunk, start_s=job.start_s or 0.0)
         chunks = embed_chunks(empty, embeddings)

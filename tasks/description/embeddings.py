@@ -18,8 +18,8 @@ class CutCandidate(NamedTuple):
         pts_ms: Time of the first frame of the new scene.
         since_ms: Time of the frame before it.
         difference: Mean absolute difference of the two, of 255.
-        strength: The same, or what remains of it when the two are shifted against each other, if that is less; in a
-            video of low contrast, what it would be at a usual one.
+        strength: The difference, or the smallest one when the two frames are shifted against each other; scaled to
+            usual contrast in a video of low contrast.
     """
 
     pts_ms: int
@@ -30,11 +30,11 @@ class CutCandidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cuts:
-    """The candidates of a video whose pixels look like cuts, whatever the threshold.
+    """The candidates of a video whose pixels look like cuts, for all thresholds.
 
     Attributes:
-        candidates: In order of time; None if they cannot be looked for, so that embeddings alone decide.
-        note: What limits them, in a sentence; empty if nothing does.
+        candidates: In order of time; None if they cannot be detected, so only embeddings are used.
+        note: Limitations, in a sentence; empty if none.
     """
 
     candidates: tuple[CutCandidate, ...] | None
@@ -51,8 +51,8 @@ class Embeddings:
             (N,), int64.
         first_ms: Time of the video's first frame on its own clock, in milliseconds.
         duration_s: Length in seconds of the video, or of the segment that the frames are of; 0 if unknown.
-        note: What limits them, as a clause: how the video was decoded, or where it is cut short; empty if nothing does.
-        cuts: The cuts between its frames, whatever the threshold; None until they are looked for.
+        note: Limitations, as a clause: how the video was decoded, or where it is truncated; empty if none.
+        cuts: The cuts between its frames, for all thresholds; None until they are detected.
     """
 
     vectors: npt.NDArray[np.float32] = field(repr=False)

@@ -1,8 +1,7 @@
 """Tags and captions of a video's chunks, and of the video.
 
-A chunk's vector is the mean of its frames' vectors, normalised again. Its scores are the cosines with a bank. A
-video's scores are the means over all its chunks, weighted by their lengths; the method `published` is the one that this
-one corrects.
+A chunk's vector is the normalised mean of its frames' vectors. Its scores are the cosines with a bank. A video's
+scores are the means over all its chunks, weighted by their lengths. This corrects the method `published`.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ if TYPE_CHECKING:
 
 Method = Literal["default", "published"]
 DEFAULT_TOP_K = 5
-_MOST_LOGIT = 700.0  # its exponential is still a number
+_MOST_LOGIT = 700.0  # its exponential is still finite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitScale:
-    """What turns a cosine into a logit, as the model was trained with.
+    """Turns a cosine into a logit, as in the model's training.
 
     Attributes:
         scale: Factor of the cosine, already exponentiated.
-        bias: Added to it; None if the model has none, as CLIP, whose logits are only comparable among texts.
+        bias: Added to it; None if the model has none, like CLIP, whose logits are only comparable among texts.
     """
 
     scale: float
     bias: float | None = None
 
     def probability(self, cosine: float) -> float | None:
-        """Return how probable it is that a text fits (SigLIP's sigmoid); None for a model without a bias."""
+        """Return the probability that a text fits (SigLIP's sigmoid); None for a model without a bias."""
         if self.bias is None:
             return None
         logit = min(max(self.scale * cosine + self.bias, -_MOST_LOGIT), _MOST_LOGIT)
@@ -64,16 +63,16 @@ class TextBank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredText:
-    """A text of a bank, and how well it fits; the same in the rows and in the service's answers."""
+    """A text of a bank with its score, as in the rows and in the service's answers."""
 
-    text: Annotated[str, Field(description="The text, as in the bank.")]
-    score: Annotated[float, Field(description="Cosine with the frames, averaged.")]
-    probability: Annotated[float | None, Field(description="From the model's sigmoid, if it has one.")] = None
+    text: Annotated[str, Field(description="Text in the bank.")]
+    score: Annotated[float, Field(description="Mean cosine with the frames.")]
+    probability: Annotated[float | None, Field(description="Sigmoid of the logit, if the model has one.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkDescription:
-    """What a chunk shows; without frames, it has no tags and no caption.
+    """Tags and caption of a chunk; without frames, it has none.
 
     Attributes:
         frames: Number of its frames.
@@ -89,7 +88,7 @@ class ChunkDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What a video shows.
+    """Tags and captions of a video and its chunks.
 
     Attributes:
         tags: The best tags over the video, best first.
@@ -111,7 +110,7 @@ def describe_chunks(
     method: Method = "default",
     logits: LogitScale | None = None,
 ) -> Description:
-    """Describe a video by its chunks, at least one; reads no video and no model.
+    """Describe a video by its chunks, at least one; reads neither video nor model.
 
     Args:
         chunks: Adjacent, in order.
@@ -122,7 +121,7 @@ def describe_chunks(
         logits: The model's scale and bias.
 
     Raises:
-        ValueError: A bank's vectors are of another size.
+        ValueError: A bank's vectors have a different size.
     """
     size = chunks[0].vectors.shape[1]
     for bank in (tags, captions):
@@ -165,10 +164,10 @@ def _published(
     captions: npt.NDArray[np.float32],
     top_k: int = 5,
 ) -> tuple[list[tuple[int, float]], tuple[int, float] | None]:
-    """Return index and score of the best tags, and of the best caption, exactly as the published method finds them.
+    """Return index and score of the best tags, and of the best caption, exactly as the published method does.
 
-    Source: Anyscale's tutorial of video analysis on Ray Serve. A tag's score is the mean over only those chunks in
-    whose best ones it is, which favours rare tags; the caption is the best one of any chunk.
+    Source: Anyscale's tutorial of video analysis on Ray Serve. A tag's score is the mean over only those chunks that
+    list it among their best, which favours rare tags; the caption is the best one of any chunk.
     """
     by_tag: defaultdict[int, list[float]] = defaultdict(list)
     best: tuple[int, float] | None = None
@@ -185,20 +184,20 @@ def _published(
 
 
 def pool(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return the mean of vectors (N, D), N >= 1, normalised again; shape (D,)."""
+    """Return the normalised mean of vectors (N, D), N >= 1; shape (D,)."""
     return normalize(vectors.mean(axis=0))
 
 
 def mean_scores(scores: npt.NDArray[np.float32], durations_s: Sequence[float]) -> npt.NDArray[np.float64]:
     """Average scores (C, K) over chunks, weighted by their lengths; shape (K,)."""
     weights = np.asarray(durations_s, np.float64)
-    # Not np.average, whose checks take longer than all else for a video of a few chunks.
+    # Not np.average, whose checks dominate for a video of a few chunks.
     found: npt.NDArray[np.float64] = weights @ scores.astype(np.float64) / weights.sum()
     return found
 
 
 def rank(scores: npt.NDArray[np.floating], count: int) -> list[int]:
-    """Return the indices of the highest scores, best first; of equal ones, the earlier."""
+    """Return the indices of the highest scores, best first; the earlier one of equal scores."""
     order: list[int] = np.argsort(-scores, kind="stable")[:count].tolist()
     return order
 
@@ -222,7 +221,7 @@ class _Picker:
 def _describe_each(
     chunks: Sequence[EmbeddedChunk], found: Iterator[tuple[tuple[ScoredText, ...], ScoredText | None]]
 ) -> tuple[ChunkDescription, ...]:
-    """Describe chunks by what was found for those that have frames."""
+    """Describe all chunks, given the results for those that have frames."""
     described = []
     for each in chunks:
         tags, caption = next(found) if len(each.vectors) else ((), None)

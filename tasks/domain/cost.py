@@ -142,7 +142,7 @@ class RunCost:
         engines: Number of engine processes; `wall_ms` is their mean.
         gpus: GPUs that the engines held; 0 on CPUs.
         prompt_tokens: Tokens of all prompts, including videos.
-        cached_tokens: Those of them served from the prefix cache.
+        cached_tokens: Prompt tokens served from the prefix cache.
         stage_ms: Milliseconds of work by stage, summed over processes; of the engine's start, `wall_ms` has only what
             the run waited for.
     """

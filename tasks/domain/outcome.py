@@ -41,7 +41,7 @@ class OrderBias:
     """How much the order of one job's choices influenced its answer.
 
     Attributes:
-        permutations: Number of orders asked, at least two.
+        permutations: Number of orders, at least two.
         agreement: Fraction of the orders whose own label equals that of the average, 0 to 1.
         spread: Largest difference between orders in the probability of a choice, 0 to 1.
         same_position: Whether every order chose the same position, whatever choice was there.
@@ -64,8 +64,8 @@ class Words:
     Attributes:
         text: The answer in words; null with choices, or with a schema.
         data: The answer as JSON; null without a schema.
-        finish_reason: Why the words ended: `stop`, or `length` at `max_tokens`; null with choices.
-        output_tokens: Tokens of the words; null with choices.
+        finish_reason: Why the answer in words ended: `stop`, or `length` at `max_tokens`; null with choices.
+        output_tokens: Tokens of the answer in words; null with choices.
     """
 
     text: str | None = field(default=None, metadata=column(Merge.LAST))
@@ -83,10 +83,10 @@ class Answer:
     Attributes:
         choice_index: Index of the most probable choice; null for an answer in words.
         probabilities: One per choice, summing to one; averaged over the orders. Empty for an answer in words.
-        choice_mass: Probability of all choices together before they were normalised, averaged over the orders; next to
-            0 if the model would have said something else. None where it is unknown.
+        choice_mass: Probability of all choices together before they were normalised, averaged over the orders; close to
+            0 if the model would have said something else. None if unknown.
         prompt_tokens: Tokens of the rendered prompt, including the video.
-        cached_tokens: Those of them served from the prefix cache.
+        cached_tokens: Prompt tokens served from the prefix cache.
         preprocess_ms: Milliseconds of the model's processor for this job.
         inference_ms: This job's share of the engine's milliseconds.
         order: None if the choices were shown in one order only.
@@ -131,12 +131,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstAnswer:
-    """The first answer of a job that is asked again if the margin is low.
+    """The first answer of a job that is escalated if its margin is low.
 
     Attributes:
         label: Text of the first answer; null without escalation.
-        margin: Difference between its two highest probabilities.
-        below: Margin below which jobs were asked again.
+        margin: Margin of the first answer; null without escalation.
+        below: Margin below which jobs were escalated; null without escalation.
     """
 
     label: str = field(metadata=column(Merge.LAST, name="first_label"))
@@ -149,8 +149,8 @@ class ChunkCounts:
     """The chunks of a job.
 
     Attributes:
-        total: Into how many chunks the job was cut; null if it was not.
-        answered: How many of them have an answer.
+        total: Number of chunks of the job; null if it was not cut.
+        answered: Number of chunks with an answer; null if the job was not cut.
     """
 
     total: int = field(metadata=column(Merge.LAST, name="chunks"))
@@ -162,12 +162,12 @@ class JobResult:
     """One answered job, as stored in the results table.
 
     Attributes:
-        provenance: Where its frames came from, and what they cost.
-        routed_by: What decided against keyframes: the job's `task`, the video's `coverage`, or the first answer's
-            `margin`; empty if nothing did.
+        provenance: Origin and cost of its frames.
+        routed_by: Why keyframes were not used: the job's `task`, the video's `coverage`, or the first answer's
+            `margin`; otherwise empty.
         first: The first answer, if jobs with a low margin are escalated; None otherwise.
-        chunks: The chunks that the answer follows from; None if the job was not cut.
-        copied_from: Id of the job that was asked instead; None if this one was.
+        chunks: Counts of its chunks; None if the job was not cut.
+        copied_from: Id of the job whose answer was copied; None otherwise.
     """
 
     job: Job

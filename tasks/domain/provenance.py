@@ -11,28 +11,29 @@ from tasks.domain.record import Merge, column
 class FrameProvenance:
     """Origin and cost of the frames of one answer. Durations are in milliseconds.
 
-    Each field is a column of the results table. The metadata gives the column's name and how the row of a job that
-    was asked twice combines the values of its two sets of frames.
+    Each field is a column of the results table. The metadata gives the column's name, and how the row of an escalated
+    job merges the values of both answers.
 
     Attributes:
         fingerprint: Version of the video.
-        sampler: The sampler that chose the frames.
+        sampler: The sampler that selected the frames.
         decode_method: How the frames were located: `index`, `seek` or `linear`.
-        decode_note: Why a faster method was unavailable, whether the video is cut short, and which cached files were
+        decode_note: Why a faster method was unavailable, whether the video is truncated, and which cached files were
             rewritten; empty if there is nothing to report.
         keyframes_in_file: Number of keyframes in the video.
         longest_gap_s: Longest gap without a keyframe; None if unknown.
         keyframe_coverage: Share of the video that is near a keyframe, 0 to 1; None if unknown.
         coverage: Why keyframes may not cover the video, as comma-separated codes; empty if they do.
-        chosen_ms: Times of the frames in milliseconds, comma-separated, if a question chose them; else empty.
+        chosen_ms: Times of the frames in milliseconds, comma-separated, if they were selected by a question; otherwise
+            empty.
         frames_used: Number of unique frames shown to the model.
-        frames_decoded: Frames output by decoders, now or when the frame file was made.
-        bytes_fetched: Bytes of the video read for them; 0 if the frame file was cached.
-        fetch_ms: Waiting for the store; 0 if the frame file was cached.
-        decode_ms: Decoding, without `fetch_ms`; 0 if the frame file was cached.
-        embed_ms: The image-text model's time, if a question chose the frames; 0 if they were embedded before.
-        cache_write_ms: Encoding and writing the frame file; 0 if it was cached.
-        cache_read_ms: Reading the frame file for inference.
+        frames_decoded: Frames output by decoders, now or when the frame file was written.
+        bytes_fetched: Bytes of the video read for the frames; 0 if the frame file was cached.
+        fetch_ms: Time waiting for the store; 0 if the frame file was cached.
+        decode_ms: Time decoding, without `fetch_ms`; 0 if the frame file was cached.
+        embed_ms: Time of the image-text model, if frames were selected by a question; 0 if they were already embedded.
+        cache_write_ms: Time encoding and writing the frame file; 0 if it was cached.
+        cache_read_ms: Time reading the frame file for inference.
     """
 
     fingerprint: str = field(metadata=column(Merge.LAST, name="source_fingerprint"))

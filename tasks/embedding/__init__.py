@@ -1,1 +1,1 @@
-"""Embeddings of frames and texts by an image-text encoder, and the files that keep them."""
+"""Embeds frames and texts with an image-text encoder, and stores the vectors in files."""

@@ -1,4 +1,4 @@
-"""Banks on the store, by the digest of their texts: the texts, so that a later run finds them; and their vectors."""
+"""Stores the texts and vectors of banks, by the digest of their texts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bank_digest(texts: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankFiles(SealedFiles):
-    """Banks in the folder `banks` of the store's root: sealed vectors, and texts that are named by their digest."""
+    """Banks in the folder `banks` of the store's root: signed vectors, and texts named by their digest."""
 
     python: Path | None = None
 
@@ -48,7 +48,7 @@ class BankFiles(SealedFiles):
         """Read the texts of a bank that an earlier run has used.
 
         Raises:
-            ConfigurationError: They are gone, or were altered.
+            ConfigurationError: They are missing or were altered.
             StoreUnavailableError: The store is unavailable.
         """
         uri = self._texts_uri(digest)
@@ -58,7 +58,7 @@ class BankFiles(SealedFiles):
             texts = None
         if texts is None or bank_digest(texts) != digest:
             raise ConfigurationError(
-                f"The bank {uri} of the earlier run is gone or was altered; describe again with the bank's file."
+                f"The bank {uri} of the earlier run is missing or was altered; describe again with the bank's file."
             )
         return Bank(path=Path(uri), texts=tuple(texts), lines=tuple(range(1, len(texts) + 1)))
 
@@ -78,13 +78,13 @@ class BankFiles(SealedFiles):
     def save_vectors(
         self, texts: Sequence[str], vectors: npt.NDArray[np.float32], info: EncoderInfo, model: ModelIdentity
     ) -> None:
-        """Store the vectors of texts, and what the encoder reports but for what is of one process alone."""
+        """Store the vectors of texts, and the encoder's report without the parts that are specific to a process."""
         facts = json.dumps(asdict(replace(info, gpus=0, start_ms=0.0))).encode()
         data = facts + b"\n" + np.ascontiguousarray(vectors, np.float32).tobytes()
         self.replace_sealed(_vectors_key(texts, model, self.python), data)
 
     def embed(self, bank: Bank, encoder: Encoder, model: ModelIdentity) -> tuple[TextBank, EncoderInfo]:
-        """Return a bank with its vectors, and what the encoder reports: as stored, or made now by the encoder.
+        """Return a bank with its vectors and the encoder's report, stored or computed now.
 
         Raises:
             ConfigurationError: A text is too long for the model.
@@ -108,14 +108,14 @@ def _vectors_key(texts: Sequence[str], model: ModelIdentity, python: Path | None
         "bank": _VERSION,
         "texts": bank_digest(texts),
         "model": model.model_dump(mode="json"),
-        "on_gpu": bool(visible_gpus()),  # where weights are of another type
+        "on_gpu": bool(visible_gpus()),  # if weights have another type
         "versions": encoder_versions(python),
     }
     return f"banks/{json_digest(facts)}.vectors"
 
 
 def encoder_versions(python: Path | None) -> dict[str, str]:
-    """Return the versions of the packages that embed, without importing them; empty if these are not installed."""
+    """Return the versions of the packages used for embedding, without importing them; empty if not installed."""
     try:
         versions = find_python(python, needs="transformers").versions
     except ConfigurationError:

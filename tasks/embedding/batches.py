@@ -1,4 +1,4 @@
-"""Frames of several videos, embedded in batches that threads share."""
+"""Embeds frames of several videos in batches that threads share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tasks.embedding.encoder import Encoder
 
-# While a process answers one request, the next one waits in it.
+# While a process answers one request, the next one is already queued in it.
 _REQUESTS_PER_PROCESS = 2
 _Waiting = tuple["npt.NDArray[np.uint8]", "Future[EmbeddedFrames]"]
 
@@ -34,7 +34,7 @@ class EmbeddedFrames(NamedTuple):
     """The frames of one video, embedded."""
 
     vectors: npt.NDArray[np.float32]  # L2-normalised vectors; shape (N, D), float32
-    embed_ms: float  # its share of the encoder's time; no moment counts twice
+    embed_ms: float  # its share of the encoder's time
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,8 +42,8 @@ class FrameBatcher:
     """Batches the frames of concurrent callers; never waits for a batch to fill. Thread-safe."""
 
     encoder: Encoder
-    batch_frames: int = 128  # frames after which a request takes no more videos
-    charge: Callable[[], AbstractContextManager[object]] = nullcontext  # measures the time in which the encoder works
+    batch_frames: int = 128  # frames at which a request is full
+    charge: Callable[[], AbstractContextManager[object]] = nullcontext  # measures the encoder's busy time
     clock_s: Callable[[], float] = time.perf_counter
     _waiting: deque[_Waiting] = field(default_factory=deque, init=False, repr=False)
     _counted_until_s: float = field(default=-math.inf, init=False, repr=False)
@@ -60,9 +60,9 @@ class FrameBatcher:
         """Embed the RGB frames of one video, shape (N, H, W, 3).
 
         Raises:
-            InferenceError: The encoder dies on these frames alone, and embeds others.
-            EngineLostError: It dies on others as well, or hangs.
-            ModelError: It cannot be loaded again.
+            InferenceError: Only these frames crash the encoder.
+            EngineLostError: Other frames crash it as well, or it hangs.
+            ModelError: It cannot be reloaded.
         """
         done: Future[EmbeddedFrames] = Future()
         with self._lock:
@@ -70,7 +70,7 @@ class FrameBatcher:
         with self._semaphore:
             while not done.done() and (group := self._take()):
                 self._answer(group)
-        return done.result()  # of a request that another thread has taken
+        return done.result()  # part of a request that another thread sends
 
     def _take(self) -> list[_Waiting]:
         with self._lock:
@@ -98,7 +98,7 @@ class FrameBatcher:
                 done.set_result(share)
 
     def _answer_alone(self, group: list[_Waiting]) -> None:
-        """Retry each video alone to find the one that crashes the encoder, while black frames do not."""
+        """Retry each video alone to find the one that crashes the encoder although black frames do not."""
         hopeless: BaseException | None = None
         for frames, done in group:
             if hopeless:
@@ -116,10 +116,10 @@ class FrameBatcher:
             return self._embed([frames])
         except EngineLostError as error:
             self.encoder.embed_images([np.zeros_like(frames[:1])])
-            raise InferenceError(f"The model's process dies on the frames of this video: {error.message}") from error
+            raise InferenceError(f"The frames of this video crash the model's process: {error.message}") from error
 
     def _embed(self, videos: list[npt.NDArray[np.uint8]]) -> EmbeddedFrames:
-        """Embed videos; a request that waited in the process for another one counts from the end of that."""
+        """Embed videos; the time of a request that was queued in the process starts at the end of the previous one."""
         began_s = self.clock_s()
         vectors = self.encoder.embed_images(videos)
         with self._lock:
@@ -130,5 +130,5 @@ class FrameBatcher:
 
 
 def _is_unexpected(error: BaseException) -> bool:
-    """Return whether an error may be about the frames of one video, and says nothing of the encoder."""
+    """Return whether an error may be caused by the frames of one video rather than by the encoder."""
     return isinstance(error, Exception) and not isinstance(error, ReelabelError)

@@ -1,4 +1,4 @@
-"""The image-text encoder: a model of the family of CLIP and SigLIP, in child processes that load once."""
+"""The image-text encoder: a CLIP or SigLIP model in child processes that load it once."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ class EmbeddedTexts(NamedTuple):
     """Texts as vectors."""
 
     vectors: npt.NDArray[np.float32]  # L2-normalised; shape (K, D), float32
-    tokens: tuple[int, ...]  # of each text, special ones included; the model reads no more than its `max_tokens`
+    tokens: tuple[int, ...]  # tokens of each text, including special ones; the model reads at most `max_tokens`
 
 
 class Encoder(Protocol):
     """Embeds images and texts. Thread-safe."""
 
-    processes: int  # how many processes work at the same time
-    loaded: EncoderInfo | None  # what they report, once `info` has waited for them; None before
+    processes: int  # number of processes that work in parallel
+    loaded: EncoderInfo | None  # their reports, once `info` has waited for them; None before
 
     def start(self) -> None: ...
 
     def info(self) -> EncoderInfo:
-        """Wait until the model is loaded; raises a ModelError, DiskFullError or EngineClosedError if it is not."""
+        """Wait until the model is loaded; raises a ModelError, DiskFullError or EngineClosedError if that fails."""
 
     def embed_images(self, videos: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
         """Embed the frames of several videos, each of shape (N, H, W, 3); return vectors of shape (sum of N, D).
 
         Raises:
             EngineLostError: The encoder died or hung twice.
-            ModelError: It cannot be loaded again, or its vectors are not finite.
+            ModelError: It cannot be reloaded, or its vectors are not finite.
         """
 
     def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
-        """Embed texts; what a text has beyond the model's limit is cut off. Raises as `embed_images`."""
+        """Embed texts, truncated at the model's limit. Raises like `embed_images`."""
 
     def close(self) -> None: ...
 
@@ -65,8 +65,8 @@ class Encoder(Protocol):
 class EncoderProcess(ModelProcess[EncoderConfig]):
     """An encoder in its own process; a context manager that shuts it down.
 
-    Requests of several threads are queued in the process, so that it need not wait for the next one. If it dies, it is
-    started again and asked again, once per request.
+    Requests of several threads are queued in the process, so that it does not wait for the next one. If it dies, it is
+    restarted and the request repeated, once per request.
     """
 
     called = "The encoder"
@@ -100,7 +100,7 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
         return EmbeddedTexts(reply.vectors, reply.tokens)
 
     def _ask(self, build: Callable[[int], Request], count: int) -> Vectors:
-        dimensions = self.info().dimensions  # asked first: the encoder may be closed by the time of the reply
+        dimensions = self.info().dimensions  # read first: the encoder may be closed by the time of the reply
         try:
             [found] = self.ask(build)
         except EngineLostError:
@@ -140,12 +140,12 @@ class EncoderPool(Pool[Encoder]):
 
 
 def read_encoder_card(settings: Settings, name: str | None = None, *, revision: str | None = None) -> ModelCard:
-    """Identify an image-text model without loading it; what is not named is as in the settings."""
+    """Identify an image-text model without loading it; arguments default to the settings."""
     name, revision = name or settings.describe.model, revision or settings.describe.revision
     if not name:
         raise ConfigurationError(
-            "No image-text model is named; name one with REELABEL_DESCRIBE_MODEL, or --model of describe and "
-            f"search: `export REELABEL_DESCRIBE_MODEL={_EXAMPLE}`."
+            "No image-text model is named; set REELABEL_DESCRIBE_MODEL, or --model of describe and search: `export "
+            f"REELABEL_DESCRIBE_MODEL={_EXAMPLE}`."
         )
     card = read_model_card(name, revision=revision)
     if card.adapter:
@@ -154,7 +154,7 @@ def read_encoder_card(settings: Settings, name: str | None = None, *, revision: 
 
 
 def open_encoder(settings: Settings, card: ModelCard) -> EncoderProcess | EncoderPool:
-    """Create the encoder of a model, one process for each of `describe.engines`; nothing is started yet.
+    """Create the encoder of a model, with `describe.engines` processes; nothing is started yet.
 
     Raises:
         ConfigurationError: There are fewer GPUs than processes.
@@ -162,7 +162,7 @@ def open_encoder(settings: Settings, card: ModelCard) -> EncoderProcess | Encode
     chosen, model = settings.describe, settings.model
     gpus = visible_gpus()
     if gpus:
-        WarmEngines.of(settings.home).end()  # else it would hold most of their memory
+        WarmEngines.of(settings.home).end()  # otherwise it would hold most of their memory
     shares = assign_gpus(gpus, engines=chosen.engines, tensor_parallel_size=1)
     members = [
         EncoderProcess(

@@ -1,4 +1,4 @@
-"""The pieces in which a video is decoded to be embedded, so that the longest takes no more memory than others."""
+"""Splits a video into pieces for decoding, so that memory does not grow with its length."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from tasks.domain import EmbeddingSpec
 
 
-# A part of a video, and how many chunks of frames to take of it.
+# A part of a video, and its number of chunks.
 Piece = tuple[Segment, int]
-# What of a video is decoded at once, whatever its length.
+# Bounds of what is decoded at a time.
 PIECE_BYTES = 128 * 1024**2
-_MAX_FRAMES = 512  # of one sampling, which takes no more
+_MAX_FRAMES = 512  # limit of one sampling
 _CHANNELS = 3
-# A piece ends before the next one begins, as the ends of segments are inclusive.
+# A piece ends before the next one begins, because ends of segments are inclusive.
 _BEFORE_S = 1e-3
 
 
 def first_chunk(segment: Segment, spec: EmbeddingSpec) -> Piece:
-    """Return the first chunk of a video of unknown length, as a piece: whatever follows, it has the frames of one."""
+    """Return the first chunk of a video of unknown length as a piece."""
     end_s = (segment.start_s or 0.0) + spec.seconds_per_chunk - _BEFORE_S
     return Segment.of(segment.start_s, end_s if segment.end_s is None else min(segment.end_s, end_s)), 1
 
@@ -32,10 +32,10 @@ def first_chunk(segment: Segment, spec: EmbeddingSpec) -> Piece:
 def cut_pieces(
     segment: Segment, length_s: float, spec: EmbeddingSpec, *, frame_pixels: int, first: int = 0
 ) -> Iterator[Piece]:
-    """Yield the pieces of a video, or of a segment of it, and how many chunks of frames to take of each.
+    """Yield the pieces of a video, or of a segment of it, with their number of chunks.
 
-    Pieces are of whole chunks; a last chunk that is shorter is a piece of its own, to get as many frames. `first` is
-    the number of the first chunk that is wanted.
+    Pieces consist of whole chunks; a shorter last chunk is a separate piece, so that it gets as many frames. `first` is
+    the number of the first requested chunk.
     """
     most = most_chunks(spec, frame_pixels=frame_pixels)
     start_s, chunk_s = segment.start_s or 0.0, spec.seconds_per_chunk

@@ -1,11 +1,11 @@
-"""Vector files: the vectors of a video's frames (`.vectors`), or of all videos of a shard (`.pack`), on the store.
+"""Reads and writes vector files: the vectors of a video (`.vectors`), or of all videos of a shard (`.pack`).
 
-An Arrow IPC file with one row per frame, video after video, beside the frame files and sealed as they are. Columns:
-`pts_ms` (int64) and `vector` (a fixed-size list of float16). The schema's metadata holds what the file was asked for by
-as JSON under `reelabel`, the facts of its videos under `videos`, and its checksum and seal under `seal`.
+An Arrow IPC file with one row per frame, video after video, next to the frame files and signed like them. Columns:
+`pts_ms` (int64) and `vector` (a fixed-size list of float16). The schema's metadata holds the request as JSON under
+`reelabel`, the facts of its videos under `videos`, and its checksum and signature under `seal`.
 
-The key of a shard's file covers the videos and all else that they are asked for by, but not their versions. So it is
-found whatever has become of a video; a video that has another version since is not found in it, and is read alone.
+The key of a shard's file covers the videos and the request, but not the videos' versions. So the file is found even if
+a video has changed; the changed video is not found in it, and is read separately.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-# Of fewer videos, a shard has no file: they are read one by one.
+# A shard with fewer videos has no file: they are read one by one.
 LEAST_VIDEOS = 8
-# Frames of a shard's file, 24 MiB of vectors of 768; a video that no longer fits is read alone, which costs little a
-# frame.
+# Frames of a shard's file, 24 MiB of vectors of 768; a video that does not fit is read separately, which costs little
+# per frame.
 MOST_FRAMES = 16_384
 
 _SCHEMA_VERSION = 1
@@ -51,7 +51,7 @@ _OF_A_VIDEO = ("source_uri", "fingerprint", "segment_s")
 
 @lru_cache(maxsize=64)
 def _as_json(options: ModelIdentity | Sampling) -> dict[str, Any]:
-    # Cached, as it takes longer than hashing the key, and is the same for all videos of a run.
+    # Cached, because it takes longer than hashing the key, and is the same for all videos of a run.
     return options.to_dict() if isinstance(options, Sampling) else options.model_dump(mode="json")
 
 
@@ -61,13 +61,13 @@ class VectorKey:
 
     source_uri: str = field(repr=False)  # may contain a signature, or a whole video
     fingerprint: str
-    sampling: Sampling  # which frames, and at what size; for describe, also how many a chunk
+    sampling: Sampling  # which frames, and at what size; for describe, also how many per chunk
     segment: Segment = WHOLE
     model: ModelIdentity
     dimensions: int
-    size_px: int  # side of the square that frames are resized to, or of one of as many pixels
-    versions: dict[str, str]  # versions of the packages that embed
-    chunk_s: float | None = None  # of the chunks that frames were chosen by; None if they do not depend on chunks
+    size_px: int  # side of the square that frames are resized to, or of one with the same number of pixels
+    versions: dict[str, str]  # versions of the packages used for embedding
+    chunk_s: float | None = None  # chunk length by which frames were selected; None if independent of chunks
 
     @cached_property
     def key(self) -> str:
@@ -75,11 +75,11 @@ class VectorKey:
         return _path({"kind": "embeddings", **self._values}, "vectors")
 
     def facts(self) -> dict[str, Any]:
-        """Return what the file holds of it, as JSON values: no embedded video, and no signed query."""
+        """Return it as JSON values, as in the file: without embedded videos and signed queries."""
         return self._values | {"key": self.key, "source_uri": redact_uri(self._values["source_uri"])}
 
     def of_shard(self, videos: Iterable[tuple[str, Segment]]) -> str:
-        """Return the key of the file of some videos and segments, in any order, that are asked for in the same way."""
+        """Return the key of the file of some videos and segments, in any order, with the same request."""
         shown = sorted({(unsigned_uri(uri), *map(str, segment)) for uri, segment in videos})
         shared = {name: value for name, value in self._values.items() if name not in _OF_A_VIDEO}
         return _path({"videos": shown, **shared}, "pack")
@@ -137,7 +137,7 @@ def decode(data: bytes, key: str, seal: Seal = NO_KEY) -> tuple[dict[str, Embedd
     """Verify a file by its key, and read it; return its videos by key, and its facts.
 
     Raises:
-        FrameFileError: The bytes are damaged or altered, were sealed with another key, or belong under another key.
+        FrameFileError: The bytes are damaged or altered, were signed with another key, or belong under another key.
     """
     verify_seal(data, seal, key)
     try:
@@ -150,7 +150,7 @@ def decode(data: bytes, key: str, seal: Seal = NO_KEY) -> tuple[dict[str, Embedd
         vectors, pts_ms = _restored(values), table["pts_ms"].to_numpy().astype(np.int64)
         ends = np.cumsum([int(each["frames"]) for each in of_videos]).tolist()
         if facts["key"] != key or ends[-1] != len(table):
-            raise ValueError("it contradicts itself")  # noqa: TRY301 - as damaged as what cannot be read
+            raise ValueError("it is inconsistent")  # noqa: TRY301 - as damaged as what cannot be read
         videos = {
             str(each["key"]): Embeddings(
                 vectors=vectors[end - each["frames"] : end],
@@ -175,22 +175,22 @@ def _cuts(found: dict[str, Any] | None) -> Cuts | None:
 
 
 def _restored(stored: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-    """Return stored vectors (N, D) at length 1, as rounding changes lengths in the fourth digit.
+    """Return stored vectors (N, D) at length 1, because rounding changes lengths in the fourth digit.
 
-    Stored again, hardly any is rounded again: lengths change by less than the distance of two numbers, unless one
-    component outweighs all others.
+    Storing them again hardly changes any: lengths change by less than the distance between two float16 numbers, unless
+    one component outweighs all others.
     """
     return normalize(stored.astype(np.float32))
 
 
 def as_read_back(embeddings: Embeddings) -> Embeddings:
-    """Return embeddings as they are read back from a file, so that the run that makes it says what later ones say."""
+    """Return embeddings as read back from a file, so that the run that writes it gets the results of later ones."""
     return replace(embeddings, vectors=_restored(embeddings.vectors.astype(np.float16)))
 
 
 @dataclass(slots=True)
 class ShardVectors:
-    """The videos of a shard's file by key, and those that it should have instead. Thread-safe."""
+    """The videos of a shard's file by key, and the updated ones. Thread-safe."""
 
     key: str
     found: Mapping[str, Embeddings] = field(default_factory=dict, repr=False)
@@ -199,14 +199,14 @@ class ShardVectors:
     _lock: Lock = field(default_factory=Lock, init=False, repr=False)
 
     def put(self, key: str, embeddings: Embeddings) -> None:
-        """Keep a video for the next run, if there is room."""
+        """Add a video for the next run, if there is room."""
         with self._lock:
             if key not in self._used and self._frames + len(embeddings.pts_ms) <= MOST_FRAMES:
                 self._used[key] = embeddings
                 self._frames += len(embeddings.pts_ms)
 
     def changed(self) -> dict[str, Embeddings] | None:
-        """Return what the file should have instead; None if it has that, or should not be written."""
+        """Return the file's new content; None if it is unchanged or should not be written."""
         is_new = any(self.found.get(key) is not embeddings for key, embeddings in self._used.items())
         return self._used if is_new and len(self._used) >= LEAST_VIDEOS else None
 
@@ -220,17 +220,15 @@ class VectorCache(SealedFiles):
 
         Raises:
             ObjectMissingError: There is no file.
-            FrameFileError: It is damaged or altered, or is not the one asked for.
+            FrameFileError: It is damaged or altered, or does not match the request.
         """
         embeddings, facts = self._read_one(identity.key)
         if different := [name for name, value in identity.facts().items() if facts.get(name) != value]:
-            raise FrameFileError(
-                f"It was made for something else: {', '.join(different)} differ from what is asked for."
-            )
+            raise FrameFileError(f"It does not match the request: {', '.join(different)} differ.")
         return embeddings
 
     def read_stored(self, key: str) -> tuple[Embeddings, ModelIdentity]:
-        """Read the vectors of a video by the key of their file alone, and whose vectors it says they are.
+        """Read the vectors of a video by the key of their file, and the video that it names.
 
         Raises:
             ObjectMissingError: There is no file.
@@ -240,30 +238,30 @@ class VectorCache(SealedFiles):
         try:
             return embeddings, ModelIdentity.model_validate(facts.get("model"))
         except ValidationError:
-            raise FrameFileError("The embedding file does not say whose vectors it holds.") from None
+            raise FrameFileError("The embedding file does not name its video.") from None
 
     def _read_one(self, key: str) -> tuple[Embeddings, dict[str, Any]]:
         videos, facts = decode(self.objects.read(self.uri_of(key)), key, self.seal)
         embeddings = videos.get(key)
         if embeddings is None or facts.get("dimensions") != embeddings.vectors.shape[1]:
-            raise FrameFileError("The embedding file contradicts itself: it is not of the video or the size it names.")
+            raise FrameFileError("The embedding file is inconsistent: its video or its size is not the one it names.")
         return embeddings, facts
 
     def find(self, identity: VectorKey) -> Embeddings | None:
-        """Look up the vectors of a video; return None if they are missing or must not be used."""
+        """Look up the vectors of a video; return None if they are missing or invalid."""
         try:
             return self.read(identity)
         except (ObjectMissingError, FrameFileError):
             return None
 
     def write(self, identity: VectorKey, embeddings: Embeddings) -> str:
-        """Write the vectors of a video, unless `find` accepts what is there.
+        """Write the vectors of a video, unless `find` accepts the existing file.
 
         Returns:
-            Why the file that was there was replaced; empty if there was none, or one that `find` accepts.
+            Why an existing file was replaced; empty if there was none, or one that `find` accepts.
 
         Raises:
-            ValueError: The vectors are not of the identity's size.
+            ValueError: The size of the vectors is not the identity's.
         """
         if embeddings.vectors.shape[1] != identity.dimensions:
             raise ValueError(f"vectors of {embeddings.vectors.shape[1]} for a model of {identity.dimensions}")
@@ -283,7 +281,7 @@ class VectorCache(SealedFiles):
         return refused
 
     def read_shard(self, key: str) -> ShardVectors:
-        """Read the file of a shard; one that is missing or invalid has no videos.
+        """Read the file of a shard; a missing or invalid one has no videos.
 
         Raises:
             StoreUnavailableError: The store is unavailable.
@@ -294,7 +292,7 @@ class VectorCache(SealedFiles):
             return ShardVectors(key)
 
     def write_shard(self, shard: ShardVectors) -> None:
-        """Write the file of a shard in place of the one that is there, if its videos have changed.
+        """Write the file of a shard, replacing an existing one, if its videos have changed.
 
         Raises:
             StoreUnavailableError: The store is unavailable.

@@ -1,4 +1,4 @@
-"""The embeddings of a video: from their file, or made from its frames, piece by piece."""
+"""Embeds a video: reads its vectors from their file, or computes them piece by piece."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 _MS = 1000
 _ENDED = (NoFramesError, SamplingRefusedError, VideoUnreadableError)
 _KEPT_FAULTS = 1024
-_CUT = "cut short"  # in the note of a file whose last bytes are missing
+_CUT = "cut short"  # in the note of a truncated file
 
 
 def frame_pixels(info: EncoderInfo) -> int:
-    """Return the most pixels of a frame: twice the model's square, so that neither side of a wide one is enlarged."""
+    """Return the maximum pixels of a frame: twice the model's square, so that no side of a wide one is enlarged."""
     return 2 * info.size_px**2
 
 
@@ -73,15 +73,15 @@ def identity_of(info: ObjectInfo, segment: Segment, *, spec: EmbeddingSpec, enco
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedVideo:
-    """The embeddings of one video, and what they cost."""
+    """The embeddings of one video, and their cost."""
 
     info: ObjectInfo  # the version of the video
-    identity: VectorKey  # what its embedding file was asked for by
+    identity: VectorKey  # the request for its embedding file
     embeddings: Embeddings  # of its frames
-    was_cached: bool  # whether the embedding file was there
-    rewritten: str = ""  # which cached files could not be used and were rewritten, and why; empty if there were none
-    decode_method: str = ""  # how its frames were located; empty if they were not looked for
-    cost: DescriptionCost  # what it cost
+    was_cached: bool  # whether the embedding file existed
+    rewritten: str = ""  # cached files that were invalid and rewritten, and why; empty if none
+    decode_method: str = ""  # how its frames were located; empty if they were cached
+    cost: DescriptionCost  # cost in this run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class VideoEmbedder:
         return frame_pixels(self.info)
 
     def forgetting(self) -> VideoEmbedder:
-        """Return one that remembers no video at fault, and so tries each again."""
+        """Return a copy that remembers no failed video, and so retries each."""
         return replace(self, locks=KeyedLocks(), extractor=replace(self.extractor, locks=KeyedLocks()))
 
     def shard_key(self, jobs: Sequence[Job]) -> str | None:
@@ -123,7 +123,7 @@ class VideoEmbedder:
 
         Raises:
             VideoError: The video cannot be used; see its code.
-            InferenceError: The encoder dies on its frames.
+            InferenceError: Its frames crash the encoder.
             EngineLostError: The encoder dies.
             TransientError: The store is unavailable.
         """
@@ -165,8 +165,8 @@ class VideoEmbedder:
     def _take(self, info: ObjectInfo, segment: Segment, stated_s: float) -> _Taken:
         """Embed the frames of a video, or of a segment of it, piece by piece.
 
-        A video that is fetched as a whole is fetched once for all pieces, and one that is decoded from its beginning is
-        decoded in one pass.
+        A video that must be fetched whole is fetched once for all pieces, and one that must be decoded from its
+        beginning is decoded in one pass.
         """
         taken = _Taken(length_s=_length_s(stated_s, segment))
         cut = partial(cut_pieces, segment, spec=self.spec, frame_pixels=self.frame_pixels)
@@ -195,7 +195,7 @@ class VideoEmbedder:
         return taken
 
     def _rest(self, first: Piece, segment: Segment) -> Piece:
-        """Return what follows the first chunk of a video whose length is known from nothing."""
+        """Return the rest after the first chunk of a video whose length is unknown."""
         start_s = (first[0].start_s or 0.0) + self.spec.seconds_per_chunk
         return Segment.of(start_s, segment.end_s), most_chunks(self.spec, frame_pixels=self.frame_pixels)
 
@@ -220,7 +220,7 @@ def open_embedder(
     files: ObjectStore,
     charge: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> VideoEmbedder:
-    """Return what embeds the videos that an extractor prepares; `charge` measures the time of the encoder."""
+    """Create the embedder of the videos that an extractor prepares; `charge` measures the time of the encoder."""
     return VideoEmbedder(
         extractor=extractor,
         reader=extractor,
@@ -251,7 +251,7 @@ def _length_s(stated_s: float, segment: Segment) -> float:
 
 
 def _found_s(known: Selection) -> float:
-    """Return how long a video is by its frames, or by its keyframes at least; 0 if that is not known."""
+    """Return the length of a video by its frames, or at least by its keyframes; 0 if unknown."""
     if known.duration_s or known.keyframe_ms is None or not known.keyframe_ms.size:
         return known.duration_s
     return float(known.keyframe_ms[-1] - (known.first_ms or 0)) / _MS
@@ -267,14 +267,14 @@ def _until_the_end(take: Callable[[Segment, int], _Frames], pieces: Sequence[Pie
 
 
 def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> _Frames:
-    """Prepare and read a frame file; one that was removed or altered in between is rewritten once."""
+    """Prepare and read a frame file; if it was removed or altered in between, it is rewritten once."""
     for attempt in (1, 2):
         video = extractor.prepare(info.uri, info, segment=segment)
         started = time.perf_counter()
         try:
             data = extractor.cache.read(video.identity)
             if extractor.pieces and is_sparse(data):
-                extractor.pieces.close()  # who waits for a process must not keep one
+                extractor.pieces.close()  # a thread that waits for a process must not hold one
             frames = load_frames(with_pixels(data, extractor.pool, extractor.limits))
             return _Frames(segment, video, frames, (time.perf_counter() - started) * 1e3)
         except (FrameFileError, ObjectMissingError) as error:
@@ -282,12 +282,12 @@ def _extract(extractor: FrameExtractor, info: ObjectInfo, segment: Segment) -> _
             if attempt == 1:
                 continue
     uri = extractor.cache.uri_of(video.identity.key)
-    raise FrameFileError(f"The frame file {uri} was rewritten, but cannot be used either: {refused}")
+    raise FrameFileError(f"The frame file {uri} was rewritten, but is invalid again: {refused}")
 
 
 @dataclass(slots=True)
 class _Taken:
-    """What the pieces of one video have given so far."""
+    """The frames of one video's pieces so far."""
 
     vectors: list[npt.NDArray[np.float32]] = field(default_factory=list)
     pts_ms: list[npt.NDArray[np.int64]] = field(default_factory=list)
@@ -300,10 +300,10 @@ class _Taken:
     is_cut: bool = False
 
     def find_new(self, piece: _Frames) -> npt.NDArray[np.bool_]:
-        """Return which frames of a piece no earlier piece has given: none, if it has no frame of its own."""
+        """Return which frames of a piece are not in earlier pieces; none if the piece has no frames of its own."""
         times_ms = self._times_ms(piece)
         is_new: npt.NDArray[np.bool_] = np.diff(times_ms, prepend=times_ms[:1] - 1) > 0
-        if self.pts_ms:  # a piece without a frame of its own shows the last one before it
+        if self.pts_ms:  # a piece without frames of its own repeats the last one before it
             is_new &= (times_ms > self.pts_ms[-1][-1]) & (times_ms >= round((piece.segment.start_s or 0.0) * _MS) - 1)
         return is_new
 
@@ -318,7 +318,7 @@ class _Taken:
         if embedded:
             self.vectors.append(embedded.vectors)
             self.pts_ms.append(self._times_ms(piece)[is_new])
-        if embedded or is_cut:  # otherwise, it says that the piece has no frame
+        if embedded or is_cut:  # otherwise, the note says that the piece has no frames
             self.notes |= dict.fromkeys(filter(None, [seen.decode_note]))
         self.method = self.method or seen.decode_method
         self.is_cut |= is_cut

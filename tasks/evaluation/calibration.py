@@ -24,7 +24,7 @@ BINS = 15
 FEWEST_WRONG = 20
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
 _BISECTIONS = 60
-# Bisection ends this close to a bound, if the minimum is beyond it.
+# Bisection stops this close to a bound if the minimum is beyond it.
 _BOUND_MARGIN = 1 + 1e-6
 # Zero has no logarithm, and one job must not outweigh all the others.
 _LEAST_PROBABILITY = 1e-12
@@ -37,7 +37,7 @@ class KnownAnswers:
     Attributes:
         logs: Logarithms of the model's probabilities; shape (J, C), minus infinity past a job's last choice.
         truths: Index of the correct choice; shape (J,).
-        videos: Hash of each job's video, by whose order the jobs are split in halves; shape (J,).
+        videos: Hash of each job's video, by which the jobs are split in halves; shape (J,).
     """
 
     logs: npt.NDArray[np.float64]
@@ -57,12 +57,12 @@ class KnownAnswers:
         return cls(
             logs=log_table([probabilities for probabilities, _, _ in rows]),
             truths=np.array([truth for _, truth, _ in rows], dtype=np.int64),
-            # Hash: a video may be a data: URI of any length.
+            # A hash, because a video may be a data: URI of any length.
             videos=np.array([hash64(video) for _, _, video in rows], dtype=np.uint64),
         )
 
     def halves(self) -> tuple[Self, Self]:
-        """Split the jobs in two by a hash of their videos: no video is in both, whatever the order of jobs."""
+        """Split the jobs in halves by a hash of their videos: no video is in both, whatever the order of jobs."""
         is_first = np.isin(self.videos, np.unique(self.videos)[::2])
         return self._take(is_first), self._take(~is_first)
 
@@ -81,14 +81,14 @@ class Calibration:
         temperature_low: Lower end of its 95% confidence interval.
         half_temperatures: Fitted on each half; if they are far apart, there are too few jobs.
         jobs: Jobs with a label and a known answer.
-        wrong: Those of them whose label is wrong.
+        wrong: Jobs whose label is wrong.
         accuracy: Fraction of correct labels; temperature does not change it.
         confidence_before: Mean probability of the labels.
         ece_before: Expected calibration error over BINS bins.
         nll_before: Mean negative log-likelihood of the known answers, in nats.
-        nll_change: The latter minus the former.
+        nll_change: The value after minus the value before.
         nll_change_low: Lower end of its 95% confidence interval.
-        nll_change_high: Upper end; below 0, calibration is shown to help.
+        nll_change_high: Upper end; if it is below 0, calibration is shown to help.
     """
 
     temperature: float
@@ -113,8 +113,8 @@ def calibrate(known: KnownAnswers) -> Calibration:
     """Fit a temperature on jobs on at least two videos, and measure its effect by two-fold cross-fitting.
 
     Raises:
-        ManifestError: Too few labels are wrong to fit a temperature, no temperature within the bounds fits them, or
-            the fitted one is shown to harm held-out answers.
+        ManifestError: Too few labels are wrong to fit a temperature, none within the bounds fits them, or the fitted
+            one makes held-out answers worse.
     """
     wrong = int((known.logs.argmax(axis=1) != known.truths).sum())
     _require_wrong(wrong, len(known.truths))
@@ -134,7 +134,7 @@ def calibrate(known: KnownAnswers) -> Calibration:
     if change.low > 0:
         raise ManifestError(
             f"Calibration makes held-out answers worse: their negative log-likelihood rises by {change.value:.4f} "
-            f"({change.low:+.4f} to {change.high:+.4f}). Use the raw probabilities, or know more answers."
+            f"({change.low:+.4f} to {change.high:+.4f}). Use the raw probabilities, or add known answers."
         )
     return Calibration(
         temperature=temperature,
@@ -160,8 +160,8 @@ def _require_wrong(wrong: int, jobs: int) -> None:
     if wrong < FEWEST_WRONG:
         raise ManifestError(
             f"Cannot fit a temperature: of {pluralize(jobs, 'label')} with a known answer, {wrong:,} "
-            f"{'is' if wrong == 1 else 'are'} wrong; at least {FEWEST_WRONG} are needed, since only wrong labels show "
-            "how high a confidence may be. Know more answers, or harder ones."
+            f"{'is' if wrong == 1 else 'are'} wrong; at least {FEWEST_WRONG} are needed, because only wrong labels "
+            f"show how high confidence may be. Add known answers, or harder jobs."
         )
 
 
@@ -169,13 +169,13 @@ def _require_within_bounds(temperature: float, wrong: int, jobs: int) -> None:
     if not MIN_TEMPERATURE * _BOUND_MARGIN < temperature < MAX_TEMPERATURE / _BOUND_MARGIN:
         raise ManifestError(
             f"Cannot fit a temperature: the best one is beyond {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}, where it "
-            f"says nothing about other jobs ({wrong:,} of {pluralize(jobs, 'label')} are wrong). Check that the column "
-            "answer is right, or know other answers."
+            f"does not generalise to other jobs ({wrong:,} of {pluralize(jobs, 'label')} are wrong). Check the "
+            f"column answer, or add known answers."
         )
 
 
 def expected_calibration_error(confidences: npt.NDArray[np.float64], is_right: npt.NDArray[np.bool_]) -> float:
-    """Average the gap between the probability of each job's label and its being right over bins of confidence.
+    """Average the gap between confidence and accuracy over bins of confidence.
 
     Equation 3 of Guo et al. 2017 (arXiv:1706.04599), after Naeini et al., AAAI 2015: BINS bins of equal width over (0,
     1], each weighted by its share of the jobs.
@@ -230,8 +230,8 @@ def fit_temperature(known: KnownAnswers) -> float:
     It is convex in the inverse temperature, so bisection on its slope finds the minimum.
 
     Returns:
-        From MIN_TEMPERATURE to MAX_TEMPERATURE; the least if every answer is correct, since no confidence is then too
-        high, and the most if a uniform distribution would be likelier.
+        From MIN_TEMPERATURE to MAX_TEMPERATURE: the minimum if every answer is correct, because no confidence is then
+        too high; the maximum if a uniform distribution would be likelier.
     """
     finite = np.where(np.isfinite(known.logs), known.logs, 0.0)
     at_truth = known.logs[np.arange(len(known.truths)), known.truths]
@@ -246,17 +246,17 @@ def fit_temperature(known: KnownAnswers) -> float:
 def temperature_interval(known: KnownAnswers, temperature: float) -> tuple[float, float]:
     """Return the 95% confidence interval of a temperature that `fit_temperature` returned, not at a bound.
 
-    The sandwich estimator of White, "Maximum likelihood estimation of misspecified models", Econometrica 50 (1982):
-    one temperature is never the whole truth about a model. Its middle sums the scores of each video's jobs first, since
-    they are not independent (`tasks.evaluation.clusters`). The interval is symmetric in the logarithm, which does not
-    depend on whether the temperature or its inverse is fitted.
+    The sandwich estimator of White, "Maximum likelihood estimation of misspecified models", Econometrica 50 (1982),
+    because a single temperature never describes a model completely. Its middle sums the scores of each video's jobs
+    first, because they are not independent (`tasks.evaluation.clusters`). The interval is symmetric in the logarithm,
+    so it is the same whether the temperature or its inverse is fitted.
     """
     finite = np.where(np.isfinite(known.logs), known.logs, 0.0)
     weights = apply_temperature(known.logs, temperature)
     means = (weights * finite).sum(axis=1)
     scores = known.logs[np.arange(len(known.truths)), known.truths] - means
     curvature = float(((weights * finite**2).sum(axis=1) - means**2).sum())
-    # Of the logarithm: the standard error of the inverse temperature, times the temperature.
+    # Standard error of the logarithm: that of the inverse temperature, times the temperature.
     error = float(np.sqrt(sum_variance(scores, known.videos))) / curvature * temperature
     reach = float(np.exp(t_quantile(known.videos) * error))
     return temperature / reach, temperature * reach

@@ -1,4 +1,4 @@
-"""Compute an evaluation from the labels of several specs, without a database."""
+"""Computes an evaluation from the labels of several specs, without a database."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CandidateResults:
         labels: A row per label: `job_id`, `label`, and `probabilities` (a list, one per choice),
             and `choice_mass`, null if unknown.
         failed: Ids of the jobs that failed.
-        cost: What the labels cost.
+        cost: Cost of the labels.
     """
 
     name: str
@@ -53,7 +53,7 @@ def compare_candidates(
     manifest_uri: str = "",
     dataset: str = "",
 ) -> Evaluation:
-    """Score candidates on known answers, and compare each with the one that is the baseline.
+    """Score candidates on known answers, and compare each with the baseline.
 
     `jobs` has a row per job: `job_id`, `answer`, `task`, `subtask`. Jobs without an answer are ignored, and so are
     labels of other jobs.

@@ -1,7 +1,7 @@
-"""The margin below which jobs are escalated to the dense sampler, as far as a sample proves that it loses little.
+"""Fits the margin below which jobs are escalated to the dense sampler, with a proven bound on its loss.
 
-An estimate on the sample that chose the margin promises too much: it is right half of the time at best. A margin is
-taken here only if the whole 95% confidence interval of its loss lies within what may be lost.
+An estimate on the sample that selected the margin is too optimistic: it is right half of the time at best. A margin is
+accepted only if the whole 95% confidence interval of its loss is within the limit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FEWEST_VIDEOS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairedAnswers:
-    """J jobs with known answers, asked on keyframes and with the dense sampler: columns of shape (J,).
+    """J jobs with known answers, answered from keyframes and with the dense sampler: columns of shape (J,).
 
     Attributes:
         videos: Hash of each job's video.
@@ -69,10 +69,10 @@ class RoutingPoint:
     """Cost and accuracy at one margin.
 
     Attributes:
-        below: Margin below which jobs are escalated; None if all are asked with the dense sampler only.
+        below: Margin below which jobs are escalated; None if all use only the dense sampler.
         asked_again: Fraction of the jobs that is escalated, 0 to 1.
         accuracy: Fraction of the jobs whose final answer is correct.
-        frames_decoded: Frames decoded in all passes; those that several jobs share count once per pass.
+        frames_decoded: Frames decoded in all passes; frames shared by several jobs count once per pass.
         seconds: Seconds of decoding, preprocessing and inference, from the result rows.
     """
 
@@ -88,7 +88,7 @@ class ProvenLoss:
     """Accuracy that some jobs lose at a margin, compared with the dense sampler alone.
 
     Attributes:
-        name: Their task; empty for all jobs.
+        name: Task of the jobs; empty for all jobs.
         loss: Accuracy lost in the sample, -1 to 1.
         at_least: Lower end of its 95% confidence interval.
     """
@@ -102,13 +102,13 @@ class ProvenLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteProof:
-    """The smallest margin that is proven to lose at most so much.
+    """The smallest margin that is proven to lose at most a given accuracy.
 
     Attributes:
-        below: The margin; None if none below which a job stays with its first answer is proven.
-        overall: What all jobs lose at that margin; if it is None, at the largest margin that keeps a first answer.
+        below: The margin; None if no margin that keeps any first answer is proven.
+        overall: The loss of all jobs at that margin; if it is None, at the largest margin that keeps a first answer.
         tasks: The same by task, if there are several.
-        enough_jobs: Jobs that would prove it for a margin at which the sample loses nothing; None for no loss at all.
+        enough_jobs: Jobs that would prove a margin at which the sample loses nothing; None if no loss is allowed.
     """
 
     below: float | None
@@ -123,10 +123,10 @@ class RouteProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteFit:
-    """What a sample proves, with cost and accuracy.
+    """The proof of a margin from a sample, with cost and accuracy.
 
     Attributes:
-        target: Accuracy to reach: that of the dense sampler, less what may be lost.
+        target: Accuracy to reach: that of the dense sampler, minus the allowed loss.
         proof: The smallest margin that is proven to reach it.
         proven: Cost and accuracy at that margin; None if none is proven.
         first: The same with no job escalated.
@@ -150,8 +150,9 @@ def fit_route(sample: PairedAnswers, within: float) -> RouteFit:
     jobs, videos = len(sample.margins), len(np.unique(sample.videos))
     if jobs < FEWEST_JOBS or videos < FEWEST_VIDEOS:
         raise ManifestError(
-            f"Only {jobs:,} jobs with a known answer, on {videos:,} videos, were asked both on keyframes and with the "
-            f"dense sampler; fitting a margin needs at least {FEWEST_JOBS} jobs on {FEWEST_VIDEOS} videos. Fill in "
+            f"Only {jobs:,} jobs with a known answer, on {videos:,} videos, were answered both from keyframes and with "
+            f"the dense sampler; fitting a margin needs at least {FEWEST_JOBS} jobs on {FEWEST_VIDEOS} videos. Fill "
+            f"in "
             "the column answer for more jobs."
         )
     proof = prove_margin(sample, within)
@@ -188,15 +189,15 @@ def evaluate_margin(sample: PairedAnswers, below: float) -> RoutingPoint:
 def prove_margin(sample: PairedAnswers, within: float) -> RouteProof:
     """Find the smallest margin such that it and all larger ones provably lose at most `within`.
 
-    Margins are tested from the largest to the smallest, each at the full level, until the first fails. Such a fixed
-    sequence keeps the probability that the chosen margin misses the target below that of one test, 2.5%: Maurer,
+    Margins are tested from the largest to the smallest, each at the full level, until the first fails. With such a
+    fixed sequence, the probability that the chosen margin misses the target is at most that of one test, 2.5%: Maurer,
     Hothorn and Lehmacher, "Multiple comparisons in drug clinical trials and preclinical assays" (1995); for thresholds
     of a model, Angelopoulos et al., "Learn then Test" (arXiv:2110.01052).
     """
     belows, gained, lost = _discordant(sample)
     effect, jobs = _design_effect(sample), len(sample.margins)
     at_most = -paired_low(gained=gained / effect, lost=lost / effect, jobs=jobs / effect)
-    # From the largest margin that keeps an answer; at the next one, everything is the dense sampler's.
+    # From the largest margin that keeps a first answer; at the next one, all answers are the dense sampler's.
     stays = np.logical_and.accumulate((at_most[:-1] <= within)[::-1])[::-1]
     below = float(belows[:-1][stays.argmax()]) if stays.any() else None
     shown = float(belows[max(0, len(belows) - 2)]) if below is None else below
@@ -206,13 +207,13 @@ def prove_margin(sample: PairedAnswers, within: float) -> RouteProof:
         below=below,
         overall=prove_loss(sample, shown),
         tasks=tuple(tasks) if len(tasks) > 1 else (),
-        # After so many jobs, `paired_low` of no differences lies within the target.
+        # With so many jobs, `paired_low` without differences is within the target.
         enough_jobs=ceil(effect * Z**2 * (1 - within) / within) if within else None,
     )
 
 
 def prove_loss(sample: PairedAnswers, below: float, *, name: str = "") -> ProvenLoss:
-    """Return what jobs lose at a margin, with its interval."""
+    """Return the loss of jobs at a margin, with its interval."""
     kept = (sample.margins >= below) & np.isfinite(sample.margins)  # the others are the dense sampler's anyway
     gained = int((kept & sample.first_right & ~sample.second_right).sum())
     lost = int((kept & ~sample.first_right & sample.second_right).sum())
@@ -227,9 +228,9 @@ def prove_loss(sample: PairedAnswers, below: float, *, name: str = "") -> Proven
 def _discordant(
     sample: PairedAnswers,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return all different margins, ascending, with the jobs that only the first, or only the dense, answer has right.
+    """Return the distinct margins, ascending, with the jobs that only the first, or only the dense, answer has right.
 
-    Counted are the jobs that keep their first answer; shapes (M + 1,) for M different margins of the sample.
+    Only jobs that keep their first answer are counted; shapes (M + 1,) for M distinct margins of the sample.
     """
     asked = np.isfinite(sample.margins)
     margins, places = np.unique(sample.margins[asked], return_inverse=True)
@@ -243,7 +244,7 @@ def _discordant(
 
 
 def _design_effect(sample: PairedAnswers) -> float:
-    """Return the design effect of the differences between both answers, whatever the margin: those kept are fewer."""
+    """Return the design effect of the differences between both answers, an upper bound for all margins."""
     return design_effect(sample.second_right.astype(np.float64) - sample.first_right, sample.videos)
 
 

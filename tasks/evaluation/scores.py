@@ -1,7 +1,7 @@
-"""An evaluation: several candidates on one labelled manifest, each compared with a baseline.
+"""The types of an evaluation: candidates on one labelled manifest, each compared with a baseline.
 
-Every accuracy is over the jobs that have both a label and a known answer; failures are counted separately. Every
-difference is paired: the candidate's accuracy minus the baseline's, over the jobs that both have labelled.
+Every accuracy is over the jobs with both a label and a known answer; failures are counted separately. Every difference
+is paired: the candidate's accuracy minus the baseline's, over the jobs that both labelled.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Difference:
     """Difference in accuracy to the baseline, on the same jobs.
 
     Attributes:
-        jobs: Jobs that both have labelled.
-        gained: Those of them that only this candidate answers correctly.
-        lost: Those of them that only the baseline answers correctly.
+        jobs: Jobs that both labelled.
+        gained: Jobs that only this candidate answers correctly.
+        lost: Jobs that only the baseline answers correctly.
         value: Accuracy minus the baseline's, -1 to 1.
         low: Lower end of its 95% confidence interval (Tango's score interval for paired proportions).
         p_value: McNemar's exact test, two-sided.
@@ -48,16 +48,16 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a candidate's labels cost, from its rows and the runs that wrote them; None if unknown.
+    """Cost of a candidate's labels, from its rows and the runs that wrote them; None if unknown.
 
     Attributes:
-        wall_s: Seconds for which these runs had the engine loaded; its start is excluded.
-        jobs_per_s: Jobs asked by these runs, divided by `wall_s`.
+        wall_s: Seconds for which these runs had the engine loaded, excluding its start.
+        jobs_per_s: Jobs answered by these runs, divided by `wall_s`.
         videos: Videos, or segments of videos, that the jobs are about.
-        videos_cached: Those of them whose frames were cached already, and cost no decoding.
+        videos_cached: Videos whose frames were already cached, and cost no decoding.
         frames_decoded: Frames decoded for the others.
-        decode_s: Seconds of decoding, and of the image-text model that chose frames, summed over processes.
-        bytes_read: Bytes of videos that were fetched.
+        decode_s: Seconds of decoding, and of the image-text model that selected frames, summed over processes.
+        bytes_read: Bytes of videos fetched.
         engine_s: Seconds of the engine, summed over jobs.
     """
 
@@ -80,13 +80,13 @@ class CandidateScore:
         spec_id: Spec of its results in the database.
         sampling: The spec's sampling, as JSON values: `sampler`, `num_frames` and the others.
         jobs: Jobs with a known answer.
-        labels: Those of them with a label.
-        failures: Those of them that failed.
-        low_mass: Labels whose choices together have a probability below `LOW_CHOICE_MASS`.
+        labels: Jobs with a label.
+        failures: Jobs that failed.
+        low_mass: Labels with a `choice_mass` below `LOW_CHOICE_MASS`.
         accuracy: Proportion of correct labels; None without labels.
         calibration_error: Expected calibration error, 0 to 1 (`tasks.evaluation.calibration`).
         difference: Difference to the baseline; None for the baseline itself, and if no job is labelled by both.
-        cost: What the labels cost.
+        cost: Cost of the labels.
     """
 
     name: str
@@ -110,7 +110,7 @@ class CandidateScore:
 
     @property
     def num_frames(self) -> int:
-        """Number of frames that was configured; some samplers use other options of `sampling`."""
+        """Configured number of frames; some samplers use other options of `sampling`."""
         return int(self.sampling["num_frames"])
 
 
@@ -121,7 +121,7 @@ class GroupScore:
     Attributes:
         subtask: Subtask in the manifest; always None in `Evaluation.tasks`.
         jobs: Jobs with a label and a known answer, at least one.
-        correct: Those of them whose label is that answer.
+        correct: Jobs whose label is that answer.
         difference: Difference to the baseline; None for the baseline itself, and if no job is labelled by both.
     """
 
@@ -147,7 +147,7 @@ class Evaluation:
         dataset: Dataset of the results in the database.
         created_at: Creation time, ISO 8601 in UTC.
         jobs: Rows of the manifest.
-        known: Those of them with a known answer; only they are evaluated.
+        known: Rows with a known answer; only they are evaluated.
         baseline: Name of the candidate that the others are compared with.
         specs: All candidates, in the order in which they were requested.
         tasks: Scores by task: all candidates for the first task, then for the next; empty if no job has a task.

@@ -52,14 +52,14 @@ def paired_low(
     """Return lower ends of 95% confidence intervals of differences between two proportions of the same jobs.
 
     The score interval of Tango, "Equivalence test and confidence interval for the difference in proportions for the
-    paired-sample design", Statistics in Medicine 17 (1998), which is also right where hardly any answers differ. It
-    depends on `gained` and `lost` alone, the jobs that only the first, or only the second, answers correctly; shapes
-    (N,). Both may be fractions: effective numbers of jobs. The upper end is the negated lower end of both exchanged.
+    paired-sample design", Statistics in Medicine 17 (1998), which is also valid if hardly any answers differ. It
+    depends only on `gained` and `lost`, the jobs that only the first, or only the second, answers correctly; shapes
+    (N,). Both may be fractions: effective numbers of jobs. The upper end is the negated lower end with both exchanged.
     """
     low, high = np.full(gained.shape, -1.0), (gained - lost) / jobs
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        # Maximum likelihood of the share of `lost`, given the difference.
+        # Maximum likelihood estimate of the share of `lost`, given the difference.
         linear = (2 * jobs - gained + lost) * middle - gained - lost
         constant = -lost * middle * (1 - middle)
         share = (np.sqrt(np.maximum(linear**2 - 8 * jobs * constant, 0)) - linear) / (4 * jobs)

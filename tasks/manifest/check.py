@@ -342,7 +342,11 @@ def require_cuttable(parts: Iterable[pl.DataFrame], spec: RunSpec, *, manifest: 
     several = "With chunk_s, a job must show one video and no image; leave out chunk_s."
     rules = [
         (several, "job_id", pl.col("media").is_not_null()),
-        ("With chunk_s, a job must have choices, as words about chunks make no answer.", "job_id", lacks_choices),
+        (
+            "With chunk_s, a job must have choices, because words cannot be aggregated over chunks.",
+            "job_id",
+            lacks_choices,
+        ),
         (f"With chunk_s, a job_id must not contain {MARK}, which numbers chunks.", "job_id", is_marked),
         (f"The chunk rule any:{wanted} needs {wanted!r} among the choices.", "job_id", is_lacking),
     ]

@@ -1,1 +1,1 @@
-"""The report of a run: data from the database and the frame cache, rendered as one HTML file."""
+"""Reports of runs: data from the database and the frame cache, rendered as one HTML file."""

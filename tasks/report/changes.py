@@ -1,4 +1,4 @@
-"""What changed since earlier runs of a manifest: specs, and labels."""
+"""Compares a run with earlier runs of its manifest: specs and labels."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def count_other_ways(connection: Connection, run: RowMapping) -> int:
 def label_changes(connection: Connection, scope: Scope, runs: Sequence[RowMapping]) -> dict[str, Any] | None:
     """Compare with the latest earlier run with another spec; return None if there is none.
 
-    Runs with the same spec share one label per job, so there is nothing to compare.
+    Runs with the same spec share one label per job, so they cannot be compared.
 
     Returns:
         `run`, the earlier one; `differences` between the specs; how many jobs with the same question were `compared`,

@@ -1,4 +1,4 @@
-"""Thumbnails of frames, from frame files."""
+"""Reads frames and thumbnails from frame files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 THUMBNAIL_PX = 144
 _QUALITY = 60
 _MAX_KEYFRAMES = 2_000
-# Ticks of a timeline; more could not be told apart.
+# Ticks of a timeline; more would be indistinguishable.
 _MAX_TICKS = 400
 
 
@@ -50,8 +50,8 @@ class Strip:
         picks: Indices into `frames`, as shown, with repeats.
         keyframe_times_s: Times of all keyframes of the file; None if only those among `frames` are known.
         width_px: Width of the frames as the model saw them.
-        sampler: The sampler that chose them.
-        frames_decoded: Number of frames decoded for them, when their frame file was made.
+        sampler: The sampler that selected them.
+        frames_decoded: Number of frames decoded when their frame file was written.
         note: Why there are no thumbnails, or what is wrong with the video; empty otherwise.
     """
 
@@ -70,17 +70,17 @@ class Strip:
 
     @cached_property
     def times_shown(self) -> Counter[int]:
-        """How often each frame was shown, by its index in `frames`."""
+        """Number of times that each frame was shown, by its index in `frames`."""
         return Counter(self.picks)
 
     @property
     def end_s(self) -> float:
-        """Where a timeline of the file ends."""
+        """End of the file's timeline."""
         return max(self.duration_s, *(frame.time_s for frame in self.frames))
 
     @property
     def keyframe_ticks_s(self) -> Sequence[float]:
-        """Times of known keyframes, of many an even selection."""
+        """Times of known keyframes; an even selection if there are many."""
         known = self.keyframe_times_s
         if known is None:
             return [frame.time_s for frame in self.frames if frame.is_keyframe]
@@ -88,7 +88,7 @@ class Strip:
 
     @property
     def clip(self) -> dict[str, Any] | None:
-        """The facts that decide what samplers choose, as the replay takes them; None if there is no frame rate."""
+        """The properties that determine what samplers select, for the replay; None if there is no frame rate."""
         fps = self.fps or ((self.total_frames or 0) / self.duration_s if self.duration_s else 0)
         if not fps:
             return None

@@ -1,4 +1,4 @@
-"""The jobs that a page shows one by one: which ones, and what is known of each."""
+"""Selects the jobs that a page shows individually, and loads their data."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from tasks.domain import Job, RunSpec
     from tasks.report.frames import Strip
 
-    # By what is shown (None is the one video of a job, and numbers are those of its media or chunks): what its frame
-    # file may be asked for by.
+    # Possible identities of frame files by what is shown: None for a job's one video, numbers for its media or chunks.
     _Possible: TypeAlias = dict[int | None, Sequence[FrameIdentity]]
 
 MAX_JOBS = 300
@@ -63,19 +62,19 @@ SPENT_MS: ColumnElement[float] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCard:
-    """What is shown of one job.
+    """The data of one job's card.
 
     Attributes:
-        row: Its row, a result or a failure.
-        job: What it asks; None if the manifest no longer has it, or asks something else under its id.
+        row: Row of the job, a result or a failure.
+        job: The job; None if the manifest no longer has it, or has another question under its id.
         selected_because: Why it was selected.
-        before: Its label in the run it is compared with; None if that is the same, or there is none.
+        before: Its label in the run it is compared with; None if unchanged, or if there is none.
         choices: Choices with their probabilities; None if the job failed, or the manifest no longer has them.
         question: The question; None if the manifest now has another one.
         strip: The frames of its one video; None if they are not included.
         no_strip: Why they are not included; empty otherwise.
         media: If it shows several videos and images: their `kind`, `uri`, `strip` and `no_strip`, in order.
-        chunks: Rows of its chunks with their `strip`; empty if it was not cut, or they are too many.
+        chunks: Rows of its chunks with their `strip`; empty if it was not cut, or has too many.
     """
 
     row: RowMapping
@@ -97,7 +96,7 @@ class JobCard:
 
     @property
     def video(self) -> str | None:
-        """URI of the video, without credentials; of several, the first."""
+        """URI of the video, or of the first of several, without credentials."""
         return redact_uri(self.job.video_uri) if self.job else None
 
     @property
@@ -118,11 +117,11 @@ class JobCard:
 
 
 class Sources(NamedTuple):
-    """Where what is shown of jobs comes from, besides their rows.
+    """Sources of the data of jobs, in addition to their rows.
 
     Attributes:
-        spec: How they were asked; None if this version cannot read it.
-        thumbnail_px: Longer side of their frames at most.
+        spec: Spec of their answers; None if this version cannot read it.
+        thumbnail_px: Maximum longer side of their frames.
     """
 
     manifest_uri: str
@@ -135,7 +134,7 @@ class Sources(NamedTuple):
 def select_jobs(
     connection: Connection, scope: Scope, *, named: Sequence[str], changed: Iterable[str]
 ) -> dict[str, list[str]]:
-    """Select up to MAX_JOBS jobs, deterministically, among them those that are named or whose label has changed.
+    """Select up to MAX_JOBS jobs, deterministically, including those that are named or whose label has changed.
 
     Returns:
         Reasons for selecting each job, by job id, in descending priority for including frames.
@@ -161,7 +160,7 @@ def select_jobs(
 
 
 def least_certain(connection: Connection, scope: Scope, *, limit: int) -> list[str]:
-    """Return the ids of the labelled jobs of the lowest margins, without copies."""
+    """Return the ids of the labelled jobs with the lowest margins, without copies."""
     labels = _labels(scope).where(RESULT.c.label.is_not(None))
     return _ids(connection, labels.order_by(RESULT.c.margin, RESULT.c.job_id).limit(limit))
 
@@ -203,16 +202,16 @@ def load_jobs(
     named_chunks: Mapping[str, AbstractSet[int]] = MappingProxyType({}),
     max_videos: int,
 ) -> tuple[list[JobCard], str]:
-    """Load all that is shown of some jobs, with the frames of at most `max_videos`; also why questions are missing.
+    """Load the data of some jobs, with the frames of at most `max_videos`; also return why questions are missing.
 
     Args:
-        connection: To the database.
-        scope: Their dataset and spec.
-        sources: Where questions and frames come from.
+        connection: Connection to the database.
+        scope: Dataset and spec of the jobs.
+        sources: Sources of questions and frames.
         selected: Reasons for selecting each job, by its id; ids without a row are ignored.
-        before: Earlier labels of those whose label has changed.
-        named_chunks: Numbers of the chunks whose frames the user wants.
-        max_videos: Most videos with frames, those of the first jobs.
+        before: Earlier labels of jobs whose label has changed.
+        named_chunks: Numbers of the chunks whose frames the user requested.
+        max_videos: Maximum number of videos with frames, those of the first jobs.
     """
     rows = _rows(connection, scope, list(selected))
     jobs, note = jobs_of_rows(sources.manifest_uri, sources.objects, rows)
@@ -251,7 +250,7 @@ def _rows(connection: Connection, scope: Scope, job_ids: list[str]) -> dict[str,
 def jobs_of_rows(
     manifest_uri: str, objects: ObjectStore, rows: Mapping[str, RowMapping], *, questions: bool = True
 ) -> tuple[dict[str, Job], str]:
-    """Read the jobs of rows by id, except those that the manifest has changed since; also why none can be read."""
+    """Read the jobs of rows by id, except those that have changed in the manifest; also return why none can be read."""
     if not rows:
         return {}, ""
     try:
@@ -264,7 +263,7 @@ def jobs_of_rows(
 
 
 def _chunk_rows(connection: Connection, scope: Scope, rows: Mapping[str, RowMapping]) -> dict[str, list[RowMapping]]:
-    """Read the chunks of jobs that were cut, in order, by job id; of many jobs, those of the first."""
+    """Read the chunks of jobs that were cut, in order, by job id; only those of the first jobs if there are many."""
     wanted, chunks = [], 0
     for job_id, row in rows.items():
         chunks += row["chunks"] or 0
@@ -325,7 +324,7 @@ def _possible_frames(
     if not job or not spec:
         return {}
     if row["chunks"]:
-        # Those that are named, and the first one with the job's label.
+        # The named chunks, and the first one with the job's label.
         alike = [chunk for chunk in chunks if chunk["label"] == row.get("label")] or chunks
         return {
             chunk["chunk"]: _identities(job, spec, chunk, Segment.of(chunk["start_s"], chunk["end_s"]))
@@ -338,7 +337,7 @@ def _possible_frames(
 
 
 def _identities(job: Job, spec: RunSpec, row: RowMapping, segment: Segment) -> list[FrameIdentity]:
-    """Return what the frames of a job's row, or of a chunk's, are asked for by; none if the source is unknown."""
+    """Return the possible identities of the frame file of a job's or chunk's row; none if the source is unknown."""
     if row["source_fingerprint"] is None:
         return []
     sampler, chosen_ms = row.get("sampler") or spec.sampling.sampler, row.get("chosen_ms") or ""
@@ -351,11 +350,11 @@ def _identities(job: Job, spec: RunSpec, row: RowMapping, segment: Segment) -> l
 
 
 def _identities_of_media(job: Job, row: RowMapping, spec: RunSpec) -> Iterator[list[FrameIdentity]]:
-    """Yield what the frame file of each medium of a job may be asked for by."""
+    """Yield the possible identities of the frame file of each medium of a job."""
     assert job.media
     known = zip(job.media, split_fingerprint(row["source_fingerprint"], len(job.media)), strict=True)
     usual = spec.sampling
-    # The row names keyframes if any video has them; where `auto` decides per video, others may differ.
+    # The row names keyframes if any video was sampled by them; with `auto`, other videos may differ.
     names = dict.fromkeys((row.get("sampler") or usual.sampler, *(("auto",) if usual.sampler == "auto" else ())))
     by_video = [dense_pass(usual) if name == "auto" else with_sampler(usual, name) for name in names]
     for medium, fingerprint in known:
@@ -374,7 +373,7 @@ def _strip(sources: Sources, identity: FrameIdentity) -> Strip | None:
 
 
 def _found(possible: Sequence[FrameIdentity], strips: Mapping[FrameIdentity, Strip | None]) -> tuple[Strip | None, str]:
-    """Return the frames of the first one that has some, or why none has."""
+    """Return the frames of the first identity with a file, or why there is none."""
     strip = next((strip for each in possible if (strip := strips.get(each))), None)
     was_read = any(each in strips for each in possible)
     return strip, "" if strip else _missing_reason(is_known=bool(possible), was_read=was_read)
@@ -382,5 +381,5 @@ def _found(possible: Sequence[FrameIdentity], strips: Mapping[FrameIdentity, Str
 
 def _missing_reason(*, is_known: bool, was_read: bool) -> str:
     if not is_known:
-        return "No frames were taken."
+        return "No frames were extracted."
     return "Its frames are no longer in the cache." if was_read else NO_ROOM

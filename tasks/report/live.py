@@ -1,4 +1,4 @@
-"""The page of a live session: what was kept, what was asked and answered, and the delays."""
+"""The page of a live session: kept frames, questions and answers, and delays."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 MAX_QUERIES = 200
 _FRAMES_EACH = 6
 _MAX_FRAMES = 300
-# Ticks of the timeline; more could not be told apart.
+# Ticks of the timeline; more would be indistinguishable.
 _MAX_TICKS = 2_000
 _ANSWERS = {
     "temperature": "temperature {:g}",
     "top_p": "top-p {:g}",
-    "max_tokens": "at most {} tokens an answer",
+    "max_tokens": "at most {} tokens per answer",
     "seed": "seed {}",
 }
 _SECTIONS = (("overview", "Session"), ("queries", "Questions"))
 
 
 def load_session(engine: Engine, session: SavedSession, files: SealedFiles) -> dict[str, Any]:
-    """Load what a session's page shows, by its names in the template.
+    """Load the data of a session's page, by its names in the template.
 
     Raises:
         TransientError: A service is unavailable.
@@ -74,7 +74,7 @@ def load_session(engine: Engine, session: SavedSession, files: SealedFiles) -> d
 
 
 def _replays(engine: Engine, session: SavedSession) -> dict[str, list[tuple[str, str, float]]]:
-    """Return the answers of `reelabel classify --session`: model, label and margin, by job id, the latest first."""
+    """Return the answers of `reelabel classify --session` (model, label and margin) by job id, latest first."""
     model = SPEC.c.body["model"]["name"].astext
     query = (
         select(RESULT.c.job_id, model, RESULT.c.label, RESULT.c.margin)
@@ -89,7 +89,7 @@ def _replays(engine: Engine, session: SavedSession) -> dict[str, list[tuple[str,
 
 
 def _shown(seen: Sequence[KeptFrame]) -> list[tuple[float, str]]:
-    """Return times and thumbnails of some of the frames that a query saw, evenly spread, the last one among them."""
+    """Return times and thumbnails of some frames that a query saw, evenly spread, including the last one."""
     if not seen:
         return []
     rows = np.linspace(len(seen) - 1, 0, min(len(seen), _FRAMES_EACH)).round().astype(int)
@@ -97,7 +97,7 @@ def _shown(seen: Sequence[KeptFrame]) -> list[tuple[float, str]]:
 
 
 def _kept(session: SavedSession, frames: SessionFrames) -> tuple[tuple[float, ...], str]:
-    """Return times of kept frames, and why there are not all; of a long session, only those that begin a file."""
+    """Return times of kept frames, and why some are missing; for a long session, only those that begin a file."""
     if sum(part["frames"] for part in session.parts) > _MAX_TICKS:
         return tuple(part["first_s"] for part in session.parts[:_MAX_TICKS]), ""
     try:
@@ -107,7 +107,7 @@ def _kept(session: SavedSession, frames: SessionFrames) -> tuple[tuple[float, ..
 
 
 def _delays(ms: Sequence[float]) -> dict[str, float] | None:
-    """Return the median, the 95th percentile and the longest of delays; None without any."""
+    """Return the median, 95th percentile and maximum of delays; None if there are none."""
     if not ms:
         return None
     p50, p95 = np.percentile(ms, [50, 95]).tolist()
@@ -115,7 +115,7 @@ def _delays(ms: Sequence[float]) -> dict[str, float] | None:
 
 
 def render_session(report: Mapping[str, Any]) -> str:
-    """Render the page of a session from what `load_session` returns."""
+    """Render the page of a session from the data of `load_session`."""
     page = render_page(
         "live.html.jinja",
         scripts=(),
@@ -144,7 +144,7 @@ def render_session(report: Mapping[str, Any]) -> str:
 
 
 def _asked_for(config: Mapping[str, Any]) -> list[str]:
-    """Say what a session's client asked for; a configuration from elsewhere may lack anything."""
+    """Describe a session's configuration, in which any field may be missing."""
     parts = []
     if (window_s := config.get("window_s")) is not None:
         parts.append(f"window of {window_s:g} s")

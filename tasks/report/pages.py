@@ -1,4 +1,4 @@
-"""The page of any run: what it is, and where it and the list of rejected rows are kept."""
+"""Renders the page of a run, and names the URIs of the page and of the list of rejected rows."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def page_link(base_url: str, run_id: UUID) -> str:
 def page_of_run(
     engine: Engine, objects: ObjectStore, run: RowMapping, *, cache: FrameCache, job_ids: Sequence[str] = ()
 ) -> str:
-    """Render the page of a run, by what it was for, with the named jobs in any case.
+    """Render the page of a run of questions or descriptions, always including the named jobs.
 
     Raises:
         ConfigurationError: A named job has no row, or too many jobs are named.
         TransientError: A service is unavailable.
     """
-    # They import much that nothing else in a command line needs.
+    # They import packages that other commands do not need.
     from tasks.report.run import load_run, render_run  # noqa: PLC0415
     from tasks.report.videos import load_videos, render_videos  # noqa: PLC0415
 

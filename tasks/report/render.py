@@ -1,4 +1,4 @@
-"""Pages in one file: texts that stay texts, scripts by hash, cards and frames as far as there is room."""
+"""Renders self-contained pages: escaped texts, scripts by hash, as many cards and frames as fit."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The most bytes of a page, those of them that are left to frames, and the most that frames take.
+# Maximum bytes of a page, the bytes reserved for frames, and the maximum for frames.
 MAX_BYTES = 3_000_000
 _LEAST_FRAME_BYTES, _MOST_FRAME_BYTES = 1_000_000, 2_000_000
-# Maximum characters of a text; the later limits hold on pages with many long ones.
+# Maximum characters of a text; the later limits apply to pages with many long ones.
 TEXT_LIMITS = (2_000, 400, 80)
 LEVELS = len(TEXT_LIMITS)
 _NOTE_BYTES = 10_000
@@ -44,7 +44,7 @@ _NO_FRAMES = Markup('<p class="note">{}</p>').format(NO_ROOM)
 _FRAMES = re.compile(r"<!--frames (\d+)-->")
 _limit: ContextVar[int] = ContextVar("limit", default=TEXT_LIMITS[0])
 _MINUTE_S, _HOUR_S = 60, 3600
-# From here on, tenths of a millisecond say nothing.
+# From here on, tenths of a millisecond are noise.
 _WHOLE_FROM_MS = 1000
 _TICK_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400)
 
@@ -88,12 +88,12 @@ def environment() -> Environment:
 
 
 def render(template: str, **values: Any) -> Markup:  # noqa: ANN401 - any value of the page
-    """Render a template of ours."""
+    """Render one of our templates."""
     return Markup(environment().get_template(template).render(values))  # noqa: S704 - it escapes
 
 
 def render_page(template: str, *, scripts: Sequence[str], **values: Any) -> str:  # noqa: ANN401 - any value of the page
-    """Render a page with our style, and with the scripts that its policy allows; `with_cards` adds its cards."""
+    """Render a page with our style and the scripts that its policy allows; `with_cards` adds its cards."""
     code = "\n".join(['"use strict";', *(f"{{\n{read(name)}\n}}" for name in scripts)]) if scripts else ""
     return (
         environment()
@@ -110,20 +110,20 @@ def render_page(template: str, *, scripts: Sequence[str], **values: Any) -> str:
 
 
 class Frames:
-    """Frames of a page, which take the place of markers once it is known how many fit; each is on the page once."""
+    """Frames of a page, which replace markers once it is known how many fit; each is on the page once."""
 
     def __init__(self, template: str) -> None:
-        """Draw them by a template."""
+        """Render them by a template."""
         self._template = template
         self._found: dict[int, tuple[int, Any, str]] = {}
 
     def place(self, frames: object, job_id: str) -> Markup:
-        """Return a marker for frames in the card of a job."""
+        """Return a placeholder for frames in the card of a job."""
         number, _, _ = self._found.setdefault(id(frames), (len(self._found), frames, job_id))
         return Markup("<!--frames {}-->").format(number)
 
     def fill(self, cards: Sequence[str], room: int) -> tuple[list[str], int]:
-        """Replace the markers of cards, the first ones first, while there is room; also count cards with frames."""
+        """Replace the markers of cards, in order, while there is room; also count cards with frames."""
         found = {number: frames for number, frames, _ in self._found.values()}
         links = {
             number: _SAME_FRAMES.format(number, _anchor(job_id), _uncut(job_id))
@@ -149,14 +149,14 @@ class Frames:
 
 
 def with_cards(page: str, items: Sequence[T], draw: Callable[[T, int], str], *, frames: Frames, **note: object) -> str:
-    """Put cards into a page of `render_page`, as many and as much of them as fit into MAX_BYTES.
+    """Put as many cards, with as much detail, as fit into MAX_BYTES into a page of `render_page`.
 
     Args:
         page: The page.
-        items: What has a card, by descending priority.
-        draw: Draws one, at a level of detail from 0, the most, to below LEVELS.
-        frames: What `draw` has placed into cards.
-        note: The note above them: `noun`, how many are `known`, `why` these were selected, and a `note`.
+        items: The items with cards, by descending priority.
+        draw: Renders a card at a level of detail, from 0 (most) to below LEVELS.
+        frames: The frames that `draw` has placed into cards.
+        note: The note above the cards: `noun`, how many are `known`, `why` these were selected, and a `note`.
     """
     room = MAX_BYTES - _size(page) - _NOTE_BYTES
     cards = _fit(items, draw, room - _LEAST_FRAME_BYTES)
@@ -166,9 +166,9 @@ def with_cards(page: str, items: Sequence[T], draw: Callable[[T, int], str], *, 
 
 
 def _fit(items: Sequence[T], draw: Callable[[T, int], str], room: int) -> list[str]:
-    """Draw cards at the first level if they have room, and otherwise at the last one.
+    """Render cards at the first level if they fit, otherwise at the last one.
 
-    Those that then have no room are left out, and the others get more detail, level by level and the first ones first.
+    Cards that then do not fit are left out, and the others get more detail, level by level, the first ones first.
     """
 
     def card(item: T, level: int) -> str:
@@ -202,7 +202,7 @@ def _size(text: str) -> int:
 
 
 def policy(script: str) -> str:
-    """Return a content security policy that allows this script alone, by hash, and no requests to other hosts."""
+    """Return a content security policy that allows only this script, by hash, and no requests to other hosts."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = f"'sha256-{digest}'" if script else "'none'"
     # Bars have inline styles; scripts are allowed by hash only.
@@ -217,8 +217,8 @@ def read(name: str, *, package: str = "tasks.report") -> str:
 
 
 def _shown_text(value: Any) -> Any:  # noqa: ANN401 - any value of the page
-    """Return a text with pictures of invisible characters, cut if it is long; and any other value as it is."""
-    if not isinstance(value, str) or isinstance(value, Markup):  # our own, or escaped already
+    """Return a text with symbols for invisible characters, cut if it is long; other values unchanged."""
+    if not isinstance(value, str) or isinstance(value, Markup):  # our own, or already escaped
         return value
     shown, limit = escape_controls(value, keep="\n\t"), _limit.get()
     return shown if len(shown) <= limit else f"{shown[:limit]}... ({len(shown):,} characters)"
@@ -229,7 +229,7 @@ def _uncut(text: str) -> Markup:
 
 
 def _anchor(job_id: str) -> str:
-    """Return the part of an address that opens the card of a job."""
+    """Return the URL fragment that opens the card of a job."""
     return quote("job-" + escape_controls(job_id, keep="\n\t"))
 
 
@@ -266,7 +266,7 @@ def _moment(at: datetime) -> str:
 
 
 def _at(value: float, end: float, left: float = 1, right: float = 99) -> str:
-    """Return where a value from 0 to `end` is in a drawing, as a percentage of its width."""
+    """Return the position of a value from 0 to `end` in a drawing, as a percentage of its width."""
     return f"{left + (right - left) * value / (end or 1):.2f}".rstrip("0").rstrip(".") + "%"
 
 

@@ -1,4 +1,4 @@
-"""The page that replays what keyframes and uniform sampling show of one video, with its frames."""
+"""Renders the page that replays keyframes and uniform sampling of one video."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from reelabel.result import FrameIndex
     from reelabel.video import Video
 
-# The slider ends here; and so many bytes of thumbnails are on the page, and of pixels in memory.
+# Maximum of the slider, bytes of thumbnails on the page, and bytes of pixels in memory.
 _MOST_FRAMES = 32
 _MOST_BYTES = 2_000_000
 _MOST_DECODED_BYTES = 256 * 1024**2
 
 
 class _Clip(NamedTuple):
-    """What decides which frames are chosen; keyframes are positions in the linear decode."""
+    """The properties that determine which frames are selected; keyframes are positions in the linear decode."""
 
     total_frames: int
     fps: float
@@ -37,7 +37,7 @@ class _Clip(NamedTuple):
 def render_replay(name: str, video: Video) -> str:
     """Render the page of an open video.
 
-    Its frames are those that each number of frames from 1 to 32 shows, as far as 2 MB go, the usual number first.
+    It has the frames for each number of frames from 1 to 32, as far as 2 MB allow, the default number first.
 
     Raises:
         ConfigurationError: It does not list its frames from a keyframe on.
@@ -45,7 +45,7 @@ def render_replay(name: str, video: Video) -> str:
     """
     index = video.index()
     if not index.is_keyframe[0]:
-        raise ConfigurationError("The video starts without a keyframe, so that its first frames cannot be decoded.")
+        raise ConfigurationError("The video starts without a keyframe, so its first frames cannot be decoded.")
     total, info = len(index), video.info
     seconds = float(index.time_s[-1])
     fps = info.fps or ((total - 1) / seconds if seconds else 1.0)
@@ -74,7 +74,7 @@ def render_replay(name: str, video: Video) -> str:
 
 
 def _thumbnails(video: Video, index: FrameIndex, clip: _Clip) -> Iterator[tuple[int, float, str]]:
-    """Yield positions, times in seconds, and images of the frames that are chosen; images are empty beyond the 2 MB."""
+    """Yield positions, times in seconds, and images of the selected frames; images are empty beyond the 2 MB."""
     info = video.info
     at_once = max(1, _MOST_DECODED_BYTES // max(1, 3 * info.width * info.height))
     done: set[int] = set()

@@ -1,4 +1,4 @@
-"""The least certain labels of a run for reviewers, with the frames that the model saw."""
+"""Exports the least certain labels of a run for reviewers, with the frames that the model saw."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FRAMES = "frames"
 
 
 class Uncertain(NamedTuple):
-    """What reviewers get.
+    """The jobs to review.
 
     Attributes:
         jobs: Labelled jobs, the lowest margin first.
-        changed: How many more were left out, since the manifest has another question under their ids, or none.
-        bare: How many of the jobs have no frames, which are no longer in the cache.
+        changed: Number of jobs left out because the manifest has another question under their ids, or none.
+        bare: Number of jobs without frames in the cache.
     """
 
     jobs: list[JobCard]
@@ -37,7 +37,7 @@ class Uncertain(NamedTuple):
 
 
 def load_uncertain(connection: Connection, scope: Scope, sources: Sources, *, limit: int) -> Uncertain:
-    """Load the labels of the lowest margins.
+    """Load the labels with the lowest margins.
 
     Raises:
         ConfigurationError: The manifest cannot be read, or there is no label.

@@ -1,4 +1,4 @@
-"""The page of a run of questions: what it counts, and how it is rendered."""
+"""The page of a run of questions: its counts and its rendering."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tasks.report.jobs import JobCard
 
 _MAX_VIDEOS = 60
-_HISTOGRAM_BINS = 20  # so that the first holds what is below LOW_CHOICE_MASS
+_HISTOGRAM_BINS = 20  # so that the first bin is what is below LOW_CHOICE_MASS
 _MAX_LABELS = 16
 _FAILURE_EXAMPLES = 3
 _SUBTASKS_EACH_END = 6
@@ -71,10 +71,10 @@ def load_run(
     cache: FrameCache,
     job_ids: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Load what the page of a run shows, by its names in the template, with the named jobs in any case.
+    """Load the data of a run's page, by its names in the template, always including the named jobs.
 
-    `spec` is that of the run; None if this version cannot read it. The id of a chunk stands for its job, with the
-    frames of that chunk.
+    `spec` is that of the run; None if this version cannot read it. The id of a chunk selects its job, with the frames
+    of that chunk.
 
     Raises:
         ConfigurationError: A named job has no row, or too many jobs are named.
@@ -136,7 +136,7 @@ def load_run(
 
 
 def _split(ids: Sequence[str]) -> tuple[Sequence[str], dict[str, set[int]]]:
-    """Return the jobs that ids of jobs and chunks name, and the numbers of the chunks, by job."""
+    """Split ids of jobs and chunks into job ids and chunk numbers by job."""
     chunks: dict[str, set[int]] = {job_id: set() for job_id, _ in map(split_chunk_id, ids)}
     for job_id, number in map(split_chunk_id, ids):
         if number is not None:
@@ -154,7 +154,7 @@ def _require(job_ids: Sequence[str], jobs: Sequence[JobCard], scope: Scope) -> N
 
 
 def run_overview(run: RowMapping, *, model: str = "") -> dict[str, Any]:
-    """Return the columns of a run that a page shows, with its `model`, its cost, and its length in seconds."""
+    """Return the columns of a run shown on its page, with its `model`, cost, and length in seconds."""
     cost = RunCost.of_run(run)
     return {
         **run,
@@ -170,7 +170,7 @@ def run_overview(run: RowMapping, *, model: str = "") -> dict[str, Any]:
 
 
 def _words(connection: Connection, scope: Scope) -> RowMapping:
-    """Count `answers` in words, those `cut` at their bound, and their `tokens`."""
+    """Count `answers` in words, those `cut` at the limit, and their `tokens`."""
     query = select(
         func.count(RESULT.c.finish_reason).label("answers"),
         func.count().filter(RESULT.c.finish_reason == "length").label("cut"),
@@ -180,7 +180,7 @@ def _words(connection: Connection, scope: Scope) -> RowMapping:
 
 
 def _label_counts(connection: Connection, scope: Scope) -> list[RowMapping]:
-    """Count labels, the most frequent first; `label` is None for all that are too rare to be listed."""
+    """Count labels, the most frequent first; `label` is None for those too rare to be listed."""
     jobs = func.count().label("jobs")
     ranked = (
         select(RESULT.c.label, jobs, func.row_number().over(order_by=(jobs.desc(), RESULT.c.label)).label("rank"))
@@ -198,7 +198,7 @@ def _label_counts(connection: Connection, scope: Scope) -> list[RowMapping]:
 
 
 def _histogram(connection: Connection, scope: Scope, value: ColumnElement[float]) -> list[dict[str, Any]]:
-    """Count jobs by a value from 0 to 1, in bins of equal width, by whether the label is correct, if that is known."""
+    """Count jobs by a value from 0 to 1, in bins of equal width, by whether the label is correct, if known."""
     number = _bin(value, _HISTOGRAM_BINS, func.floor(value * _HISTOGRAM_BINS))
     counts = {
         "right": func.count().filter(_IS_RIGHT),
@@ -275,7 +275,7 @@ def group_failures(connection: Connection, scope: Scope) -> list[dict[str, Any]]
 
 
 def _caveats(connection: Connection, scope: Scope, run: RowMapping) -> list[str]:
-    """Return what to know before relying on the labels, one sentence each."""
+    """Return caveats about the labels, one sentence each."""
     query = select(
         func.count().filter(RESULT.c.decode_note.contains("cut short")).label("cut_short"),
         func.count().filter(RESULT.c.same_position).label("by_position"),
@@ -303,9 +303,10 @@ def _caveats(connection: Connection, scope: Scope, run: RowMapping) -> list[str]
 
 
 def select_trade_off(evaluation: Evaluation, spec_id: str) -> dict[str, Any]:
-    """Select what to show of an evaluation: a candidate, and the subtasks where it loses and gains most.
+    """Select a candidate of an evaluation, and the subtasks where it loses and gains most.
 
-    The candidate is the run's, or else the first one compared with the baseline; None if there is only the baseline.
+    The candidate is the run's, or otherwise the first one compared with the baseline; None if there is only the
+    baseline.
     """
     others = [spec for spec in evaluation.specs if spec.difference]
     candidate = next((spec for spec in others if spec.spec_id == spec_id), next(iter(others), None))
@@ -315,7 +316,7 @@ def select_trade_off(evaluation: Evaluation, spec_id: str) -> dict[str, Any]:
 
 
 def render_run(report: Mapping[str, Any]) -> str:
-    """Render the page of a run from what `load_run` returns."""
+    """Render the page of a run from the data of `load_run`."""
     jobs: Sequence[JobCard] = report["jobs"]
     num_frames = estimate_frames(int(str(report["sampling"].get("num_frames", DEFAULT_NUM_FRAMES))))
     prompts = {job.system_prompt for job in jobs}
@@ -361,7 +362,7 @@ def render_run(report: Mapping[str, Any]) -> str:
 
 
 def _parts(parts: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Return the parts of the wall-clock profile that can be drawn, combining those too short by themselves."""
+    """Return the parts of the wall-clock profile, combining those that are too short to draw."""
     least_ms = _MIN_DRAWN_SHARE * sum(ms for _, ms in parts)
     rest_ms = sum(ms for _, ms in parts if ms < least_ms)
     rest = [("all others", rest_ms)] if rest_ms >= least_ms and rest_ms else []

@@ -1,4 +1,4 @@
-"""When the shards of a run were extracted and answered, and its slowest jobs."""
+"""Reads the timeline of a run's shards, and its slowest jobs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _CLOCK_SKEW_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The shards that ended during a run, including those of plans by other runs.
+    """The shards that finished during a run, including those of other runs' plans.
 
     Attributes:
         drawn: An evenly spaced selection, in the order of extraction: `shard`, `extract_s` and `infer_s`, the latter
             two from and to how many seconds after the start of the run.
         shards: Number of shards.
-        extract_s: Seconds during which at least one was being extracted.
-        infer_s: Seconds during which at least one was being answered.
+        extract_s: Seconds during which at least one shard was being extracted.
+        infer_s: Seconds during which at least one shard was being answered.
         both_s: Seconds during which both happened.
     """
 
@@ -46,7 +46,7 @@ class Timeline:
 
 
 def load_timeline(connection: Connection, scope: Scope, run: RowMapping) -> Timeline | None:
-    """Read the timeline of a run; return None if there are no shards, as after their plan was removed."""
+    """Read the timeline of a run; return None if there are no shards, for example because their plan was removed."""
     since = run["started_at"]
     until = run["ended_at"] or datetime.now(UTC)
     ended_s = SHARD.c.report["between_s"]["infer"][1].as_float()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectStore
     from tasks.domain import DescribeSpec, Job
 
-# Videos that the page lists, of which the first have their frames; and chunks of all of them together.
+# Videos on the page, videos with frames, and chunks of all videos together.
 MAX_VIDEOS = 1_000
 _MAX_STRIPS = 40
 _MAX_CHUNKS = 20_000
@@ -44,7 +44,7 @@ _READS_AT_ONCE = 8
 _SEED = 1
 _FREQUENT = 15
 _STRIP_FRAMES = 24
-# Of a long video: each is read whole for a few frames of it.
+# For long videos: each file is read whole for a few of its frames.
 _MAX_PIECES = 8
 _TAG_ROWS = 8
 _SECTIONS = (("overview", "Run"), ("failures", "Failures"), ("videos", "Videos"))
@@ -59,7 +59,7 @@ def load_videos(
     cache: FrameCache,
     job_ids: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Load what the page of a run shows, by its names in the template, with the named jobs in any case.
+    """Load the data of a run's page, by its names in the template, always including the named jobs.
 
     Raises:
         ConfigurationError: A named job has no description, or too many are named.
@@ -109,7 +109,7 @@ def load_videos(
 
 
 def _rows(connection: Connection, scope: Scope, named: Sequence[str]) -> dict[str, RowMapping]:
-    """Return the descriptions to show: the named ones, then a uniform sample, the same each time."""
+    """Return the descriptions to show: the named ones, then a deterministic uniform sample."""
     sampled = func.hashtextextended(cast(DESCRIPTION.c.job_id, Text), literal(_SEED))
     query = (
         select(DESCRIPTION)
@@ -121,7 +121,7 @@ def _rows(connection: Connection, scope: Scope, named: Sequence[str]) -> dict[st
 
 
 def _chunks(connection: Connection, scope: Scope, rows: Mapping[str, RowMapping]) -> dict[str, list[RowMapping]]:
-    """Read the chunks of the first videos, of as many as fit, by job id."""
+    """Read the chunks of as many of the first videos as fit, by job id."""
     wanted, chunks = [], 0
     for job_id, row in rows.items():
         chunks += row["chunks"]
@@ -150,10 +150,10 @@ def _frequent(connection: Connection, scope: Scope) -> list[tuple[str, int]]:
 
 
 def _strip(cache: FrameCache, job: Job, row: RowMapping, spec: DescribeSpec) -> list[tuple[float, str]]:
-    """Read frames of a video, evenly spread and with the first one of each scene; none if they are not in the cache.
+    """Read frames of a video, evenly spread and including the first one of each scene; none if they are not cached.
 
     Returns:
-        Seconds since the video's first frame, and a thumbnail, of each.
+        Seconds since the video's first frame, and a thumbnail, of each frame.
     """
     if not row["frame_pixels"]:
         return []
@@ -189,7 +189,7 @@ def _frames(found: SampledVideo, count: int, starts_s: Sequence[float]) -> list[
 
 
 def render_videos(report: Mapping[str, Any]) -> str:
-    """Render the page of a run from what `load_videos` returns."""
+    """Render the page of a run from the data of `load_videos`."""
     page = render_page(
         "videos.html.jinja",
         scripts=("report.js",),
@@ -199,7 +199,7 @@ def render_videos(report: Mapping[str, Any]) -> str:
         run_name=str(report["overview"]["run_id"])[:8],
     )
     frames = Frames("scenes.html.jinja")
-    # Kept here while the page is made: markers know frames by their identity.
+    # Referenced while the page is rendered, because markers identify frames by their Python identity.
     scenes = {video["job_id"]: _by_scene(video) for video in report["videos"] if video["strip"]}
 
     def draw(video: Mapping[str, Any], level: int) -> str:
@@ -227,7 +227,7 @@ def render_videos(report: Mapping[str, Any]) -> str:
 
 
 def _by_scene(video: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the scenes of a video with their frames; also those without a frame on the page."""
+    """Return the scenes of a video with their frames, including scenes without a frame on the page."""
     scenes = video["scenes"] or [{"start_s": 0.0, "end_s": video["duration_s"]}]
     groups = [{"start_s": scene["start_s"], "end_s": scene["end_s"], "frames": []} for scene in scenes]
     starts_s = [scene["start_s"] for scene in scenes]
@@ -237,7 +237,7 @@ def _by_scene(video: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _tags_over_time(parts: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[float, float, float]]]]:
-    """Return the strongest tags of a video, and of each, where it was found: start, end, score."""
+    """Return the strongest tags of a video with the start, end and score of each occurrence."""
     found: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     for part in parts:
         for tag in part["tags"]:

@@ -42,7 +42,7 @@ class Selection(BaseModel):
     missing: bool = False
     """Jobs without a result, or whose question has changed since."""
     changed_video: bool = False
-    """Jobs whose video is no longer the one that was asked about."""
+    """Jobs whose video has changed since they were answered."""
     label: str | None = None
     """Jobs with this label."""
     margin_below: float | None = Field(None, gt=0, le=1)

@@ -1,1 +1,1 @@
-"""Search of all cached embeddings: the moments whose frames fit a text, a picture or another moment best."""
+"""Searches all cached embeddings for the moments that best fit a text, a picture or another moment."""

@@ -1,7 +1,7 @@
-"""Vectors as two bytes per component: the first alone finds what is near, both together tell how near.
+"""Quantises vectors to two bytes per component: the first finds near vectors, both give exact scores.
 
-The first is a quarter of the memory of float32, and gives cosines that are right to about a thousandth; with the
-second, which is only looked at for what is near, they are right to about a millionth.
+The first byte takes a quarter of the memory of float32, and gives cosines to about a thousandth; with the second, which
+is read only for near vectors, they are correct to about a millionth.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _LARGEST = 127
-# The first byte is off by at most a half, which the second divides into 127 steps.
+# The error of the first byte is at most a half, which the second divides into 127 steps.
 _STEP = 0.5 / _LARGEST
-# Floats that are compared at once: a quarter of them takes a third more processor time, in more turns of Python and
-# smaller pages; four times as many leave the cache.
+# Floats compared at a time: a quarter of them takes a third more processor time, with more Python iterations and
+# smaller pages; four times as many do not fit in the cache.
 _BLOCK_BYTES = 4 * 1024**2
 
 
 def quantize(
     vectors: npt.NDArray[np.float32],
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int8], npt.NDArray[np.float32]]:
-    """Round vectors (N, D) to bytes, each by its own largest component.
+    """Round vectors (N, D) to bytes, each scaled by its largest component.
 
     Returns:
-        First and second bytes, of shape (N, D), and what to multiply each row with; shape (N,), float32.
+        First and second bytes, of shape (N, D), and the scale of each row; shape (N,), float32.
     """
     scales = (np.abs(vectors).max(axis=1, initial=0) / _LARGEST).astype(np.float32)
     scaled = vectors / np.where(scales > 0, scales, 1)[:, None]
@@ -39,7 +39,7 @@ def quantize(
 def dequantize(
     codes: npt.NDArray[np.int8], fine: npt.NDArray[np.int8], scales: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
-    """Return the vectors that bytes stand for; shape (N, D)."""
+    """Return the vectors that bytes represent; shape (N, D)."""
     return (codes + np.float32(_STEP) * fine) * scales[:, None]
 
 
@@ -49,7 +49,7 @@ def score_rows(
     rows: npt.NDArray[np.int64] | slice,
     query: npt.NDArray[np.float32],
 ) -> npt.NDArray[np.float32]:
-    """Return the cosines of some rows with a vector of length 1, by the first bytes alone.
+    """Return the cosines of some rows with a vector of length 1, by the first bytes only.
 
     Args:
         codes: First bytes; shape (N, D).
@@ -73,7 +73,7 @@ def score_rows(
         part = slice(start, min(count, start + step))
         block = floats[: part.stop - start]
         np.copyto(block, codes[part] if isinstance(rows, slice) else codes[rows[part]])
-        # As fast as a product of a matrix, for which BLAS would start threads of its own beside those of the search.
+        # As fast as a matrix product, for which BLAS would start its own threads in addition to those of the search.
         np.vecdot(block, query, out=scores[part])
     scores *= scales
     return scores

@@ -1,4 +1,4 @@
-"""Videos that show the same: groups of near-duplicates among the vectors of their frames."""
+"""Finds groups of near-duplicate videos by the vectors of their frames."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _ROUNDING = 1e-4
 
 
 class FrameVectors(Protocol):
-    """The vectors of the frames of videos, by the number of the video."""
+    """The vectors of videos' frames, by number of the video."""
 
     def __len__(self) -> int:
-        """Return how many videos there are."""
+        """Return the number of videos."""
         ...
 
     def __getitem__(self, number: int) -> npt.NDArray[np.float32]:
@@ -42,7 +42,7 @@ class Duplicate(NamedTuple):
     Attributes:
         group: Number of its group, from 0.
         video: Number of the video.
-        similarity: To the first video of its group.
+        similarity: Similarity to the first video of its group.
     """
 
     group: int
@@ -51,10 +51,10 @@ class Duplicate(NamedTuple):
 
 
 def similarity(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> float:
-    """Return how well each frame of two videos is found in the other, whatever their order, number and times.
+    """Return the similarity of two videos, whatever the order, number and times of their frames.
 
     It is the mean cosine of each frame with the most similar one of the other video (Chamfer similarity), in the
-    direction in which it is smaller: a part of a video is not its duplicate. Without frames, nothing is similar.
+    direction in which it is smaller: a part of a video is not its duplicate. Videos without frames are not similar.
     """
     if not (len(first) and len(second)):
         return 0.0
@@ -72,17 +72,17 @@ def find_duplicates(
 ) -> list[Duplicate]:
     """Find groups of videos that are connected by similarities of `least` or more, to within 1e-4.
 
-    Only videos whose mean vectors differ from 1 by at most twice as much as `least` are compared frame by frame: copies
-    that were sampled at other times show their scenes in other shares.
+    Only videos whose mean vectors have a cosine of at least 1 - 2 (1 - `least`) are compared frame by frame: the means
+    of copies that were sampled at different times differ more than their frames.
 
     Args:
-        videos: What is compared; videos without frames have no duplicates.
-        least: Least similarity, more than 0.
-        cliques: Whether all videos of a group must be that similar to each other; each video is then in the first
-            such group that takes it.
-        sources: Which videos are parts of the same one, or the same one in another description: those with equal
-            numbers are not compared. None: all differ. Shape (videos,).
-        progress: Called with the number of videos that were compared with all others.
+        videos: The videos to compare; those without frames have no duplicates.
+        least: Minimum similarity, more than 0.
+        cliques: Whether all videos of a group must be that similar to each other; each video is then in the first such
+            group that it fits.
+        sources: Number of the source of each video: parts and other descriptions of one video have equal numbers, and
+            are not compared. None: all differ. Shape (videos,).
+        progress: Called with the number of videos compared with all others.
 
     Returns:
         The videos of all groups, in the order of the groups' first videos, and of the videos.
@@ -153,15 +153,15 @@ def group_duplicates(
     note: Callable[[str], None],
     warn: Callable[[str], None],
 ) -> pl.DataFrame:
-    """Find the groups of near-duplicates among embedding files, by the index of this machine, which gets new ones.
+    """Find the groups of near-duplicates among embedding files, with the local index, which is updated.
 
     Args:
-        settings: Where the index and the files are.
+        settings: Locations of the index and the files.
         model: The model of the files.
-        files: Their keys, and hashes that tell versions of videos apart, as of `FILES`.
-        least: Least similarity.
-        cliques: As of `find_duplicates`.
-        note: Called with what is being done.
+        files: Their keys, and hashes that distinguish versions of videos, as in `FILES`.
+        least: Minimum similarity.
+        cliques: As in `find_duplicates`.
+        note: Called with the current step.
         warn: Called with a clause on files that cannot be read.
 
     Returns:

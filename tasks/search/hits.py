@@ -1,4 +1,4 @@
-"""What a search hits: frames, and the moments that neighbouring frames of one video make."""
+"""Search hits: frames, and moments of neighbouring frames."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MOMENT_MS = 5000
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Hits:
-    """Frames and how well they fit.
+    """Frames with their scores.
 
     Attributes:
-        scores: Cosine with what was searched for; shape (N,), float32.
+        scores: Cosine with the query; shape (N,), float32.
         files: Number of the embedding file in the selection; shape (N,), int64.
         pts_ms: Time in milliseconds; shape (N,), int64.
     """
@@ -39,11 +39,11 @@ class Hits:
         return Hits(scores=self.scores[rows], files=self.files[rows], pts_ms=self.pts_ms[rows])
 
     def best(self, limit: int) -> Hits:
-        """Return the best frames, best first; of equal ones, those of the earlier file and time."""
+        """Return the best frames, best first; of equal ones, those with the earlier file and time."""
         kept = self
         if len(self) > limit:
             least = -np.partition(-self.scores, limit - 1)[limit - 1]
-            kept = self.select(np.flatnonzero(self.scores >= least))  # more than enough, where several have it
+            kept = self.select(np.flatnonzero(self.scores >= least))  # more than enough, if several have it
         return kept.select(np.lexsort((kept.pts_ms, kept.files, -kept.scores))[:limit])
 
 
@@ -75,8 +75,8 @@ class Moment:
 
     Attributes:
         file: Number of the embedding file in the selection.
-        time_ms: Its time.
-        score: Its cosine with what was searched for.
+        time_ms: Time of the frame.
+        score: Cosine with the query.
     """
 
     file: int
@@ -91,7 +91,7 @@ def merge_moments(frames: Hits, videos: npt.NDArray[np.int64], *, top: int, near
         frames: Best first.
         videos: Number of the video of each file; several files may be of one video.
         top: Maximum moments to return.
-        near_ms: Frames that are nearer than this to a better one belong to its moment.
+        near_ms: Minimum distance between two moments of a video, in ms.
 
     Returns:
         At most `top` moments, best first.

@@ -1,9 +1,9 @@
-"""The vectors of described videos on this machine, as bytes: a search adds those that are new, and compares all.
+"""The local search index: quantised vectors of described videos; a search adds new ones, and compares all.
 
-Files `<random>.arrow` below one folder a model, which only this user can read: columns `file` (uint32, the position in
+Files `<random>.arrow` in one folder per model, which only this user can read: columns `file` (uint32, the position in
 the keys, which the schema's metadata holds as JSON), `pts_ms` (int64), `scale` (float32), and `code` and `fine`
-(fixed-size lists of int8). They are written aside, renamed, and never changed. Two searches at once may add the same
-videos; of a key in two files, the first one counts.
+(fixed-size lists of int8). They are written under a temporary name, renamed, and never changed. Two concurrent searches
+may add the same videos; if a key is in two files, the first one is used.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 _FILE_BYTES = 64 * 1024**2
 _LEAST_SHARE = 0.5
 _BLOCK_ROWS = 65_536
-# Of the frames that are near by their first bytes, this many are compared by both, for each that is wanted.
+# Candidates by first bytes that are compared by both, per requested frame.
 _CANDIDATES, _MORE_CANDIDATES = 2, 200
 _READERS, _VIDEOS_AHEAD = 8, 64
-_LEFT_AFTER_S = 86_400  # no search writes one file for so long
+_LEFT_AFTER_S = 86_400  # no search takes so long to write a file
 _KEYS = b"keys"
 _TYPES = {"file": np.uint32, "pts_ms": np.int64, "scale": np.float32}
 
@@ -55,9 +55,9 @@ class Rows:
 
     Attributes:
         keys: Keys of their embedding files.
-        files: Which of the keys; shape (N,), uint32, ascending.
+        files: Position of each row's key; shape (N,), uint32, ascending.
         pts_ms: Time in milliseconds; shape (N,), int64.
-        scales: What to multiply each code with; shape (N,), float32.
+        scales: Scale of each code; shape (N,), float32.
         codes: First bytes; shape (N, D), int8.
         fine: Second bytes; shape (N, D), int8.
     """
@@ -111,7 +111,7 @@ def open_rows(path: Path) -> Rows:
 
     Raises:
         FrameFileError: It is damaged.
-        FileNotFoundError: It is gone.
+        FileNotFoundError: It was removed.
     """
     try:
         with path.open("rb") as file:
@@ -142,10 +142,10 @@ def open_rows(path: Path) -> Rows:
 
 
 def _read_pages_alone(mapped: mmap.mmap, column: npt.NDArray[np.int8]) -> None:
-    """Have the system read no pages around those of a column that are used.
+    """Disable read-ahead for a column.
 
-    Second bytes are read of a few rows here and there. With what is read ahead otherwise, up to megabytes for each row,
-    they would take the memory that first bytes are kept in.
+    Second bytes are read only for a few scattered rows. With read-ahead of up to megabytes per row, they would displace
+    the first bytes from memory.
     """
     start = column.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
     start += -start % mmap.PAGESIZE
@@ -174,11 +174,11 @@ class LocalIndex:
     """The vectors of one model on this machine; several processes may use it at once."""
 
     def __init__(self, folder: Path, model: ModelIdentity) -> None:
-        """Open the files that earlier searches have left; one that is damaged is removed, and read again.
+        """Open the files of earlier searches; a damaged one is removed and rebuilt.
 
         Args:
-            folder: Holds the indexes of all models; created on use.
-            model: Whose vectors are searched.
+            folder: Contains the indexes of all models; created on use.
+            model: The model whose vectors are searched.
         """
         self._model = model
         self._folder = folder / json_digest(model.model_dump(mode="json"))
@@ -187,14 +187,14 @@ class LocalIndex:
         self._open(sorted(self._folder.glob("*.arrow")))
 
     def missing(self, keys: pl.Series) -> list[str]:
-        """Return the keys of embedding files, each once, whose vectors are to be added."""
+        """Return the distinct keys of embedding files whose vectors are not in the index."""
         return keys.filter(~keys.is_in(self._keys.drop_nulls().implode())).unique(maintain_order=True).to_list()
 
     def add(self, keys: Sequence[str], cache: VectorCache) -> dict[str, str]:
-        """Read embedding files, and write their vectors, together with those of files that are less than half full.
+        """Read embedding files, and write their vectors, merged with those of files that are less than half full.
 
         Returns:
-            Why embedding files must not be used, by key.
+            Reasons why embedding files are invalid, by key.
 
         Raises:
             StoreUnavailableError: The store is unavailable.
@@ -214,7 +214,7 @@ class LocalIndex:
         return refused
 
     def forget_all_but(self, keys: pl.Series) -> None:
-        """Remove the files of which less than half is in use; what of them is in use is missing from then on."""
+        """Remove the files less than half of which is in use; the part in use must be added again."""
         unused = []
         for file, numbers in zip(self._files, self._split(self._numbers(keys)), strict=True):
             in_use = np.count_nonzero(numbers[file.rows.files] >= 0)
@@ -223,13 +223,13 @@ class LocalIndex:
         self._remove(unused)
 
     def search(self, keys: pl.Series) -> IndexSearch:
-        """Return the search among some embedding files, which are known by their position; the keys are distinct."""
+        """Return a search over some embedding files with distinct keys, numbered by position."""
         split = self._split(self._numbers(keys))
         parts = [_Part.of(file.rows, numbers) for file, numbers in zip(self._files, split, strict=True)]
         return IndexSearch(tuple(part for part in parts if len(part)))
 
     def videos(self, keys: pl.Series) -> IndexedVideos:
-        """Return the vectors of some embedding files, by their position; the keys are distinct."""
+        """Return the vectors of some embedding files with distinct keys, numbered by position."""
         places: list[tuple[Rows, slice] | None] = [None] * len(keys)
         for file, numbers in zip(self._files, self._split(self._numbers(keys)), strict=True):
             ends = np.searchsorted(file.rows.files, np.arange(len(numbers) + 1))
@@ -248,12 +248,12 @@ class LocalIndex:
         self._list_keys()
 
     def _list_keys(self) -> None:
-        """List the keys of all files, one after another; null where an earlier file has the same one."""
+        """List the keys of all files, one after another; null if an earlier file has the same key."""
         keys = pl.Series(itertools.chain.from_iterable(file.rows.keys for file in self._files), dtype=pl.String)
         self._keys = pl.select(pl.when(keys.is_first_distinct()).then(keys)).to_series()
 
     def _numbers(self, keys: pl.Series) -> pl.Series:
-        """Return the position of each key of the files among others; -1 if it is not among them."""
+        """Return the position of each key of the files in a selection; -1 if it is not selected."""
         wanted = pl.DataFrame({"key": keys, "number": np.arange(len(keys))})
         found = pl.DataFrame({"key": self._keys}).join(wanted, on="key", how="left", maintain_order="left")
         return found["number"].fill_null(-1)
@@ -274,13 +274,13 @@ class LocalIndex:
                         yield rows
 
     def _read(self, key: str, cache: VectorCache) -> Rows | str:
-        """Read an embedding file; return why it must not be used, if it must not."""
+        """Read an embedding file, or return why it is invalid."""
         try:
             embeddings, model = cache.read_stored(key)
         except (FrameFileError, ObjectMissingError) as error:
             return error.message
         if model != self._model:
-            return f"Its vectors are of the model {name_version(model)}."
+            return f"Its vectors are those of the model {name_version(model)}."
         codes, fine, scales = quantize(embeddings.vectors)
         return Rows(
             keys=(key,),
@@ -315,7 +315,7 @@ class LocalIndex:
 
 
 def _pack(parts: Iterator[Rows], full: int) -> Iterator[Rows]:
-    """Join vectors to parts of at most `full` rows; those of one video stay together."""
+    """Join vectors to parts of at most `full` rows, without splitting videos."""
     waiting: list[Rows] = []
     count = 0
     for part in parts:
@@ -336,7 +336,7 @@ class _Part:
     Attributes:
         rows: Its vectors.
         numbers: Position of each of its videos in the selection; -1 if it is not searched. Shape (keys,), int64.
-        searched: Which rows are searched; None for all. Shape (K,), int64, ascending.
+        searched: Rows that are searched; None for all. Shape (K,), int64, ascending.
     """
 
     rows: Rows
@@ -355,7 +355,7 @@ class _Part:
     def best(
         self, start: int, query: npt.NDArray[np.float32], limit: int
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """Return the cosines of the best rows of a block by their first bytes, and the rows; in any order."""
+        """Return the cosines of the best rows of a block by their first bytes, and the rows, unordered."""
         block = slice(start, min(len(self), start + _BLOCK_ROWS))
         rows = np.arange(block.start, block.stop) if self.searched is None else self.searched[block]
         scores = score_rows(self.rows.codes, self.rows.scales, block if self.searched is None else rows, query)
@@ -365,7 +365,7 @@ class _Part:
         return scores, rows
 
     def refine(self, rows: npt.NDArray[np.int64], query: npt.NDArray[np.float32]) -> Hits:
-        """Return some rows with their cosines by both bytes."""
+        """Return rows with their cosines by both bytes."""
         of = self.rows
         scores = np.vecdot(dequantize(of.codes[rows], of.fine[rows], of.scales[rows]), query)
         return Hits(scores=scores, files=self.numbers[of.files[rows]], pts_ms=of.pts_ms[rows])
@@ -388,7 +388,7 @@ class IndexSearch:
             limit: Maximum frames to return.
 
         Returns:
-            Frames, best first; their cosines are right to about a millionth.
+            Frames, best first; their cosines are correct to about a millionth.
         """
         rank = _CANDIDATES * limit + _MORE_CANDIDATES
         blocks = [(part, start) for part in self._parts for start in range(0, len(part), _BLOCK_ROWS)]
@@ -404,7 +404,7 @@ class IndexSearch:
 
 @dataclass(frozen=True, slots=True)
 class IndexedVideos:
-    """The vectors of a selection, video by video; none of those that could not be read."""
+    """The vectors of a selection by video; empty for videos that could not be read."""
 
     _places: tuple[tuple[Rows, slice] | None, ...] = field(repr=False)
     _dimensions: int
@@ -421,7 +421,7 @@ class IndexedVideos:
 
 
 def _score_of_rank(scores: list[npt.NDArray[np.float32]], rank: int) -> float:
-    """Return the score that `rank` of all have at least; -inf if there are not so many."""
+    """Return the `rank`-th highest score; -inf if there are fewer."""
     if sum(map(len, scores)) <= rank:
         return -np.inf
     return float(-np.partition(-np.concatenate(scores), rank - 1)[rank - 1])

@@ -1,4 +1,4 @@
-"""What is searched for, as a vector: of a text, of a picture, or of a moment that is known."""
+"""Turns a query into a vector: a text, a picture, or a known moment."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _MAX_CHARACTERS = 2000
 _MAX_IMAGE_BYTES = 64 * 1024**2
 _MAX_PIXELS = 64_000_000
 _WHITE_16 = 0xFFFF
-_NEAR_MS = 5000  # a frame may be as far from a time that its video has
+_NEAR_MS = 5000  # maximum distance of a frame from a time within its video
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryEmbedder:
-    """Turns texts and pictures into vectors of one model. Each is embedded once; its vector is kept on the store.
+    """Turns texts and pictures into vectors of one model. Each is embedded once; its vector is cached on the store.
 
     Attributes:
         model: The model.
-        kept: Keeps vectors.
-        open_encoder: Loads the model's encoder; not called for what is stored.
+        kept: Caches vectors.
+        open_encoder: Loads the model's encoder; not called for cached vectors.
     """
 
     model: ModelIdentity
@@ -53,7 +53,7 @@ class QueryEmbedder:
         """Embed a text; return its vector, of shape (D,).
 
         Raises:
-            ConfigurationError: It is empty, cannot be printed, or is longer than the model takes.
+            ConfigurationError: It is empty, cannot be printed, or is too long for the model.
             ModelError: The model cannot be loaded.
         """
         text = check_text(text)
@@ -70,7 +70,7 @@ class QueryEmbedder:
         """
         pixels = read_image(path)
         digest = hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
-        # No text has this name.
+        # No text hashes to this name.
         return self._find_or_make(f"\0picture {digest}", lambda encoder: encoder.embed_images([pixels[None]]))
 
     def _find_or_make(self, name: str, make: Callable[[Encoder], npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
@@ -83,7 +83,7 @@ class QueryEmbedder:
 
 
 def check_text(text: str) -> str:
-    """Return a text without surrounding blanks.
+    """Return a text without surrounding whitespace.
 
     Raises:
         ConfigurationError: It is empty, too long, or cannot be printed.
@@ -132,11 +132,11 @@ def read_image(path: Path) -> npt.NDArray[np.uint8]:
 
 def _decode_image(path: Path) -> npt.NDArray[np.uint8]:
     if not path.is_file() and path.exists():
-        raise ConfigurationError(f"{path} is not a file; save the picture in one.")
+        raise ConfigurationError(f"{path} is not a file; save the picture to a file.")
     if path.stat().st_size > _MAX_IMAGE_BYTES:
         raise ConfigurationError(f"The picture {path} is larger than {_MAX_IMAGE_BYTES >> 20} MiB; make it smaller.")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is ours
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit
         with Image.open(io.BytesIO(path.read_bytes()), formats=_FORMATS) as image:
             if image.width * image.height > _MAX_PIXELS:
                 raise ConfigurationError(
@@ -146,11 +146,11 @@ def _decode_image(path: Path) -> npt.NDArray[np.uint8]:
 
 
 def _as_seen(path: Path, image: Image.Image) -> Image.Image:
-    """Return a picture as RGB: of 16 bits, the upper ones; on white where it is transparent."""
+    """Return a picture as RGB: the upper 8 of 16 bits, and transparency on white."""
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image)
         if image.mode == "F" or values.min() < 0 or values.max() > _WHITE_16:
-            raise ConfigurationError(f"The shades of the picture {path} are not of 8 or 16 bits; save it as a PNG.")
+            raise ConfigurationError(f"The picture {path} does not have 8 or 16 bits per channel; save it as a PNG.")
         image = Image.fromarray((values >> 8).astype(np.uint8))
     if image.has_transparency_data:
         layer = image.convert("RGBA")
@@ -162,7 +162,7 @@ def parse_moment(text: str) -> tuple[str, float]:
     """Split JOB_ID@SECONDS into its parts.
 
     Raises:
-        ConfigurationError: It is not of this form.
+        ConfigurationError: It does not have this form.
     """
     job_id, at, seconds = text.rpartition("@")
     try:
@@ -180,7 +180,7 @@ def vector_at(cache: VectorCache, key: str, time_s: float) -> tuple[npt.NDArray[
     """Return the vector of the frame nearest to a time, of shape (D,), and its own time in milliseconds.
 
     Raises:
-        ConfigurationError: The embedding file is missing or must not be used, or has no frames near the time.
+        ConfigurationError: The embedding file is missing or invalid, or has no frames near the time.
     """
     try:
         embeddings, _ = cache.read_stored(key)
@@ -195,8 +195,6 @@ def vector_at(cache: VectorCache, key: str, time_s: float) -> tuple[npt.NDArray[
     if time_s * 1e3 > last_ms + near_ms:
         raise ConfigurationError(f"That video has no frames after {last_ms / 1e3:g} s; name an earlier moment.")
     if time_s * 1e3 < first_ms - near_ms:  # of a segment
-        raise ConfigurationError(
-            f"Of that video, no frames before {first_ms / 1e3:g} s are known; name a later moment."
-        )
+        raise ConfigurationError(f"That video has no frames before {first_ms / 1e3:g} s; name a later moment.")
     nearest = int(np.abs(embeddings.pts_ms - round(time_s * 1000)).argmin())
     return embeddings.vectors[nearest], int(embeddings.pts_ms[nearest])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tasks.search.hits import Hits, Moment
     from tasks.search.local_index import LocalIndex
 
-# Frames for each moment that is asked for, at first: neighbours of a good frame are good, too.
+# Frames per requested moment, at first: neighbours of a good frame are good, too.
 _FRAMES_PER_MOMENT = 30
 _GROWTH = 10
 _MOST_FRAMES = 100_000
@@ -28,12 +28,12 @@ _MOST_FRAMES = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """What was found.
+    """The result of a search.
 
     Attributes:
         moments: The best moments, best first.
-        rows: Vectors that were compared.
-        notes: Sentences on what could not be searched.
+        rows: Number of vectors compared.
+        notes: Sentences about videos that could not be searched.
     """
 
     moments: tuple[Moment, ...]
@@ -46,21 +46,21 @@ class Searcher:
 
     Attributes:
         files: The embedding files of the selection, by number, with the columns of `FILES`.
-        refused: Why embedding files are not searched, by key.
+        refused: Reasons why embedding files are not searched, by key.
     """
 
     def __init__(self, files: pl.DataFrame, cache: VectorCache, index: LocalIndex, *, is_whole: bool) -> None:
-        """Add what the index of this machine lacks.
+        """Add missing embedding files to the local index.
 
         Args:
             files: The selection, as `DatabaseCatalogue.files` returns it.
             cache: Reads embedding files.
             index: The index of their model.
-            is_whole: Whether the selection is all that there is, so that the index may forget all else.
+            is_whole: Whether the selection is complete, so that the index may remove everything else.
 
         Raises:
             StoreUnavailableError: The store is unavailable.
-            DiskFullError: The index does not fit this machine.
+            DiskFullError: The index does not fit on the disk.
         """
         self.files = files
         if is_whole:
@@ -71,11 +71,11 @@ class Searcher:
 
     @property
     def rows(self) -> int:
-        """How many vectors are compared."""
+        """Number of vectors compared."""
         return len(self._index)
 
     def find(self, query: npt.NDArray[np.float32], *, limit: int) -> Hits:
-        """Find the frames that fit best, as `IndexSearch.find`."""
+        """Find the frames that fit best, like `IndexSearch.find`."""
         return self._index.find(query, limit=limit)
 
     def search(
@@ -91,7 +91,7 @@ class Searcher:
         Args:
             query: A vector of length 1; shape (D,), float32.
             top: Maximum moments to return.
-            min_score: Least cosine.
+            min_score: Minimum cosine.
             exclude: Key of an embedding file, and a time in milliseconds; that moment of its video is not returned.
         """
         limit = _FRAMES_PER_MOMENT * (top + 1)
@@ -102,7 +102,7 @@ class Searcher:
             is_whole = len(found) < limit or (min_score is not None and found.scores[-1] < min_score)
             if len(moments) == top or is_whole or limit >= _MOST_FRAMES:
                 break
-            limit *= _GROWTH  # one long scene has more good frames than that
+            limit *= _GROWTH  # a long scene may have more good frames than that
         return SearchResult(moments=tuple(moments), rows=self.rows, notes=self._notes)
 
     def _select(self, frames: Hits, min_score: float | None, exclude: tuple[str, int] | None) -> Hits:

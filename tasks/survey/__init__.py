@@ -1,1 +1,1 @@
-"""What a manifest's videos are, before a run: read from their indexes alone."""
+"""Surveys a manifest's videos before a run, from their indexes only."""

@@ -1,4 +1,4 @@
-"""The clips that a manifest's jobs are about, a random sample of them, and what it tells of all, with 95% intervals."""
+"""Draws a random sample of a manifest's clips, and estimates figures of all clips with 95% intervals."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ class Clip:
 
     Attributes:
         tags: The different tags of its jobs.
-        share: The part of its video that it stands for, if what is counted belongs to the video: 1 divided by the
-            number of the video's clips.
+        share: Weight of its video in figures that are counted per video: 1 divided by the number of the video's clips.
     """
 
     uri: str
@@ -50,10 +49,10 @@ class Clip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestClips:
-    """The clips of a manifest, of which some are drawn.
+    """The clips of a manifest, and those drawn for the survey.
 
     Attributes:
-        drawn: The clips to look at, in random order, so that the first of them are a random sample as well.
+        drawn: The clips to survey, in random order, so that the first of them are a random sample as well.
         clips_by_tags: Number of clips with jobs of each task and subtask.
     """
 
@@ -84,7 +83,7 @@ def draw_clips(jobs: JobTable, most: int | None = None) -> ManifestClips:
 
 
 def _tagged(part: pl.DataFrame) -> pl.DataFrame:
-    """Return the distinct clips of jobs with their tags; a start at 0 equals no start, and images are no clips."""
+    """Return the distinct clips of jobs with their tags; a start at 0 equals no start, and images are not clips."""
     start = pl.when(pl.col("start_s") != 0).then(pl.col("start_s")).alias("start_s")
     if part["media"].null_count() < len(part):
         part = part.drop("video_uri").join(videos_of(part).rename({"uri": "video_uri"}), on=ROW)
@@ -108,7 +107,7 @@ METHOD = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A figure, and its 95% confidence interval, which has no width if every clip was looked at."""
+    """A figure with its 95% confidence interval, whose width is 0 if every clip was surveyed."""
 
     value: float
     low: float
@@ -121,28 +120,28 @@ class Estimate:
 
 
 def estimate_share(found: int, seen: int, of: int) -> Estimate:
-    """Estimate how many of all clips have a property that was found in a sample of at least one.
+    """Estimate how many of all clips have a property, from a sample of at least one clip.
 
-    Wilson's score interval (1927), for a sample of the size that would be as exact without the correction for a finite
-    population, (N - n) / (N - 1).
+    Wilson's score interval (1927), for the sample size with the same precision in an infinite population: corrected by
+    (N - n) / (N - 1).
     """
     if seen >= of:
         return Estimate(value=found, low=found, high=found)
     share, size = found / seen, seen * (of - 1) / (of - seen)
     centre = (share + Z**2 / (2 * size)) / (1 + Z**2 / size)
     half = Z / (1 + Z**2 / size) * sqrt(share * (1 - share) / size + Z**2 / (4 * size**2))
-    # What was seen is certain.
+    # The sample itself is certain.
     low, high = max(found, of * (centre - half)), min(of - (seen - found), of * (centre + half))
     value = share * of
-    return Estimate(value=value, low=min(low, value), high=max(high, value))  # whatever rounding does at the ends
+    return Estimate(value=value, low=min(low, value), high=max(high, value))  # despite rounding at the bounds
 
 
 def estimate_total(values: Sequence[float], of: int) -> Estimate | None:
-    """Estimate the total of a figure over all clips, from that of each clip of a sample.
+    """Estimate the total of a figure over all clips from a sample.
 
-    The mean times their number, with the standard error of a simple random sample, corrected for a finite population
-    (Cochran, Sampling Techniques, 1977, section 2.8). None if the sample tells nothing of its error: without clips, or
-    with one that is not all.
+    The mean times the number of clips, with the standard error of a simple random sample, corrected for a finite
+    population (Cochran, Sampling Techniques, 1977, section 2.8). None if the error cannot be estimated: without clips,
+    or with one of several.
     """
     seen, total = len(values), float(np.sum(values))
     if seen >= of:

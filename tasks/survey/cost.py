@@ -1,4 +1,4 @@
-"""Estimate the cost of extracting a clip from its index, as a whole or chunk by chunk."""
+"""Estimates the cost of extracting a clip from its index, as a whole or chunk by chunk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reelabel.segment import Segment
     from tasks.survey.clips import Clip
 
-_INDEX_BYTES = 32 * 1024  # a header and an index, if they are not known to be larger
+_INDEX_BYTES = 32 * 1024  # size of a header and an index, unless known to be larger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class ClipCost:
     """The expected cost of one clip.
 
     Attributes:
-        coverage: How well its keyframes cover it.
+        coverage: Coverage by its keyframes.
         is_dense: Whether a dense sampler is used, at least for some of its jobs.
         frames: Frames to decode; None if unknown.
         stored: Frames in its frame files; None if unknown.
@@ -55,7 +55,7 @@ class ClipCost:
 
 
 def cost_of(clip: Clip, seen: SeenVideo, sampling: Sampling) -> ClipCost:
-    """Estimate what a run reads and decodes of a clip whose frames are not cached, without escalations."""
+    """Estimate what a run reads and decodes for a clip whose frames are not cached, without escalations."""
     coverage = seen.index.coverage(CoverageThresholds.of(sampling), clip.segment)
     samplings = dict.fromkeys(passes_of(clip, sampling, is_good=coverage.is_good))
     parts = [_cost(seen, each, clip.segment) for each in samplings]
@@ -70,7 +70,7 @@ def cost_of(clip: Clip, seen: SeenVideo, sampling: Sampling) -> ClipCost:
 
 
 def passes_of(clip: Clip, sampling: Sampling, *, is_good: bool) -> list[Sampling]:
-    """Return the samplings by which a clip is shown: `auto` goes by its coverage and its jobs' tags."""
+    """Return the samplings of a clip: `auto` depends on its coverage and its jobs' tags."""
     shown = [sampling_of_pass(sampling, choose_pass(sampling, tags)) for tags in clip.tags]
     return [resolve_auto(each, is_good=is_good) if each.sampler == "auto" else each for each in shown]
 
@@ -105,7 +105,7 @@ def _dense_cost(seen: SeenVideo, sampling: Sampling, segment: Segment) -> tuple[
         width_px=width_px,
         height_px=height_px,
     )
-    if find_sampler(sampling.sampler).needs_question:  # frames from everywhere are embedded before it chooses
+    if find_sampler(sampling.sampler).needs_question:  # frames of the whole video are embedded before it selects some
         return frames, _wanted(sampling, frames), whole
     try:
         chosen = np.unique(choose_indices(sampling, stream))
@@ -136,17 +136,17 @@ def _wanted(sampling: Sampling, available: int | None) -> int | None:
     return None if available is None else min(available, _count(sampling, available))
 
 
-_MOST_COSTED = 32  # chunks of one clip; the others are taken to cost as much on average
+_MOST_COSTED = 32  # chunks measured per clip; the others are assumed to cost the same on average
 
 
 def stated_length_s(seen: SeenVideo, limits: Limits) -> float:
-    """Return the length that a video states, or if it states none, the time of its last keyframe.
+    """Return the length that a video states or, if it states none, the time of its last keyframe.
 
-    The last chunk goes on to the video's end, however much longer that is.
+    The last chunk extends to the video's end, however much longer that is.
 
     Raises:
         VideoTooLargeError: It is longer than the limit.
-        VideoUnreadableError: It tells neither.
+        VideoUnreadableError: Neither is known.
     """
     index = seen.index
     length_s = index.info.duration_s
@@ -167,7 +167,7 @@ def cut_clip(clip: Clip, seen: SeenVideo, *, chunk_s: float, limits: Limits) -> 
 
 
 def cut_seen(each: SeenClip, *, chunk_s: float, limits: Limits) -> SeenClip:
-    """Return a clip that was looked at with its chunks, or as one that cannot be used because it cannot be cut."""
+    """Return a surveyed clip with its chunks, or as unusable if it cannot be cut."""
     if each.seen is None:
         return each
     try:
@@ -178,7 +178,7 @@ def cut_seen(each: SeenClip, *, chunk_s: float, limits: Limits) -> SeenClip:
 
 
 def cost_of_chunks(each: SeenClip, sampling: Sampling) -> ClipCost | None:
-    """Estimate what a run reads and decodes of a clip and its chunks; None if it cannot be used."""
+    """Estimate what a run reads and decodes for a clip and its chunks; None if it cannot be used."""
     if each.seen is None:
         return None
     whole = cost_of(each.clip, each.seen, sampling)

@@ -1,4 +1,4 @@
-"""A survey in words: what a person should know before a run, first."""
+"""Describes a survey in words, the most important facts first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGE = 100
 
 
 def title(survey: Survey) -> str:
-    """Return what was looked at."""
+    """Return the title of a survey: the manifest, with its jobs and videos."""
     clips = "" if survey.clips == survey.videos else f" in {pluralize(survey.clips, 'clip')}"
     return f"{survey.manifest}: {pluralize(survey.jobs, 'job')} on {pluralize(survey.videos, 'video')}{clips}"
 
@@ -32,10 +32,10 @@ def headlines(survey: Survey) -> Iterator[str]:
     if survey.is_sample:
         until = " until the time limit" if survey.stopped_early else ""
         seen = pluralize(survey.seen, "clip")
-        yield f"Estimated from {seen}, drawn at random{until} and looked at in {duration(survey.took_s)}."
+        yield f"Estimated from {seen}, drawn at random{until} and surveyed in {duration(survey.took_s)}."
     else:
         seen = "The one clip was" if survey.seen == 1 else f"All {survey.seen:,} clips were"
-        yield f"{seen} looked at, in {duration(survey.took_s)}."
+        yield f"{seen} surveyed in {duration(survey.took_s)}."
     one, uncovered, unlisted = survey.one_keyframe, survey.not_covered, survey.unlisted
     answers = ": answers about anything later are guesses" if one.seen else ""
     yield f"{of_clips(one.clips, survey)} {_have(one.clips)} one keyframe{answers}."
@@ -57,11 +57,11 @@ def unusable(survey: Survey) -> Iterator[str]:
     """Yield a sentence on the clips that cannot be used, if there are any."""
     if survey.failed:
         failed = ", ".join(f"{count(share.clips)} {share.name}" for share in survey.failed)
-        yield f"Cannot be used, as far as their indexes tell: {failed}."
+        yield f"Cannot be used, according to their indexes: {failed}."
 
 
 def of_clips(estimate: Estimate, survey: Survey) -> str:
-    """Return a number of clips, of all of them."""
+    """Format a number of clips out of all clips."""
     return f"{count(estimate)} of {pluralize(survey.clips, 'clip')}"
 
 
@@ -70,7 +70,7 @@ def _have(estimate: Estimate) -> str:
 
 
 def amount(survey: Survey) -> Iterator[tuple[str, str]]:
-    """Yield what a run costs, if nothing is cached, as names and texts."""
+    """Yield the costs of a run, if nothing is cached, as names and texts."""
     sampler = survey.sampling["sampler"]
     yield "sampler", f"{sampler}, {survey.sampling['num_frames']} frames"
     yield "dense sampler", count(survey.dense.clips) + " clips"

@@ -1,4 +1,4 @@
-"""This machine's own rates: decode a few clips of the manifest itself."""
+"""Measures this machine's rates by decoding a few clips of the manifest."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _LIMIT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineRates:
-    """How fast this machine extracts frames, and how large frame files are.
+    """This machine's speed of extracting frames, and the size of frame files.
 
     Attributes:
         clips: Clips measured, at least one.
         decode_ms_per_frame: Milliseconds of a decoding process per frame that `cost_of` counts; some are skipped.
         fetch_ms_per_byte: Milliseconds of waiting for the store per byte; 0.0 for local files.
-        processes: Decoding processes at once.
+        processes: Number of decoding processes.
     """
 
     clips: int
@@ -62,9 +62,9 @@ def measure_rates(
     encoding: ExactEncoding,
     limit_s: float = _LIMIT_S,
 ) -> MachineRates | None:
-    """Decode a few clips as a run would, for some seconds, and keep nothing of it; None if none can be decoded."""
+    """Decode a few clips as a run would, for some seconds, without caching; None if none can be decoded."""
     if find_sampler(sampling.sampler).needs_question:
-        sampling = with_sampler(sampling, DEFAULT_DENSE_SAMPLER)  # as many frames, wherever they are
+        sampling = with_sampler(sampling, DEFAULT_DENSE_SAMPLER)  # the same number of frames, wherever they are
     frames = stored = fetched_bytes = cached_bytes = measured = 0
     decode_ms = fetch_ms = 0.0
     deadline_s = time.monotonic() + limit_s

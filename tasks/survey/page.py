@@ -1,4 +1,4 @@
-"""Render a survey as one self-contained HTML file, without scripts."""
+"""Renders a survey as one self-contained HTML file, without scripts."""
 
 from __future__ import annotations
 

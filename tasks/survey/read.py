@@ -1,4 +1,4 @@
-"""Read the indexes of many videos at once."""
+"""Reads the indexes of many videos concurrently."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from reelabel.segment import Segment
     from tasks.survey.clips import Clip
 
-_MAX_CONCURRENT = 32  # mostly waiting for a store
+_MAX_CONCURRENT = 32  # which mostly wait for the store
 _BATCH = 1000  # whose sizes a store can list together
 _NOTED = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenClip:
-    """A clip whose video was looked at.
+    """A clip whose index was read.
 
     Attributes:
         seen: Its index; None if the video cannot be used.
         code: Code of the failure; empty if there is none.
-        chunks: The chunks that jobs on it are cut into; empty if they are not.
+        chunks: The chunks that jobs on it are cut into; empty if they are not cut.
     """
 
     clip: Clip
@@ -49,9 +49,9 @@ def read_clips(
     limit_s: float | None = None,
     note: Callable[[int], None] = lambda _done: None,
 ) -> list[SeenClip]:
-    """Look at the videos of clips in random order, each once; a broken one has the code of its failure.
+    """Read the indexes of clips' videos in random order, each once; a broken one has the code of its failure.
 
-    After `limit_s` seconds, no further video is begun. `note` is called with the number of clips seen so far.
+    After `limit_s` seconds, no further video is started. `note` is called with the number of clips read so far.
     """
     deadline_s = time.monotonic() + limit_s if limit_s is not None else inf
     seen: list[SeenClip] = []
@@ -88,7 +88,7 @@ def _look_at(
         if time.monotonic() > deadline_s:
             return None
         try:
-            with failing_alone(f"The look at {redact_uri(uri)}"):
+            with failing_alone(f"The survey of {redact_uri(uri)}"):
                 return SeenClip(clip=clip_of[uri], seen=reader.look(uri, infos.get(uri)))
         except JobError as error:
             return SeenClip(clip=clip_of[uri], code=error.code, message=error.message)
@@ -100,7 +100,7 @@ def _look_at(
         for done in as_completed(asked, timeout=left_s):
             if found := done.result():
                 yield asked[done], found
-    except TimeoutError:  # what a slow store has not answered by then is not waited for
+    except TimeoutError:  # do not wait for requests that a slow store has not answered by then
         pass
     finally:
         threads.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""A survey: what the videos of a manifest are, and what a run on them will cost."""
+"""Compiles a survey: a profile of a manifest's videos, and the cost of a run on them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Share:
     Attributes:
         name: The property: a code, or a value such as a codec.
         clips: Number of all clips, counted or estimated.
-        seen: Number of the clips that were looked at.
+        seen: Number of the surveyed clips.
         example: A URI of one, and why it has the property, if that is not obvious; empty otherwise.
     """
 
@@ -48,7 +48,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """How a figure is distributed over the clips that were looked at.
+    """Distribution of a figure over the surveyed clips.
 
     Attributes:
         name: The figure.
@@ -72,8 +72,8 @@ class GroupSurvey:
     """The clips with jobs of one task and subtask.
 
     Attributes:
-        seen: Those that were looked at.
-        one_keyframe: Clips with one keyframe; None if none was looked at, as are the following.
+        seen: Surveyed clips.
+        one_keyframe: Clips with one keyframe; this and the following are None if no clip was surveyed.
         not_covered: Clips that their keyframes may not cover.
         dense: Clips for which a dense sampler is used.
     """
@@ -95,28 +95,28 @@ class GroupSurvey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What the indexes of a manifest's videos tell.
+    """A survey of a manifest's videos.
 
     Attributes:
         clips: Number of clips: videos, or segments of videos, that jobs are about.
-        seen: Clips that were looked at, drawn at random unless they are all.
-        bytes_read: Bytes that it read from stores.
-        sampling: The sampling of the run that it forecasts.
+        seen: Surveyed clips, drawn at random unless they are all.
+        bytes_read: Bytes that the survey read from stores.
+        sampling: The sampling of the run that it estimates.
         failed: Clips that cannot be used, by the code of the failure.
         not_covered: Clips that their keyframes may not cover.
-        reasons: Those by reason; a clip may have several.
+        reasons: The same by reason; a clip may have several.
         dense: Clips for which a dense sampler is used.
         auto_dense: Clips that the sampler `auto` would send to its dense sampler.
         unlisted: Clips whose files do not list their keyframes, and are read whole.
-        hdr: Clips that are HDR, as far as their headers state.
-        codecs: Clips by codec, the commonest first; likewise `containers`, `resolutions` and `frame_rates`.
-        distributions: Of keyframes, gaps, coverage, length and size.
-        length_s: Seconds of all videos together; None if unknown, as are the following.
+        hdr: Clips that are HDR according to their headers.
+        codecs: Clips by codec, the most common first; likewise `containers`, `resolutions` and `frame_rates`.
+        distributions: Distributions of keyframes, gaps, coverage, length and size.
+        length_s: Seconds of all videos together; this and the following are None if unknown.
         size_bytes: Bytes of all videos together.
         frames: Frames that a run decodes, if none are cached.
         read_bytes: Bytes of videos that a run reads.
-        extract_s: Seconds that it takes this machine to extract them.
-        extract_cost: What that costs; None without a price.
+        extract_s: Seconds for this machine to extract them.
+        extract_cost: Cost of that; None without a price.
         rates: This machine's rates, measured on some of these clips.
         chunks: Chunks of all clips together, if jobs are cut into them.
     """
@@ -157,7 +157,7 @@ class Survey:
 
     @property
     def is_sample(self) -> bool:
-        """Whether only some clips were looked at, so that figures are estimates."""
+        """Whether only some clips were surveyed, so that figures are estimates."""
         return self.seen < self.clips
 
     def to_json(self) -> str:
@@ -165,7 +165,7 @@ class Survey:
         return TypeAdapter(Survey).dump_json(self, indent=2).decode()
 
 
-# A row per clip that was looked at. Of one that cannot be used, all is null but its video, tags, code and message.
+# A row per surveyed clip. For one that cannot be used, everything but its video, tags, code and message is null.
 _TAGS = pl.List(pl.Struct({"task": pl.String, "subtask": pl.String}))
 _Types = dict[str, "pl.DataType | type[pl.DataType]"]
 _KEY: _Types = {"uri": pl.String, "tags": _TAGS, "share": pl.Float64, "code": pl.String, "message": pl.String}
@@ -190,9 +190,9 @@ def compile_survey(
     took_s: float,
     per_cpu_hour: float = 0.0,
 ) -> Survey:
-    """Compile a survey from the clips that were looked at, at least one, for a run with a sampling.
+    """Compile a survey from at least one surveyed clip, for a run with a sampling.
 
-    Without this machine's rates, seconds and cache are left out.
+    Without this machine's rates, seconds and cache size are left out.
     """
     clips = pl.DataFrame([_row(each, sampling) for each in seen], schema=_CLIPS)
     usable = clips.filter(_IS_USABLE)
@@ -211,7 +211,7 @@ def compile_survey(
         return tuple(Share(name=text, clips=estimate(count), seen=count) for text, count in named)
 
     def total(value: pl.Expr | str) -> Estimate | None:
-        """Estimate the total over all clips; those that cannot be used, or of which it is unknown, count as 0."""
+        """Estimate the total over all clips; unusable clips and unknown values count as 0."""
         column = pl.col(value) if isinstance(value, str) else value
         return estimate_total(clips.select(column.fill_null(0).cast(pl.Float64)).to_series().to_list(), drawn.clips)
 
@@ -344,7 +344,7 @@ def _distribution(name: str, unit: str, values: np.ndarray[Any, Any], *, is_log:
 def _groups(clips: pl.DataFrame, clips_by_tags: dict[Tags, int]) -> Iterator[GroupSurvey]:
     if all(tags.task is None and tags.subtask is None for tags in clips_by_tags):
         return
-    # A clip is in as many groups as its jobs have different tags.
+    # A clip is in one group for each distinct tag of its jobs.
     tagged = clips.explode("tags").unnest("tags")
     for tags, count in clips_by_tags.items():
         part = tagged.filter(pl.col("task").eq_missing(tags.task), pl.col("subtask").eq_missing(tags.subtask))

@@ -1,4 +1,4 @@
-"""Take a survey of a manifest, by the settings."""
+"""Surveys a manifest according to the settings."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from tasks.survey.clips import ManifestClips
     from tasks.survey.survey import Survey
 
-    # Takes what is being done, and how much of how much is done.
+    # Receives the current step, and the numbers done and in all.
     Note = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyOptions:
-    """How much a survey looks at.
+    """Options of a survey.
 
     Attributes:
-        sample: Number of clips to draw at random; None looks at all.
-        limit_s: Seconds after which no further video is begun; None is no limit.
+        sample: Number of clips to draw at random; None surveys all.
+        limit_s: Seconds after which no further video is started; None is no limit.
         measure_s: Seconds after which no further clip is decoded to measure this machine's rates; 0 decodes none.
         keep_going: Leave out invalid rows of the manifest.
-        chunk_s: Seconds of the chunks that the run to forecast cuts jobs into; None cuts none.
+        chunk_s: Length of the run's chunks in seconds; None cuts none.
     """
 
     sample: int | None = None
@@ -62,14 +62,14 @@ def take_survey(
     *,
     note: Note = note_nothing,
 ) -> Survey:
-    """Look at the indexes of a manifest's videos, and store them for the run that follows, by its sampling."""
+    """Survey the indexes of a manifest's videos, and cache them for the run that follows."""
     note("Reading the manifest", 0, 0)
     with open_jobs(manifest, ObjectStore(settings.store, settings.web), keep_going=options.keep_going) as jobs:
         drawn = draw_clips(jobs, options.sample)
     survey = survey_clips(manifest, drawn, settings, sampling, options, note=note)
     if survey is None:
         raise ManifestError(
-            f"No video of {manifest} was looked at within {options.limit_s:g} s; allow more time, or check the store."
+            f"No video of {manifest} was surveyed within {options.limit_s:g} s; allow more time, or check the store."
         )
     return survey
 
@@ -83,7 +83,7 @@ def survey_clips(
     *,
     note: Note = note_nothing,
 ) -> Survey | None:
-    """Look at the indexes of clips that were drawn as `take_survey` does; None if time was too short for any."""
+    """Survey drawn clips as `take_survey` does; None if time was too short for any."""
     processes = settings.extract.processes or usable_cores()
     with decode_pool(settings, processes=processes) as pool:
         reader = index_reader(settings, pool)
@@ -114,7 +114,7 @@ def survey_clips(
 
 
 def index_reader(settings: Settings, pool: DecodePool) -> VideoReader:
-    """Return what reads indexes, and keeps them in the frame cache if there is one."""
+    """Create the reader of indexes, which stores them in the frame cache if there is one."""
     return VideoReader(
         objects=video_store(settings),
         pool=pool,

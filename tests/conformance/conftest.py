@@ -9,7 +9,7 @@ from benchmarks.exactness.conformance import check_cell
 
 @pytest.fixture(scope="session")
 def file_of(tmp_path_factory):
-    """Make a cell's file; nobody may change it."""
+    """Make a cell's file, which must not be changed."""
     folder = tmp_path_factory.mktemp("matrix")
 
     @cache

@@ -229,7 +229,7 @@ def test_a_segment_between_two_frames_is_described_by_its_embedding(describer_of
     found = describer_of().describe(job(clip, start_s=2.01, end_s=2.1), 0)
 
     assert (found.frames, found.description.tags[0].text) == (1, "red")
-    assert (found.changes.changes, found.changes.note) == ((), "No frame lies in the segment.")
+    assert (found.changes.changes, found.changes.note) == ((), "The segment has no frames.")
 
 
 def test_a_rerun_says_exactly_the_same(describer_of, tmp_path):
@@ -387,7 +387,7 @@ def test_a_video_without_frames_fails_with_a_sentence(describer_of, tmp_path):
 def test_frames_that_kill_the_encoder_fail_their_own_video(describer_of, encoder, tmp_path):
     describer = describer_of()
 
-    with pytest.raises(InferenceError, match="dies on the frames of this video"):
+    with pytest.raises(InferenceError, match="The frames of this video crash the model's process"):
         describer.describe(job(film(tmp_path / "white.mp4", ("white", 2))), 0)
     assert describer.describe(job(film(tmp_path / "a.mp4", ("red", 2))), 0).frames == 4
 

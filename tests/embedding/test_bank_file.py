@@ -36,7 +36,7 @@ def test_texts_that_were_altered_or_are_gone_are_refused(files, tmp_path):
     path.write_text(path.read_text().replace("dog", "cat"))
 
     for wrong in (digest, "0" * 32):
-        with pytest.raises(ConfigurationError, match="is gone or was altered; describe again with the bank's file"):
+        with pytest.raises(ConfigurationError, match="is missing or was altered; describe again with the bank's file"):
             files.read_texts(wrong)
 
 

@@ -72,7 +72,7 @@ def test_the_video_that_kills_the_encoder_fails_alone():
     _, red, white, green = embed_while_held(encoder, videos, batch_frames=100)
 
     assert isinstance(white.exception(), InferenceError)
-    assert "dies on the frames of this video" in str(white.exception())
+    assert "The frames of this video crash the model's process" in str(white.exception())
     assert [got.result().vectors.argmax(axis=1).tolist() for got in (red, green)] == [[0, 0], [1, 1]]
 
 

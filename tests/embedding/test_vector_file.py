@@ -134,7 +134,7 @@ def test_a_sealed_file_that_lies_about_its_model_is_refused(cache, monkeypatch):
     monkeypatch.setitem(other.__dict__, "key", IDENTITY.key)
     cache.write(other, make_embeddings())
 
-    with pytest.raises(FrameFileError, match="made for something else: model differ"):
+    with pytest.raises(FrameFileError, match="does not match the request: model differ"):
         cache.read(IDENTITY)
 
 

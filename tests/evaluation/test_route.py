@@ -136,7 +136,7 @@ def test_a_fit_reports_what_is_saved_and_spent():
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        (asked(jobs=98), "Only 98 jobs with a known answer, on 49 videos, were asked both on keyframes and with"),
+        (asked(jobs=98), "Only 98 jobs with a known answer, on 49 videos, were answered both from keyframes and with"),
         (replace(asked(), videos=np.zeros(400, np.uint64)), "on 1 videos"),
     ],
     ids=["jobs", "videos"],

@@ -160,7 +160,7 @@ def test_too_few_wrong_labels_fit_no_temperature(wrong):
 
 @pytest.mark.parametrize(("known", "told"), [(with_wrong(150), "150 of 200"), (with_wrong(100), "100 of 200")])
 def test_a_temperature_at_a_bound_is_refused(known, told):
-    with pytest.raises(ManifestError, match=f"where it says nothing about other jobs .{told} labels"):
+    with pytest.raises(ManifestError, match=f"where it does not generalise to other jobs .{told} labels"):
         calibrate(known)
 
 

@@ -100,7 +100,7 @@ def test_a_dry_run_estimates_chunks_frames_and_seconds(reelabel, films):
     shown = " ".join(foretold.stdout.split())
     assert f"Each job is asked about in chunks of {SCENE_S} s, by the rule majority." in shown
     assert "chunks: 8" in shown
-    assert "Cannot be used, as far as their indexes tell: 1 video_missing" in shown
+    assert "Cannot be used, according to their indexes: 1 video_missing" in shown
     frames = int(re.search(r"frames to decode: (\d+)", shown)[1])
     assert frames == sum(map(len, FILMS.values())) * SCENE_S  # one keyframe a second
     assert "extraction: " in shown

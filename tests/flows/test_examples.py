@@ -67,4 +67,4 @@ def test_a_benchmark_becomes_a_chart_of_frames_against_accuracy():
 
     [rows] = chart["datasets"].values()
     assert [row["frames"] for row in rows] == [1, 2, 4, 8]
-    assert all(0 <= row["accuracy"] <= 1 and row["decoding, ms a video"] > 0 for row in rows)
+    assert all(0 <= row["accuracy"] <= 1 and row["decoding, ms per video"] > 0 for row in rows)

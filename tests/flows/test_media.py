@@ -182,7 +182,7 @@ def test_a_replaced_picture_is_noticed_by_those_jobs_that_show_it(reelabel, mani
     changed = reelabel("backfill", "--manifest", manifest, "--dataset", "served", "--changed-video", "--dry-run")
     repeated = reelabel("classify", manifest, "--dataset", "served")
 
-    assert "6 (6 already ended)" in again.stdout, again.stdout
+    assert "6 (6 already finished)" in again.stdout, again.stdout
     assert "Would answer 1 job on 2 videos" in changed.stdout, changed.stderr
     assert "1 label, 0 failures" in repeated.stdout, repeated.stdout
 

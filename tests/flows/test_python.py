@@ -47,7 +47,7 @@ def test_a_data_frame_is_answered_and_a_longer_one_continues(jobs, capsys):
     assert rows.filter(pl.col("job_id") == "a").equals(before.filter(pl.col("job_id") == "a"))
     assert reelabel_app.results(again.id[:8]).equals(rows)
     printed = capsys.readouterr().out
-    assert "3 (2 already ended)" in printed
+    assert "3 (2 already finished)" in printed
     assert "Reconciled: 3 jobs = 3 labels + 0 failures." in printed
 
 

@@ -60,7 +60,7 @@ def folder(prefect_services):
 
 @pytest.fixture
 def look(client, engine, objects, folder, deployed):  # noqa: ARG001 - what it starts
-    """Look at the folder; what it starts is taken back, for nobody here needs its answers."""
+    """Check the folder; the runs that it starts are cancelled, because their answers are not needed."""
 
     def run(manifests=f"{folder}/*.parquet", **options):
         started = start_new_runs(client, engine, objects, manifests=manifests, dataset="d", **options)

@@ -152,7 +152,7 @@ def test_another_bound_is_another_spec_and_the_default_is_none(reelabel, manifes
     [
         (
             ("classify", "--chunk-s", "2"),
-            "With chunk_s, a job must have choices, as words about chunks make no answer.",
+            "With chunk_s, a job must have choices, because words cannot be aggregated over chunks.",
         ),
         (("evaluate",), "answers in words are not compared with known ones."),
         (("calibrate",), "answers in words are not compared with known ones."),

@@ -1,4 +1,4 @@
-"""A client of a live session: what it sends, and the events that it is sent."""
+"""A client of a live session: its messages and events."""
 
 import base64
 import io

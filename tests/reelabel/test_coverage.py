@@ -213,7 +213,7 @@ def test_auto_decodes_a_container_without_an_index_to_find_out(make_clip, gop, s
 
 
 def test_packet_flags_are_not_trusted(tmp_path):
-    """Recovery points are flagged in MPEG-TS, but no frame but the first stands alone."""
+    """Recovery points are flagged in MPEG-TS, but only the first frame is independent of others."""
     [cell] = cells_like("ts/h264/intra-refresh")
     path = tmp_path / "clip"
     path.write_bytes(cell.make())

@@ -98,7 +98,7 @@ def job_card(name="clip-7", **changed):
         question="Which colour?\nA. red\nB. blue",
         system_prompt=None,
         strip=None,
-        no_strip="No frames were taken.",
+        no_strip="No frames were extracted.",
         media=[],
         chunks=[],
     )

@@ -270,10 +270,10 @@ def test_a_manifest_is_reported_as_asked_in_one_way_only_if_it_always_was(engine
     earlier = page_of(engine, tmp_path, run=str(first))
 
     assert (alone["changes"], alone["other_ways"]) == (None, 0)
-    assert "This manifest was always asked in the same way" in render_run(alone)
+    assert "No recorded run of this manifest used a different spec" in render_run(alone)
     assert (earlier["changes"], earlier["other_ways"]) == (None, 1)
-    assert "always asked in the same way" not in render_run(earlier)
-    assert "another spec; it was asked in 1 other way, later" in render_run(earlier)
+    assert "No recorded run of this manifest" not in render_run(earlier)
+    assert "runs of other datasets, used 1 other spec" in render_run(earlier)
 
 
 def test_rejected_rows_are_reported(engine, started, manifest, tmp_path):

@@ -42,7 +42,7 @@ def test_the_page_shows_what_was_kept_asked_and_answered_and_the_delays(recorder
     assert "1.5 s · Is it dark? no yes 25.0% no 75.0%" in shown
     assert (
         "Asked for: window of 5 s · sink of 1 frame · frames of a similarity above 0.95 dropped · temperature 0 · "
-        "top-p 1 · at most 256 tokens an answer"
+        "top-p 1 · at most 256 tokens per answer"
     ) in shown
     assert "3 frames , the last at 9.0 s" in shown.replace("frames,", "frames ,")
     assert "the last at 1.4 s, 4.5 s of audio" in shown
@@ -60,7 +60,7 @@ def test_answers_of_an_offline_run_stand_beside_those_of_the_session(recorder, d
     with db.begin() as connection:
         connection.execute(text(_RESULT), {"dataset": f"live-{session_id}"})
 
-    assert "Asked again: large no (margin 0.800)" in shown_text(render_session(gather(recorder, db)))
+    assert "Replayed: large no (margin 0.800)" in shown_text(render_session(gather(recorder, db)))
 
 
 def test_a_page_without_frames_says_why(recorder, db, objects):

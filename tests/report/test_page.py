@@ -37,7 +37,7 @@ def test_failures_are_told_at_the_top_with_their_most_frequent_reason():
     failing = render_run(report(failures=3, failure_groups=groups))
 
     assert '<dt>failures</dt><dd><a href="#failures">3</a></dd>' in failing
-    assert "of ended jobs, most often video_missing</dd>" in failing
+    assert "of finished jobs, most often video_missing</dd>" in failing
     assert "<dt>failures</dt><dd>0</dd>" in render_run(report(failures=0, failure_groups=[]))
 
 
@@ -45,7 +45,7 @@ def test_answers_in_words_count_as_answers_at_the_top():
     page = render_run(report(words={"answers": 5, "cut": 1, "tokens": 60}))
 
     assert "<dt>answers</dt><dd>7</dd>" in page
-    assert '<dd class="sub">12.5% of ended jobs' in page
+    assert '<dd class="sub">12.5% of finished jobs' in page
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""docs/results.md, compared with the schema, and their code, run as it stands."""
+"""docs/results.md compared with the schema, and its code blocks, executed unchanged."""
 
 import re
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_a_records_column_has_the_description_of_its_field_as_its_comment(db):
     found = sqlalchemy.inspect(db).get_columns("result", schema="reelabel")
 
     comments = {each["name"]: each["comment"] for each in found}
-    assert comments["bytes_fetched"] == "Bytes of the video read for them; 0 if the frame file was cached."
+    assert comments["bytes_fetched"] == "Bytes of the video read for the frames; 0 if the frame file was cached."
     assert comments["order_spread"] == "Largest difference between orders in the probability of a choice, 0 to 1."
     assert all(comments[name] for name in names_of(FrameProvenance))
 

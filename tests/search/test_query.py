@@ -164,7 +164,7 @@ def test_a_moment_before_a_segment_is_refused(world):
     key = world.write("a.mp4", Embeddings(vectors=vectors, pts_ms=np.arange(4) * 1000 + 60_000, duration_s=4.0))
 
     assert vector_at(world.cache, key, 56)[1] == 60_000
-    with pytest.raises(ConfigurationError, match="no frames before 60 s are known"):
+    with pytest.raises(ConfigurationError, match="has no frames before 60 s"):
         vector_at(world.cache, key, 3)
 
 
@@ -174,7 +174,7 @@ def test_pictures_of_16_bits_keep_their_shades(tmp_path):
         Image.fromarray(ramp.astype(kind)).save(tmp_path / name)
         assert read_image(tmp_path / name)[..., 1].reshape(-1).tolist() == list(range(256))
     Image.fromarray(ramp.astype(np.float32)).save(tmp_path / "c.tiff")
-    with pytest.raises(ConfigurationError, match=r"c\.tiff are not of 8 or 16 bits"):
+    with pytest.raises(ConfigurationError, match=r"c\.tiff does not have 8 or 16 bits"):
         read_image(tmp_path / "c.tiff")
 
 

@@ -90,7 +90,7 @@ def test_a_survey_that_a_time_limit_has_ended_says_so(survey):
 
 
 def test_without_time_nothing_is_begun(make_clip, write_manifest, settings):
-    with pytest.raises(ManifestError, match=r"No video of .* was looked at within 0 s"):
+    with pytest.raises(ManifestError, match=r"No video of .* was surveyed within 0 s"):
         take_survey(
             write_manifest({"video_uri": str(make_clip())}), settings, Sampling(), SurveyOptions(limit_s=0, measure_s=0)
         )

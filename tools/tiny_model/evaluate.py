@@ -1,7 +1,7 @@
-"""Measure a model on fresh clips, with two controls: `python -m tools.tiny_model.evaluate`.
+"""Measures a model on fresh clips, with two controls: `python -m tools.tiny_model.evaluate`.
 
 Black clips must be answered no better than by chance, and clips played backwards must reverse the direction. A model
-with a high accuracy that fails a control looks at something other than the video. The clips are classified by a run, as
+with a high accuracy that fails a control uses something other than the video. The clips are classified by a run, as
 in `reelabel demo`.
 """
 

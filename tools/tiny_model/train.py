@@ -1,4 +1,4 @@
-"""Train the tiny model: `.venv-engine/bin/python -m tools.tiny_model.train --out FOLDER --steps 1000`.
+"""Trains the tiny model: `.venv-engine/bin/python -m tools.tiny_model.train --out FOLDER --steps 1000`.
 
 The weights in `tasks/demo/reelabel-tiny` were trained in five rounds on one core, each starting from the previous one
 (`--start-from`), the first from a model of the three demo questions after about 1,800 steps of AdamW: 200 of 2,000

@@ -24,7 +24,7 @@ _BANKS = Path(__file__).parents[2] / "tasks" / "description" / "banks"
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE tokenizer on the captions and the shipped banks; any text can be encoded."""
+    """Train a byte-level BPE tokenizer on the captions and the included banks; any text can be encoded."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)

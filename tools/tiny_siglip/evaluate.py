@@ -1,4 +1,4 @@
-"""Measure an image-text model on fresh clips: `python -m tools.tiny_siglip.evaluate`.
+"""Measures an image-text model on fresh clips: `python -m tools.tiny_siglip.evaluate`.
 
 Each clip is tagged with the bank of the demo's shapes as `describe` does, and each text of the bank is searched for
 among all frames. Black clips are the control: they must be tagged no better than by chance.
@@ -33,7 +33,7 @@ _START_TIMEOUT_S = 600
 
 
 def accuracies(encoder: EncoderProcess, folder: Path, *, clips: int, seed: int = EVALUATION_SEED) -> dict[str, float]:
-    """Return what share is right: of the clips' first tags, of `black` ones', and of the first finds of a search.
+    """Return the accuracy of the clips' first tags, of those of `black` clips, and of first search results.
 
     Args:
         encoder: The model.
@@ -42,8 +42,8 @@ def accuracies(encoder: EncoderProcess, folder: Path, *, clips: int, seed: int =
         seed: Determines every pixel.
 
     Returns:
-        `clips` and `black`: shares of clips; `search`: share of the bank's texts, as far as a clip shows them, for
-        which the best of all frames is of such a clip.
+        `clips` and `black`: shares of clips; `search`: share of the bank's texts that any clip shows, for which the
+        best of all frames is from such a clip.
     """
     rng = np.random.default_rng(seed)
     bank = TextBank(texts=SHAPE_BANK, vectors=encoder.embed_texts(SHAPE_BANK).vectors)

@@ -29,7 +29,7 @@ class Learner:
     Attributes:
         model: transformers' SiglipModel.
         tokenizer: Its tokenizer.
-        head: Maps a picture's vector to the colours and shapes in it; without it, they are learnt late.
+        head: Maps a picture's vector to its colours and shapes; without it, they are learnt late.
     """
 
     model: Any

@@ -1,8 +1,8 @@
-"""Train the tiny SigLIP: `.venv-engine/bin/python -m tools.tiny_siglip.train --out FOLDER`.
+"""Trains the tiny SigLIP: `.venv-engine/bin/python -m tools.tiny_siglip.train --out FOLDER`.
 
-The weights in `tasks/demo/reelabel-tiny-siglip` are those of the defaults, on two threads. The recipe is SigLIP's
-sigmoid loss, labelled by what is true of each picture and not only by its own caption, and a head for colours and
-shapes that is dropped afterwards.
+The weights in `tasks/demo/reelabel-tiny-siglip` were trained with the defaults, on two threads. The recipe is SigLIP's
+sigmoid loss, in which every true caption of a picture counts, not only its own, and a head for colours and shapes that
+is dropped afterwards.
 """
 
 from __future__ import annotations

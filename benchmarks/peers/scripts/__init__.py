@@ -1,1 +1,1 @@
-"""What a user would write with each peer; a script is run by the peer's own Python."""
+"""A typical user's script for each peer, run by the peer's own Python."""

@@ -1,4 +1,4 @@
-"""`reelabel`, whose decoding processes preload what counts frames; else, they inherit hardly any variable.
+"""Runs `reelabel` with decoding processes that preload the frame counter, which they would not inherit.
 
 `python -m benchmarks.peers.scripts.counted COMMAND`; imported, it does the same for the process that imports it.
 """

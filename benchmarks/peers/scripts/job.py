@@ -1,4 +1,4 @@
-"""What every script is asked for, and how it tells what it has; only of the standard library.
+"""The task of a script, and the report of its results; uses only the standard library.
 
 A script's lines on standard output are JSON: `began`, once its libraries and models are loaded, then one line for each
 row.

@@ -1,4 +1,4 @@
-"""How far a run that is to be killed has come, for the bench."""
+"""Reports the progress of a run that will be killed."""
 
 import threading
 import urllib.request

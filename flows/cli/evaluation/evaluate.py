@@ -81,7 +81,9 @@ def calibrate(
     manifest: LabelledManifest,
     run: Annotated[
         str | None,
-        typer.Option(help="Run whose labels to use: an id, or 'last'. Default: the manifest's, if all had one spec."),
+        typer.Option(
+            help="Run whose labels to use: an id, or 'last'. Default: the manifest's runs, if all have one spec."
+        ),
     ] = None,
     *,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
@@ -139,7 +141,7 @@ def _run_flow(parameters: dict[str, Any]) -> None:
     run_flow_here(evaluate, flow_run, parameters)
 
 
-# Two tables, and two lines a cell, so that both fit into 80 columns.
+# Two tables, with two lines per cell, so that both fit in 80 columns.
 _SCORES = ("accuracy (95%)", "difference (95%)", "p (Holm)", "calibration error")
 _COSTS = ("labels", "failures", "jobs/s", "frames decoded", "decode s", "MB read")
 

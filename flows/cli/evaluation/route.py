@@ -50,8 +50,8 @@ def route_fit(
 ) -> None:
     """Fit the margin below which jobs are escalated to the dense sampler, for `--escalate-below fitted`.
 
-    It is stored if known answers prove that it loses no more than asked; exit 1 if none does. Jobs without an answer
-    yet are answered first.
+    It is stored if known answers prove that it loses at most --max-loss; otherwise exits with 1. Unanswered jobs are
+    answered first.
     """
     within, uri = max_loss / 100, absolute_uri(manifest)
     dataset = dataset or dataset_name(uri)
@@ -116,7 +116,7 @@ def _print_tasks(proof: RouteProof, within: float) -> None:
 
 
 def _print_verdict(fit: RouteFit, within: float) -> None:
-    """Print what the sample proves, and recommend the margin only if it is within the loss."""
+    """Print what the sample proves, and recommend the margin only if its loss is within the limit."""
     proof, overall = fit.proof, fit.proof.overall
     wanted = f"a loss of at most {100 * within:g} points"
     if fit.proven is None:
@@ -124,7 +124,7 @@ def _print_verdict(fit: RouteFit, within: float) -> None:
         print_line(
             f"This sample of {pluralize(overall.jobs, 'job')} proves at most {100 * overall.at_most:.2f} points of "
             f"loss, even at the largest margin that keeps a first answer, and not {wanted}{enough}. No margin was "
-            "stored: know more answers, ask for less, or use the dense sampler."
+            f"stored: add known answers, raise --max-loss, or use the dense sampler."
         )
         return
     spared = 1 - fit.proven.frames_decoded / max(1, fit.dense.frames_decoded)
@@ -142,4 +142,4 @@ def _print_verdict(fit: RouteFit, within: float) -> None:
     tasks = ",".join(task.name for task in unproven if task.name)
     if len(unproven) < len(proof.tasks) and tasks:
         print_line(f"To use it for the other tasks, fit again with --sampler auto --motion-tasks {tasks}")
-    print_line("To use it where tasks are mixed as in this sample: --escalate-below fitted")
+    print_line("To use it for the same mix of tasks: --escalate-below fitted")

@@ -1,4 +1,4 @@
-"""`reelabel live`: send a source's frames, ask, and print the answers and what became of the frames."""
+"""`reelabel live`: sends a source's frames and questions, and prints the answers and frame statistics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tasks.live.events import EVENTS, ErrorEvent, Event, FrameAck, Notice, Respo
 from tasks.live.messages import ProtocolError, parse_message
 
 _EVERY_S = 5.0
-# How long answers are waited for when the source has ended.
+# Maximum wait for answers after the end of the source.
 _ANSWERS_S = 120.0
 _STOP_S = 2.0  # the same at Ctrl-C
 
@@ -34,11 +34,11 @@ class LiveOptions:
     source: str
     questions: tuple[str, ...]
     choices: tuple[str, ...] | None
-    every_s: float | None  # between rounds of questions; None asks at the end of a file, and every 5 s of a stream
+    every_s: float | None  # seconds between questions; None: at the end of a file, every 5 s of a stream
     fps: float
     limit_s: float | None
-    audio: bool | None  # whether to send the source's audio; None does so if it has any and the model takes it
-    window_s: float | None  # seconds that a question sees, beside the first frames; None takes the server's default
+    audio: bool | None  # whether to send the source's audio; None sends it if there is any and the model accepts it
+    window_s: float | None  # seconds that a question sees besides the first frames; None: the server's default
     url: str | None
     as_json: bool
 
@@ -56,21 +56,19 @@ def live(  # noqa: PLR0913 - a command's options
     ] = None,
     every: Annotated[
         float | None,
-        typer.Option(
-            min=0.1, help="Seconds between questions. Default: ask at the end of a file, every 5 s of a stream."
-        ),
+        typer.Option(min=0.1, help="Seconds between questions. Default: at the end of a file, every 5 s of a stream."),
     ] = None,
     fps: Annotated[float, typer.Option(min=0.01, max=30, help="Maximum frames per second to send.")] = 2.0,
     limit_s: Annotated[float | None, typer.Option(min=0, help="End after this many seconds. Default: never.")] = None,
     audio: Annotated[
         bool | None,
-        typer.Option("--audio/--no-audio", help="Send the source's audio. Default: if the model takes audio."),
+        typer.Option("--audio/--no-audio", help="Send the source's audio. Default: if the model accepts audio."),
     ] = None,
     window_s: Annotated[
         float | None,
         typer.Option(
             min=0.1,
-            help="Ask about the last this many seconds, and the first four frames. Default: the server's window.",
+            help="Ask about this many of the last seconds, and the first four frames. Default: the server's window.",
         ),
     ] = None,
     url: Annotated[
@@ -78,7 +76,7 @@ def live(  # noqa: PLR0913 - a command's options
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per answer.")] = False,
 ) -> None:
-    """Ask about a camera, a stream or a file as it plays.
+    """Ask questions about a camera, a stream or a file in real time.
 
     Exits with 1 if a question gets no answer.
     """
@@ -137,8 +135,8 @@ def _sends_audio(options: LiveOptions, source: Source, session: SessionCreated) 
         raise ConfigurationError("The source has no audio; leave out --audio.")
     if options.audio and not session.takes_audio:
         raise ConfigurationError(
-            f"The model {escape_controls(session.model)} takes no audio; leave out --audio, or have the server load "
-            "one that does."
+            f"The model {escape_controls(session.model)} accepts no audio; leave out --audio, or load one on the "
+            f"server that does."
         )
     return options.audio is not False and source.has_audio and session.takes_audio
 
@@ -184,7 +182,7 @@ class _Conversation:
             print_notice("The connection was lost and could not be resumed in time.")
 
     async def stop(self) -> None:
-        """Send nothing more, and end the session, which gets a moment for its answers."""
+        """Stop sending, and end the session after a moment for pending answers."""
         if self._tasks:
             sending, listening = self._tasks
             sending.cancel()
@@ -211,14 +209,14 @@ class _Conversation:
                 continue
             await self._send_frame(part)
             if options.limit_s is not None and self.sent == 1:
-                # Also while it holds a picture.
+                # Also while a picture is pending.
                 asyncio.get_running_loop().call_later(options.limit_s, self.source.stop)
             if next_s is not None and part.time_s >= next_s:
                 next_s += (every_s or 0.0) * (1 + (part.time_s - next_s) // (every_s or 1.0))
                 await self._ask()
         await asyncio.to_thread(parts.close)  # waits for the thread that decodes
         if not self.sent and not self._tasks[1].done():
-            raise ConfigurationError("The source has no frame that could be sent; name another one.")
+            raise ConfigurationError("The source has no frames to send; use another one.")
         if every_s is None or not self.asked:
             await self._ask()
 
@@ -273,7 +271,7 @@ class _Conversation:
         print_line(
             f"  first token {done.first_token_ms or done.total_ms:.0f} ms, whole answer {done.total_ms:.0f} ms; "
             f"{pluralize(done.frames_used, 'frame')}, {audio}{pluralize(done.prompt_tokens, 'token')}, "
-            f"{done.cached_tokens:,} of them read before"
+            f"{done.cached_tokens:,} of them prefilled"
         )
 
     def summarize(self) -> None:

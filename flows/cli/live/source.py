@@ -1,6 +1,6 @@
 """Video sources of `reelabel live`: a file at its own speed, a network stream, or a webcam.
 
-They are decoded in this process, outside of the sandbox: a client shows its own cameras and files.
+They are decoded in this process, outside the sandbox: clients use their own cameras and files.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ if TYPE_CHECKING:
 # Models see less.
 _LONG_SIDE_PX = 640
 _QUALITY = 85
-# A stream without data for so long has ended.
+# A stream without data for this long has ended.
 _SILENCE_S = 10.0
-# By how much a file's clock goes back where another recording begins; by less, frames are out of order.
+# If a file's clock jumps back by at least this, another recording begins; by less, frames are out of order.
 _BACK_S = 0.5
 # For the thread that waits for a device.
 _JOIN_S = 1.0
-# FFmpeg looks at a stream for so long before the first frame.
+# FFmpeg probes a stream for this long before the first frame.
 _ANALYZE_US = "1000000"
 _RTSP, _WEB = ("rtsp", "rtsps"), ("http", "https")
-# Protocols that FFmpeg may follow: a playlist from elsewhere must not name files of this machine.
+# Protocols that FFmpeg may follow: a remote playlist must not refer to files on this machine.
 _PROTOCOLS = {"rtsp": "rtsp,rtsps,rtp,srtp,tcp,udp,tls", "http": "http,https,tcp,tls,crypto,httpproxy", "file": "file"}
 _DEVICES = "/dev/video"
 _CHECK = "check the source"
 _CHECK_DEVICE = "check that it is a webcam, that you may read it, and that no other program uses it"
 
 _CHUNK_S = 0.25
-# Times that differ by less are those of one sound.
+# Audio with smaller gaps is contiguous.
 _GAP_S = 0.05
 
 
@@ -67,9 +67,9 @@ class SourceFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceAudio:
-    """Audio to be sent."""
+    """A chunk of audio to send."""
 
-    time_s: float  # when it begins, in seconds since the source's first frame
+    time_s: float  # start in seconds since the source's first frame
     samples: npt.NDArray[np.int16]  # at `AUDIO_HZ`; shape (N,), int16
 
     @property
@@ -78,7 +78,7 @@ class SourceAudio:
 
 
 class Source:
-    """Frames of a source at a given rate, and its audio, as they become due; a context manager."""
+    """Yields frames of a source at a given rate, and its audio, as they become due; a context manager."""
 
     def __init__(self, uri: str, *, fps: float) -> None:
         """Open a path, an `rtsp://` address, an `http(s)://` address such as of an HLS playlist, or `/dev/video0`."""
@@ -98,7 +98,7 @@ class Source:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        if self._decoder is None or not self._decoder.is_alive():  # else it waits for a device, within FFmpeg
+        if self._decoder is None or not self._decoder.is_alive():  # otherwise it blocks in FFmpeg, waiting for a device
             self._container.close()
 
     def stop(self) -> None:
@@ -107,13 +107,13 @@ class Source:
     def parts(self, *, with_audio: bool = False) -> Generator[SourceFrame | SourceAudio, None, None]:
         """Yield frames when they are due, until the source ends, and the audio before each.
 
-        A file is played at its own speed. Of a stream, the newest frame is taken; those that come too fast are dropped,
-        but no audio.
+        A file is played at its own speed. From a stream, the newest frame is taken; frames that arrive too fast are
+        dropped, but audio is not.
         """
         due_s, has_frame = 0.0, False
         audio = AudioInput() if with_audio and self.has_audio else None
         for time_s, frame in self._paced(audio) if self.is_file else self._newest(audio):
-            if audio and has_frame:  # a frame comes first, as the clock of a session begins with what it is sent first
+            if audio and has_frame:  # a frame comes first, because it starts the session's clock
                 yield from audio.until(time_s if self.is_file else math.inf)
             if frame is not None and time_s >= due_s:
                 due_s = max(due_s + self._step_s, time_s + self._step_s / 2)
@@ -135,7 +135,7 @@ class Source:
             if self._is_device:  # which has its own size and rate
                 container = _open_device(self._path)
             elif kind == "file" and Path(self._path).is_fifo():
-                raise ConfigurationError(f"{self._path} is a pipe, which may never open; name a file.")
+                raise ConfigurationError(f"{self._path} is a pipe, which may never open; use a file.")
             else:
                 container = av.open(self._path, options=options, timeout=_SILENCE_S)
         except TimeoutError:
@@ -144,7 +144,7 @@ class Source:
             raise self._failed("cannot be opened", error) from None
         if not container.streams.video:
             container.close()
-            raise ConfigurationError(f"{redact_uri(self._uri)} has no video; name another source.")
+            raise ConfigurationError(f"{redact_uri(self._uri)} has no video; use another source.")
         container.streams.video[0].thread_type = "AUTO"
         return container
 
@@ -152,7 +152,7 @@ class Source:
         streams = self._container.streams
         try:
             for packet in self._container.demux(streams.video[0], *streams.audio[: int(with_audio)]):
-                # What is damaged of the audio is left out; the frames go on.
+                # Damaged audio is left out; frames continue.
                 with suppress(av.error.InvalidDataError) if packet.stream.type == "audio" else nullcontext():
                     yield from cast("list[VideoFrame | AudioFrame]", packet.decode())
         except av.error.EOFError:
@@ -171,7 +171,7 @@ class Source:
                 own_s = (first_s or 0.0) + last_s + self._step_s if frame.time is None else frame.time
                 if first_s is None:
                     first_s = own_s
-                elif own_s - first_s < last_s - _BACK_S:  # the clock begins anew, as where recordings were joined
+                elif own_s - first_s < last_s - _BACK_S:  # the clock restarts, as in joined recordings
                     first_s = own_s - last_s - self._step_s
             if audio and first_s is not None:
                 for sound in early:
@@ -188,7 +188,7 @@ class Source:
             yield math.inf, None
 
     def _newest(self, audio: AudioInput | None) -> Iterator[tuple[float, VideoFrame | None]]:
-        """Yield what a thread has decoded last, with its time of arrival; None if only audio may have come."""
+        """Yield the latest frame decoded by a thread, with its time of arrival; None if only audio may have arrived."""
         newest: list[tuple[float, VideoFrame]] = []
         arrived, ended, faults = threading.Event(), threading.Event(), []
         started_s = time.monotonic()
@@ -228,7 +228,7 @@ class Source:
             raise faults[0]
 
     def _await(self, arrived: threading.Event) -> None:
-        """Wait for a frame or audio; FFmpeg waits for a device without end."""
+        """Wait for a frame or audio with a timeout, which FFmpeg does not have for devices."""
         if not arrived.wait(_SILENCE_S if self._is_device else None):
             raise self._silent()
         arrived.clear()
@@ -257,10 +257,10 @@ def _open_device(path: str) -> InputContainer:
 
 
 def _is_device(path: str) -> bool:
-    """Return whether a path is that of a webcam, or of a link to one, such as those in /dev/v4l/by-id."""
+    """Return whether a path is a webcam or a link to one, such as those in /dev/v4l/by-id."""
     try:
         return path.startswith(_DEVICES) or Path(path).is_char_device()
-    except OSError:  # what is in a folder that may not be read
+    except OSError:  # in an unreadable folder
         return False
 
 
@@ -310,14 +310,14 @@ class AudioInput:
                 self._format = form
                 self._resampler = av.AudioResampler(format="s16", layout="mono", rate=AUDIO_HZ)
             assert self._resampler
-            # A sound is never before the end of the last one, so that none is refused.
+            # Audio never starts before the end of the previous chunk, so that none is refused.
             if time_s is not None and time_s > self._end_s + _GAP_S:
                 self._cut()
                 self._start_s = self._end_s = time_s
             self._collect(self._resampler.resample(frame))
 
     def end(self) -> None:
-        """Take what the resampler still holds: there is no more."""
+        """Flush the resampler at the end of the audio."""
         with self._lock:
             if self._resampler:
                 self._collect(self._resampler.resample(None))

@@ -91,11 +91,11 @@ def _before(age: str) -> datetime:
     try:
         return datetime.now(UTC) - timedelta(seconds=int(found[1]) * _UNITS_S[found[2]])
     except OverflowError:
-        raise ConfigurationError(f"--older-than {age} is longer ago than the year 1; name a shorter age.") from None
+        raise ConfigurationError(f"--older-than {age} is before the year 1; use a shorter age.") from None
 
 
 def _size_bytes(text: str) -> int:
-    if not re.fullmatch(r"\d+(\.\d+)?\s*([KMGT]i?)?B?", text, re.IGNORECASE):  # pydantic ignores what follows
+    if not re.fullmatch(r"\d+(\.\d+)?\s*([KMGT]i?)?B?", text, re.IGNORECASE):  # pydantic ignores trailing text
         raise ConfigurationError(
             f"--max-bytes {text} is not a size; use a number of bytes, or a suffix as in 500M or 100G."
         )

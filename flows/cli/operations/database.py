@@ -73,7 +73,7 @@ def upgrade_database() -> None:
 def back_up(
     target: Annotated[str, typer.Argument(metavar="FILE", help="File to write; an existing one is replaced.")],
 ) -> None:
-    """Back up every row, using database.owner_url; runs may go on meanwhile."""
+    """Back up every row, using database.owner_url; runs can continue meanwhile."""
     require_parent_folder(target)
     require_home(load_settings())
     file = Path(target)
@@ -88,7 +88,7 @@ def back_up(
 def restore(
     source: Annotated[str, typer.Argument(metavar="FILE", help="File that `reelabel database backup` wrote.")],
 ) -> None:
-    """Restore a backup into a new database, using database.owner_url; one that has rows is refused."""
+    """Restore a backup into a new database, using database.owner_url; a database with rows is refused."""
     file = Path(source)
     if not file.is_file():
         raise ConfigurationError(f"There is no backup at {file}; check the path.")
@@ -100,6 +100,6 @@ def restore(
 
 
 def _check_writer(settings: Settings) -> None:
-    """Check that the writer's login, if there is one, leads to the same database; an administrator may have none."""
+    """Check that the writer's login, if configured, is for the same database; an administrator may have none."""
     if settings.database.url:
         prepare_database(settings.database)

@@ -36,7 +36,7 @@ def archive(
 @commands.command("restore")
 @example("reelabel dataset restore s3://archive/animals-2026-11-01")
 def restore(source: Annotated[str, typer.Argument(help="Folder that `reelabel dataset archive` wrote.")]) -> None:
-    """Insert the rows of an archive into the database, using database.owner_url; the files stay."""
+    """Insert the rows of an archive into the database, using database.owner_url; the files remain."""
     with opened_by_owner(*_services(source)) as (settings, owner), status_of(f"Restoring {source}") as tell:
         name, rows = restore_dataset(owner, ObjectStore(settings.store), source, tell=tell)
     print_line(f"Dataset {name} has its {pluralize(rows, 'row')} from {source}.")

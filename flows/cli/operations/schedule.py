@@ -35,8 +35,8 @@ _FIRST_YEAR = 1970
 _READ = ("nightly", "watch", "describe", "notify", "prefect", "retention", "run")
 _HINTS = {
     "manifest": "Manifest of classify/nightly. Default: nightly.manifest, or as deployed.",
-    "dataset": "Dataset of classify/nightly. Default: nightly.dataset, or as deployed, or for a manifest with dates "
-    "one for each: jobs-{scheduled_date} for s3://bucket/jobs/dt={scheduled_date}/*.parquet.",
+    "dataset": "Dataset of classify/nightly. Default: nightly.dataset, or as deployed, or one per date for a manifest "
+    "with dates: jobs-{scheduled_date} for s3://bucket/jobs/dt={scheduled_date}/*.parquet.",
     "cron": "Schedule of classify/nightly. Default: nightly.cron, or as deployed.",
     "timezone": "Time zone of the schedule. Default: nightly.timezone, or as deployed.",
     "when_running": "If the previous run is still running: queue or skip. Default: nightly.when_running, or as "
@@ -61,8 +61,8 @@ def deploy(
 ) -> None:
     """Create or update the Prefect deployments.
 
-    For each, print what changes and when it runs next. What neither an option nor a setting names stays as deployed,
-    as do pauses and schedules set in Prefect.
+    For each, prints what changes and when it runs next. Anything that neither an option nor a setting specifies stays
+    as deployed, as do pauses and schedules set in Prefect.
     """
     inline, given = _settings_inline(), load_settings()
     own_worker = ServiceName.PREFECT in missing_services(given, frozenset({ServiceName.PREFECT}))
@@ -79,7 +79,7 @@ def deploy(
         for line in (line for plan in plans for line in plan.lines()):
             print_line(line)
         for name, error in unnamed_models(plans, settings).items():
-            print_line(f"{name} will fail each time unless its worker names a model: {error.message}")
+            print_line(f"{name} will fail each time unless its worker sets a model: {error.message}")
         if not dry_run:
             return
         with get_client(sync_client=True) as client:
@@ -87,7 +87,7 @@ def deploy(
         for line in automations:
             print_line(line)
     if not automations and all(plan.state == "unchanged" for plan in plans):
-        print_line("A deploy would change nothing.")
+        print_line("Nothing to change.")
     else:
         again = command("deploy", nightly=nightly, unpause=unpause)
         print_line(f"Nothing was changed. To apply this: {' '.join([*inline, again])}")
@@ -99,7 +99,7 @@ def with_nightly(settings: Settings, nightly: NightlySettings) -> Settings:
 
 
 def _settings_inline() -> list[str]:
-    """Return settings of the environment and of --set as a shell assigns them before a command, without secrets.
+    """Return settings of the environment and of --set as shell assignments, without secrets.
 
     They are those that a deploy reads, and those that locate the settings and the embedded services.
     """
@@ -143,7 +143,7 @@ def catch_up(
 
 
 def _is_bound_to_fail(run: ScheduledRun, objects: ObjectStore) -> bool:
-    """Return whether a scheduled run is certain to fail, by its manifest, and print why; failed jobs do not count."""
+    """Return whether a scheduled run is certain to fail because of its manifest, and print why."""
     try:
         with open_jobs(run.manifest, objects, keep_going=run.keep_going):
             return False
@@ -155,7 +155,7 @@ def _is_bound_to_fail(run: ScheduledRun, objects: ObjectStore) -> bool:
 
 
 def _run(client: Any, run: ScheduledRun) -> bool:  # noqa: ANN401 - Prefect's, imported late
-    """Have a worker do one scheduled run, and wait for it; return whether it succeeded."""
+    """Run one scheduled run on a worker, and wait for it; return whether it succeeded."""
     from prefect.flow_runs import wait_for_flow_run  # noqa: PLC0415
 
     from flows.schedule.catch_up import start_scheduled_run  # noqa: PLC0415
@@ -177,7 +177,7 @@ def _day(option: str, text: str) -> date:
         day = date.fromisoformat(text)
     except ValueError:
         day = date.min
-    if not _FIRST_YEAR <= day.year < date.max.year:  # in another time zone, the first and last of all days do not exist
+    if not _FIRST_YEAR <= day.year < date.max.year:  # the first and last days overflow in other time zones
         raise ConfigurationError(f"{option} {text} is not a date since {_FIRST_YEAR}; write it as 2026-11-01.")
     return day
 

@@ -41,8 +41,8 @@ Written by `reelabel config --format markdown`; a test checks that it is up to d
 variable `REELABEL_STORE_URI`, and `--set store.uri=...` for one command. Variables override the file. Lists and tables
 are JSON in variables. `reelabel config` prints the settings in use. A setting without a default is unset.
 """
-_LISTED_CHOICES = 8  # of a setting, in the reference; its meaning says where more of them are listed
-# A slash in a password should be percent-encoded; if it is not, mask it all the same, but not a port before a path.
+_LISTED_CHOICES = 8  # values of a setting shown in the reference; its description says where to find the others
+# A slash in a password should be percent-encoded; if it is not, mask it anyway, but not a port before a path.
 _PASSWORD = re.compile(r"(://[^/@:]*:)(?:[^@/]*|(?!\d+/).*)@")
 
 
@@ -83,7 +83,7 @@ def prepare() -> None:
 def down(
     *, force: Annotated[bool, typer.Option("--force", help="Stop them even if another command is using them.")] = False
 ) -> None:
-    """Stop the embedded services; their data is kept."""
+    """Stop the embedded services; their data remains."""
     settings = load_settings()
     Home(settings.home).require_private()
     if not force and in_use(settings.home):
@@ -91,10 +91,10 @@ def down(
             "Another command is using the services; wait for it, stop it with Ctrl-C, or use --force."
         )
     were_running = any(service.is_running for service in status(settings.home))
-    stop(settings.home)  # also what a killed start has left behind
+    stop(settings.home)  # also what a killed start left behind
     WarmEngines.of(settings.home).end()
     done = "Services stopped." if were_running else "No services were running."
-    print_line(f"{done} Their data is kept in {settings.home}.")
+    print_line(f"{done} Their data remains in {settings.home}.")
 
 
 @example("reelabel doctor")
@@ -142,7 +142,7 @@ def _print_settings(settings: Settings) -> None:
 
 
 def settings_page() -> str:
-    """Return docs/settings.md: every setting with its default, its bounds and its meaning."""
+    """Return docs/settings.md: every setting with its default, bounds and description."""
     lines = [_SETTINGS_PAGE]
     for section, field in Settings.model_fields.items():
         model: Any = field.annotation
@@ -189,7 +189,7 @@ def _line(field: str, value: Any) -> str:  # noqa: ANN401 - any JSON value
 
 
 def _inline(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Write a value on one line, which tomli_w does not offer; scalars are the same in JSON, but for null."""
+    """Write a value on one line, which tomli_w cannot do; scalars are the same in JSON, except null."""
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{json.dumps(name)} = {_inline(inner)}' for name, inner in value.items())} }}"
     if isinstance(value, list):

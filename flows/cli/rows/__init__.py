@@ -1,1 +1,1 @@
-"""Commands that show the rows a run has left: results, descriptions, search; and the formats they are written in."""
+"""Commands that show rows of runs: results, descriptions, search; and their output formats."""

@@ -38,12 +38,12 @@ def audit(
     raw: Raw = False,
     manifest: Annotated[str | None, typer.Option(help="Where the run's manifest is now, if it was moved.")] = None,
 ) -> None:
-    """Check that every job of a run's manifest ended exactly once.
+    """Check that every job of a run's manifest has exactly one outcome.
 
     Exits with 1 if not.
     """
     if raw and not (listing and listing.endswith(".csv")):
-        raise ConfigurationError("--raw is for --list with a .csv file; the other formats write texts as they are.")
+        raise ConfigurationError("--raw is for --list with a .csv file; the other formats never change texts.")
     if listing:
         check_listing(Path(listing))
         require_parent_folder(listing)
@@ -79,4 +79,4 @@ def _hint_if_moved(manifest: str | None) -> Iterator[None]:
     except ManifestMissingError as error:
         if manifest:
             raise
-        raise ManifestMissingError(f"{error.message} If it was moved, name it with --manifest.") from None
+        raise ManifestMissingError(f"{error.message} If it was moved, pass its new location as --manifest.") from None

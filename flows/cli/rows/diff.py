@@ -37,8 +37,8 @@ def diff(
         before = find_run(engine, earlier) if earlier else None
         if before is not None and before["dataset"] != row["dataset"]:
             raise ConfigurationError(
-                f"Run {before['run_id']} is of dataset {before['dataset']}, not {row['dataset']}; "
-                "name two runs of one dataset."
+                f"Run {before['run_id']} is of dataset {before['dataset']}, not {row['dataset']}; use two runs of one "
+                f"dataset."
             )
         names = short_ids(engine, [each["run_id"] for each in (row, before) if each])
         found = compare_runs(engine, row["run_id"], earlier=before["run_id"] if before else None)

@@ -28,7 +28,9 @@ def duplicates(
     *,
     similarity: Annotated[
         float,
-        typer.Option(min=0.5, max=1, help="Least mean cosine of each frame with the most similar one of the other."),
+        typer.Option(
+            min=0.5, max=1, help="Minimum mean cosine of each frame with the most similar frame of the other video."
+        ),
     ] = 0.95,
     dataset: Annotated[str | None, typer.Option(help="Compare only the videos of this dataset.")] = None,
     task: Annotated[str | None, typer.Option(help="Compare only the videos of jobs of this task.")] = None,
@@ -38,7 +40,7 @@ def duplicates(
     form: Annotated[str, typer.Option("--format", help="table, json, csv or parquet.")] = "table",
     raw: Raw = False,
 ) -> None:
-    """List groups of described videos that show the same, however they are encoded.
+    """List groups of described videos that show the same thing, however they are encoded.
 
     Exits with 1 if there are none.
     """
@@ -60,7 +62,7 @@ def _find(
     task: str | None,
     model: str | None,
 ) -> tuple[pl.DataFrame, int]:
-    """Return a row for each job on a video that has a duplicate, and how many videos were compared."""
+    """Return a row for each job on a video with duplicates, and the number of videos compared."""
     identity = read_encoder_card(settings, model).identity
     require_model(catalogue.models(), identity)
     of = {"dataset": dataset, "task": task}

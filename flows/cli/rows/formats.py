@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def check_format(form: str, *, raw: bool) -> None:
     require_format(form, "table", "json", "csv", "parquet")
     if raw and form != "csv":
-        raise ConfigurationError("--raw is for --format csv; the other formats write texts as they are.")
+        raise ConfigurationError("--raw is for --format csv; the other formats never change texts.")
 
 
 def write_rows(parts: Iterable[pl.DataFrame], *, form: str, sink: Sink, raw: bool = False) -> None:
-    """Write rows, of which the first part may have none, to a sink, holding one part of them in memory.
+    """Write parts of rows to a sink, with one part in memory; the first part may be empty.
 
     JSON is an array of objects; CSV has lists as space-separated numbers, and no text that is a formula
     (`without_formulas`), unless `raw`.

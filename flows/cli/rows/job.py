@@ -1,4 +1,4 @@
-"""`reelabel job`: all that is known of one job."""
+"""`reelabel job`: everything about one job."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ if TYPE_CHECKING:
 _MAX_FRAME_FILES = 20
 _MAX_PICTURES, _MAX_CHUNKS = 64, 20
 _TITLE_CHARACTERS = 80  # of an answer in words
-_CHUNK_CHARACTERS = 4096  # the most that kitty's protocol takes at once
+_CHUNK_CHARACTERS = 4096  # maximum chunk of kitty's protocol
 _ITERM = ("iTerm.app", "WezTerm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """What is known of a job.
+    """The data of a job.
 
     Attributes:
         shown: Its question, videos and chunks by its newest row; None for a description, or another version's spec.
-        strips: The frames in the cache that the model was shown.
+        strips: The cached frames that the model was shown.
         video: The video of a description, without credentials.
-        note: Why the question or the frames are missing; empty if they are not.
+        note: Why the question or the frames are missing; otherwise empty.
         names: Short ids of runs.
     """
 
@@ -82,14 +82,14 @@ def job(
     sheet: Annotated[
         str | None,
         typer.Option(
-            help="Save the frames to this image file, such as x.png. Default: shown in a terminal that can, or "
-            "saved in the home folder."
+            help="Save the frames to this image file, such as x.png. Default: shown in a terminal that supports "
+            "images, otherwise saved in the home folder."
         ),
     ] = None,
 ) -> None:
-    """Show all that is known of one job, with its frames.
+    """Show everything about one job, with its frames.
 
-    That is its outcomes by run and spec, its question, and where its frames were taken.
+    Prints its outcomes by run and spec, its question, and the times of its frames.
     """
     require_format(form, "table", "json")
     if sheet:
@@ -108,7 +108,7 @@ def job(
     if picture and sheet:
         print_line(f"Picture of the frames: {Path(sheet).absolute()}")
     if sheet and not picture:
-        print_line("There is no picture, as no frames are in the cache.")
+        print_line("There is no picture, because no frames are in the cache.")
 
 
 def _gather(engine: Engine, settings: Settings, rows: JobRows) -> _Known:
@@ -139,8 +139,8 @@ def _gather(engine: Engine, settings: Settings, rows: JobRows) -> _Known:
             )
     except (ConfigurationError, TransientError) as error:  # the store's
         return replace(known, note=f"The question and the frames are unavailable: {error.message}")
-    if not cards:  # its row was replaced in the meantime
-        return replace(known, note="Its outcome is being replaced; run the command again.")
+    if not cards:  # its row was replaced meanwhile
+        return replace(known, note="The job's outcome is being replaced; run the command again.")
     [job] = cards
     return replace(known, shown=job, strips=tuple(job.strips), note=note or ("" if job.strips else job.no_strip))
 
@@ -180,7 +180,7 @@ def _outcome(known: _Known) -> Iterator[tuple[str | tuple[str, str], ...]]:
             yield (f"Caption: {row['caption']}",)
         return
     if row["copied_from"] is not None:
-        yield (f"Copied from job {row['copied_from']}, whose video is a near-duplicate; this one was not asked.",)
+        yield (f"Copied from job {row['copied_from']}, whose video is a near-duplicate; this one was not sent.",)
     if row["label"] is None:
         yield (_title(row),)
         yield (f"{pluralize(row['output_tokens'], 'token')}, ended by {row['finish_reason']}.",)
@@ -196,10 +196,10 @@ def _outcome(known: _Known) -> Iterator[tuple[str | tuple[str, str], ...]]:
 
 
 def _title(row: Mapping[str, Any]) -> str:
-    """Return the outcome of a row in short: its label, code, words or JSON, or that it is a description."""
+    """Return the short outcome of a row: its label, code, words or JSON, or that it is a description."""
     if row.get("kind") == "description":
         return "description"
-    named = row.get("label") or row.get("code")  # neither is empty, as words may be
+    named = row.get("label") or row.get("code")  # neither can be empty, unlike words
     words = row.get("text")
     return str(named or (dumps(row["data"], ensure_ascii=False) if words is None else words) or "no words")
 
@@ -312,7 +312,7 @@ def _decode(data_uri: str) -> Image.Image:
 
 
 def _keep(picture: Image.Image, settings: Settings, job_id: str) -> str | None:
-    """Save a picture in the home folder; return its path, or None without such a folder."""
+    """Save a picture in the home folder; return its path, or None if there is no such folder."""
     if not settings.home.is_dir():
         return None
     target = settings.home / "jobs" / f"{json_digest(job_id)[:16]}.png"
@@ -322,7 +322,7 @@ def _keep(picture: Image.Image, settings: Settings, job_id: str) -> str | None:
 
 
 def _show_image(image: Image.Image) -> bool:
-    """Show a picture on standard output; return False if that is no terminal known to show pictures."""
+    """Show a picture on standard output; return False unless it is a terminal known to support images."""
     if not sys.stdout.isatty():
         return False
     written = BytesIO()
@@ -334,7 +334,7 @@ def _show_image(image: Image.Image) -> bool:
 
 
 def image_codes(png: bytes, environment: Mapping[str, str]) -> str:
-    """Return the escape codes that show a PNG file in a terminal; empty if it is not known to show pictures."""
+    """Return the escape codes that show a PNG file in the terminal; empty if it is not known to support images."""
     terminal, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM", "")
     data = base64.b64encode(png).decode()
     if terminal.startswith(("tmux", "screen")):

@@ -61,8 +61,8 @@ def results(
         int | None,
         typer.Option(
             min=1,
-            help="How many rows at most; for reviewers, of the lowest margins. Default: in tables 20, "
-            "or 200 chunks; 100 for reviewers; else all.",
+            help="Maximum number of rows; for reviewers, those with the lowest margins. Default: 20 in tables (200 "
+            "chunks), 100 for reviewers, otherwise all.",
         ),
     ] = None,
     folder: Annotated[str | None, typer.Option(help="With fiftyone: the new folder to write.")] = None,
@@ -91,10 +91,10 @@ def results(
         scope = Scope.of(row)
         describing = describes(engine, scope.spec_id)
         if calibrated and describing:
-            raise ConfigurationError("--calibrated is for labels; this run has described videos.")
+            raise ConfigurationError("--calibrated is for labels; this run describes videos.")
         if calibrated and chunks:
             raise ConfigurationError(
-                "--calibrated and --chunks exclude each other: a spec is calibrated on the answers of jobs."
+                "--calibrated and --chunks cannot be combined: a spec is calibrated on the answers of jobs."
             )
         calibrate = _calibrator(_temperature(engine, scope.spec_id)) if calibrated else _unchanged
         if form != "table":
@@ -151,7 +151,7 @@ def _caption(row: dict[str, Any]) -> str:
 
 
 def _print_outcomes(engine: Engine, run: RowMapping, table: Table, noun: str, *, failures: int) -> None:
-    """Print a table of what jobs have, some failures, and the cost of the run."""
+    """Print a table of outcomes, some failures, and the cost of the run."""
     scope = Scope.of(run)
     done, failed = count_outcomes(engine, scope)
     table.title = cell(f"{run['dataset']}: {pluralize(done, noun)}, {pluralize(failed, 'failure')}")
@@ -171,7 +171,7 @@ def _print_chunks(engine: Engine, scope: Scope, *, describing: bool, limit: int)
     found = pl.concat(read(engine, scope, limit=limit + 1))
     if found.is_empty() and not describing:
         raise ConfigurationError(
-            f"No job of {scope.dataset} was cut into chunks in this spec; see --chunk-s of classify."
+            f"No job of {scope.dataset} was cut into chunks under this spec; see --chunk-s of classify."
         )
     columns = ("job_id from to tags caption changes" if describing else "chunk from to label margin").split()
     cells = _described_chunk if describing else _labelled_chunk

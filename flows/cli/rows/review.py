@@ -1,4 +1,4 @@
-"""`reelabel results --format label-studio` and `fiftyone`: what reviewers should look at first."""
+"""`reelabel results --format label-studio` and `fiftyone`: the least certain labels for reviewers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _THUMBNAIL_PX = 480
 
 
 def print_tasks(engine: Engine, settings: Settings, run: RowMapping, *, limit: int) -> None:
-    """Write tasks of Label Studio for the labels of the lowest margins to standard output, as a JSON array."""
+    """Write Label Studio tasks for the labels with the lowest margins to standard output, as a JSON array."""
     found = _load(engine, settings, run, limit)
     text_sink().write(json.dumps([label_studio_task(job) for job in found.jobs]).encode() + b"\n")
     sys.stdout.flush()  # an error at exit, such as of a full disk, would be lost
@@ -38,7 +38,7 @@ def print_tasks(engine: Engine, settings: Settings, run: RowMapping, *, limit: i
 
 
 def write_samples(engine: Engine, settings: Settings, run: RowMapping, *, limit: int, folder: Path) -> None:
-    """Write the frames of the labels of the lowest margins to a new folder, as samples of FiftyOne.
+    """Write the frames of the labels with the lowest margins to a new folder, as FiftyOne samples.
 
     The list of samples is written last.
     """
@@ -62,7 +62,7 @@ def write_samples(engine: Engine, settings: Settings, run: RowMapping, *, limit:
 def _load(engine: Engine, settings: Settings, run: RowMapping, limit: int) -> Uncertain:
     spec = read_any_spec(engine, run["spec_id"])
     if isinstance(spec, DescribeSpec):
-        raise ConfigurationError("This run has described videos; only labels can be reviewed.")
+        raise ConfigurationError("This run describes videos; only labels can be reviewed.")
     if settings.store.uri is None:
         raise ConfigurationError("A review needs the store of the run's frames; set REELABEL_STORE_URI.")
     sources = Sources(

@@ -50,13 +50,13 @@ _BOX_PX = (300, 220)
 _SHEET_PIXELS = 300 * 220 * 4
 # Times of embeddings are rounded to milliseconds.
 _FRAME_S = 0.001
-# A look at what was found must not take longer than the search: a server that is down is not waited for.
+# Checking the results must not take longer than the search: do not wait for a server that is down.
 _MAX_CONCURRENT_LOOKS = 16
 _GONE = "gone"
 
 
 class SearchOptions(BaseModel):
-    """What is searched for, among which videos, and how it is shown."""
+    """Query, selection of videos, and output format of a search."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
@@ -89,7 +89,7 @@ class SearchOptions(BaseModel):
         check_format(self.format, raw=raw)
         if self.sheet:
             if self.bank is not None:
-                raise ConfigurationError("--sheet shows what one search has found, and --bank is many; leave one out.")
+                raise ConfigurationError("--sheet shows the results of one search, and --bank is many; leave one out.")
             require_sheet(self.sheet)
         for text in self.texts:
             check_text(text)
@@ -187,7 +187,7 @@ class _Search:
         ]
 
     def _embed(self) -> tuple[ModelIdentity, list[npt.NDArray[np.float32]], None]:
-        """Return vectors of what is searched for; the model is loaded once, if any of them is not cached."""
+        """Return the vectors of queries; the model is loaded once if any of them is not cached."""
         options = self._options
         card = read_encoder_card(self._settings, options.model)
         model = card.identity
@@ -224,7 +224,7 @@ class _Search:
             jobs = self._catalogue.read(model, dataset=options.dataset, job_id=job_id)
             if jobs["dataset"].n_unique() > 1:
                 names = ", ".join(jobs["dataset"].unique(maintain_order=True))
-                raise ConfigurationError(f"There are jobs {job_id} in {names}; say which with --dataset.")
+                raise ConfigurationError(f"There are jobs {job_id} in {names}; choose one with --dataset.")
             for key in jobs["key"]:  # several, if it was described in several ways
                 try:
                     query, time_ms = vector_at(self._cache, key, time_s)
@@ -243,7 +243,7 @@ def _selection(options: SearchOptions) -> str:
 
 
 def _rows(text: str | None, result: SearchResult, keys: pl.Series, jobs: pl.DataFrame) -> pl.DataFrame:
-    """Return a row per moment, with what was searched for, the first job on its video, and how many there are."""
+    """Return a row per moment, with the query, the first job on its video, and the number of jobs."""
     moments = pl.DataFrame(
         [(text, rank, each.score, each.time_ms / 1000, keys[each.file]) for rank, each in enumerate(result.moments, 1)],
         schema={"text": pl.String, "rank": pl.Int64, "score": pl.Float64, "time_s": pl.Float64, "key": pl.String},
@@ -257,9 +257,9 @@ def _rows(text: str | None, result: SearchResult, keys: pl.Series, jobs: pl.Data
 
 
 def _with_states(jobs: pl.DataFrame, settings: Settings) -> pl.DataFrame:
-    """Look at the videos of jobs, each once; return the jobs with whether each video is still as described.
+    """Check the videos of jobs, each once; return the jobs with the state of each video.
 
-    `video_state` is `unchanged`, `replaced` or `gone`; null where that cannot be found out now.
+    `video_state` is `unchanged`, `replaced` or `gone`; null if it cannot be determined now.
     """
     objects = video_store(settings.model_copy(update={"web": replace(settings.web, max_attempts=1, timeout_s=5.0)}))
 
@@ -296,7 +296,7 @@ def _print_table(found: _Found, *, title: str) -> None:
 
 
 def fetch_pictures(found: pl.DataFrame, settings: Settings) -> tuple[Picture, ...]:
-    """Fetch the frames of moments; one that cannot be fetched has an error in place of its image."""
+    """Fetch the frames of moments; one that cannot be fetched has an error instead of its image."""
     sampling = Sampling(sampler="uniform", num_frames=1, max_pixels=_SHEET_PIXELS, size_multiple_px=28)
     pictures = []
     with decode_pool(settings, processes=1) as pool:
@@ -316,7 +316,7 @@ def fetch_pictures(found: pl.DataFrame, settings: Settings) -> tuple[Picture, ..
 def _require_whole_uri(uri: str) -> None:
     scheme = scheme_of(uri)
     if scheme == INLINE_SCHEME or (scheme in WEB_SCHEMES and uri.endswith("...")):
-        raise VideoRefusedError("Its address had a signature, or was the video itself, and is not stored.")
+        raise VideoRefusedError("No frame: the video was given as a signed or inline URI, which is not stored.")
 
 
 def _fetch_frame(reader: VideoReader, uri: str, time_s: float, sampling: Sampling) -> npt.NDArray[np.uint8]:

@@ -1,1 +1,1 @@
-"""What starts, follows and forecasts runs."""
+"""Commands that start, follow and estimate runs."""

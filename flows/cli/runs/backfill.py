@@ -127,7 +127,7 @@ def _read_ids(ids: str, ids_file: str | None) -> list[str]:
 def _resolve_run(
     selection: Selection, manifest: str | None, dataset: str | None, engine: Engine, job_ids: list[str]
 ) -> tuple[str, Selection]:
-    """Return the manifest, and the selection with the run's full id: `last` may be another run by the start."""
+    """Return the manifest, and the selection with the run's full id: by the start, `last` may be another run."""
     if selection.run is not None:
         row = find_run(engine, selection.run)
         selection = selection.model_copy(update={"run": str(row["run_id"])})
@@ -136,7 +136,7 @@ def _resolve_run(
         dataset = dataset or (_dataset_of(job_ids, engine) if job_ids else None)
         found = newest_run(engine, manifest_uri=None, dataset=dataset) if dataset else find_run(engine, "last")
         if found is None:
-            raise ConfigurationError(f"No run of dataset {dataset} has been started; name the jobs with --manifest.")
+            raise ConfigurationError(f"No run of dataset {dataset} has been started; pass its --manifest.")
         manifest = found["manifest_uri"]
     return absolute_uri(manifest), selection
 
@@ -144,13 +144,11 @@ def _resolve_run(
 def _dataset_of(named: list[str], engine: Engine) -> str:
     found = count_ids_by_dataset(engine, named)
     if not found:
-        others, their = (", or of any other that was named", "their") if len(named) > 1 else ("", "its")
-        raise ConfigurationError(
-            f"No dataset has a result of job {named[0]}{others}; name {their} manifest with --manifest."
-        )
+        others, their = (", or of any other id given", "their") if len(named) > 1 else ("", "its")
+        raise ConfigurationError(f"No dataset has a result of job {named[0]}{others}; pass {their} --manifest.")
     if len(found) > 1:
         shown = ", ".join(f"{dataset} ({count:,})" for dataset, count in found.items())
-        raise ConfigurationError(f"These job ids are in several datasets: {shown}; name one with --dataset.")
+        raise ConfigurationError(f"These job ids are in several datasets: {shown}; choose one with --dataset.")
     return next(iter(found))
 
 

@@ -1,4 +1,4 @@
-"""`reelabel classify`, of a manifest, of videos that are all asked one question, or of a recorded live session."""
+"""`reelabel classify`: answers a manifest, one question about many videos, or a recorded live session."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def classify(
         str,
         typer.Argument(
             metavar="MANIFEST|VIDEOS",
-            help="Parquet file of jobs; with --prompt, a folder of videos or a video. Or a glob.",
+            help="Parquet file of jobs; with --prompt, a video or a folder of videos. Globs are allowed.",
         ),
     ] = "",
     *,
@@ -72,7 +72,7 @@ def classify(
     dry_run: DryRun = False,
     id_file: IdFile = None,
 ) -> None:
-    """Label the jobs of a manifest, or one question about each video of a folder; valid labels are kept."""
+    """Label the jobs of a manifest, or ask one question about each video of a folder; valid labels are skipped."""
     if session is not None:
         if source or prompt or choices or dry_run or given.keep_going:
             raise ConfigurationError("--session takes no manifest, no videos, no --dry-run and no --keep-going.")
@@ -88,7 +88,7 @@ class _Jobs:
     given: BaseModel
 
     def find_videos(self) -> VideoJobs | None:
-        """List the videos of the question, and print which are left out; return None for a manifest."""
+        """List the videos of the question, and print those left out; return None for a manifest."""
         if self.question is None:
             return None
         with running_store(self.source) as settings:
@@ -118,7 +118,7 @@ def _listed(choices: tuple[str, ...]) -> str:
 
 
 def _run(jobs: _Jobs, id_file: str | None) -> int:
-    """Classify in this process; return the exit code, also 1 if the names of videos cannot be used."""
+    """Classify in this process; return the exit code, which is 1 also if names of videos cannot be used."""
     videos = jobs.find_videos()
     # Checked before services are started.
     require_model("classify", jobs.request(None, load_settings()).parameters, load_settings())
@@ -151,7 +151,7 @@ def _classify_session(session: str, given: Any) -> int:  # noqa: ANN401 - the fi
             found = find_session(engine, session)
         shows_all = overrides.sampling.sampler is None and overrides.sampling.num_frames is None
         overrides = options_of_session(found, overrides)
-        # As the run does; what is wrong with the model or the options is then reported before anything is written.
+        # As the run does, so that faults of the model or the options are reported before anything is written.
         card = backend_of(settings).card(overrides.model, settings)
         spec = make_spec(card, settings, overrides)
         limits = {"max_pixels": spec.sampling.max_pixels, "max_video_pixels": card.max_video_pixels}

@@ -25,7 +25,7 @@ def describe(
 ) -> None:
     """Tag, caption and find the scenes of the videos of a manifest; described videos are skipped.
 
-    With other banks or another method, cached embeddings are reused and nothing is decoded.
+    With another label set or method, cached embeddings are reused and nothing is decoded.
     """
     if not manifest:
         raise ConfigurationError("No manifest given; use a Parquet file or a glob.")

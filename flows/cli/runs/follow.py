@@ -1,4 +1,4 @@
-"""A progress bar of a run, read from its row."""
+"""Shows the progress of a run from its row."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _shown(find: Callable[[], RowMapping | None]) -> Iterator[None]:
             if row is None or not (total := row["jobs_total"] - row["jobs_skipped"]):
                 return
             if row["run_id"] not in bars:
-                waiting.stop()  # there can be only one of it and the bar
+                waiting.stop()  # only one of this and the bar can be shown
                 if row["state"] == "running" and row["message"]:
                     print_line(row["message"])
                 bars[row["run_id"]] = progress.add_task("", total=total)
@@ -88,7 +88,7 @@ def _shown(find: Callable[[], RowMapping | None]) -> Iterator[None]:
 
 @contextmanager
 def _waits_printed(console: Console) -> Iterator[None]:
-    """Print above the bar what a run in this process is waiting for, since Prefect's log lines are hidden."""
+    """Print above the bar what a run in this process is waiting for, because Prefect's log lines are hidden."""
     handler = _WaitHandler(console)
     loggers = [logging.getLogger(name) for name in _RUN_LOGGERS]
     for logger in loggers:
@@ -101,7 +101,7 @@ def _waits_printed(console: Console) -> Iterator[None]:
 
 
 class _WaitHandler(logging.Handler):
-    """Prints what is being waited for; a message repeated by many shards is printed once."""
+    """Prints reasons for waiting; a message repeated by many shards is printed once."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(logging.INFO)

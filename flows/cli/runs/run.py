@@ -1,4 +1,4 @@
-"""Start runs, in this process or through a deployment."""
+"""Starts runs, in this process or through a deployment."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _POLL_S = 0.2
 
 def run_locally(request: RunRequest, id_file: str | None = None) -> int:
     """Run a flow in this process with a progress bar, and print its summary; return the exit code."""
-    require_model(request.kind, request.parameters, load_settings())  # which need not wait for services
+    require_model(request.kind, request.parameters, load_settings())  # which does not need to wait for services
     with ready_to_run() as settings:
         run_id = run_flow_locally(request, settings, id_file=id_file)
         return print_summary(settings, run_id)
@@ -70,7 +70,7 @@ def run_flow_locally(
 
 
 def run_flow_here(flow: Any, flow_run: FlowRun, parameters: dict[str, Any]) -> Any:  # noqa: ANN401 - of any flow
-    """Run a flow in this process as a flow run that exists; return its result, and pass on an interrupt."""
+    """Run a flow in this process as an existing flow run; return its result, and propagate an interrupt."""
     from prefect.exceptions import CancelledRun  # noqa: PLC0415
     from prefect.flow_engine import run_flow  # noqa: PLC0415
 
@@ -111,7 +111,7 @@ def _missing(deployment: str) -> ConfigurationError:
 
 
 def watch_submitted(run_id: UUID, settings: Settings) -> None:
-    """Show the progress of a run that was submitted until it ends; an interrupt cancels it."""
+    """Show the progress of a submitted run until it ends; an interrupt cancels it."""
     from prefect.flow_runs import wait_for_flow_run  # noqa: PLC0415
 
     with connected(settings.database) as engine:

@@ -1,4 +1,4 @@
-"""The summary of a run: what it did, how long it took, and where its results are."""
+"""Prints the summary of a run: outcomes, duration, and locations of results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def download_report(settings: Settings, run_id: UUID) -> str | None:
-    """Copy a run's page into the home folder; return its path, or its URI without that folder; None without a page."""
+    """Copy a run's page to the home folder; return its path, or its URI without that folder, or None without a page."""
     assert settings.store.uri is not None
     uri = page_uri(settings.store.uri, run_id)
     try:
@@ -136,7 +136,7 @@ def _table(
 ) -> Table:
     seconds = (row["ended_at"] - row["started_at"]).total_seconds()
     ended = row["jobs_labelled"] + row["jobs_failed"]
-    reason = "not selected, or already ended" if row["kind"] == "backfill" else "already ended"
+    reason = "not selected, or already finished" if row["kind"] == "backfill" else "already finished"
     skipped = f" ({row['jobs_skipped']:,} {reason})" if row["jobs_skipped"] else ""
     what, done, made = (
         ("label", "answered", "extracted") if frames is None else ("description", "described", "embedded")

@@ -63,7 +63,7 @@ def status(
         while True:
             if live:
                 live.update(_overview(settings), refresh=True)
-            else:  # where nothing can be written over, one page follows the other
+            else:  # if nothing can be overwritten, pages follow each other
                 OUT.print(_overview(settings), crop=False)
             time.sleep(_EVERY_S)
 
@@ -77,7 +77,7 @@ def _overview(settings: Settings) -> Group:
     commands: Mapping[UUID, str] = {}
     with ExitStack() as stack:
         if not found.database.is_set:
-            runs.append(cell("No runs are shown, since Postgres is stopped."))
+            runs.append(cell("No runs are shown, because Postgres is stopped."))
         else:
             with _errors_shown(runs):
                 engine = stack.enter_context(connected(found.database, Role.READER))
@@ -86,7 +86,7 @@ def _overview(settings: Settings) -> Group:
                 names = short_ids(engine, [run.run_id for run in bad])
                 runs += _runs_and_plans(engine, is_remote=found.run.executor == "remote")
         if found.prefect.api_url is None:
-            schedules.append(cell("No schedules are shown, since Prefect is stopped."))
+            schedules.append(cell("No schedules are shown, because Prefect is stopped."))
         else:
             with _errors_shown(schedules):
                 client = stack.enter_context(_prefect_client(found))
@@ -128,7 +128,7 @@ def _prefect_client(settings: Settings) -> Iterator[SyncPrefectClient]:
 
 
 def _line(text: str) -> Text:
-    """Return one line, which is not wrapped: commands and addresses are copied."""
+    """Return one unwrapped line, so that commands and addresses can be copied."""
     line = cell(text)
     line.no_wrap, line.overflow = True, "ignore"
     return line
@@ -139,7 +139,7 @@ def _attention(
 ) -> Iterator[RenderableType]:
     """List each run that failed or was lost, its message, and the command that repairs it."""
     if not bad:
-        yield cell("No run of the last 7 days is left failed or lost.")
+        yield cell("No failed or lost runs in the last 7 days.")
         return
     yield cell("Needs attention:")
     for run in bad:
@@ -149,9 +149,9 @@ def _attention(
 
 
 def _repair(run: RunStatus) -> str:
-    """Return the command that continues a run of unknown options: only Prefect knows them."""
+    """Return the command that resumes a run whose options only Prefect knows."""
     if run.kind != "classify":
-        return f"Start {command(run.kind)} again with the options that it had, which only Prefect knows."
+        return f"Run {command(run.kind)} again with the same options, which are in Prefect."
     return command("classify", run.manifest_uri, dataset=run.dataset, keep_going=bool(run.rejected))
 
 
@@ -166,7 +166,7 @@ def _services(settings: Settings) -> Iterator[RenderableType]:
     rows = ((service.name.value, state(service), service.address) for service in services)
     yield make_table(("service", "state", "address"), rows, plain=True)
     if any(service.name in embedded and not service.is_running for service in services):
-        yield _line(f"To start what is stopped: {command('up')}")
+        yield _line(f"To start stopped services: {command('up')}")
 
 
 def _runs_and_plans(engine: Engine, *, is_remote: bool) -> Iterator[RenderableType]:
@@ -183,7 +183,7 @@ def _runs_and_plans(engine: Engine, *, is_remote: bool) -> Iterator[RenderableTy
 
 
 def _sessions(sessions: Sequence[Row[Any]]) -> Iterator[RenderableType]:
-    """Show live sessions, and how to see what was saved of those that were lost with their server."""
+    """Show live sessions, and the commands that show what was saved of lost ones."""
     rows = (
         (
             str(each.session_id)[:8],
@@ -199,9 +199,7 @@ def _sessions(sessions: Sequence[Row[Any]]) -> Iterator[RenderableType]:
     columns = ("live session", "host", "state", "frames", "queries", "age", "heartbeat")
     yield make_table(columns, rows, plain=True, unbroken={*columns} - {"host"})
     if lost := [str(each.session_id)[:8] for each in sessions if each.is_lost]:
-        yield cell(
-            "Lost with their server: every answer given has its row, and frames of the last seconds are missing."
-        )
+        yield cell("Lost with their server: every answer has its row; frames of the last seconds are missing.")
         yield from (_line(f"  {command('report', session=each)}") for each in lost)
 
 
@@ -212,9 +210,9 @@ def _workers(runs: Sequence[FlowRun]) -> Table:
 
 
 def _absences(engine: Engine, plan: Plan, state: PlanState) -> Iterator[str]:
-    with suppress(ConfigurationError):  # no worker of this version can read its spec, and its run says so
+    with suppress(ConfigurationError):  # no worker of this version can read its spec, which its run reports
         needed = read_spec(engine, plan.spec_id).model
-        # A folder of weights is known by its name alone, which is no path.
+        # A folder of weights is identified only by its name, which is not a path.
         model = None if needed.fingerprint or needed.served_at else needed.name
         for stage in state.idle_stages:
             yield f"Plan {str(plan.plan_id)[:8]}: {no_worker_message(stage, model=model)}."

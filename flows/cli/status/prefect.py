@@ -1,4 +1,4 @@
-"""What Prefect knows: schedules, flow runs that wait, workers, and how runs were started."""
+"""Reads schedules, waiting flow runs, workers and parameters of runs from Prefect."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MINUTE = "%Y-%m-%d %H:%M %Z"
 
 
 def waiting_runs(client: SyncPrefectClient) -> list[FlowRun]:
-    """Read our flow runs that should have started, the one that waits longest first."""
+    """Read our flow runs that should have started, the longest-waiting first."""
     due = FlowRunFilterExpectedStartTime(before_=datetime.now(UTC))
     return client.read_flow_runs(
         flow_run_filter=FlowRunFilter(tags=_OURS, state=_in(_WAITING), expected_start_time=due),
@@ -69,7 +69,7 @@ def schedule_lines(client: SyncPrefectClient) -> Iterator[str]:
     """Describe the nightly schedule, its last run with the command that repairs it, and the watch."""
     nightly, watch = find_deployment(client, NIGHTLY), find_deployment(client, WATCH)
     if nightly is None or watch is None:
-        yield f"Nothing is scheduled; to schedule runs: {command('deploy')} --manifest ..."
+        yield f"Nothing is scheduled. To schedule runs: {command('deploy')} --manifest ..."
         return
     yield _next_run(nightly)
     last = _last_run(client, nightly)
@@ -101,7 +101,7 @@ def _next_run(nightly: DeploymentResponse) -> str:
     schedules = [each.schedule for each in nightly.schedules if each.active]
     dates = [] if nightly.paused else [date for each in schedules if (date := next_date(each))]
     if not dates:
-        return "Next scheduled run: none, since classify/nightly is paused."
+        return "Next scheduled run: none, because classify/nightly is paused."
     at = min(dates).astimezone(_zone(nightly))
     return f"Next scheduled run, {at:{_MINUTE}}: {nightly.parameters.get('manifest', 'no manifest')}"
 
@@ -114,7 +114,7 @@ def _last_run(client: SyncPrefectClient, deployment: DeploymentResponse) -> Flow
         sort=FlowRunSort.EXPECTED_START_TIME_DESC,
         limit=_PAGE,
     )
-    # A date may have several runs: the last one tells how it ended.
+    # A date may have several runs: the last one counts.
     return max(found, key=lambda run: (run.expected_start_time, _ended_at(run)), default=None)
 
 
@@ -129,7 +129,7 @@ def _catch_up(run: FlowRun, nightly: DeploymentResponse) -> str:
 
 
 def repair_commands(client: SyncPrefectClient, runs: Sequence[RunStatus]) -> dict[UUID, str]:
-    """Return the commands that do again what runs did, by their ids, of those that Prefect still has."""
+    """Return the commands that repeat runs, by id, for those that Prefect still has."""
     if not runs:
         return {}
     rows, nightly = {run.run_id: run for run in runs}, find_deployment(client, NIGHTLY)
@@ -143,18 +143,18 @@ def repair_commands(client: SyncPrefectClient, runs: Sequence[RunStatus]) -> dic
 
 
 def _rendered(row: RunStatus, parameters: Mapping[str, Any]) -> dict[str, str]:
-    """Return the manifest and the dataset of the date that a run was for; nothing if it was for none."""
+    """Return the manifest and the dataset of a run's scheduled date; nothing if it has none."""
     is_dated = has_date_placeholders(parameters["manifest"])
     return {"manifest": row.manifest_uri, "dataset": row.dataset} if is_dated else {}
 
 
 def repeat_command(kind: str, parameters: Mapping[str, Any]) -> str:
-    """Return the command that starts a run again with the parameters of its flow run."""
+    """Return the command that reruns a run with the parameters of its flow run."""
     options = {name: parameters.get(name) for name in ("dataset", "overrides", "options", "force", "keep_going")}
     if kind != "backfill":
         return command(kind, parameters["manifest"], **options)
     ids_file = parameters.get("ids_file") or ""
-    is_stored = "://" in ids_file  # the command reads only files of this machine
+    is_stored = "://" in ids_file  # the command reads only local files
     repeated = command(
         "backfill",
         ids=parameters.get("job_ids"),

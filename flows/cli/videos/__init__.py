@@ -1,1 +1,1 @@
-"""The commands that look at single videos and prompts."""
+"""Commands about single videos and prompts."""

@@ -1,4 +1,4 @@
-"""`reelabel frames`: which frames samplers show of a video, and what they cost."""
+"""`reelabel frames`: shows the frames that samplers select from a video, and their cost."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _parse_samplers(text: str, usual: SamplingOptions) -> dict[str, SamplingOpti
 
 
 def _resolve_samplers(requested: dict[str, SamplingOptions], settings: Settings) -> dict[str, Sampling]:
-    """Return the sampling of each sampler, by the name in which it is shown, and print warnings."""
+    """Return the sampling of each sampler by display name, and print warnings."""
     card, resolved = backend_of(settings).card(None, settings), {}
     warnings = set()
     for name, options in requested.items():
@@ -135,7 +135,7 @@ def _resolve_samplers(requested: dict[str, SamplingOptions], settings: Settings)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shown:
-    """The frames that one sampler shows of a video, and facts about them; `facts` has an `error` if it fails."""
+    """The frames that one sampler selects from a video, and facts about them; `facts` has an `error` if it fails."""
 
     name: str
     frames: Frames | None = None
@@ -187,7 +187,7 @@ def _show_one(info: ObjectInfo, shown: _Shown, *, as_json: bool, npz: str | None
 
 
 def _is_local(info: ObjectInfo) -> bool:
-    """Return whether FFmpeg reads the video itself, and does not say how much of it."""
+    """Return whether FFmpeg reads the video itself, without reporting how much of it."""
     return scheme_of(info.uri) in {None, "file"}
 
 

@@ -88,11 +88,11 @@ def _find(job_id: str, manifest: str, settings: Settings) -> Job:
         found = [job for part in table.parts() for job in rows_to_jobs(part)]
     if found:
         return found[0]
-    raise ConfigurationError(f"{manifest} has no job {job_id}; check the id, or name another manifest with --manifest.")
+    raise ConfigurationError(f"{manifest} has no job {job_id}; check the id, or use another --manifest.")
 
 
 def _find_chunk(chunk_id: str, chunk_s: float, manifest: str, settings: Settings) -> Job:
-    """Find a job's chunk, by the length of its video; the first one if the id names the job alone."""
+    """Find a job's chunk by the length of its video; the first one if the id is the job's."""
     job_id, number = split_chunk_id(chunk_id)
     job = replace(_find(job_id, manifest, settings), chunk_s=chunk_s)
     with decode_pool(settings, processes=1) as pool:

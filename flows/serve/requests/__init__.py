@@ -1,1 +1,1 @@
-"""Single requests: a question about a video, or what it shows, answered in one JSON."""
+"""Single requests: questions about a video, and descriptions."""

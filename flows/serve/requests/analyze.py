@@ -1,4 +1,4 @@
-"""`POST /v1/analyze`: what one video shows."""
+"""`POST /v1/analyze`: describes one video."""
 
 from __future__ import annotations
 
@@ -48,40 +48,48 @@ if TYPE_CHECKING:
 
 _MS = 1000
 _DESCRIBERS = 64
-# Of the banks of a request: they are embedded while its client waits.
+# Limit of a request's banks, which are embedded while its client waits.
 _MOST_TEXTS = 1_000
 BankText: TypeAlias = Annotated[str, Field(max_length=2_000)]
 
 
 class AnalyzeRequest(VideoRequest):
-    """A video, and what to return of it."""
+    """A video, and the parts of its description to return."""
 
-    tags: Annotated[bool, Field(description="Return the texts of the bank of tags that fit best.")] = True
-    caption: Annotated[bool, Field(description="Return the text of the bank of captions that fits best.")] = True
-    scenes: Annotated[bool, Field(description="Return where scenes change.")] = True
+    tags: Annotated[bool, Field(description="Return the best-fitting tags.")] = True
+    caption: Annotated[bool, Field(description="Return the best-fitting caption.")] = True
+    scenes: Annotated[bool, Field(description="Return scene changes.")] = True
     num_frames: Annotated[
-        int | None, Field(ge=1, le=512, description="Frames of a chunk; defaults to describe.frames_per_chunk.")
+        int | None, Field(ge=1, le=512, description="Frames per chunk; defaults to describe.frames_per_chunk.")
     ] = None
     chunk_s: Annotated[
-        float | None, Field(ge=1, le=3600, description="Seconds of a chunk; defaults to describe.chunk_s.")
+        float | None, Field(ge=1, le=3600, description="Seconds per chunk; defaults to describe.chunk_s.")
     ] = None
     top_k: Annotated[
         int | None, Field(ge=1, le=1000, description="Tags per chunk and of the video; defaults to describe.top_k.")
     ] = None
     tag_bank: Annotated[
         tuple[BankText, ...] | None,
-        Field(min_length=1, max_length=_MOST_TEXTS, description="Texts of tags; defaults to the bank describe.tags."),
+        Field(
+            min_length=1,
+            max_length=_MOST_TEXTS,
+            description="Tags to compare with; defaults to the label set describe.tags.",
+        ),
     ] = None
     caption_bank: Annotated[
         tuple[BankText, ...] | None,
-        Field(min_length=1, max_length=_MOST_TEXTS, description="Captions; defaults to the bank describe.captions."),
+        Field(
+            min_length=1,
+            max_length=_MOST_TEXTS,
+            description="Captions to compare with; defaults to the label set describe.captions.",
+        ),
     ] = None
     stream_id: Annotated[
         Id | None,
         Field(
             min_length=1,
-            description="Makes the video the next part of a stream: chunks and times continue, and "
-            "changes are found by a moving average of embeddings, also between two parts.",
+            description="Makes the video the next part of a stream: chunks and times continue, and changes are "
+            "detected by a moving average of embeddings, also between two parts.",
         ),
     ] = None
 
@@ -92,32 +100,32 @@ Seconds: TypeAlias = Annotated[
 
 
 class AnalyzedChunk(ResponseModel):
-    """What a chunk shows."""
+    """The description of a chunk."""
 
     chunk: Annotated[int, Field(description="Number of the chunk, from 0.")]
     start_s: Seconds
     end_s: Seconds
     frames_used: FramesUsed
-    tags: Annotated[list[ScoredText] | None, Field(description="Texts that fit best, the best first.")] = None
-    caption: Annotated[ScoredText | None, Field(description="The caption that fits best.")] = None
+    tags: Annotated[list[ScoredText] | None, Field(description="Best-fitting tags, best first.")] = None
+    caption: Annotated[ScoredText | None, Field(description="The best-fitting caption.")] = None
 
 
 class AnalyzeAnswer(ResponseModel):
-    """What a video shows; its fields are columns of `reelabel.description`."""
+    """The description of a video; its fields are columns of `reelabel.description`."""
 
     duration_s: Annotated[float, Field(description="Length of the video, or of its segment, in seconds.")]
-    tags: Annotated[list[ScoredText] | None, Field(description="Texts that fit best, the best first.")] = None
-    caption: Annotated[ScoredText | None, Field(description="The caption that fits best.")] = None
-    scenes: Annotated[list[Scene] | None, Field(description="Scenes in the order of time.")] = None
-    scene_changes: Annotated[int | None, Field(description="How often the scene changes.")] = None
-    changes: Annotated[list[ChunkChange] | None, Field(description="The changes, in the order of time.")] = None
-    scene_method: Annotated[str | None, Field(description="How changes were found.")] = None
-    scene_note: Annotated[str | None, Field(description="What limits the scenes; empty if nothing does.")] = None
+    tags: Annotated[list[ScoredText] | None, Field(description="Best-fitting tags, best first.")] = None
+    caption: Annotated[ScoredText | None, Field(description="The best-fitting caption.")] = None
+    scenes: Annotated[list[Scene] | None, Field(description="Scenes in order of time.")] = None
+    scene_changes: Annotated[int | None, Field(description="Number of scene changes.")] = None
+    changes: Annotated[list[ChunkChange] | None, Field(description="The changes in order of time.")] = None
+    scene_method: Annotated[str | None, Field(description="Method by which changes were detected.")] = None
+    scene_note: Annotated[str | None, Field(description="Limitations of the scenes; empty if none.")] = None
     chunks: Annotated[list[AnalyzedChunk], Field(description="The video's chunks, at least one.")]
     frames_used: FramesUsed
     model: Annotated[str, Field(description="The image-text model.")]
     source_fingerprint: SourceFingerprint
-    was_cached: Annotated[bool, Field(description="Whether the frames had been embedded before.")]
+    was_cached: Annotated[bool, Field(description="Whether the frames were already embedded.")]
     decode_method: DecodeMethod
     decode_note: DecodeNote
     stream_id: Annotated[str | None, Field(description="As in the request.")] = None
@@ -136,10 +144,10 @@ class Analyzer:
         """Read the model's card and the banks; nothing is loaded yet.
 
         Args:
-            settings: The model, the banks, and how videos are described unless a request says otherwise.
-            pool: Decodes.
-            encoder: That of another machine; None loads it on this one.
-            streams: Those of another machine; None keeps them on this one.
+            settings: The model, the banks, and the defaults of requests.
+            pool: The decoding processes.
+            encoder: A remote encoder; None loads one in this process.
+            streams: Remote streams; None keeps them in this process.
 
         Raises:
             ModelError: The model cannot be used.
@@ -158,11 +166,11 @@ class Analyzer:
 
     @property
     def spec(self) -> DescribeSpec:
-        """How videos are described unless a request says otherwise."""
+        """The default spec of requests."""
         return self._spec
 
     def __enter__(self) -> Self:
-        """Begin to load the encoder."""
+        """Start loading the encoder."""
         self._stack.enter_context(closing(self._encoder))
         self._encoder.start()
         return self
@@ -188,7 +196,7 @@ class Analyzer:
         return self._info
 
     def describe(self, job: Job, request: AnalyzeRequest) -> tuple[DescribedVideo, StreamPosition]:
-        """Describe a job's video; return also where it begins in its stream.
+        """Describe a job's video; also return its position in its stream.
 
         Raises:
             VideoError: The video cannot be used; see its code.
@@ -240,7 +248,7 @@ class Analyzer:
             self._bank_of("caption_bank", caption_bank) if caption_bank else captions,
         )
         describer = open_describer(self._settings, self._pool, self._encoder, self._info, spec=spec, banks=banks)
-        # A failed video may have been replaced, or its server be back, by the next request.
+        # By the next request, a failed video may have been replaced, or its server be back.
         return replace(describer, embedder=describer.embedder.forgetting())
 
     def _embed_bank(self, name: str, texts: tuple[str, ...]) -> TextBank:
@@ -252,15 +260,15 @@ class Analyzer:
 
 
 def analyze_router(work: Work[AnalyzeRequest, AnalyzeAnswer]) -> APIRouter:
-    """Return the route of descriptions, which `work` answers."""
+    """Return the route of descriptions, answered by `work`."""
     return request_router(
         "analyze",
         AnalyzeRequest,
         AnalyzeAnswer,
         work,
-        summary="Say what a video shows: tags, caption, scenes",
-        description="Describe a video as `reelabel describe` does: the same frames, embeddings and banks, hence the "
-        "same row.",
+        summary="Describe a video: tags, caption, scenes",
+        description="Describe a video as `reelabel describe` does: the same frames, embeddings and label sets, hence "
+        "the same row.",
     )
 
 
@@ -268,9 +276,9 @@ def answer(analyzer: Analyzer, asked: AnalyzeRequest, upload: str | None) -> Ana
     """Describe a video.
 
     Args:
-        analyzer: Describes it.
-        asked: The video, and what to return of it.
-        upload: Path of the uploaded video, if there is one.
+        analyzer: The analyzer.
+        asked: The request.
+        upload: Path of the uploaded video, if any.
 
     Raises:
         RequestError: The video cannot be used.
@@ -290,7 +298,7 @@ def _to_answer(
     found: DescribedVideo, before: StreamPosition, asked: AnalyzeRequest, *, model: str, total_ms: float
 ) -> AnalyzeAnswer:
     described = found.description
-    # Times of a part are since the beginning of its stream; those of any other video are its own.
+    # Times of a part are since the beginning of its stream; those of any other video are since its first frame.
     shift_s = before.start_s - (found.job.start_s or 0.0) if asked.stream_id else 0.0
     of_scenes = {
         "scenes": [replace(each, start_s=each.start_s + shift_s, end_s=each.end_s + shift_s) for each in found.scenes],

@@ -1,4 +1,4 @@
-"""The body of a request: JSON, or a form of that JSON and a video, which is kept for as long as requests need it."""
+"""Reads the body of a request: JSON, or a form with the JSON and a video, stored while requests need it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 RequestT = TypeVar("RequestT", bound=BaseModel)
 
-# A job's texts; a video embedded in its URI is best uploaded.
+# Enough for a job's texts; a video embedded in a URI should be uploaded instead.
 MAX_JSON_BYTES = 16 * 1024**2
 _MIB = 1024**2
-# Of a form, beside its fields: what is before, between and after them.
+# Overhead of a form besides its fields.
 _FORM_OVERHEAD_BYTES = 64 * 1024
-# A client that sends more slowly holds its slot for nothing, as one that sends nothing does.
+# A client that sends more slowly wastes its slot, like one that sends nothing.
 _LEAST_BYTES_PER_S = 1024
 _MOST_DIGITS = 18
 _VIDEO, _REQUEST = "video", "request"
@@ -46,18 +46,18 @@ _VIDEO, _REQUEST = "video", "request"
 class Uploads:
     """The uploaded videos of one service: files of a temporary folder, named by their content. Thread-safe.
 
-    The same bytes are the same file of the same version, so that their frames are found in the cache again.
+    Identical bytes are the same file with the same version, so that their frames are found in the cache.
     """
 
     def __init__(self, folder: Path, *, max_bytes: int) -> None:
-        """Keep videos of at most `max_bytes` in a folder of this process alone."""
+        """Store videos of at most `max_bytes` in a folder of this process."""
         self.folder, self.max_bytes = folder, max_bytes
         self._users = Counter[Path]()
         self._lock = threading.Lock()
 
     @contextmanager
     def keep(self, video: IO[bytes]) -> Iterator[str]:
-        """Copy a video; yield the path of its file, which is removed when the last request that needs it has ended.
+        """Copy a video; yield the path of its file, which is removed when no request needs it any more.
 
         Raises:
             DiskFullError: There is no space for it.
@@ -69,7 +69,7 @@ class Uploads:
                     shutil.copyfileobj(video, file, _MIB)
                     file.seek(0)
                     path = self.folder / f"{hashlib.file_digest(file, 'sha256').hexdigest()}.video"
-                os.utime(copy, (0, 0))  # its version: that of all files with these bytes
+                os.utime(copy, (0, 0))  # its version is that of all files with these bytes
                 with self._lock:
                     self._users[path] += 1
                     Path(copy).replace(path)
@@ -93,12 +93,12 @@ async def read_body(
 
     Args:
         request: The request.
-        model: What its JSON must be.
-        uploads: Where its video is kept until the end.
+        model: Model of its JSON.
+        uploads: Storage of its video.
         idle_s: Seconds of waiting after which the client is refused; each KiB that arrives gives one back.
 
     Raises:
-        RequestError: It is too large, too slow, no JSON and no form, or not as the model says.
+        RequestError: It is too large, too slow, neither JSON nor a form, or invalid.
         ClientDisconnect: The client has disconnected.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -130,7 +130,7 @@ async def read_body(
 
 
 def _limited(request: Request, max_bytes: int, too_large: RequestError, *, idle_s: float) -> Request:
-    """Return a request whose body is refused once it is too large, or its client too slow."""
+    """Return a request whose body is refused once it is too large or its client too slow."""
     left_s, size_bytes = idle_s, 0
 
     async def receive() -> Message:
@@ -145,7 +145,7 @@ def _limited(request: Request, max_bytes: int, too_large: RequestError, *, idle_
                 status=HTTPStatus.REQUEST_TIMEOUT,
             ) from None
         received = len(message.get("body", b""))
-        left_s -= time.monotonic() - began_s  # only waiting counts, not the time that parsing needs
+        left_s -= time.monotonic() - began_s  # only waiting counts, not parsing
         left_s = min(idle_s, left_s + received / _LEAST_BYTES_PER_S)
         size_bytes += received
         if size_bytes > max_bytes:
@@ -157,7 +157,7 @@ def _limited(request: Request, max_bytes: int, too_large: RequestError, *, idle_
 
 @asynccontextmanager
 async def _form(request: Request) -> AsyncIterator[FormData]:
-    """Parse a form whose file, if it is large, is in a temporary file; it is gone at the end."""
+    """Parse a form; a large file is in a temporary file, which is removed at the end."""
     with disk_errors(temporary_root()):
         try:
             form = await request.form(max_files=1, max_fields=1, max_part_size=MAX_JSON_BYTES)
@@ -192,7 +192,7 @@ def _validate(model: type[RequestT], data: bytes) -> RequestT:
 
 
 def _invalid(why: str) -> RequestError:
-    return invalid(f"The body {why}; /openapi.json says what it takes.")
+    return invalid(f"The body {why}; see /openapi.json.")
 
 
 def _invalid_form(why: str) -> RequestError:

@@ -1,4 +1,4 @@
-"""`POST /v1/classify`: one question about one video, with choices or answered in words."""
+"""`POST /v1/classify`: answers one question about one video, with choices or in words."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
     from tasks.results.write import ShardResults
 
 
-# Specs that are kept, each with the options that some request had.
+# Maximum cached specs, one per combination of request options.
 _SPECS = 256
 
 
 class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions, VideoRequest):
-    """A job, as a row of a manifest, and options of runs; those left empty are as in the settings."""
+    """A job, like a row of a manifest, and options of runs, which default to the settings."""
 
-    # Manifest rules apply, with their messages; the schema repeats them for generated clients.
+    # The rules of manifests apply, with their messages; the schema repeats them for generated clients.
     prompt: Annotated[
         str,
         Field(
@@ -73,20 +73,20 @@ class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions, VideoRequest
             Field(json_schema_extra={"minItems": 2, "maxItems": MAX_CHOICES, "uniqueItems": True}),
         ]
         | None,
-        Field(description="At least two different answers; without choices, the answer is in words."),
+        Field(description="At least two distinct choices; without choices, the answer is in words."),
     ] = None
     json_schema: Annotated[
         dict[str, Any] | None,
         Field(
             alias="schema",
             description=f"JSON schema of an answer without choices, of at most {MAX_SCHEMA:,} characters; without one, "
-            "its words are free.",
+            f"the answer is free text.",
         ),
     ] = None
     max_tokens: MaxTokens = None
     task: Annotated[
         str | None,
-        Field(description="Task, by which the sampler auto may choose.", json_schema_extra={"maxLength": MAX_ID}),
+        Field(description="Task of the job, for the sampler auto.", json_schema_extra={"maxLength": MAX_ID}),
     ] = None
 
     def job_values(self) -> dict[str, object]:
@@ -109,59 +109,67 @@ class ClassifyRequest(SamplingOptions, PromptOptions, ChunkOptions, VideoRequest
         )
 
 
-# The last three are options of runs and columns of a manifest: here they are the job's, which takes precedence.
+# The last three are options of runs and columns of a manifest: here they are the job's, which take precedence.
 _JOB_FIELDS = frozenset(
     {*VideoRequest.model_fields, "prompt", "choices", "task", "template", "system_prompt", "examples"}
 )
 
 
 class AnsweredChunk(ResponseModel):
-    """The answer about one chunk, or why there is none."""
+    """The answer about one chunk, or the reason why there is none."""
 
     chunk: Annotated[int, Field(description="Number of the chunk, from 0.")]
-    start_s: Annotated[float | None, Field(description="Its start in the video, in seconds; null is the video's.")]
-    end_s: Annotated[float | None, Field(description="Its end in the video, in seconds; null is the video's.")]
-    label: Annotated[str | None, Field(description="The most probable choice; null if it failed.")] = None
-    probabilities: Annotated[list[float] | None, Field(description="One per choice, in their order.")] = None
-    margin: Annotated[float | None, Field(description="Difference of the two highest probabilities.")] = None
-    code: Annotated[str | None, Field(description="Why it has no label, as of a failed job; null if it has.")] = None
-    message: Annotated[str | None, Field(description="The same in a sentence.")] = None
+    start_s: Annotated[
+        float | None, Field(description="Start in the video, in seconds; null for the start of the video.")
+    ]
+    end_s: Annotated[float | None, Field(description="End in the video, in seconds; null for the end of the video.")]
+    label: Annotated[str | None, Field(description="The most probable choice; null if the chunk failed.")] = None
+    probabilities: Annotated[list[float] | None, Field(description="Probability of each choice, in their order.")] = (
+        None
+    )
+    margin: Annotated[float | None, Field(description="Difference between the two highest probabilities.")] = None
+    code: Annotated[
+        str | None, Field(description="Code of the failure, as for jobs; null if the chunk has a label.")
+    ] = None
+    message: Annotated[str | None, Field(description="Message of the failure.")] = None
 
 
 class ClassifyAnswer(ResponseModel):
     """The answer to one job; its fields are columns of `reelabel.result`."""
 
     label: Annotated[str | None, Field(description="The most probable choice; null without choices.")]
-    choice_index: Annotated[int | None, Field(description="Its place among the choices, from 0; null without choices.")]
+    choice_index: Annotated[
+        int | None, Field(description="Index of the label among the choices, from 0; null without choices.")
+    ]
     probabilities: Annotated[
-        list[float] | None, Field(description="One per choice, in their order; null without choices.")
+        list[float] | None, Field(description="Probability of each choice, in their order; null without choices.")
     ]
     margin: Annotated[
-        float | None, Field(description="Difference of the two highest probabilities; null without choices.")
+        float | None, Field(description="Difference between the two highest probabilities; null without choices.")
     ]
     entropy_nats: Annotated[
         float | None,
         Field(description="Entropy of the probabilities, at most ln(number of choices); null without choices."),
     ]
     text: Annotated[str | None, Field(description="The answer in words; null with choices, or with a schema.")]
-    data: Annotated[Any, Field(description="The answer by the schema, as JSON; null without a schema.")]
+    data: Annotated[Any, Field(description="The answer as JSON; null without a schema.")]
     finish_reason: Annotated[
         Literal["stop", "length"] | None,
-        Field(description="Why words ended: stop, or length at max_tokens; null with choices."),
+        Field(description="Why the answer in words ended: stop, or length at max_tokens; null with choices."),
     ]
-    output_tokens: Annotated[int | None, Field(description="Tokens of the words; null with choices.")]
+    output_tokens: Annotated[int | None, Field(description="Tokens of the answer in words; null with choices.")]
     model: Annotated[str, Field(description="The model that answered.")]
     spec_id: Annotated[str, Field(description="Id of the spec, the same as for runs with the same options.")]
-    sampler: Annotated[str, Field(description="The sampler that chose the frames.")]
+    sampler: Annotated[str, Field(description="The sampler that selected the frames.")]
     routed_by: Annotated[
-        str, Field(description="Why a dense sampler was used: task, coverage or margin; empty if none of them.")
+        str, Field(description="Why a dense sampler was used: task, coverage or margin; otherwise empty.")
     ]
     frames_used: FramesUsed
     decode_method: DecodeMethod
     decode_note: DecodeNote
     source_fingerprint: SourceFingerprint
     prompt_tokens: Annotated[int, Field(description="Tokens of the prompt, including the video.")]
-    cached_tokens: Annotated[int, Field(description="Those of them that the prefix cache had.")]
+    cached_tokens: Annotated[int, Field(description="Prompt tokens served from the prefix cache.")]
     chunks: Annotated[list[AnsweredChunk], Field(description="Empty unless chunk_s is given.")]
     stage_ms: Annotated[
         dict[str, float],
@@ -174,7 +182,7 @@ class Classifier:
     """Answers single questions; a context manager. Thread-safe.
 
     Attributes:
-        live: What answers live sessions by the same engine; None without any, and before it is entered.
+        live: Answers live sessions with the same engine; None without live sessions, and before it is entered.
     """
 
     def __init__(
@@ -189,11 +197,11 @@ class Classifier:
         """Read the model's card; nothing is loaded yet.
 
         Args:
-            settings: The model, and how it is asked unless a request says otherwise.
-            pool: Decodes.
-            database: Has the fitted margins.
-            live_sessions: Maximum live sessions at once.
-            engine: That of another machine; None loads one on this one.
+            settings: The model, and the defaults of requests.
+            pool: The decoding processes.
+            database: Database with the fitted margins.
+            live_sessions: Maximum concurrent live sessions.
+            engine: A remote engine; None loads one in this process.
 
         Raises:
             ModelError: The model cannot be used.
@@ -204,7 +212,7 @@ class Classifier:
         self._backend = backend_of(settings)
         self.card = self._backend.card(None, settings)
         self.spec = make_spec(self.card, settings)
-        # A failed video may have been replaced by the next request.
+        # By the next request, a failed video may have been replaced.
         self._extractor = open_extractor(settings, pool, self.spec.sampling, keep_bytes=KEPT_BYTES, keep_faults=0)
         self._engine = engine
         self.live: LiveModel | None = None
@@ -214,7 +222,7 @@ class Classifier:
         self._workers = ThreadPoolExecutor(max(4, settings.serve.max_requests), thread_name_prefix="prepare")
 
     def __enter__(self) -> Self:
-        """Begin to load the engine."""
+        """Start loading the engine."""
         self._stack.callback(self._workers.shutdown, wait=False, cancel_futures=True)
         if self._engine is None:
             opened, self.live = self._open(engine_settings(self._settings, self.spec))
@@ -241,7 +249,7 @@ class Classifier:
         return self._engine.wait_ready()
 
     def spec_of(self, overrides: QuestionOptions) -> RunSpec:
-        """Return the spec by which a request is answered.
+        """Return the spec of a request.
 
         Raises:
             RequestError: Its options conflict.
@@ -253,7 +261,7 @@ class Classifier:
 
         Args:
             job: The job.
-            overrides: How it is asked, where that differs from the settings.
+            overrides: Options that override the settings.
 
         Raises:
             RequestError: The options conflict.
@@ -265,11 +273,11 @@ class Classifier:
         return answer_shard(_shard_of(job, context.spec), context, workers=self._workers)
 
     def _require_words(self, spec: RunSpec) -> None:
-        """Refuse a question without choices where they are needed."""
+        """Refuse a question without choices if they are needed."""
         if spec.chunk_s is not None:
             raise invalid(
-                "With chunk_s, a question must have choices, as words about chunks make no answer; give choices, or "
-                "set chunk_s to 0 (its default is the setting chunks.chunk_s)."
+                "With chunk_s, a question needs choices, because words cannot be aggregated over chunks; add choices, "
+                "or set chunk_s to 0 (its default is the setting chunks.chunk_s)."
             )
         try:
             require_words(self._backend, words=1)
@@ -301,7 +309,7 @@ class Classifier:
 
 
 def _shard_of(job: Job, spec: RunSpec) -> Shard:
-    """Return a shard of one job, which is cut if the spec says so."""
+    """Return a shard of one job, cut into chunks if the spec has any."""
     if spec.chunk_rule:
         _require_choice(spec.chunk_rule, job.choices)
         job = replace(job, chunk_s=spec.chunk_s)
@@ -316,7 +324,7 @@ def _require_choice(rule: str, choices: tuple[str, ...]) -> None:
 
 
 def classify_router(work: Work[ClassifyRequest, ClassifyAnswer]) -> APIRouter:
-    """Return the route of questions, which `work` answers."""
+    """Return the route of questions, answered by `work`."""
     return request_router(
         "classify",
         ClassifyRequest,
@@ -324,7 +332,7 @@ def classify_router(work: Work[ClassifyRequest, ClassifyAnswer]) -> APIRouter:
         work,
         summary="Answer a question about a video",
         description="Answer a job as a run does: the same frames, prompt and engine, hence the same label and "
-        "probabilities. Without choices, the answer is in words, or by a JSON schema.",
+        "probabilities. Without choices, the answer is in words or, with a schema, in JSON.",
     )
 
 
@@ -332,9 +340,9 @@ def answer(classifier: Classifier, asked: ClassifyRequest, upload: str | None) -
     """Answer a question.
 
     Args:
-        classifier: Answers it.
-        asked: The question.
-        upload: Path of the uploaded video, if there is one.
+        classifier: The classifier.
+        asked: The request.
+        upload: Path of the uploaded video, if any.
 
     Raises:
         RequestError: The job fails, or its options conflict.

@@ -1,4 +1,4 @@
-"""A single request from its first byte to its answer: a slot, the body, and the work in a thread."""
+"""Handles a single request from its first byte to its answer: slot, body, and work in a thread."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 RequestT = TypeVar("RequestT", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)
 Result = TypeVar("Result")
-# Given the JSON, and the path of the uploaded video if there is one.
+# Takes the JSON, and the path of the uploaded video, if any.
 Work: TypeAlias = Callable[[RequestT, str | None], Answer]
 
 _MIB = 1024**2
 _RESTART_S = 10.0
 _WORK_S = 600.0  # proxies and clients give up earlier; longer work is for runs
 _MOST_RETRY_S = 60.0
-_USUAL_WEIGHT = 0.1  # of the last request in how long one usually takes
+_USUAL_WEIGHT = 0.1  # weight of the last request in the usual duration
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 _METER = metrics.get_meter("reelabel")
-_requests = _METER.create_counter("reelabel.requests", "{request}", "Requests that ended, by route and outcome.")
+_requests = _METER.create_counter("reelabel.requests", "{request}", "Finished requests, by route and outcome.")
 _durations = _METER.create_histogram(
     "reelabel.request.duration",
     "s",
@@ -55,15 +55,15 @@ _in_progress = _METER.create_up_down_counter(
 
 
 def count_request(route: str, outcome: str, took_s: float) -> None:
-    """Count a request that has ended, as `answered`, `cancelled`, or with the code of its refusal."""
+    """Count a finished request as `answered`, `cancelled`, or with the code of its error."""
     _requests.add(1, {"route": route, "outcome": outcome})
     _durations.record(took_s, {"route": route})
 
 
 class RequestSlots:
-    """A bound on concurrent requests. Others are refused at once, with the time after which to try again.
+    """A limit on concurrent requests. Others are refused at once, with the time after which to retry.
 
-    To be used in one event loop.
+    For use in one event loop.
 
     Attributes:
         limit: Maximum requests in progress at the same time.
@@ -77,7 +77,7 @@ class RequestSlots:
 
     @contextmanager
     def acquire(self, route: str) -> Iterator[None]:
-        """Hold a slot in the body of the `with` statement, and count the request in the metrics of its route.
+        """Hold a slot within the `with` statement, and count the request in the metrics of its route.
 
         Raises:
             RequestError: All are taken; the code is `busy`.
@@ -85,7 +85,7 @@ class RequestSlots:
         if self.taken >= self.limit:
             _requests.add(1, {"route": route, "outcome": "busy"})
             raise RequestError(
-                f"Too many concurrent requests (limit {self.limit}); try again after the seconds in Retry-After.",
+                f"Too many concurrent requests (limit {self.limit}); see Retry-After.",
                 code="busy",
                 status=HTTPStatus.TOO_MANY_REQUESTS,
                 retry_after_s=min(_MOST_RETRY_S, max(1.0, self._usual_s)),
@@ -111,13 +111,13 @@ class RequestSlots:
 
 @dataclass(slots=True, kw_only=True)
 class Service:
-    """What the routes of one service share; see `service_of`.
+    """The state shared by the routes of one service; see `service_of`.
 
     Attributes:
-        settings: With the addresses of the services behind.
-        slots: Of requests.
-        threads: One for each slot.
-        uploads: Where uploaded videos are.
+        settings: Settings with the addresses of the services.
+        slots: Slots of requests.
+        threads: One thread per slot.
+        uploads: Storage of uploaded videos.
     """
 
     settings: Settings = field(repr=False)
@@ -128,7 +128,7 @@ class Service:
 
 @contextmanager
 def open_service(settings: Settings) -> Iterator[Service]:
-    """Yield what the routes share, with all slots free.
+    """Yield the state shared by the routes, with all slots free.
 
     Raises:
         DiskFullError: There is no space for uploads.
@@ -147,22 +147,22 @@ def open_service(settings: Settings) -> Iterator[Service]:
 
 
 def service_of(request: Request) -> Service:
-    """Return what the routes share."""
+    """Return the state shared by the routes."""
     found: Service = request.app.state.service
     return found
 
 
 async def handle(request: Request, route: str, model: type[RequestT], work: Work[RequestT, Answer]) -> Answer:
-    """Answer a request in a slot of its own.
+    """Answer a request in a slot.
 
     Args:
         request: The request.
-        route: What it asks for, in the metrics.
-        model: What its JSON must be.
-        work: What works it out.
+        route: Name of the route in the metrics.
+        model: Model of its JSON.
+        work: Computes the answer.
 
     Raises:
-        RequestError: There is no slot, the body is invalid, it takes too long, or the service ends.
+        RequestError: There is no slot, the body is invalid, it takes too long, or the service stops.
         ClientGoneError: The client has disconnected.
     """
     service = service_of(request)
@@ -174,7 +174,7 @@ async def handle(request: Request, route: str, model: type[RequestT], work: Work
                 return await run_cancellable(request, service.threads, do, timeout_s=_WORK_S)
         except asyncio.CancelledError:
             raise RequestError(
-                "The service is stopping; try again after the seconds in Retry-After.",
+                "The service is stopping; see Retry-After.",
                 code="stopping",
                 status=HTTPStatus.SERVICE_UNAVAILABLE,
                 retry_after_s=_RESTART_S,
@@ -186,7 +186,7 @@ async def run_cancellable(
 ) -> Result:
     """Work in a thread until it is done, its client disconnects, or its time is over.
 
-    The slot of a request is free only when its work has ended; abandoned or late work ends where it next waits.
+    The slot of a request is free only when its work has ended; cancelled work ends where it next waits.
 
     Raises:
         RequestError: It took longer.
@@ -210,7 +210,7 @@ async def run_cancellable(
         is_over.set()
         answer = await working
     finally:
-        is_over.set()  # also where the service ends before the work does
+        is_over.set()  # also if the service stops before the work ends
         gone.cancel()
     if has_gone:
         raise ClientGoneError
@@ -233,28 +233,28 @@ _ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     for status, description in {
         400: "The form is damaged.",
         401: "The token is missing or wrong.",
-        403: "A page of another site asks.",
-        408: "The body has stopped.",
+        403: "The request comes from a page of another site.",
+        408: "Timed out while reading the body.",
         413: "The body or the upload is too large.",
         415: "The body is neither JSON nor a form.",
-        421: "The service was asked for by a host name that is not loopback's.",
+        421: "The Host header is not loopback's.",
         422: "The request is invalid, or its video cannot be used.",
-        429: "Too many concurrent requests; Retry-After says when to try again.",
+        429: "Too many concurrent requests; see Retry-After.",
         500: "The service failed; its log says why.",
-        503: "The store or the engine is unavailable; Retry-After says when to try again.",
+        503: "The store or the engine is unavailable; see Retry-After.",
     }.items()
 }
 
-FramesUsed: TypeAlias = Annotated[int, Field(description="Distinct frames that the model was shown.")]
-DecodeMethod: TypeAlias = Annotated[str, Field(description="How frames were found: index, seek or linear.")]
+FramesUsed: TypeAlias = Annotated[int, Field(description="Number of distinct frames shown to the model.")]
+DecodeMethod: TypeAlias = Annotated[str, Field(description="How frames were located: index, seek or linear.")]
 DecodeNote: TypeAlias = Annotated[
-    str, Field(description="Why no faster method was used, and what was cut short or left out; empty if nothing.")
+    str, Field(description="Why no faster method was used, and what was truncated or omitted; otherwise empty.")
 ]
-SourceFingerprint: TypeAlias = Annotated[str, Field(description="The version of the video.")]
+SourceFingerprint: TypeAlias = Annotated[str, Field(description="Version of the video.")]
 
 
 class ResponseModel(BaseModel):
-    """Part of an answer."""
+    """Base of response models."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -268,15 +268,15 @@ def request_router(
     summary: str,
     description: str,
 ) -> APIRouter:
-    """Return the route `/v1/NAME`: a form or JSON in, one JSON out.
+    """Return the route `/v1/NAME`: a form or JSON in, JSON out.
 
     Args:
-        name: What is asked for, also in the metrics.
-        model: What the JSON of a request must be.
-        answer: What its answer is.
-        work: What works it out.
-        summary: For OpenAPI.
-        description: For OpenAPI.
+        name: Name of the route, also in the metrics.
+        model: Model of a request's JSON.
+        answer: Model of the answer.
+        work: Computes the answer.
+        summary: Summary for OpenAPI.
+        description: Description for OpenAPI.
     """
     router = APIRouter(tags=["requests"])
 
@@ -299,7 +299,7 @@ def request_router(
 
 
 def _body_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return how OpenAPI describes a body: JSON, or a form of that JSON and a video."""
+    """Return OpenAPI's schema of a body: JSON, or a form with the JSON and a video."""
     schema = model.model_json_schema()
     form = {
         "type": "object",

@@ -1,4 +1,4 @@
-"""A request's video and its job: a row of a manifest, by the manifest's own rules."""
+"""Validates the job and the video of a request by the rules of manifests."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tasks.manifest.schema import JOB_COLUMNS, QUESTION
 if TYPE_CHECKING:
     from tasks.domain import Job
 
-# Of the only job of a request; it is in no table.
+# Id of a request's only job; it is in no table.
 JOB_ID = "request"
 
 
 class VideoRequest(SettingsSection):
-    """The video of a request, or a segment of one."""
+    """The video of a request, or a segment of it."""
 
     video_uri: Annotated[
         str | None,
@@ -37,19 +37,19 @@ class VideoRequest(SettingsSection):
 
 
 def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = True) -> Job:
-    """Check the values of a job as a manifest's row is checked.
+    """Validate the values of a job like a manifest's row.
 
     Args:
-        values: By column of a manifest.
-        upload: Path of its video, if that was uploaded.
-        questions: Whether it asks something.
+        values: Values by column of a manifest.
+        upload: Path of the uploaded video, if any.
+        questions: Whether the job has a question.
 
     Raises:
-        RequestError: They break rules, which the message names, or name no video, or two.
+        RequestError: They violate rules, named in the message, or name no video or two.
     """
     uri = values.get("video_uri")
     if (uri is None) == (upload is None):
-        why = "Name a video_uri, or upload a video" if uri is None else "Upload a video or name a video_uri, not both"
+        why = "Pass a video_uri, or upload a video" if uri is None else "Pass a video_uri or an upload, not both"
         raise invalid(f"{why}.")
     row = {name: None for name in JOB_COLUMNS if name != "media"} | values
     row |= {"job_id": JOB_ID, "video_uri": upload or uri, "choices": values.get("choices")}
@@ -59,7 +59,7 @@ def job_from(values: dict[str, Any], *, upload: str | None, questions: bool = Tr
 
 
 def refuse_job(code: str, message: str, upload: str | None) -> RequestError:
-    """Return the refusal of a job that failed; an upload has no path that means something to its client."""
+    """Return the error of a failed job, without the path of an upload, which means nothing to the client."""
     text = message.replace(upload, "the upload") if upload else message
     is_ours = code == InternalError.code
     status = HTTPStatus.INTERNAL_SERVER_ERROR if is_ours else HTTPStatus.UNPROCESSABLE_ENTITY

@@ -1,4 +1,4 @@
-"""Streams of `/v1/analyze`: what a film's parts, each a request of its own, need of the parts before."""
+"""Streams of `/v1/analyze`: state that carries over between parts of a film, each a separate request."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 _MS = 1000
 _MOST_STREAMS = 1_024  # the most recent
-# The version and the segment of a video.
+# Version and segment of a video.
 Part: TypeAlias = tuple[str, float | None, float | None]
 
 
 class StreamPosition(NamedTuple):
-    """Where a part of a stream begins.
+    """The start of a part of a stream.
 
     Attributes:
         chunk: Number of its first chunk.
         start_s: Seconds since the beginning of the stream.
-        average: The moving average of the embeddings so far, whose last frame is timed against the end of its part.
+        average: The moving average of the embeddings so far; the time of its last frame is relative to the part's end.
     """
 
     chunk: int = 0
@@ -30,11 +30,11 @@ class StreamPosition(NamedTuple):
     average: Average | None = None
 
     def average_at(self, start_ms: int) -> Average | None:
-        """Return the average on the clock of a part that begins at a time."""
+        """Return the average on the clock of a part that starts at a given time."""
         return self.average and self.average._replace(last_ms=self.average.last_ms + start_ms)
 
     def after(self, part: DescribedVideo) -> StreamPosition:
-        """Return where the part after this one begins."""
+        """Return the position of the next part."""
         average, end_s = part.changes.average or self.average, (part.job.start_s or 0.0) + part.duration_s
         return StreamPosition(
             self.chunk + len(part.description.chunks),
@@ -50,10 +50,10 @@ class StreamState(NamedTuple):
     """A stream after some parts.
 
     Attributes:
-        parts: How often a part was described.
-        position: Where the next one begins.
-        last: The last one, which is sent again if its answer was lost.
-        before_last: Where that began.
+        parts: Number of parts described.
+        position: Start of the next part.
+        last: The last part, which is resent if its answer was lost.
+        before_last: Start of the last part.
     """
 
     parts: int = 0
@@ -63,19 +63,19 @@ class StreamState(NamedTuple):
 
 
 class Streams:
-    """The streams that had a part last; the replicas of a service share one. Thread-safe."""
+    """The most recently used streams, shared by the replicas of a service. Thread-safe."""
 
     def __init__(self) -> None:
         self._states: OrderedDict[str, StreamState] = OrderedDict()
         self._lock = threading.Lock()
 
     def read(self, stream_id: str) -> StreamState:
-        """Return the state of a stream; that of a new one if it is not known."""
+        """Return the state of a stream, or that of a new one if it is unknown."""
         with self._lock:
             return self._states.get(stream_id, StreamState())
 
     def advance(self, stream_id: str, state: StreamState) -> bool:
-        """Replace the state that was read by the one after a part; return False if another part came in between."""
+        """Replace a stream's state after a part; return False if another part came in between."""
         with self._lock:
             if self._states.get(stream_id, StreamState()).parts != state.parts - 1:
                 return False

@@ -1,1 +1,1 @@
-"""Where scenes change: each method is one file and one record."""
+"""Methods of scene detection."""

@@ -1,4 +1,4 @@
-"""Changes of scene, and what they are found in."""
+"""Types of scene detection: changes, moving averages, thumbnails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SceneMethodError(ReelabelError):
-    """Cuts cannot be looked for in a video; its embeddings alone decide."""
+    """Cuts cannot be detected in a video; only its embeddings are used."""
 
 
 ChangeKind: TypeAlias = Literal["cut", "gradual", "sampled"]
@@ -24,11 +24,11 @@ class SceneChange:
     """One change.
 
     Attributes:
-        pts_ms: Time of the first frame that was seen of the new scene, in milliseconds.
-        score: How sure it is; what it measures depends on the method.
-        since_ms: Time of the last frame that was seen of the old scene; the change lies between the two.
-        kind: A hard cut, exact to the frame; a gradual change, known to the time between two embedded frames, about
-            half a second; or `sampled`, as exact, either of the two.
+        pts_ms: Time of the first sampled frame of the new scene, in milliseconds.
+        score: Score of the change, whose meaning depends on the method.
+        since_ms: Time of the last sampled frame of the old scene; the change lies between the two.
+        kind: A hard cut, exact to the frame; a gradual change, accurate to the time between two embedded frames, about
+            half a second; or `sampled`, equally accurate, which may be either.
     """
 
     pts_ms: int
@@ -38,12 +38,12 @@ class SceneChange:
 
 
 class Average(NamedTuple):
-    """The moving average of a video's embeddings, as it is carried from chunk to chunk.
+    """The moving average of a video's embeddings, carried from chunk to chunk.
 
     Attributes:
         vector: The normalised average; shape (D,), float32.
         last_ms: Time of the last frame that went into it.
-        was_change: Whether that frame was a change: what follows at once is the rest of the same transition.
+        was_change: Whether that frame was a change: a change right after it belongs to the same transition.
     """
 
     vector: npt.NDArray[np.float32]
@@ -53,12 +53,12 @@ class Average(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneChanges:
-    """What a detector says of one video.
+    """Scene changes that a detector found in one video.
 
     Attributes:
         changes: The changes, in order of time.
         method: The method that found them; for `auto`, the one that it chose.
-        note: What limits them in this video, in a sentence; empty if nothing does.
+        note: Limitations in this video, in a sentence; empty if none.
         average: The moving average after the last frame, for the next part of a stream; None without.
     """
 

@@ -1,4 +1,4 @@
-"""Cuts: candidates by the list of packets, which costs no decoding, checked in the pixels of the frames around them."""
+"""Detects cuts: candidates from the packet list, without decoding, verified in the pixels of nearby frames."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
     from tasks.description.scenes.change import Thumbnails
     from tasks.description.scenes.footage import Footage
 
-# Raised by every change by which other cuts are found in a video, so that they are looked for again.
+# Incremented by every change that alters which cuts are found, so that they are detected again.
 FINDER_VERSION = 4
-REACH = 3  # frames on each side that a cut must stand out from, and that a flash may last
+REACH = 3  # frames on each side that a cut must exceed, and maximum length of a flash
 THRESHOLD = 10.0  # of 255
 _LEAST_RATIO = 1.5
 _SHIFT = 3  # pixels of a thumbnail
-_PIECE = 2048  # frames whose differences are held at once
+_PIECE = 2048  # frames whose differences are in memory at a time
 
-_SIZE_RATIO = 1.2  # to the 90th percentile of the packets nearby that are no keyframes
+_SIZE_RATIO = 1.2  # ratio to the 90th percentile of nearby packets that are not keyframes
 _LEAST_OF_KEYFRAME = 0.1  # of a keyframe's size; a new picture costs more
 _NEARBY = 24  # packets on each side
-_AROUND = REACH + 2  # frames on each side; one more, as codecs may put the large packet next to the cut
-_ROUNDED_S = 0.001  # by which a time since the first frame is off if both are listed in whole milliseconds
-_PIECE_FRAMES = 2048  # that are decoded at once, 8 MiB of thumbnails
+_AROUND = REACH + 2  # frames on each side; one more, because codecs may put the large packet next to the cut
+_ROUNDED_S = 0.001  # maximum error of a time since the first frame if both are in whole milliseconds
+_PIECE_FRAMES = 2048  # frames decoded at a time, 8 MiB of thumbnails
 _LEAST_APART = 12  # frames from one compared keyframe to the next
 _FOR_CONTRAST = 16  # keyframes
 _KEYFRAME_DIFFERENCE = 5.0  # of 255
 _USUAL_CONTRAST, _LEAST_CONTRAST = 20.0, 0.1
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
-_FIXED_NOTE = "Keyframes come at a fixed distance: only their pictures and the sizes of packets showed where to look."
-_CONTRAST_NOTE = "The contrast is low ({contrast:.0f} of 255), so that smaller differences count as cuts."
+_FIXED_NOTE = "Keyframes are at a fixed distance: candidates come only from their pictures and the sizes of packets."
+_CONTRAST_NOTE = "The contrast is low ({contrast:.0f} of 255), so smaller differences count as cuts."
 
 
 class _Seen(NamedTuple):
-    """A candidate, and whether enough frames on both sides were seen to tell it from a flash."""
+    """A candidate, and whether enough frames on both sides were decoded to distinguish it from a flash."""
 
     candidate: CutCandidate
     is_sure: bool
@@ -63,18 +63,18 @@ def cuts_above(cuts: Cuts, threshold: float) -> list[SceneChange]:
 
 
 def candidates(packets: VideoIndex, changed: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return where scenes may change: at early keyframes, at those that show another picture, and at large packets.
+    """Return possible scene changes: early keyframes, keyframes with a different picture, and large packets.
 
     Args:
         packets: The packets.
-        changed: Positions of keyframes that show another picture than the one before.
+        changed: Positions of keyframes whose picture differs from the previous one's.
 
     Returns:
         Positions in presentation order, ascending, without the first frame; shape (M,), int64.
     """
     sizes, is_keyframe = packets.sizes_bytes, packets.shown_keyframes
     floor = _LEAST_OF_KEYFRAME * float(np.median(sizes[is_keyframe])) if is_keyframe.any() else 0.0
-    # Keyframes are always large: they are no candidates by their size, and among short GOPs would hide those that are.
+    # Keyframes are always large: their size makes them no candidates, and with short GOPs would hide real ones.
     others = np.where(is_keyframe, np.nan, sizes)
     is_large = others > np.maximum(floor, _SIZE_RATIO * _percentiles(others))
     is_large[:1] = False
@@ -83,7 +83,7 @@ def candidates(packets: VideoIndex, changed: npt.NDArray[np.int64]) -> npt.NDArr
 
 
 def early_keyframes(packets: VideoIndex) -> npt.NDArray[np.int64]:
-    """Return the keyframes that come sooner after the last one than the limit of a GOP; their positions, ascending."""
+    """Return the positions of keyframes that end a GOP before its maximum length; ascending."""
     keyframes = np.flatnonzero(packets.shown_keyframes)
     gops = np.diff(keyframes)
     longest = gops.max(initial=0)
@@ -93,13 +93,13 @@ def early_keyframes(packets: VideoIndex) -> npt.NDArray[np.int64]:
 
 
 def has_early_keyframes(packets: VideoIndex) -> bool:
-    """Return whether the encoder has put keyframes where it saw cuts, and not only at a fixed distance."""
+    """Return whether the encoder placed keyframes at cuts, and not only at a fixed distance."""
     gops = np.diff(np.flatnonzero(packets.shown_keyframes))
     return bool(len(gops) > 1 and (gops[:-1] != gops[0]).any()) or bool(len(gops) == 1)
 
 
 def _percentiles(sizes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the 90th percentile of the sizes around each one, without itself and those that are NaN; shape (N,)."""
+    """Return the 90th percentile of the sizes around each packet, excluding itself and NaN; shape (N,)."""
     padded = np.pad(sizes, _NEARBY, constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * _NEARBY + 1)
     found = np.empty(len(sizes))
@@ -131,9 +131,9 @@ def ranges_around(packets: VideoIndex, positions: npt.NDArray[np.int64]) -> list
 
 
 class _Piece(NamedTuple):
-    """Frames that are decoded at once: their ranges; and the positions from which on and before which cuts are taken.
+    """Ranges of frames that are decoded together, and the positions between which their cuts are used.
 
-    A cut outside of them is seen better in another piece.
+    A cut outside these positions is covered better by another piece.
     """
 
     ranges: tuple[tuple[int, int], ...]
@@ -142,7 +142,7 @@ class _Piece(NamedTuple):
 
 
 def _pieces(ranges: Sequence[tuple[int, int]]) -> Iterator[_Piece]:
-    """Cut ranges into pieces of bounded size; where one is cut, the pieces overlap by what a cut is judged by."""
+    """Split ranges into pieces of bounded size, which overlap by the frames needed to verify a cut."""
     waiting: list[tuple[int, int]] = []
     for start, end in ranges:
         held = sum(last + 1 - first for first, last in waiting)
@@ -160,16 +160,16 @@ def _pieces(ranges: Sequence[tuple[int, int]]) -> Iterator[_Piece]:
 
 
 def frame_gap_ms(packets: VideoIndex) -> float:
-    """Return the time beyond which two frames may not follow each other."""
+    """Return the time beyond which two frames may not be consecutive."""
     gaps = np.diff(packets.times_ms)
     return 2.5 * float(np.median(gaps)) if len(gaps) else np.inf
 
 
 class _Keyframes(NamedTuple):
-    """What the keyframes of a video show, each of which is decoded alone.
+    """Comparison of a video's keyframes, each of which is decoded separately.
 
     Attributes:
-        changed: Positions of those that show another picture than the one before; ascending.
+        changed: Positions of those whose picture differs from the previous one's; ascending.
         contrast: Standard deviation of their luminance over all pixels, of 255.
     """
 
@@ -178,9 +178,9 @@ class _Keyframes(NamedTuple):
 
 
 def _compare_keyframes(footage: Footage) -> _Keyframes:
-    """Decode the keyframes that are not candidates anyway, with the ones before, and compare each with the last.
+    """Decode the keyframes that are not yet candidates, and compare each with the previous one.
 
-    A few more are decoded for the contrast; none that is close to another.
+    A few more, at some distance from each other, are decoded for the contrast.
     """
     packets = footage.packets()
     keyframes = np.flatnonzero(packets.shown_keyframes)
@@ -206,7 +206,7 @@ def _compare_keyframes(footage: Footage) -> _Keyframes:
 
 
 def _spaced(keyframes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return some keyframes that are at least a few frames apart, as in a video of nothing else."""
+    """Return some keyframes that are at least a few frames apart, for videos that consist of keyframes."""
     chosen: list[int] = []
     for position in keyframes.tolist():
         if not chosen or position - chosen[-1] >= _LEAST_APART:
@@ -215,7 +215,7 @@ def _spaced(keyframes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def relative_contrast(contrast: float) -> float:
-    """Return the contrast of a video as a share of a usual one, at most 1, by which differences are judged."""
+    """Return the contrast of a video relative to a usual one, at most 1, to scale differences."""
     return min(1.0, max(_LEAST_CONTRAST, contrast / _USUAL_CONTRAST))
 
 
@@ -224,7 +224,7 @@ def find_cuts(footage: Footage) -> Cuts:
 
     Raises:
         SceneMethodError: The video does not list its packets, or cannot be read in ranges.
-        VideoError: It cannot be decoded.
+        VideoError: The video cannot be decoded.
     """
     packets, keyframes = footage.packets(), _compare_keyframes(footage)
     unit = relative_contrast(keyframes.contrast)
@@ -239,7 +239,7 @@ def find_cuts(footage: Footage) -> Cuts:
 
 
 def _look(footage: Footage, positions: npt.NDArray[np.int64], unit: float) -> list[_Seen]:
-    """Look at the frames around some ascending positions, in pieces of bounded size."""
+    """Decode the frames around some ascending positions, in pieces of bounded size."""
     packets = footage.packets()
     times_ms, gap_ms, cuts = packets.times_ms, frame_gap_ms(packets), list[_Seen]()
     since_s = times_ms / 1000
@@ -278,25 +278,25 @@ def differences(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
 
 
 def _cuts_in(thumbnails: Thumbnails, *, gap_ms: float, packets_ms: npt.NDArray[np.int64], unit: float) -> list[_Seen]:
-    """Find the possible cuts among frames, some of which follow each other.
+    """Find the possible cuts among frames, some of which are consecutive.
 
-    Such a difference exceeds all others nearby, as those of fast motion do not, and the pictures do not return after it
-    to what they were, as they do after a flash. Its strength is what remains when the pictures are shifted against each
-    other, as little of a jerk does.
+    The difference at a cut exceeds all others nearby, unlike fast motion, and the pictures do not return to what they
+    were, unlike after a flash. Its strength is the smallest difference when the pictures are shifted against each
+    other, which is small for a camera jerk.
 
     Args:
         thumbnails: Small frames.
-        gap_ms: The time from one frame to the next, beyond which they follow each other only if no packet is between.
+        gap_ms: The time beyond which two frames are consecutive only if no packet is between them.
         packets_ms: Times of all packets of the video, ascending; shape (M,), int64.
         unit: The contrast of the video, relative to a usual one.
     """
     times = thumbnails.times_ms
-    # Of a picture that is held for long, as where nothing moves on a screen, the next packet comes late.
+    # While a picture does not change, as on a still screen, the next packet comes late.
     between = np.searchsorted(packets_ms, times[1:] - 1) - np.searchsorted(packets_ms, times[:-1] + 1, side="right")
     edges = np.flatnonzero((np.diff(times) > gap_ms) & (between > 0)) + 1
     found: list[_Seen] = []
     for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(times)], strict=True):
-        # Where frames are missing on a side, a flash cannot be told from a cut; the video itself ends at its ends.
+        # If frames are missing on a side, a flash cannot be distinguished from a cut, except at the ends of the video.
         first = 1 if times[start] <= packets_ms[0] + 1 else REACH + 1
         stop = end - start - (0 if times[end - 1] >= packets_ms[-1] - 1 else REACH)
         found += _cuts_of_run(thumbnails.images[start:end], times[start:end], range(first, stop), unit)
@@ -322,7 +322,7 @@ def _stands_out(steps: npt.NDArray[np.float32], at: int, unit: float) -> bool:
 
 
 def _shifted(before: npt.NDArray[np.uint8], after: npt.NDArray[np.uint8]) -> float:
-    """Return the least mean difference of two frames that are shifted against each other; infinite if too small."""
+    """Return the smallest mean difference of two frames shifted against each other; infinite if they are too small."""
     height, width = (side - 2 * _SHIFT for side in before.shape[:2])
     if min(height, width) < 1:
         return math.inf

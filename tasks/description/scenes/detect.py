@@ -1,8 +1,8 @@
-"""The methods that find changes of scene, and shots merged to scenes by what they show.
+"""Detects scene changes, and merges similar shots to scenes.
 
-- `auto`: cuts by the list of packets, checked in the pixels; gradual changes, which it does not show, by embeddings.
-- `ema`: the distance of embeddings to their moving average, which restarts at a change.
-- `published`: the moving average of the published pipeline, which repeats a change.
+- `auto`: cuts from the packet list, verified in the pixels; gradual changes by embeddings.
+- `ema`: the distance of embeddings to their moving average, which is reset at a change.
+- `published`: the moving average of the published pipeline, which reports a change several times.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ THRESHOLDS = {"auto": cut_finder.THRESHOLD, "ema": EMA_THRESHOLD, "published": E
 
 _NEARBY = 6  # steps from one frame to the next, on each side of a gradual change
 _LEAST_NEARBY = 2
-_LEAST_RATIO = 6.0  # of its step to the median of theirs
+_LEAST_RATIO = 6.0  # ratio of a step to the median of those
 _LEAST_STEP, _LEAST_CHANGE = 0.02, 0.1  # 1 minus a cosine
-_LONGEST_PAUSE_MS = 700  # within a transition, as while a fade is black
+_LONGEST_PAUSE_MS = 700  # within a transition, such as the black of a fade
 
 
 def threshold_of(method: str) -> float:
     """Return the default threshold of a method.
 
     Raises:
-        ConfigurationError: There is no such method.
+        ConfigurationError: The method is unknown.
     """
     if method in THRESHOLDS:
         return THRESHOLDS[method]
@@ -64,17 +64,17 @@ def detect_scenes(
     cuts: Cuts | None = None,
     average: Average | None = None,
 ) -> SceneChanges:
-    """Find the changes of scene of one video.
+    """Detect the scene changes of one video.
 
     Args:
         method: Name of the method.
         chunks: The embeddings of its frames, chunk by chunk, in order of time.
-        threshold: Its threshold; None takes the method's own.
-        cuts: The cuts of the video, for `auto`; without them, the embeddings alone decide.
-        average: Of the part before, from which `ema` and `published` continue; None at the beginning.
+        threshold: Its threshold; None uses the method's own.
+        cuts: The cuts of the video, for `auto`; without them, only the embeddings are used.
+        average: State after the previous part, from which `ema` and `published` continue; None at the beginning.
 
     Raises:
-        ConfigurationError: There is no such method.
+        ConfigurationError: The method is unknown.
     """
     default = threshold_of(method)
     least = default if threshold is None else threshold
@@ -95,9 +95,9 @@ def find_gradual(cuts: Sequence[SceneChange], chunks: Sequence[EmbeddedChunk]) -
     """Find dissolves and fades between cuts: runs of large steps of the embeddings from one frame to the next.
 
     A step is large if it exceeds six times the median of those nearby in its shot, as PySceneDetect's AdaptiveDetector
-    compares pixels: where all moves, none is. Large steps of little distance are one run, as both ends of a fade
-    through black. It is a change if the frames before and after it differ, or several within it from those before: a
-    flash differs in one.
+    compares pixels: with constant motion, none is. Large steps close to each other are one run, such as both ends of a
+    fade through black. A run is a change if the frames before and after it differ, or if several within it differ from
+    those before: a flash differs in one.
     """
     vectors, times = join_chunks(chunks)
     borders = np.searchsorted(times, [cut.pts_ms for cut in cuts])
@@ -114,7 +114,7 @@ def find_gradual(cuts: Sequence[SceneChange], chunks: Sequence[EmbeddedChunk]) -
 
 
 def _large_steps(vectors: npt.NDArray[np.float32]) -> list[int]:
-    """Return the frames of a shot at which a large step ends; none of a shot that is too short to compare."""
+    """Return the frames of a shot at which a large step ends; none if the shot is too short to compare."""
     steps = (1 - np.einsum("ij,ij->i", vectors[1:], vectors[:-1])).tolist()
     large = []
     for step in (number for number, each in enumerate(steps) if each >= _LEAST_STEP):
@@ -140,14 +140,13 @@ def detect_ema(
 ) -> tuple[list[SceneChange], Average | None]:
     """Find the changes of a video by the distance of its embeddings to their moving average.
 
-    A frame at which the score, 1 minus the cosine to the average, reaches the threshold is a change, and the average
-    starts anew from it. A frame right after a change, as different again, is the end of the same transition, such as of
-    a dissolve: the two are one change.
+    A frame whose score, 1 minus the cosine to the average, reaches the threshold is a change, and the average is reset
+    to it. A frame right after a change that differs as much is the end of the same transition, such as a dissolve.
 
     Args:
         chunks: The embeddings, in order of time.
-        threshold: The least score of a change.
-        average: The state that the part before has left; None for the first one.
+        threshold: The lowest score of a change.
+        average: The state after the previous part; None for the first one.
 
     Returns:
         The changes, and the state for the next part.
@@ -177,9 +176,9 @@ def _blend(average: npt.NDArray[np.float32], vector: npt.NDArray[np.float32]) ->
 def detect_published(
     chunks: Sequence[EmbeddedChunk], threshold: float = EMA_THRESHOLD, average: Average | None = None
 ) -> tuple[list[SceneChange], Average | None]:
-    """Find the changes of a video exactly as the published pipeline does; return also the state for the next part.
+    """Detect the changes of a video exactly as the published pipeline does; also return the state for the next part.
 
-    The average is not reset, so that one cut is reported for several frames in a row. The time of frame i of T of a
+    The average is not reset, so one cut is reported for several consecutive frames. The time of frame i of T of a
     chunk is taken to be start + i / max(1, T - 1) x duration.
     """
     changes: list[SceneChange] = []
@@ -198,29 +197,31 @@ def detect_published(
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A scene; the same in the rows and in the service's answers. The next one starts where it ends."""
+    """A scene, as in the rows and in the service's answers. The next one starts where it ends."""
 
-    start_s: Annotated[float, Field(description="Its start, in seconds since the video's first frame.")]
-    end_s: Annotated[float, Field(description="Its end, in seconds since the video's first frame.")]
-    shots: Annotated[int, Field(description="Consecutive shots that show the same.")]
+    start_s: Annotated[float, Field(description="Start, in seconds since the video's first frame.")]
+    end_s: Annotated[float, Field(description="End, in seconds since the video's first frame.")]
+    shots: Annotated[int, Field(description="Number of consecutive shots that show the same thing.")]
     begins: Annotated[
         ChangeKind | None,
-        Field(description="Its first change: a cut, exact to the frame; gradual, or sampled, to half a second."),
+        Field(
+            description="Change at its start: a cut, exact to the frame; gradual or sampled, accurate to half a second."
+        ),
     ] = None
 
 
 def merge_shots(
     changes: Sequence[SceneChange], chunks: Sequence[EmbeddedChunk], *, start_ms: int, end_ms: int
 ) -> tuple[Scene, ...]:
-    """Merge each shot with the scene before it if they show the same.
+    """Merge each shot with the previous scene if they show the same thing.
 
-    A shot is compared with the mean of the scene so far; one without an embedding joins it.
+    A shot is compared with the mean of the scene so far; a shot without an embedding joins it.
 
     Args:
         changes: Where shots begin, in order of time.
         chunks: The embeddings of the video's frames.
         start_ms: Start of the video.
-        end_ms: Its end.
+        end_ms: End of the video.
 
     Returns:
         Scenes without gaps from the start to the end; none if the video has no length.

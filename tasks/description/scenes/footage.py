@@ -1,4 +1,4 @@
-"""A video whose cuts are looked for, read and decoded by the decoding processes."""
+"""Reads and decodes a video in decoding processes, to detect its cuts."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _MS = 1000
 
 @dataclass(slots=True, kw_only=True)
 class Footage:
-    """A video, or a segment of it, and what reading it has cost. Times are since the video's first frame.
+    """A video, or a segment of it, and the cost of reading it. Times are since the video's first frame.
 
     Attributes:
         video: An open file, or the bytes of a video that is read in ranges.
         pool: The decoding processes.
         limits: Limits on the video.
         segment: The segment.
-        bytes_read: Bytes fetched of a video that is read in ranges.
-        frames_decoded: Frames that decoders have put out.
+        bytes_read: Bytes fetched, if the video is read in ranges.
+        frames_decoded: Frames output by decoders.
     """
 
     video: VideoFile | ByteSource
@@ -59,7 +59,7 @@ class Footage:
         """List the packets, without decoding.
 
         Raises:
-            SceneMethodError: The container does not list them, or none lies in the segment.
+            SceneMethodError: The container does not list them, or the segment has none.
             VideoError: The video cannot be opened.
         """
         if self._packets is None:
@@ -67,7 +67,7 @@ class Footage:
                 listed, _, bytes_read = self.pool.read_index(self.video, limits=self.limits, lists="frames")
             except FallbackRequired as error:
                 raise SceneMethodError(
-                    f"The file does not list its packets ({error}), so that cuts are known only by embeddings."
+                    f"The file does not list its packets ({error}), so cuts are detected only by embeddings."
                 ) from None
             self.bytes_read += bytes_read
             self._first_ms = int(listed.times_ms[0])
@@ -76,7 +76,7 @@ class Footage:
             if self.segment.end_s is not None:
                 inside &= times_ms <= round(self.segment.end_s * _MS)
             if not inside.any():
-                raise SceneMethodError("No frame lies in the segment.")
+                raise SceneMethodError("The segment has no frames.")
             self._packets = listed.part(inside, since_s=self._first_ms / _MS)
         return self._packets
 
@@ -123,18 +123,18 @@ def open_footage(
     segment: Segment = WHOLE,
     allow_roots: tuple[Path, ...] = (),
 ) -> Iterator[Footage]:
-    """Open one version of a video, wherever it is.
+    """Open one version of a video in any store.
 
     Args:
         objects: The object store, web and local files, by URI.
         info: The video.
         pool: The decoding processes.
         limits: Limits on the video.
-        segment: The segment that is looked into.
+        segment: The segment to decode.
         allow_roots: Folders that a local video must lie in; empty allows every folder.
 
     Raises:
-        VideoError: It cannot be read any more, here or in the body.
+        VideoError: The video can no longer be read, here or in the body.
         TransientError: The store is unavailable.
     """
     with opened_object(objects, info, limits, allow_roots=allow_roots) as opened:

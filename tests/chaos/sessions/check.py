@@ -1,4 +1,4 @@
-"""Whether what clients of live sessions were told is in the database and on the store."""
+"""Checks that everything sent to clients of live sessions is in the database and on the store."""
 
 import subprocess
 
@@ -18,7 +18,7 @@ _AGE = "UPDATE reelabel.live_session SET seen_at = seen_at - make_interval(secs 
 
 
 def check(world, told, outcome, *, echoes):
-    """Compare what clients were told with what is recorded.
+    """Compare the events of clients with the records.
 
     Args:
         world: The world.
@@ -144,7 +144,7 @@ def _check_frames(world, told, row, parts, outcome):
 
 
 def _check_status(world, lost, wrong):
-    """What was lost with a service is told by `reelabel status`, once its heartbeat has been missing long enough."""
+    """`reelabel status` lists what was lost with a service once its heartbeat has been missing long enough."""
     with world.connection() as connection:
         connection.execute(_AGE, [LOST_AFTER_S, lost])
     run = world.start_run(["status"], subprocess.PIPE, COLUMNS="200")

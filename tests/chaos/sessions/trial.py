@@ -1,4 +1,5 @@
-"""One trial: several clients talk to the service while faults are injected, and what they were told is looked for."""
+"""One trial: several clients use the service while faults are injected, and their events are compared with the
+records."""
 
 import random
 import time

@@ -38,7 +38,7 @@ def test_a_dry_run_says_what_would_be_asked_why_and_how_long_it_may_take(environ
 
     assert "Would answer 1 job on 1 video of again." in named.stdout, named.stderr
     assert "Selected: 1 labelled, 1 video_missing." in named.stdout
-    assert "Skipping 1 job already ended; turn on force to include those with a label." in named.stdout
+    assert "Skipping 1 job already finished; turn on force to include those with a label." in named.stdout
     assert "Would answer 2 jobs on 2 videos" in forced.stdout
     assert "Would answer 3 jobs on 3 videos" in failed.stdout
     assert "Leaving out 4 jobs beyond the limit." in failed.stdout

@@ -102,7 +102,7 @@ def test_the_second_time_nothing_is_extracted_and_nothing_asked(environment, man
     nightly = manifest.replace("manifest.parquet", "{scheduled_date:manifest}.parquet")
     again = reelabel(environment, "classify", nightly, "--dataset", "first")
 
-    assert "151 (151 already ended)" in again.stdout, again.stderr
+    assert "151 (151 already finished)" in again.stdout, again.stderr
     assert "0 (0 labels, 0 failures)" in again.stdout
     assert "0 extracted, 0 from the cache" in again.stdout
     assert log.read_bytes() == before  # no engine was started
@@ -131,6 +131,6 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_was(environment, manifest, 
 
     again = reelabel_process(environment, "classify", manifest, "--dataset", "killed")
 
-    ended_before = int(re.search(r"151 \((\d+) already ended\)", again.stdout)[1])
+    ended_before = int(re.search(r"151 \((\d+) already finished\)", again.stdout)[1])
     assert before <= ended_before <= before + 7  # a shard's failures ended with its labels
     assert "Reconciled: 151 jobs = 144 labels + 7 failures." in again.stdout

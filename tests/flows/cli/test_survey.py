@@ -36,7 +36,7 @@ def test_the_table_fits_in_80_columns_and_says_first_what_keyframes_show(environ
     assert done.returncode == 0, done.stderr
     _, *lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    assert "All 3 clips were looked at" in lines[0]
+    assert "All 3 clips were surveyed" in lines[0]
     assert "1 of 3 clips has one keyframe" in lines[1]
     assert "video_missing" in done.stdout
     assert page.read_text().startswith("<!doctype html>")

@@ -1,4 +1,4 @@
-"""What MLflow is told of an evaluation, and what its errors tell."""
+"""Evaluations logged to MLflow, and errors of MLflow."""
 
 import traceback
 from dataclasses import replace

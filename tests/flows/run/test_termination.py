@@ -56,7 +56,7 @@ def answer(asked):
 
 @pytest.fixture
 def stalled(videos):
-    """Return a function that tells whether two downloads stall."""
+    """Return a function that returns whether two downloads stall."""
     for page in videos.pages.values():
         page.pause_s = STALL_S
     return lambda: sum(bool(page.requests) for page in videos.pages.values()) > 1

@@ -159,7 +159,7 @@ def test_a_dry_run_offers_no_deploy_that_would_change_nothing(environment, deplo
 
     unchanged, changed = (reelabel(each, "deploy", "--dry-run").stdout for each in (environment, told))
 
-    assert unchanged.endswith("A deploy would change nothing.\n")
+    assert unchanged.endswith("Nothing to change.\n")
     assert "automation reelabel: notify of failed runs: new\n" in changed
     assert changed.endswith(" reelabel deploy\n")
 
@@ -190,7 +190,7 @@ def test_for_workers_elsewhere_a_schedule_without_a_model_is_a_warning(environme
     done = reelabel(named | {"REELABEL_WATCH_MANIFESTS": "/data/*.parquet"}, "deploy")
 
     assert done.returncode == 0, done.stderr
-    assert f"watch/manifests will fail each time unless its worker names a model: {UNNAMED}" in done.stdout
+    assert f"watch/manifests will fail each time unless its worker sets a model: {UNNAMED}" in done.stdout
 
 
 @pytest.mark.system

@@ -159,7 +159,7 @@ def test_a_group_is_asked_about_in_batches_of_bounded_size(
 
 
 class RefusingOnce:
-    """Takes no rows the first time, and notes the milliseconds of wall time that shards tell of."""
+    """Rejects rows the first time, and records the wall time that shards report."""
 
     engine, run = None, RunKey(run_id=None, dataset="d", spec_id="s", host="h")
 

@@ -1,4 +1,4 @@
-"""Whoever takes the port of an embedded server that has died is found out, and is told nothing."""
+"""A process that takes the port of a dead embedded server is detected, and is sent nothing."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ _TRUST, _PASSWORD = 0, 3
 
 @pytest.fixture
 def impostor():
-    """A server of another user on a port of 127.0.0.1, and what it was told after the name of the user."""
+    """A server of another user on a port of 127.0.0.1, and what it was sent after the name of the user."""
     told = []
 
     def answer(asked):

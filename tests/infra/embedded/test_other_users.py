@@ -330,7 +330,7 @@ def test_a_lock_that_is_a_link_changes_nothing_elsewhere(own_home, tmp_path):
 
 @as_root
 def test_the_supervisor_of_another_user_is_not_asked(own_home):
-    """It would be told settings with passwords."""
+    """It would be sent settings with passwords."""
     told = os.memfd_create("told")
     path = own_home / "run" / "supervisor.sock"
     with Home(own_home).listen() as listening:

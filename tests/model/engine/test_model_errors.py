@@ -1,4 +1,4 @@
-"""What users are told about errors of vLLM, PyTorch and CUDA, in the words that these use."""
+"""Messages about errors of vLLM, PyTorch and CUDA, from their original texts."""
 
 import pytest
 from pydantic.dataclasses import dataclass

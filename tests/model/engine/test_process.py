@@ -277,7 +277,7 @@ def test_what_an_engine_prints_is_json_where_asked_up_to_its_last_words(tmp_path
 
 
 def has_ended(pidfd, *, within_s):
-    """Wait until a process ends; tells whether it did, and closes its descriptor."""
+    """Wait until a process ends; return whether it did, and close its descriptor."""
     with os.fdopen(pidfd) as file:
         return bool(select.select([file], [], [], within_s)[0])
 

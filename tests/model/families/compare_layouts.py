@@ -1,4 +1,4 @@
-"""Renders prompts by the shortcut and by vLLM, and tells where they differ.
+"""Renders prompts by the shortcut and by vLLM, and reports where they differ.
 
 `python compare_layouts.py FOLDER`: models of several families are built there. FOLDER/compared.json then
 tells, by family and type of numbers, of each prompt whether the shortcut took it, and whether both ways gave the same.

@@ -1,4 +1,4 @@
-"""What nobody waits for any more: a video is not decoded to its end, and the pool goes on."""
+"""Cancelled work: a video is not decoded to its end, and the pool continues."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Samplers use, and the model is told, the frame rate of vLLM's loaders: OpenCV's."""
+"""Samplers and the model get the frame rate of vLLM's loaders: OpenCV's."""
 
 import cv2
 import pytest

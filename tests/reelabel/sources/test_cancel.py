@@ -1,4 +1,4 @@
-"""Requests to the web and to S3 end at once when their store is told to end them, wherever they wait."""
+"""Requests to the web and to S3 end at once when their store cancels them, wherever they wait."""
 
 import pickle
 import socket

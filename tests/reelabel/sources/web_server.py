@@ -1,4 +1,4 @@
-"""A web server on a free port of 127.0.0.1 that behaves as badly as it is told to."""
+"""A web server on a free port of 127.0.0.1 that misbehaves in configurable ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What vLLM is told about the frames and times of a video."""
+"""The frames and times of a video that are passed to vLLM."""
 
 from fractions import Fraction
 

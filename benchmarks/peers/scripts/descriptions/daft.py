@@ -1,4 +1,4 @@
-"""Vectors by Daft: frames of a column of video files, one row each, embedded by a class of the user's own.
+"""Vectors by Daft: frames of a column of video files, one row each, embedded by a custom class.
 
 Its `embed_image` takes the size of vectors from settings that SigLIP's configuration does not have.
 https://docs.daft.ai/en/stable/modalities/videos/, https://docs.daft.ai/en/stable/custom-code/cls/ and

@@ -94,7 +94,7 @@ def test_a_file_is_paced_as_a_camera_and_asked_about_at_its_end(server, video, c
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("1.8 s  Is it dark?  0 ")
     assert "first token" in said[1]
-    assert "of them read before" in said[1]
+    assert "of them prefilled" in said[1]
     assert said[2].startswith("8 frames: ")
     assert said[3].startswith("1 of 1 question answered: first token after ")
 
@@ -343,7 +343,7 @@ def test_no_audio_is_sent_where_none_is_heard_wanted_or_there(request, capsys, t
 
 
 def test_audio_that_is_wanted_and_cannot_be_heard_is_told_in_a_sentence(server, hearing, video, sounding):
-    with pytest.raises(ConfigurationError, match=r"^The model scripted takes no audio; leave out --audio, or have"):
+    with pytest.raises(ConfigurationError, match=r"^The model scripted accepts no audio; leave out --audio, or load"):
         run_live(options(sounding, server.url, audio=True))
     with pytest.raises(ConfigurationError, match=r"^The source has no audio; leave out --audio\.$"):
         run_live(options(video, hearing.url, audio=True))

@@ -75,5 +75,5 @@ def test_a_run_that_replaced_nothing_and_runs_that_cannot_be_compared(diff, answ
 
     assert (nothing.returncode, mixed.returncode, unknown.returncode) == (0, 2, 2)
     assert nothing.stdout.endswith("against the answers that it replaced: 0 jobs compared, 0 labels changed.\n")
-    assert f"Run {other} is of dataset e, not d; name two runs of one dataset." in mixed.stderr
+    assert f"Run {other} is of dataset e, not d; use two runs of one dataset." in mixed.stderr
     assert "ffffffff" in unknown.stderr

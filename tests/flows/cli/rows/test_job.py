@@ -71,7 +71,7 @@ def test_a_failed_job_says_why_and_after_how_many_attempts(reelabel, manifest):
     assert shown.returncode == 0, shown.stderr
     assert re.search(rf"^video_missing: .*{manifest.parent}/none\.mp4", shown.stdout, re.MULTILINE)
     assert re.search(r"^Failed in stage fetch after \d attempts?\.$", shown.stdout, re.MULTILINE)
-    assert "No frames were taken." in shown.stdout
+    assert "No frames were extracted." in shown.stdout
     assert "To answer it again: reelabel backfill --ids absent --dataset clips\n" in shown.stdout
 
 

@@ -139,7 +139,7 @@ def test_answers_become_a_manifest_whose_jobs_keep_their_labels(reelabel, manife
     before = pl.read_parquet(manifest).filter(pl.col("job_id") != "absent").select(columns).sort("job_id")
     assert answered.select(columns).sort("job_id").equals(before)
     assert continued.returncode == 0, continued.stderr
-    assert "3 (3 already ended)" in continued.stdout
+    assert "3 (3 already finished)" in continued.stdout
 
 
 def test_disagreement_and_missing_answers_cost_their_tasks_alone(reelabel, manifest, tasks, tmp_path):

@@ -215,7 +215,7 @@ def test_the_sheet_shows_frames_and_says_which_cannot_be_shown(environment, db, 
         ([""], "no text to search for"),
         (["a\x1b[31mb"], "cannot be printed"),
         (["--bank", "gone.txt"], "Cannot read the bank gone.txt"),
-        (["--bank", "texts.txt", "--sheet", "x.png"], "--sheet shows what one search has found"),
+        (["--bank", "texts.txt", "--sheet", "x.png"], "--sheet shows the results of one search"),
         (["--like", "a"], "does not name a moment"),
         (["--like", "gone@1"], "No job gone has been described"),
         (["--image", "gone.png"], "Cannot read the picture gone.png"),
@@ -250,10 +250,7 @@ def test_embeddings_of_another_model_are_named(environment, db, world):
     done = reelabel(environment, "search", "red")
 
     assert done.returncode == 2
-    assert (
-        "No video has embeddings of the model reelabel-tiny-siglip. There are those of other models (big ("
-        in done.stderr
-    )
+    assert "No video has embeddings of the model reelabel-tiny-siglip. Other models have some (big (" in done.stderr
 
 
 @pytest.mark.system

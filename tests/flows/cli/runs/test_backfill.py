@@ -69,8 +69,11 @@ def test_a_dry_run_that_selects_nothing_offers_no_command(backfill):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--ids", "both"], "These job ids are in several datasets: animals (1), birds (1); name one with --dataset."),
-        (["--ids", "nobody"], "No dataset has a result of job nobody; name its manifest with --manifest."),
+        (
+            ["--ids", "both"],
+            "These job ids are in several datasets: animals (1), birds (1); choose one with --dataset.",
+        ),
+        (["--ids", "nobody"], "No dataset has a result of job nobody; pass its --manifest."),
         (["--ids", "b1,nobody", "--dataset", "birds"], "1 job id is not in the manifest: nobody; correct them"),
         (["--failed", "--dataset", "fish"], "No run of dataset fish has been started"),
         (
@@ -129,7 +132,7 @@ def faults(folder):
 def test_a_dry_run_foresees_the_failures_that_a_look_at_the_videos_tells(backfill, faults, job_id, said):
     dry = backfill("--ids", job_id, *faults, "--dry-run")
 
-    assert f"Cannot be used, as far as their indexes tell: {said}" in dry.stdout
+    assert f"Cannot be used, according to their indexes: {said}" in dry.stdout
     assert dry.returncode == 1
 
 
@@ -146,7 +149,7 @@ def test_a_run_ends_as_its_dry_run_foresaw(backfill, faults):
 
 
 def _foreseen(dry):
-    return dry.stdout.partition("Cannot be used, as far as their indexes tell: ")[2].partition(".")[0].split(", ")
+    return dry.stdout.partition("Cannot be used, according to their indexes: ")[2].partition(".")[0].split(", ")
 
 
 @pytest.mark.usefixtures("backfill")
@@ -220,5 +223,5 @@ def test_an_audit_takes_a_manifest_from_where_it_is_now(run_command, folder, own
 
     assert lost.returncode == 2
     assert f"{was}" in lost.stderr
-    assert "If it was moved, name it with --manifest." in lost.stderr
+    assert "If it was moved, pass its new location as --manifest." in lost.stderr
     assert "Reconciled: 2 jobs = 0 labels + 2 failures." in found.stdout

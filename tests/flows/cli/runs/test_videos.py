@@ -48,7 +48,7 @@ def test_new_files_of_a_folder_are_answered_and_no_video_twice(reelabel, folder,
     )
     assert manifest, first.stdout
     assert f"The manifest of 3 videos: {manifest[1]}" in second.stdout
-    assert "3 (2 already ended)" in second.stdout
+    assert "3 (2 already finished)" in second.stdout
     labels = outcomes(engine, RESULT, run_id="holiday-clips")
     assert [*labels] == ["a.mp4", "c.mp4", "day 2/b.MP4"]
     assert labels["a.mp4"] == labels["day 2/b.MP4"] != labels["c.mp4"]

@@ -206,6 +206,6 @@ def test_stopped_services_are_reported_as_not_shown(tmp_path):
 
     shown = reelabel(environment | {"REELABEL_HOME": str(tmp_path), "COLUMNS": "160"}, "status").stdout
 
-    assert "No runs are shown, since Postgres is stopped." in shown
-    assert "No schedules are shown, since Prefect is stopped." in shown
-    assert "To start what is stopped: reelabel up" in shown
+    assert "No runs are shown, because Postgres is stopped." in shown
+    assert "No schedules are shown, because Prefect is stopped." in shown
+    assert "To start stopped services: reelabel up" in shown

@@ -120,7 +120,7 @@ def test_down_says_if_nothing_was_running(tmp_path):
     ended = reelabel(os.environ | {"REELABEL_HOME": str(tmp_path)}, "down")
 
     assert ended.returncode == 0
-    assert ended.stdout == f"No services were running. Their data is kept in {tmp_path}.\n"
+    assert ended.stdout == f"No services were running. Their data remains in {tmp_path}.\n"
 
 
 @pytest.mark.system
@@ -138,10 +138,10 @@ def test_up_leaves_nothing_to_do_for_the_database(tmp_path):
     assert (started.returncode, shown.returncode) == (0, 0), started.stderr + shown.stderr
     assert "Services are running." in started.stdout
     assert re.search(r"postgres +running", shown.stdout)
-    assert "To start what is stopped" not in shown.stdout
+    assert "To start stopped services" not in shown.stdout
     assert re.search(r"worker +stopped", without)
-    assert re.search(r"To start what is stopped: .* up\n", without)
-    assert "No run of the last 7 days is left failed or lost." in shown.stdout
+    assert re.search(r"To start stopped services: .* up\n", without)
+    assert "No failed or lost runs in the last 7 days." in shown.stdout
     assert "no Reelabel tables" not in started.stderr + shown.stdout
 
 

@@ -1,4 +1,4 @@
-"""`reelabel status` says which stages of open plans have nobody."""
+"""`reelabel status` lists stages of open plans without workers."""
 
 import os
 

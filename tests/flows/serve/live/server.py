@@ -28,7 +28,7 @@ class LiveServer:
             connection.transport.abort()
 
     def end(self):
-        """End as a killed process does: nobody listens any more, and no client is told."""
+        """Stop like a killed process: the port is closed, and no client is notified."""
         for listener in self._server.servers:
             listener.close()
         self.drop()

@@ -1,4 +1,4 @@
-"""A session from end to end: served, shown a file by the client, recorded, shown as a page, and asked again offline."""
+"""A session from end to end: served, sent a file by the client, recorded, shown as a page, and replayed offline."""
 
 import re
 

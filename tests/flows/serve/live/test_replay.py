@@ -1,4 +1,4 @@
-"""Questions of real sessions, asked again offline: about exactly the frames that each saw, with the same answer."""
+"""Questions of real sessions, replayed offline on exactly the frames that each saw, with the same answer."""
 
 import numpy as np
 import pytest

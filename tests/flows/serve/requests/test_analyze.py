@@ -178,7 +178,7 @@ def test_parts_of_a_stream_that_come_at_once_follow_each_other(client, folder):
     ("body", "code", "says"),
     [
         ({"tag_bank": ["red", ""]}, "invalid_request", "The bank tag_bank cannot be used: line 2 is empty"),
-        ({"video_uri": None}, "invalid_request", "Name a video_uri"),
+        ({"video_uri": None}, "invalid_request", "Pass a video_uri"),
         ({"prompt": "What?"}, "invalid_request", "prompt: unknown field"),
         ({"chunk_s": 0}, "invalid_request", "chunk_s: must be at least 1"),
         ({"num_frames": 513}, "invalid_request", "num_frames: must be at most 512"),

@@ -37,7 +37,7 @@ def test_a_job_is_that_of_the_row_of_a_manifest(tmp_path):
         ({"video_uri": "s3://videos"}, "no bucket or no key"),
         ({"start_s": 2.0, "end_s": 1.0}, "end_s is not after start_s"),
         ({"template": "{prompt}"}, "{choices}"),
-        ({"video_uri": None}, "Name a video_uri"),
+        ({"video_uri": None}, "Pass a video_uri"),
     ],
 )
 def test_a_job_that_breaks_a_rule_is_refused_by_that_rule(changed, says):

@@ -227,7 +227,7 @@ def test_a_video_that_is_gone_or_none_is_named(client, own_services):
 
 
 def test_beyond_its_slots_requests_are_refused_and_none_fails(client, served, jobs):
-    """Each client tries again after the time that it is told; at the end, all have their answer."""
+    """Each client retries after the time in Retry-After; at the end, all have their answer."""
     rows = jobs[0].to_dicts()[:24]
     refused = []
 
