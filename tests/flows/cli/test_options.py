@@ -122,7 +122,7 @@ def test_a_new_field_becomes_an_option():
         asked.append(overrides)
 
     wider = typer.Typer()
-    wider.command()(with_option_group(command, "overrides", WiderOverrides, panel=None))
+    wider.command()(with_option_group(command, "overrides", WiderOverrides))
     shown = CliRunner().invoke(wider, ["--help"], env={"COLUMNS": "160"})
     CliRunner().invoke(wider, ["--patience", "3", "--sampler", "uniform"], catch_exceptions=False)
 

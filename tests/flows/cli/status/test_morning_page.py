@@ -129,7 +129,12 @@ def test_a_killed_run_is_lost_at_once_and_its_command_is_printed(page, engine):
 def test_a_failed_backfill_is_repeated_with_its_own_options(client, page, engine):
     from flows.runs import backfill  # noqa: PLC0415
 
-    parameters = {"manifest": "m.parquet", "jobs": {"failed": True, "code": "no_frames"}, "dataset": "d", "force": True}
+    parameters = {
+        "manifest": "m.parquet",
+        "selection": {"failed": True, "code": "no_frames"},
+        "dataset": "d",
+        "force": True,
+    }
     parameters |= {"overrides": {"sampling": {"num_frames": 32}}}
     flow_run = client.create_flow_run(backfill, parameters=parameters, tags=[TAG], state=Failed(message="No."))
     open_run(engine, run_id=flow_run.id, spec=SPEC, facts=FACTS | {"kind": "backfill"})
@@ -183,12 +188,12 @@ REPEATED = [
     (
         "backfill",
         {"manifest": "m.parquet", "ids_file": "ids of it.txt"},
-        "reelabel backfill --ids-file 'ids of it.txt' --manifest m.parquet",
+        "reelabel backfill --manifest m.parquet --ids-file 'ids of it.txt'",
     ),
     (
         "backfill",
         {"manifest": "m.parquet", "ids_file": "s3://b/ids.txt", "force": True},
-        "Save s3://b/ids.txt as ids.txt, then: reelabel backfill --ids-file ids.txt --manifest m.parquet --force",
+        "Save s3://b/ids.txt as ids.txt, then: reelabel backfill --manifest m.parquet --ids-file ids.txt --force",
     ),
 ]
 
