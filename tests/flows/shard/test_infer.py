@@ -2,7 +2,7 @@
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -192,7 +192,7 @@ def test_the_time_of_an_attempt_whose_rows_are_refused_is_told_by_the_next_one(e
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wider(FrameProvenance):
-    seeks: int = field(default=0, metadata=column(Merge.SUM))
+    seeks: int = column(Merge.SUM, "Seeks.", default=0)
 
 
 def test_all_that_is_known_of_the_frames_goes_with_the_answer(extractor, make_clip):
