@@ -113,7 +113,7 @@ class BackfillRequest(RunRequest):
 
     kind: ClassVar[str] = "backfill"
 
-    ids: Annotated[list[str], _SELECTION] = []
+    ids: Annotated[list[str], _SELECTION] = Field([])
     """Ids of jobs to answer."""
     ids_file: Annotated[str | None, _SELECTION] = None
     """Text file with more ids, one per line: a path, or s3://bucket/ids.txt."""
