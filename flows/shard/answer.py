@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError
 from tasks.domain import Failure, JobResult, RunPhase, group_by_views
 from tasks.domain.chunks import ChunkOutcome, merge_chunks
+from tasks.domain.cost import tallied
 from tasks.results.write import ShardResults
 
 if TYPE_CHECKING:
@@ -83,17 +83,15 @@ def _infer(stream: FrameStream, lease: Lease, context: InferenceContext, outcome
     started = time.perf_counter()
     with context.profile.doing(RunPhase.DATABASE), traced("rows"):
         lap_ms = context.lap()
-        stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus}
+        row = report.row(lap_ms, context.gpus)
         try:
-            refused = context.writer.write(
-                ended.results, ended.failures, chunks=ended.chunks, lease=lease, report=stored
-            )
+            refused = context.writer.write(ended.results, ended.failures, chunks=ended.chunks, lease=lease, report=row)
         except BaseException:
             context.profile.uncharge(lap_ms)  # to be charged to the next attempt or shard
             raise
     if refused:
         ended = ended.with_refused(refused)
-        report = replace(report, labels=len(ended.results), failures=len(ended.failures))
+        report = report.with_tally(jobs_labelled=len(ended.results), jobs_failed=len(ended.failures))
     write_ms = (time.perf_counter() - started) * 1e3
     run = context.writer.run
     record_results(
@@ -105,7 +103,7 @@ def _infer(stream: FrameStream, lease: Lease, context: InferenceContext, outcome
         write_ms=write_ms,
     )
     log_failures(ended.failures, run)
-    return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
+    return report.with_tally(**tallied("stage_ms", {"database": write_ms}))
 
 
 def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> tuple[ShardResults, dict[str, float]]:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
 from tasks.description.cost import DescriptionCost
 from tasks.domain import Failure, RunPhase, WallClockProfile
+from tasks.domain.cost import tallied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -138,20 +139,20 @@ def _write(
     started = time.perf_counter()
     with context.profile.doing(RunPhase.DATABASE), traced("rows"):
         lap_ms = context.lap()
-        stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus()}
+        row = report.row(lap_ms, context.gpus())
         try:
-            refused = context.writer.write((), failures, descriptions=described, lease=lease, report=stored)
+            refused = context.writer.write((), failures, descriptions=described, lease=lease, report=row)
         except BaseException:
             context.profile.uncharge(lap_ms)
             raise
     if refused:
         described = [each for each in described if each.job.job_id not in refused]
         failures = [*(each for each in failures if each.job.job_id not in refused), *refused.values()]
-        report = replace(report, labels=len(described), failures=len(failures))
+        report = report.with_tally(jobs_labelled=len(described), jobs_failed=len(failures))
     write_ms = (time.perf_counter() - started) * 1e3
     record_descriptions(described, failures, dataset=context.writer.run.dataset, write_ms=write_ms)
     log_failures(failures, context.writer.run)
-    return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
+    return report.with_tally(**tallied("stage_ms", {"database": write_ms}))
 
 
 def _log_rewritten(described: Sequence[DescribedVideo]) -> None:
@@ -200,15 +201,13 @@ def _report(
     cost: DescriptionCost,
     between_s: tuple[float, float],
 ) -> ShardReport:
-    return ShardReport(
-        index=shard.index,
-        labels=len(described),
-        failures=len(failures),
-        videos_extracted=sum(not video.was_cached for video in described),
-        videos_cached=sum(video.was_cached for video in described),
-        videos_rewritten=sum(bool(video.rewritten) for video in described),
-        stage_ms=cost.by_stage() | {"database": 0.0},
-        prompt_tokens=0,
-        cached_tokens=0,
-        between_s={"infer": between_s},
-    )
+    tally = {
+        "shards_done": 1,
+        "jobs_labelled": len(described),
+        "jobs_failed": len(failures),
+        "videos_extracted": sum(not video.was_cached for video in described),
+        "videos_cached": sum(video.was_cached for video in described),
+        "videos_rewritten": sum(bool(video.rewritten) for video in described),
+        **tallied("stage_ms", cost.by_stage()),
+    }
+    return ShardReport(index=shard.index, tally=tally, between_s={"infer": between_s})

@@ -107,8 +107,9 @@ class ShardResults:
         """Return it with failures in place of the outcomes of some jobs, by their ids."""
         kept = self.only({each.job.job_id for each in self.outcomes} - refused.keys())
         failures = [*kept.failures, *refused.values()]
-        counts = {"labels": len(kept.results) + len(kept.descriptions), "failures": len(failures)}
-        return replace(kept, failures=failures, lease=self.lease, report=self.report and self.report | counts)
+        counts = {"jobs_labelled": len(kept.results) + len(kept.descriptions), "jobs_failed": len(failures)}
+        report = self.report and self.report | {"tally": self.report["tally"] | counts}
+        return replace(kept, failures=failures, lease=self.lease, report=report)
 
 
 def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[ShardResults]) -> None:
