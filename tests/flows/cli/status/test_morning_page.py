@@ -177,6 +177,16 @@ def test_a_run_that_prefect_does_not_know_is_repeated_with_invalid_rows_left_out
 REPEATED = [
     (
         "classify",
+        {"manifest": "m.parquet", "once_per_duplicate": 0.95, "may_be_empty": True, "timezone": "UTC"},
+        "reelabel classify m.parquet --once-per-duplicate 0.95",
+    ),
+    (
+        "backfill",
+        {"manifest": "m.parquet", "ids": ["a", "b"], "selection": {"failed": True, "since": None}, "ids_file": None},
+        "reelabel backfill --manifest m.parquet --ids a,b --failed",
+    ),
+    (
+        "classify",
         {"manifest": "m.parquet", "overrides": {"model": "a b", "sampling": {"num_frames": 4}}, "force": True},
         "reelabel classify m.parquet --model 'a b' --num-frames 4 --force",
     ),
