@@ -18,19 +18,19 @@ from opentelemetry import metrics
 from infra.telemetry import traced
 from reelabel.coverage import count_reasons
 from reelabel.errors import JobError
-from tasks.domain import Stage, views_of
+from tasks.domain import RunPhase, Stage, views_of
 from tasks.domain.cost import HELD, part_of_tally, tallied
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from flows.shard.answering import ShardOutcome
     from reelabel.sampling.options import Sampling
     from tasks.description.described import DescribedVideo
-    from tasks.domain import Answer, Failure, JobResult, View
+    from tasks.domain import Answer, Failure, JobResult, View, WallClockProfile
     from tasks.frame_cache.extractor import ExtractedVideo
     from tasks.plans.extracted import ExtractedShard
-    from tasks.results.write import RunKey, ShardResults
+    from tasks.results.write import RunKey, ShardResults, ShardWriter
 
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -93,6 +93,43 @@ class ShardReport:
         return {"tally": tally, "gpus": gpus, "between_s": self.between_s}
 
 
+def write_ended(
+    ended: ShardResults,
+    report: ShardReport,
+    *,
+    writer: ShardWriter,
+    profile: WallClockProfile,
+    lap: Callable[[], dict[str, float]],
+    gpus: int,
+) -> tuple[ShardResults, ShardReport, float]:
+    """Write the outcomes of a shard's jobs, and its end; return both as written, and for how many milliseconds.
+
+    `lap` returns the worker's milliseconds by part since its last shard; if nothing is written, they are charged to the
+    next attempt or shard.
+    """
+    started = time.perf_counter()
+    with profile.doing(RunPhase.DATABASE), traced("rows"):
+        lap_ms = lap()
+        try:
+            refused = writer.write(
+                ended.results,
+                ended.failures,
+                chunks=ended.chunks,
+                descriptions=ended.descriptions,
+                lease=ended.lease,
+                report=report.row(lap_ms, gpus),
+            )
+        except BaseException:
+            profile.uncharge(lap_ms)
+            raise
+    if refused:
+        ended = ended.with_refused(refused)
+        report = report.with_tally(**ended.counts)
+    write_ms = (time.perf_counter() - started) * 1e3
+    _log_failures(ended.failures, writer.run)
+    return ended, report.with_tally(**tallied("stage_ms", {"database": write_ms})), write_ms
+
+
 def make_shard_report(
     extracted: ExtractedShard, outcomes: ShardOutcome, ended: ShardResults, sampling: Sampling
 ) -> ShardReport:
@@ -105,8 +142,7 @@ def make_shard_report(
     extracted_keys = {video.identity.key for video in videos if not video.was_cached}
     tally = {
         "shards_done": 1,
-        "jobs_labelled": len(ended.results),
-        "jobs_failed": len(ended.failures),
+        **ended.counts,
         "videos_extracted": len(extracted_keys),
         "videos_cached": len({video.identity.key for video in videos} - extracted_keys),
         "videos_rewritten": sum(bool(video.rewritten) for video in videos),
@@ -147,8 +183,7 @@ def _by_video(view: View) -> bool:
     return view.shown not in ("keyframes", "image")
 
 
-def log_failures(failures: Sequence[Failure], run: RunKey) -> None:
-    """Log the failures of a shard, once its rows are written."""
+def _log_failures(failures: Sequence[Failure], run: RunKey) -> None:
     for failure in failures:
         known = {"run": str(run.run_id), "job": failure.job.job_id, "code": failure.code}
         logging.getLogger("reelabel").warning("Job %s failed: %s", failure.job.job_id, failure.message, extra=known)
