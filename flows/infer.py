@@ -143,9 +143,9 @@ def _plans_of(served: ServedPlans, identity: ModelIdentity) -> list[Plan]:
     plans = served.plans()
     fitting = [plan for plan in plans if served.spec_of(plan).model == identity]
     if plans and served.plan_id and not fitting:
-        wanted = served.spec_of(plans[0]).model
+        needed = served.spec_of(plans[0]).model
         raise ConfigurationError(
-            f"Plan {served.plan_id} needs model {wanted.name} ({wanted.dtype}), but this worker has {identity.name} "
+            f"Plan {served.plan_id} needs model {needed.name} ({needed.dtype}), but this worker has {identity.name} "
             f"({identity.dtype}), or another version of it; set model.name, model.revision and model.dtype to match."
         )
     return fitting

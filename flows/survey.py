@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from prefect import get_run_logger
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.runtime import flow_run
-from pydantic import Field
 
 from flows.run.artifacts import artifact_errors_logged
 from flows.run.flow_run import name_of_current
-from flows.run.request import NO_OVERRIDES, FlowRequest, Manifest, QuestionOptions
+from flows.run.request import QuestionOptions, SurveyRequest
 from flows.run.result import completed_state
 from flows.run.run_flow import run_flow
 from flows.run.spec import make_spec, native_warning
@@ -31,30 +30,16 @@ if TYPE_CHECKING:
     from tasks.survey.survey import Survey
 
 
-class SurveyRequest(FlowRequest):
-    """What `survey` is asked for."""
-
-    manifest: Manifest
-    """Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet."""
-    sample: Annotated[int, Field(ge=2)] | None = 2000
-    """Number of clips to look at, drawn at random; if empty, all."""
-    keep_going: bool = False
-    """Leave out invalid rows of the manifest."""
-    overrides: QuestionOptions = NO_OVERRIDES
-    """Changes to the settings of the run that is forecast."""
-
-
 @run_flow(SurveyRequest, name=lambda: name_of_current("survey"))
 def survey(request: SurveyRequest) -> State[str]:
     """Read only the indexes of a manifest's videos, and say what a run would show and cost."""
-    settings, overrides = load_settings(), request.overrides
+    settings, overrides = load_settings(), QuestionOptions(model=request.model, sampling=request.sampling)
     card = backend_of(settings).card(overrides.model, settings)
     if warning := native_warning(card, settings, overrides):
         get_run_logger().warning("%s.", warning)
     sampling = make_spec(card, settings, overrides).sampling
-    found = take_survey(
-        request.manifest, settings, sampling, SurveyOptions(sample=request.sample, keep_going=request.keep_going)
-    )
+    options = SurveyOptions(sample=request.sample, limit_s=request.limit_s, keep_going=request.keep_going)
+    found = take_survey(request.manifest, settings, sampling, options)
     _publish(found, settings)
     return completed_state(" ".join([f"{title(found)}.", *headlines(found)]))
 

@@ -18,7 +18,8 @@ from typer.core import TyperGroup
 from flows.cli.main import COMMANDS, app
 from flows.cli.operations.services import settings_page
 from reelabel.sampling.registry import BUILT_IN
-from tasks.database.tables import CHUNK, FAILURE, RESULT, RUN, in_reading_order
+from tasks.database.columns import in_reading_order
+from tasks.database.tables import CHUNK, FAILURE, RESULT, RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -64,7 +63,7 @@ def answer(plan: Plan, settings: DatabaseSettings) -> int:
                 shard = read_shard(objects, plan.plan_uri, lease.shard_index, seal=_STORE.seal)
                 outcome, extracted = _answered(shard, context)
                 ended = ShardResults(results=outcome.results, failures=outcome.failures)
-                report = asdict(make_shard_report(extracted, outcome, ended, SPEC.sampling))
+                report = make_shard_report(extracted, outcome, ended, SPEC.sampling).row({}, 0)
                 writer.write(outcome.results, outcome.failures, lease=lease, report=report)
                 keeper.forget(lease)
                 jobs += len(outcome.results)

@@ -99,16 +99,16 @@ _TITLES = dict(zip(ServiceName, ("Postgres", "S3", "Prefect", "a worker"), stric
 
 
 @contextmanager
-def running_services(*wanted: ServiceName, keep: bool = False, own: bool = False) -> Iterator[Settings]:
-    """Run the services that a command needs and the user has not configured; yield settings with addresses.
+def running_services(*services: ServiceName, keep: bool = False, own: bool = False) -> Iterator[Settings]:
+    """Run the services that a command needs, except those that the user has configured; yield settings with addresses.
 
     With `keep`, leave them running; with `own`, start embedded ones even if the user has configured others.
     """
     settings = own_settings() if own else load_settings()
-    if not wanted:  # nothing is written to the home folder, which may not be the user's
+    if not services:  # nothing is written to the home folder, which may be none of the user's
         yield settings
         return
-    embedded = missing_services(settings, frozenset(wanted))
+    embedded = missing_services(settings, frozenset(services))
     with ExitStack() as stack:
         # Standard output may be redirected to a file of results.
         with ERRORS.status(f"Starting {', '.join(_TITLES[name] for name in ServiceName if name in embedded)}"):
@@ -160,19 +160,19 @@ def ready_to_run() -> Iterator[Settings]:
 
 
 @contextmanager
-def open_database(*wanted: ServiceName, login: Role = Role.READER) -> Iterator[tuple[Settings, Engine]]:
-    """Run services; yield the settings and an engine of a database with this version's schema."""
+def open_database(*services: ServiceName, login: Role = Role.READER) -> Iterator[tuple[Settings, Engine]]:
+    """Run services, and yield the settings and an engine of a database that has this version's schema."""
     require_home(load_settings())
-    with running_services(*wanted) as settings, connected(settings.database, login) as engine:
+    with running_services(*services) as settings, connected(settings.database, login) as engine:
         with startup_errors():
             check_schema(engine)
         yield settings, engine
 
 
 @contextmanager
-def opened_by_owner(*wanted: ServiceName) -> Iterator[tuple[Settings, Engine]]:
-    """Run services; yield the settings and an engine with the owner's login."""
-    with running_services(*wanted) as settings, startup_errors(), connected(settings.database, Role.OWNER) as owner:
+def opened_by_owner(*services: ServiceName) -> Iterator[tuple[Settings, Engine]]:
+    """Run services; yield the settings and an engine with the login that owns the tables."""
+    with running_services(*services) as settings, startup_errors(), connected(settings.database, Role.OWNER) as owner:
         yield settings, owner
 
 

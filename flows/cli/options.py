@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import inspect
 from functools import partial, wraps
+from itertools import chain
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import typer
 from pydantic import BaseModel, ValidationError, create_model
 
-from flows.run.request import ClassifyRequest, DescribeRequest, EvaluateRequest, QuestionOptions
+from flows.run.request import (
+    BackfillRequest,
+    ClassifyRequest,
+    DescribeRequest,
+    EvaluateRequest,
+    QuestionOptions,
+    SurveyRequest,
+)
 from infra.settings import SamplingOptions
-from infra.settings.types import meaning_of, title_of
+from infra.settings.types import Section, meaning_of
 from infra.validation import first_fault
 from reelabel.errors import ConfigurationError
-from tasks.results.selection import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -38,12 +45,8 @@ Dataset = Annotated[str | None, typer.Option(help=_DATASET)]
 IdFile = Annotated[
     str | None, typer.Option(metavar="FILE", hidden=True, help="Write the run's id to this file before the run starts.")
 ]
-DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run", help="Estimate coverage and cost from up to 300 clips (30 s), and exit as the run would."
-    ),
-]
+_DRY_RUN = "Estimate coverage and cost from up to 300 clips (30 s), and exit as the run would."
+DryRun = Annotated[bool, typer.Option("--dry-run", help=_DRY_RUN)]
 LabelledManifest = Annotated[
     str, typer.Argument(help="Parquet file of jobs, or a glob; its column answer must be filled in.")
 ]
@@ -59,26 +62,25 @@ def with_option_group(
     group: str,
     model: type[Choice],
     *,
-    panel: str | None,
     hints: Mapping[str, str] | None = None,
     shown: frozenset[str] | None = None,
 ) -> Callable[..., None]:
-    """Replace the parameter `group` of a command with an option for each field of its model, and of the models in it.
+    """Replace the parameter `group` of a command, in its place, with an option for each field of a model.
 
-    A field's description is its option's help, unless `hints` overrides it. `--help` shows the fields in `shown`, or
-    all; a field with the name of another parameter is not an option. Options of a nested model have its title as their
-    panel.
+    A field that is a model has an option for each of its own fields. The description is the help, unless `hints` has
+    another; a `Section` is the panel, also of the fields of a model in it. `--help` shows the fields in `shown`, or
+    all; a field with the name of another parameter is no option.
     """
     signature = inspect.signature(command, eval_str=True)
-    options = list(_options(model, panel, hints or {}, shown, own={*signature.parameters} - {group}))
+    options = list(_options(model, None, hints or {}, shown, own={*signature.parameters} - {group}))
 
     @wraps(command)
     def called(**values: Any) -> None:  # noqa: ANN401 - the command's own
         chosen = {option.name: value for option in options if (value := values.pop(option.name)) is not None}
         command(**values, **{group: choose(model, chosen)})
 
-    others = [parameter for parameter in signature.parameters.values() if parameter.name != group]
-    called.__signature__ = signature.replace(parameters=[*others, *options])  # type: ignore[attr-defined]
+    listed = [options if name == group else [parameter] for name, parameter in signature.parameters.items()]
+    called.__signature__ = signature.replace(parameters=[*chain(*listed)])  # type: ignore[attr-defined]
     return called
 
 
@@ -86,7 +88,7 @@ def with_options(
     group: str, model: type[BaseModel], hints: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add an option for each field of a model to a command, which receives them as its parameter `group`."""
-    return lambda command: with_option_group(command, group, model, panel=None, hints=hints)
+    return partial(with_option_group, group=group, model=model, hints=hints)
 
 
 def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
@@ -97,7 +99,8 @@ def choose(model: type[Choice], values: dict[str, Any]) -> Choice:
         if group:
             fields[name] = choose(group, values)
         elif name in values:
-            is_list = any(get_origin(kind) is tuple for kind in get_args(field.annotation))
+            kinds = (field.annotation, *get_args(field.annotation))
+            is_list = any(get_origin(kind) in {list, tuple} for kind in kinds)
             fields[name] = list(filter(None, map(str.strip, values[name].split(",")))) if is_list else values[name]
     try:
         return model(**fields)
@@ -112,10 +115,11 @@ def _options(
 ) -> Iterator[inspect.Parameter]:
     for name, field in model.model_fields.items():
         group = _group_of(field)
+        section = next((each.title for each in field.metadata if isinstance(each, Section)), panel)
         if group:
-            yield from _options(group, panel if shown else title_of(name, field), hints, shown, own)
+            yield from _options(group, section, hints, shown, own)
         elif name not in own:
-            yield _option(name, field, panel, hints.get(name), hidden=shown is not None and name not in shown)
+            yield _option(name, field, section, hints.get(name), hidden=shown is not None and name not in shown)
 
 
 def _group_of(field: FieldInfo) -> type[BaseModel] | None:
@@ -154,9 +158,10 @@ def _flag(name: str) -> str:
 
 
 # The options that most runs need; `--help-all` shows the others.
-_RUN_OPTIONS = frozenset({"model", "sampler", "num_frames", "chunk_s", "dataset", "force", "keep_going"})
 _SAMPLING_OPTIONS = frozenset({"sampler", "num_frames"})
-_SELECTION_OPTIONS = frozenset({"failed", "code", "missing", "margin_below", "run"})
+_RUN_OPTIONS = _SAMPLING_OPTIONS | {"model", "chunk_s", "dataset", "force", "keep_going"}
+_BACKFILL_OPTIONS = _RUN_OPTIONS | {"ids", "ids_file", "failed", "code", "missing", "margin_below", "run", "dry_run"}
+_SURVEY_OPTIONS = _SAMPLING_OPTIONS | {"sample", "limit_s", "keep_going"}
 _RUN_HINTS = {"dataset": _DATASET, "keep_going": "Run the valid rows, list the others in ./rejected.csv, and exit 1."}
 _HINTS = {
     "sampler": "Frame sampler; see `reelabel samplers`.",
@@ -166,16 +171,16 @@ _HINTS = {
     "motion_tasks": "With the sampler auto: comma-separated tasks that always use the dense sampler.",
     "still_tasks": "With the sampler auto: comma-separated tasks that always use keyframes.",
 }
+_BACKFILL_HINTS = _HINTS | {
+    "ids": "Comma-separated job ids.",
+    "ids_file": "File with one job id per line; - is standard input.",
+    "dry_run": _DRY_RUN,
+}
 
 
-with_overrides = partial(
-    with_option_group, group="overrides", model=QuestionOptions, panel=None, hints=_HINTS, shown=_RUN_OPTIONS
-)
+with_overrides = partial(with_option_group, group="overrides", model=QuestionOptions, hints=_HINTS, shown=_RUN_OPTIONS)
 with_sampling = partial(
-    with_option_group, group="sampling", model=SamplingOptions, panel=None, hints=_HINTS, shown=_SAMPLING_OPTIONS
-)
-with_selection = partial(
-    with_option_group, group="selection", model=Selection, panel="Job selection", shown=_SELECTION_OPTIONS
+    with_option_group, group="sampling", model=SamplingOptions, hints=_HINTS, shown=_SAMPLING_OPTIONS
 )
 
 
@@ -186,9 +191,11 @@ def with_request(
     named = {name: about for name, about in request.model_fields.items() if name not in {"manifest", *others}}
     fields: Any = {name: (about.rebuild_annotation(), about) for name, about in named.items()}
     model = create_model(f"{request.__name__}Options", **fields)
-    return partial(with_option_group, group="given", model=model, panel=None, hints=hints, shown=shown)
+    return partial(with_option_group, group="given", model=model, hints=hints, shown=shown)
 
 
 with_classify = with_request(ClassifyRequest, "may_be_empty", hints=_HINTS | _RUN_HINTS, shown=_RUN_OPTIONS)
 with_describe = with_request(DescribeRequest, "may_be_empty", hints=_RUN_HINTS)
+with_backfill = with_request(BackfillRequest, hints=_BACKFILL_HINTS, shown=_BACKFILL_OPTIONS)
 with_evaluate = with_request(EvaluateRequest, "samplers", "models", hints=_RUN_HINTS)
+with_survey = with_request(SurveyRequest, hints=_HINTS, shown=_SURVEY_OPTIONS)

@@ -60,14 +60,14 @@ def serve(
             service_app = make_app(service, answering.routers, open_paths=page.OPEN_PATHS)
             answers = ", ".join(_PATHS[name] for name in settings.serve.load)
 
-            def say_where() -> None:
+            def print_address() -> None:
                 print_notice(f"Answering {answers} at {url_of(opened)}; stop it with Ctrl-C.", console=OUT)
                 if "live" in settings.serve.load:
                     print_notice(f"Camera page: {url_of(opened)}{page.PATH}", console=OUT)
 
             signals.allow(settings.serve.stop_timeout_s + signals.GRACE_S)
             ended_by = serve_until_signal(
-                service_app, opened, settings.serve, ready=say_where, end_sessions=answering.end_sessions
+                service_app, opened, settings.serve, ready=print_address, end_sessions=answering.end_sessions
             )
     print_notice("Stopped.", console=OUT)
     raise typer.Exit(signals.EXIT_CODE if ended_by == signal.SIGINT else 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.padding import Padding
@@ -21,11 +21,10 @@ from flows.cli.console import (
     require_parent_folder,
 )
 from flows.cli.context import running_services
-from flows.cli.options import example, with_sampling
+from flows.cli.options import example, with_survey
 from flows.run.request import QuestionOptions
 from flows.run.spec import make_spec, native_warning
 from infra.embedded import ServiceName
-from infra.settings import SamplingOptions  # noqa: TC001 - defines a command's options
 from tasks.model.backend import backend_of
 from tasks.survey.describe import amount, count, figure, headlines, title
 from tasks.survey.take import SurveyOptions, take_survey
@@ -38,27 +37,22 @@ if TYPE_CHECKING:
 
 
 @example("reelabel manifest survey jobs.parquet --sample 2000 --page survey.html")
-@with_sampling
+@with_survey
 def survey(
     manifest: Annotated[str, typer.Argument(help="Parquet file of jobs, or a glob; a local path or s3://.")],
     *,
-    sample: Annotated[int | None, typer.Option(min=2, help="Survey this many random clips. Default: all.")] = None,
-    limit_s: Annotated[
-        float | None, typer.Option(min=0, help="Start no further video after this many seconds. Default: no limit.")
-    ] = None,
     form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
     page: Annotated[str | None, typer.Option(help="Also write a page with histograms to this .html file.")] = None,
-    keep_going: Annotated[bool, typer.Option("--keep-going", help="Leave out invalid rows.")] = False,
-    sampling: SamplingOptions,
+    given: Any,  # noqa: ANN401 - the fields of a request
 ) -> None:
     """Profile a manifest's videos by their indexes: formats, keyframe coverage, and the cost of a run."""
     require_format(form, "table", "json")
     if page:
         require_parent_folder(page)
-    options = SurveyOptions(sample=sample, limit_s=limit_s, keep_going=keep_going)
-    overrides = QuestionOptions(sampling=sampling)
+    options = SurveyOptions(sample=given.sample, limit_s=given.limit_s, keep_going=given.keep_going)
+    overrides = QuestionOptions(model=given.model, sampling=given.sampling)
     with running_services(ServiceName.S3) as settings:
-        card = backend_of(settings).card(None, settings)
+        card = backend_of(settings).card(overrides.model, settings)
         if warning := native_warning(card, settings, overrides):
             print_notice(f"{warning}.")
         resolved = make_spec(card, settings, overrides).sampling

@@ -205,10 +205,9 @@ def _execute_here(
 
 def _note_load(encoder: Encoder, progress: Progress) -> None:
     info = encoder.loaded
-    if info is None or "engine start" in progress.stage_ms:
+    if info is None or progress.has_loaded:
         return
-    progress.gpus = info.gpus
-    progress.stage_ms["engine start"] = info.start_ms
+    progress.note_load(gpus=info.gpus, start_ms=info.start_ms)
     get_run_logger().info("The model is ready after %.1f s.", info.start_ms / 1e3)
 
 

@@ -144,13 +144,13 @@ def _seen(part: pl.DataFrame, versions: pl.DataFrame, videos: ObjectStore) -> pl
     question = part.with_columns(
         pl.Series("messages", texts, dtype=pl.String), video_uri=pl.lit(""), **dict.fromkeys(_PART, None)
     )
-    asked = part.select(
+    questions = part.select(
         *(ROW, "job_id", "video_uri"),
         job_digests(without_questions(part)).alias("video_digest"),
         # The task may decide how frames are sampled.
         pl.concat_str(job_digests(question), pl.col("task").fill_null(""), separator=" ").alias("question"),
     )
-    described = asked.join(versions, on="video_digest")
+    described = questions.join(versions, on="video_digest")
     shown = described["video_uri"].unique().sort()
     now = pl.Series("fingerprint", current_fingerprints(videos, shown.to_list()), dtype=pl.String)
     known = pl.DataFrame([shown, now])

@@ -75,8 +75,8 @@ def forecast(
         note("Selecting jobs", 0, 0)
         selected = select_jobs(run)
         copies = run.prepared.duplicates.copies(selected.jobs) if run.prepared.duplicates else None
-        asked = selected.jobs.chosen(~copies.here) if copies else selected.jobs
-        drawn = draw_clips(asked, _LOOK.sample) if len(asked) else None
+        to_ask = selected.jobs.chosen(~copies.here) if copies else selected.jobs
+        drawn = draw_clips(to_ask, _LOOK.sample) if len(to_ask) else None
         failures = 0 if selector else _count_failures(run, selected)
         survey = _survey(run, drawn, note) if drawn and host else None
         rejected = 0 if selector else len(run.jobs.rejects)
@@ -124,9 +124,9 @@ def _lines(
     rejected: int,
     host: str | None,
 ) -> Iterator[str]:
-    wanted, chosen = len(selected.jobs), selected.chosen
+    jobs, chosen = len(selected.jobs), selected.chosen
     videos = pluralize(drawn.videos, "video") if drawn else "0 videos"
-    yield f"Would answer {pluralize(wanted, 'job')} on {videos} of {run.key.dataset}."
+    yield f"Would answer {pluralize(jobs, 'job')} on {videos} of {run.key.dataset}."
     if run.selector:
         yield run.selector.earlier.name_specs(run.spec)
     if chosen and chosen.reasons:
@@ -135,17 +135,17 @@ def _lines(
         yield f"Skipping {pluralize(standing, 'job')} already finished; turn on force to include those with a label."
     if failures:
         yield f"{failures:,} of these failed, so that the run ends with exit code 1."
-    if over := selected.pending - wanted:
+    if over := selected.pending - jobs:
         yield f"Leaving out {pluralize(over, 'job')} beyond the limit."
     if chosen and chosen.unknown:
         yield f"{describe_unknown_ids(chosen.unknown, run.settings.home)}; ignored."
     yield from chosen.elsewhere if chosen else ()
-    if wanted:
+    if jobs:
         yield from _how_asked(run, selected)
     if rejected:
         yield f"Leaving out {pluralize(rejected, 'invalid row')}, so that the run ends with exit code 1."
-    if wanted:
-        yield from _pace(run, wanted, host=host)
+    if jobs:
+        yield from _pace(run, jobs, host=host)
 
 
 def _how_asked(run: Run, selected: SelectedJobs) -> Iterator[str]:

@@ -78,7 +78,7 @@ class _Alarm:
             self._emit(STALLED, f"no job has ended for {now_s - self._last.at_s:,.0f} s; {ended}")
 
     def check_failure_rate(self) -> None:
-        ended, failed = self._progress.jobs_ended, self._progress.jobs_failed
+        ended, failed = self._progress.jobs_ended, self._progress.tally["jobs_failed"]
         if ended >= _FAILURE_JOBS and failed / ended >= _FAILURE_RATE:
             self._emit(FAILURE_RATE, f"{failed:,} of {pluralize(ended, 'job')} failed ({failed / ended:.0%})")
 

@@ -153,8 +153,8 @@ class Planner:
         selected = self._select_jobs()
         if self.run.selector:
             self.audited_jobs = selected
-        said = (*self.notes, self._warn_of_ambiguous(selected), self._describe_duplicates(selected))
-        self._open_run(jobs=len(selected), message=" ".join(filter(None, said)))
+        notes = (*self.notes, self._warn_of_ambiguous(selected), self._describe_duplicates(selected))
+        self._open_run(jobs=len(selected), message=" ".join(filter(None, notes)))
         plan, shard_jobs = self._write(selected)
         self._record_size(jobs=plan.jobs, shards=plan.shards)
         if not plan.shards:
@@ -176,9 +176,9 @@ class Planner:
         duplicates = self.run.prepared.duplicates
         if not duplicates or not len(selected):
             return ""
-        told = duplicates.describe(selected)
-        get_run_logger().info("%s", told)
-        return f"{told} {duplicates.warning}." if duplicates.warning else told
+        summary = duplicates.describe(selected)
+        get_run_logger().info("%s", summary)
+        return f"{summary} {duplicates.warning}." if duplicates.warning else summary
 
     def _drop_earlier(self) -> None:
         """Drop plans made before this run was restarted, so that workers do not answer jobs twice."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,15 @@ from infra.settings import CostSettings
 from reelabel.cores import usable_cores
 from reelabel.text import pluralize
 from tasks.domain import RunCost, RunPhase, WallClockProfile
-from tasks.domain.cost import describe_bottleneck, format_price
+from tasks.domain.cost import describe_bottleneck, format_price, part_of_tally
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flows.shard.report import ShardReport
+    from tasks.plans.plan import ShardSums
 
-_SUMS = (
+_COUNTS = (
     "jobs_labelled",
     "jobs_failed",
     "videos_extracted",
@@ -28,8 +30,10 @@ _SUMS = (
     "videos_rewritten",
     "prompt_tokens",
     "cached_tokens",
+    "shards_done",
 )
-_SHOWN = (*_SUMS, "shards_done", "stage_ms", "coverage", "engines", "gpus")
+
+_LOAD = f"stage_ms.{RunPhase.LOAD}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,9 +41,9 @@ class Progress:
     """Sums over the shards that are done.
 
     Attributes:
+        tally: The sum of their tallies; with those of other machines, `engines_ms` is what their engines did, and
+            `gpu_ms` for how long they held GPUs.
         gpus: GPUs held by the engines, once loaded.
-        engines_ms: Milliseconds by part, summed over engines on other machines.
-        gpu_ms: Milliseconds for which these held GPUs, summed over GPUs.
         profile: Wall-clock profile.
         prices: What machines cost.
         max_cost: Cost at which the run ends.
@@ -47,51 +51,45 @@ class Progress:
     """
 
     processes: int
+    tally: Counter[str] = field(default_factory=Counter)
     gpus: int = 0
     engines: int = 1
-    engines_ms: dict[str, float] = field(default_factory=dict)
-    gpu_ms: float = 0.0
     profile: WallClockProfile = field(default_factory=WallClockProfile)
     prices: CostSettings = field(default_factory=CostSettings)
     max_cost: float = inf
     frames_setting: str = "sampling.num_frames"
-    shards_done: int = 0
-    jobs_labelled: int = 0
-    jobs_failed: int = 0
-    videos_extracted: int = 0
-    videos_cached: int = 0
-    videos_rewritten: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    stage_ms: dict[str, float] = field(default_factory=dict)
-    coverage: dict[str, int] = field(default_factory=dict)
     _loaded: tuple[float, float] | None = field(default=None, init=False, repr=False)
 
     @property
     def jobs_ended(self) -> int:
         """Jobs that have a label or a failure."""
-        return self.jobs_labelled + self.jobs_failed
+        return self.tally["jobs_labelled"] + self.tally["jobs_failed"]
 
     def start_cpu_clock(self) -> None:
         """Start measuring the CPU time of this process, now that the engine is loaded."""
         self._loaded = time.process_time(), time.perf_counter()
 
+    @property
+    def has_loaded(self) -> bool:
+        """Whether the start of the engine has been noted."""
+        return _LOAD in self.tally
+
+    def note_load(self, *, gpus: int, start_ms: float) -> None:
+        """Note what the engine holds, and how long it took to start."""
+        self.gpus = gpus
+        self.tally.update({_LOAD: start_ms})
+
     def add(self, report: ShardReport) -> None:
         """Add a shard."""
-        sums = {"shards_done": 1, "jobs_labelled": report.labels, "jobs_failed": report.failures}
-        names = ("videos_extracted", "videos_cached", "videos_rewritten", "prompt_tokens", "cached_tokens")
-        sums |= {name: getattr(report, name) for name in (*names, "stage_ms", "coverage")}
-        self.take_over(sums, earlier=self.sums())
+        self.tally.update(report.tally)
         set_time_spent(self.profile.spent_ms)
 
-    def sums(self) -> dict[str, Any]:
-        """Return the current sums, for `take_over`."""
-        return {name: getattr(self, name) for name in (*_SHOWN, "engines_ms", "gpu_ms")}
-
-    def take_over(self, sums: Mapping[str, Any], *, earlier: Mapping[str, Any]) -> None:
-        """Set sums, by attribute name, to those of a plan's workers plus those of earlier plans."""
-        for name, value in sums.items():
-            setattr(self, name, _combined(name, earlier[name], value))
+    def take_over(self, sums: ShardSums, *, earlier: Mapping[str, float]) -> None:
+        """Set the sums to those of a plan's workers plus the tally of earlier plans."""
+        self.tally = Counter(earlier)
+        self.tally.update(sums.tally)
+        # Usually the same ones as of earlier plans.
+        self.engines, self.gpus = max(self.engines, sums.engines), max(self.gpus, sums.gpus)
 
     def cost(self) -> RunCost:
         """Return the cost so far."""
@@ -100,9 +98,9 @@ class Progress:
             wall_ms=self._wall_ms(),
             engines=self.engines,
             gpus=self.gpus,
-            prompt_tokens=self.prompt_tokens,
-            cached_tokens=self.cached_tokens,
-            stage_ms=self.stage_ms,
+            prompt_tokens=self.tally["prompt_tokens"],
+            cached_tokens=self.tally["cached_tokens"],
+            stage_ms=part_of_tally(self.tally, "stage_ms"),
         )
 
     def is_over_budget(self) -> bool:
@@ -125,16 +123,21 @@ class Progress:
         return self._gpu_hours() * self.prices.per_gpu_hour + self.cost().cpu_hours * self.prices.per_cpu_hour
 
     def _gpu_hours(self) -> float:
-        return (self.gpu_ms if self.engines_ms else self.cost().gpu_ms) / 3.6e6
+        return (self.tally["gpu_ms"] if self._engines_ms else self.cost().gpu_ms) / 3.6e6
+
+    @property
+    def _engines_ms(self) -> dict[str, float]:
+        """Milliseconds by part, summed over engines on other machines."""
+        return part_of_tally(self.tally, "engines_ms")
 
     def bottleneck(self) -> str:
         """Describe the bottleneck and what to change; empty if no job was labelled."""
-        if not self.jobs_labelled:
+        if not self.tally["jobs_labelled"]:
             return ""
         cores = usable_cores()
         return describe_bottleneck(
             self.cost(),
-            processes=cores if self.engines_ms else self.processes,
+            processes=cores if self._engines_ms else self.processes,
             cores=cores,
             own_cores=self.own_cores,
             frames=self.frames_setting,
@@ -150,18 +153,23 @@ class Progress:
 
     def _wall_ms(self) -> dict[str, float]:
         """Return the time by part; with remote engines, their mean replaces the time of this process."""
-        own_ms = self.profile.spent_ms
-        if not self.engines_ms:
+        own_ms, engines_ms = self.profile.spent_ms, self._engines_ms
+        if not engines_ms:
             return own_ms
         own_ms.pop(RunPhase.ELSEWHERE, None)
         # Another run that works on the plan includes its own setup and audit, which are not ours.
-        theirs = self.engines_ms.keys() - {RunPhase.SETUP, RunPhase.ELSEWHERE, RunPhase.AUDIT}
-        return own_ms | {part: self.engines_ms[part] / self.engines for part in theirs}
+        theirs = engines_ms.keys() - {RunPhase.SETUP, RunPhase.ELSEWHERE, RunPhase.AUDIT}
+        return own_ms | {part: engines_ms[part] / self.engines for part in theirs}
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of the run's row."""
         cost = self.cost()
-        return {name: getattr(self, name) for name in _SHOWN} | {
+        return {
+            **{name: int(self.tally[name]) for name in _COUNTS},
+            "stage_ms": cost.stage_ms,
+            "coverage": part_of_tally(self.tally, "coverage"),
+            "engines": self.engines,
+            "gpus": self.gpus,
             "wall_ms": cost.wall_ms,
             "jobs_per_s": cost.jobs_per_s,
             "jobs_per_hour_held": cost.jobs_per_hour_held,
@@ -170,11 +178,3 @@ class Progress:
             "cost": self._price(),
             "bottleneck": self.bottleneck(),
         }
-
-
-def _combined(name: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - numbers, or numbers by name
-    if name in {"engines", "gpus"}:  # usually the same ones
-        return max(one, other)
-    if isinstance(one, dict):
-        return {key: one.get(key, 0) + other.get(key, 0) for key in one | other}
-    return one + other

@@ -127,9 +127,8 @@ def _execute_here(run: Run, plan: Plan, progress: Progress, _done_before: Sequen
             if not first:  # other workers have finished the plan meanwhile
                 return
             info = backend.wait_ready()
-        progress.gpus = info.gpus
+        progress.note_load(gpus=info.gpus, start_ms=info.start_ms)
         progress.start_cpu_clock()
-        progress.stage_ms["engine start"] = info.start_ms
         get_run_logger().info("The engine is ready after %.1f s.", info.start_ms / 1e3)
         # Engine tuning affects speed but not answers.
         tuning = {"engine settings": info.tuning} if info.tuning else {}

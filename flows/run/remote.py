@@ -65,7 +65,7 @@ def execute_remotely(
         deployment="infer/gpu", count=counts.infer_flows, parameters=parameters | {"model": model}, key=key
     )
     alarm = IdleAlarm(model=model, waiting={"extract": extract_flows.waiting, "infer": infer_flows.waiting})
-    earlier, left = progress.sums(), retry_outage(plan_state, database, plan.plan_id).jobs_left
+    earlier, left = progress.tally, retry_outage(plan_state, database, plan.plan_id).jobs_left
     artifact = ProgressArtifact(total=progress.jobs_ended + left)
 
     def show() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BeforeValidator, Field, ValidationError
 
 from infra.settings import ChunkOptions, DescribeOptions, MaxTokens, PromptOptions, SamplingOptions, VideoPruningRate
-from infra.settings.types import SettingsSection, Timezone, title_of
+from infra.settings.types import Section, SettingsSection, Timezone, title_of
 from infra.validation import describe_fault
 from reelabel.errors import ConfigurationError
 from tasks.results.selection import Selection
@@ -15,6 +15,7 @@ from tasks.results.selection import Selection
 # An emptied field of a form, or an unset shell variable, is an empty string.
 Dataset = Annotated[Annotated[str, Field(max_length=200)] | None, BeforeValidator(lambda name: name or None)]
 Manifest = Annotated[str, Field(min_length=1)]
+_SELECTION = Section("Job selection")
 
 
 class QuestionOptions(SettingsSection):
@@ -112,16 +113,33 @@ class BackfillRequest(RunRequest):
 
     kind: ClassVar[str] = "backfill"
 
-    job_ids: list[str] = Field([])
+    ids: Annotated[list[str], _SELECTION] = Field([])
     """Ids of jobs to answer."""
-    jobs: Selection = Selection()
-    """Jobs to answer, selected by outcome."""
-    ids_file: str | None = None
+    ids_file: Annotated[str | None, _SELECTION] = None
     """Text file with more ids, one per line: a path, or s3://bucket/ids.txt."""
+    selection: Annotated[Selection, _SELECTION] = Selection()
+    """Jobs to answer, selected by outcome."""
     dry_run: bool = False
     """Say what would be answered, and how long it may take; answer nothing."""
     overrides: QuestionOptions = NO_OVERRIDES
     """Model, sampling, prompts and chunks of this run; empty fields are as in the earlier run."""
+
+
+class SurveyRequest(FlowRequest):
+    """What `survey` is asked for."""
+
+    manifest: Manifest
+    """Parquet file of jobs, or a glob: a path, or s3://bucket/jobs/*.parquet."""
+    sample: int | None = Field(None, ge=2)
+    """Number of random clips to survey; if empty, all."""
+    limit_s: float | None = Field(None, ge=0)
+    """Seconds after which no further video is started; if empty, no limit."""
+    keep_going: bool = False
+    """Leave out invalid rows of the manifest."""
+    model: str | None = Field(None, max_length=1000)
+    """Model of the run that is estimated, whose sampler is native; by default model.name."""
+    sampling: SamplingOptions = SamplingOptions()
+    """How the run that is estimated chooses frames; empty fields take the settings."""
 
 
 class EvaluateRequest(FlowRequest):

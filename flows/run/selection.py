@@ -138,9 +138,9 @@ class JobSelector:
         """
         objects = ObjectStore(settings.store, settings.web)
         listed = read_ids(request.ids_file, objects) if request.ids_file else []
-        selection = request.jobs
+        selection = request.selection
         earlier = find_base_run(settings, manifest=request.manifest, dataset=request.dataset, run=selection.run)
-        return cls(selection=selection, named=[*request.job_ids, *listed], earlier=earlier, settings=settings)
+        return cls(selection=selection, named=[*request.ids, *listed], earlier=earlier, settings=settings)
 
     def __post_init__(self) -> None:
         """Reject an empty selection, which would select every job."""
@@ -229,13 +229,13 @@ def describe_unknown_ids(unknown: Sequence[str], folder: Path) -> str:
     return f"{pluralize(len(unknown), 'job id')} {verb} not in the manifest, such as {shown} (full list: {path})"
 
 
-def store_ids(job_ids: Sequence[str], objects: ObjectStore, root: str) -> str:
+def store_ids(ids: Sequence[str], objects: ObjectStore, root: str) -> str:
     """Write ids to the store, one per line, where every worker can read them; return the file's URI.
 
     A flow run's parameters are limited to half a megabyte, which a million ids exceed.
     """
-    uri = f"{root.rstrip('/')}/selections/{json_digest(list(job_ids))[:16]}.txt"
-    objects.replace(uri, "".join(f"{job_id}\n" for job_id in job_ids).encode())
+    uri = f"{root.rstrip('/')}/selections/{json_digest(list(ids))[:16]}.txt"
+    objects.replace(uri, "".join(f"{job_id}\n" for job_id in ids).encode())
     return uri
 
 

@@ -128,12 +128,12 @@ def _engine_args(defaults: RunSpec | ModelSettings, backend: Backend) -> dict[st
 
 def engine_settings(settings: Settings, spec: RunSpec) -> Settings:
     """Return the settings with which a backend answers a spec: an earlier run, or an option, may have set others."""
-    asked = {
+    changes = {
         "video_pruning_rate": spec.video_pruning_rate,
         "chat_template_args": spec.chat_template_args,
         "engine_args": args_of_performance(settings.model.engine_args) | spec.engine_args,
     }
-    model = settings.model.model_copy(update=asked)
+    model = settings.model.model_copy(update=changes)
     return settings.model_copy(update={"model": model})
 
 

@@ -44,27 +44,27 @@ _NOTIFYING = ("reelabel: notify of runs in trouble", "reelabel: notify of failed
 
 def planned_changes(client: SyncPrefectClient, settings: Settings) -> list[str]:
     """Say which automations a deploy will add or remove, one line each; it writes the others again as they are."""
-    wanted = {each.name for each in _always(client)} | ({*_NOTIFYING} if settings.notify.webhook_url else set())
-    there = {name for name in (*wanted, *_NOTIFYING) if client.read_automations_by_name(name)}
-    changes = [(name, "new") for name in wanted - there] + [(name, "removed") for name in there - wanted]
+    desired = {each.name for each in _always(client)} | ({*_NOTIFYING} if settings.notify.webhook_url else set())
+    there = {name for name in (*desired, *_NOTIFYING) if client.read_automations_by_name(name)}
+    changes = [(name, "new") for name in desired - there] + [(name, "removed") for name in there - desired]
     return [f"automation {name}: {change}" for name, change in sorted(changes)]
 
 
 def apply_automations(client: SyncPrefectClient, settings: Settings) -> list[str]:
     """Create or update the automations; return their names. Without a webhook URL, remove the notifications."""
-    wanted = _always(client)
+    desired = _always(client)
     if settings.notify.webhook_url:
-        wanted += _notifications(_save_block(settings.notify.webhook_url.get_secret_value()))
-    for name in {*_NOTIFYING} - {automation.name for automation in wanted}:
+        desired += _notifications(_save_block(settings.notify.webhook_url.get_secret_value()))
+    for name in {*_NOTIFYING} - {automation.name for automation in desired}:
         for existing in client.read_automations_by_name(name):
             client.delete_automation(existing.id)
-    for automation in wanted:
+    for automation in desired:
         existing_ones = client.read_automations_by_name(automation.name)
         if existing_ones:
             client.update_automation(existing_ones[0].id, automation)
         else:
             client.create_automation(automation)
-    return [automation.name for automation in wanted]
+    return [automation.name for automation in desired]
 
 
 def _always(client: SyncPrefectClient) -> list[AutomationCore]:

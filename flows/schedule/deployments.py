@@ -99,9 +99,9 @@ def desired_deployments(settings: Settings, pool_types: dict[str, str]) -> list[
     prefect = settings.prefect
     on_demand, is_limit_named = _on_demand_limit(settings, pool_types)
 
-    def on(flow: Any, name: str, *named: str, **asked: Any) -> Deployment:  # noqa: ANN401
+    def on(flow: Any, name: str, *named: str, **fields: Any) -> Deployment:  # noqa: ANN401
         of_pool = {"pool"} if "work_pool" in prefect.model_fields_set else set[str]()
-        return Deployment(flow=flow, name=name, pool=prefect.work_pool, named=frozenset({*named, *of_pool}), **asked)
+        return Deployment(flow=flow, name=name, pool=prefect.work_pool, named=frozenset({*named, *of_pool}), **fields)
 
     found = [
         on(classify, "on-demand", *is_limit_named, limit=on_demand),
@@ -111,7 +111,7 @@ def desired_deployments(settings: Settings, pool_types: dict[str, str]) -> list[
         on(watch, "manifests", "limit", **_watch(settings.watch)),
         on(backfill, "by-ids", "limit"),
         on(evaluate, "labelled", "limit"),
-        on(survey, "manifest", "limit"),
+        on(survey, "manifest", "limit", defaults={"sample": 2000}),
         on(maintain, "daily", "limit", schedule=_DAILY, limit=Limit(1, "ENQUEUE")),
     ]
     for flow, pool in ((extract, "cpu"), (infer, "gpu")):
@@ -323,7 +323,7 @@ def _plan_form(plan: DeploymentPlan, desired: Deployment) -> None:
     flow, deployed = desired.flow, plan.deployed
     variables = dict(deployed.job_variables) if deployed else {}
     variables["env"] = {**(variables.get("env") or {}), **_ENVIRONMENT}
-    asked = {
+    fields = {
         "description": flow.description,
         "entrypoint": f"{flow.__module__}.{flow.fn.__name__}",
         "tags": sorted({TAG, *(deployed.tags if deployed else ())}),
@@ -331,10 +331,10 @@ def _plan_form(plan: DeploymentPlan, desired: Deployment) -> None:
         "parameter_openapi_schema": form_of(flow),
     }
     if deployed is None:
-        plan.payload |= asked | {"enforce_parameter_schema": True}
+        plan.payload |= fields | {"enforce_parameter_schema": True}
         return
-    before = {name: getattr(deployed, name) for name in asked} | {"tags": sorted(deployed.tags)}
-    if differing := {name: value for name, value in asked.items() if value != before[name]}:
+    before = {name: getattr(deployed, name) for name in fields} | {"tags": sorted(deployed.tags)}
+    if differing := {name: value for name, value in fields.items() if value != before[name]}:
         plan.change("form", "of another version", "of this version", **differing)
 
 

@@ -28,11 +28,11 @@ def find_deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse 
         return None
 
 
-def list_flow_runs(client: SyncPrefectClient, **wanted: Any) -> list[FlowRun]:  # noqa: ANN401 - Prefect's own filters
+def list_flow_runs(client: SyncPrefectClient, **filters: Any) -> list[FlowRun]:  # noqa: ANN401 - Prefect's own filters
     """List all flow runs that the filters of `read_flow_runs` let through, which gives so many at a time."""
     found: list[FlowRun] = []
     while True:
-        page = client.read_flow_runs(**wanted, limit=_PAGE, offset=len(found))
+        page = client.read_flow_runs(**filters, limit=_PAGE, offset=len(found))
         found += page
         if len(page) < _PAGE:
             return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,10 +12,9 @@ from prefect.cache_policies import NO_CACHE
 from flows.shard.answering import ShardOutcome
 from flows.shard.extract import FrameStream, extract_jobs
 from flows.shard.infer import ask_copies, escalate, infer_views
-from flows.shard.report import log_failures, make_shard_report, record_results, shard_in_progress, stage_ms_of
+from flows.shard.report import make_shard_report, record_results, shard_in_progress, stage_ms_of, write_ended
 from flows.shard.retry import retry_faults
 from infra.database.connect import require_writes
-from infra.telemetry import traced
 from reelabel.errors import InternalError, StoreUnavailableError, TransientError
 from reelabel.unexpected import failing_alone
 from reelabel_engine.errors import InferenceError
@@ -78,34 +76,20 @@ def _infer(stream: FrameStream, lease: Lease, context: InferenceContext, outcome
     escalate(context, outcome)  # those copies
     context.check_meaning(outcome.results)
     context.confirm_model()
-    ended = merge_ended(cut, outcome, answered, context)
+    ended = replace(merge_ended(cut, outcome, answered, context), lease=lease)
     report = make_shard_report(stream.extracted, outcome, ended, context.spec.sampling)
-    started = time.perf_counter()
-    with context.profile.doing(RunPhase.DATABASE), traced("rows"):
-        lap_ms = context.lap()
-        stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus}
-        try:
-            refused = context.writer.write(
-                ended.results, ended.failures, chunks=ended.chunks, lease=lease, report=stored
-            )
-        except BaseException:
-            context.profile.uncharge(lap_ms)  # to be charged to the next attempt or shard
-            raise
-    if refused:
-        ended = ended.with_refused(refused)
-        report = replace(report, labels=len(ended.results), failures=len(ended.failures))
-    write_ms = (time.perf_counter() - started) * 1e3
-    run = context.writer.run
+    ended, report, write_ms = write_ended(
+        ended, report, writer=context.writer, profile=context.profile, lap=context.lap, gpus=context.gpus
+    )
     record_results(
         ended.results,
         ended.failures,
         answers=[result.answer for result in outcome.results],
-        dataset=run.dataset,
+        dataset=context.writer.run.dataset,
         read_ms=outcome.read_ms.values(),
         write_ms=write_ms,
     )
-    log_failures(ended.failures, run)
-    return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
+    return report
 
 
 def answer_shard(shard: Shard, context: AnswerContext, *, workers: Executor) -> tuple[ShardResults, dict[str, float]]:

@@ -7,24 +7,25 @@ import time
 from collections import Counter
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from flows.shard.report import ShardReport, log_failures, record_descriptions, shard_in_progress
+from flows.shard.report import ShardReport, record_descriptions, shard_in_progress, write_ended
 from flows.shard.retry import retry_faults
 from infra.database.connect import require_writes
 from infra.errors import EngineLostError
 from infra.logs import in_context
-from infra.telemetry import traced
 from reelabel.errors import InternalError, JobError, StoreUnavailableError, TransientError
 from reelabel.sources.object_info import redact_uri
 from reelabel.unexpected import failing_alone
 from tasks.description.cost import DescriptionCost
 from tasks.domain import Failure, RunPhase, WallClockProfile
+from tasks.domain.cost import tallied
+from tasks.results.write import ShardResults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -96,27 +97,26 @@ def describe_shard(
         TransientError: partial(require_writes, context.writer.engine)
     }
     with shard_in_progress("infer"):
-        described, failures, report = retry_faults(partial(_describe, shard, context), services)
-        return retry_faults(partial(_write, described, failures, report, lease, context), writes)
+        ended, report = retry_faults(partial(_describe, shard, context), services)
+        return retry_faults(partial(_write, replace(ended, lease=lease), report, context), writes)
 
 
-def _describe(
-    shard: Shard, context: DescriptionContext
-) -> tuple[Sequence[DescribedVideo], Sequence[Failure], ShardReport]:
+def _describe(shard: Shard, context: DescriptionContext) -> tuple[ShardResults, ShardReport]:
     extractor = context.describer.embedder.extractor
     began_s = time.time()
     with context.profile.doing(RunPhase.DECODE):
         known = extractor.stat_many(shard.video_uris)
         vectors, read_ms = _read_vectors(shard, context)
-        ended = _describe_all(shard, context, known, vectors)
+        outcomes = _describe_all(shard, context, known, vectors)
         with suppress(InternalError), failing_alone("Writing the vectors of the shard"):
             if vectors:
                 context.describer.embedder.cache.write_shard(vectors)
-    described = [each for each in ended if not isinstance(each, Failure)]
-    failures = [each for each in ended if isinstance(each, Failure)]
+    described = [each for each in outcomes if not isinstance(each, Failure)]
+    failures = [each for each in outcomes if isinstance(each, Failure)]
+    ended = ShardResults(results=(), failures=failures, descriptions=described)
     _log_rewritten(described)
     cost = sum((each.cost for each in described), DescriptionCost(cache_read_ms=read_ms))
-    report = _report(shard, described, failures, cost=cost, between_s=(began_s, time.time()))
+    report = _report(shard, ended, cost=cost, between_s=(began_s, time.time()))
     context.spent_ms.update(
         {
             RunPhase.FETCH: round(cost.fetch_ms),
@@ -125,33 +125,16 @@ def _describe(
             RunPhase.CACHE_READ: round(cost.cache_read_ms),
         }
     )
-    return described, failures, report
+    return ended, report
 
 
-def _write(
-    described: Sequence[DescribedVideo],
-    failures: Sequence[Failure],
-    report: ShardReport,
-    lease: Lease,
-    context: DescriptionContext,
-) -> ShardReport:
-    started = time.perf_counter()
-    with context.profile.doing(RunPhase.DATABASE), traced("rows"):
-        lap_ms = context.lap()
-        stored = asdict(report) | {"wall_ms": lap_ms, "gpus": context.gpus()}
-        try:
-            refused = context.writer.write((), failures, descriptions=described, lease=lease, report=stored)
-        except BaseException:
-            context.profile.uncharge(lap_ms)
-            raise
-    if refused:
-        described = [each for each in described if each.job.job_id not in refused]
-        failures = [*(each for each in failures if each.job.job_id not in refused), *refused.values()]
-        report = replace(report, labels=len(described), failures=len(failures))
-    write_ms = (time.perf_counter() - started) * 1e3
-    record_descriptions(described, failures, dataset=context.writer.run.dataset, write_ms=write_ms)
-    log_failures(failures, context.writer.run)
-    return replace(report, stage_ms=report.stage_ms | {"database": write_ms})
+def _write(ended: ShardResults, report: ShardReport, context: DescriptionContext) -> ShardReport:
+    writer = context.writer
+    ended, report, write_ms = write_ended(
+        ended, report, writer=writer, profile=context.profile, lap=context.lap, gpus=context.gpus()
+    )
+    record_descriptions(ended.descriptions, ended.failures, dataset=writer.run.dataset, write_ms=write_ms)
+    return report
 
 
 def _log_rewritten(described: Sequence[DescribedVideo]) -> None:
@@ -192,23 +175,14 @@ def _failing(job: Job, shard_index: int, describe: Callable[[], Video]) -> Video
         return Failure.of(error, job, shard_index, fingerprint=error.fingerprint)
 
 
-def _report(
-    shard: Shard,
-    described: Sequence[DescribedVideo],
-    failures: Sequence[Failure],
-    *,
-    cost: DescriptionCost,
-    between_s: tuple[float, float],
-) -> ShardReport:
-    return ShardReport(
-        index=shard.index,
-        labels=len(described),
-        failures=len(failures),
-        videos_extracted=sum(not video.was_cached for video in described),
-        videos_cached=sum(video.was_cached for video in described),
-        videos_rewritten=sum(bool(video.rewritten) for video in described),
-        stage_ms=cost.by_stage() | {"database": 0.0},
-        prompt_tokens=0,
-        cached_tokens=0,
-        between_s={"infer": between_s},
-    )
+def _report(shard: Shard, ended: ShardResults, *, cost: DescriptionCost, between_s: tuple[float, float]) -> ShardReport:
+    described = ended.descriptions
+    tally = {
+        "shards_done": 1,
+        **ended.counts,
+        "videos_extracted": sum(not video.was_cached for video in described),
+        "videos_cached": sum(video.was_cached for video in described),
+        "videos_rewritten": sum(bool(video.rewritten) for video in described),
+        **tallied("stage_ms", cost.by_stage()),
+    }
+    return ShardReport(index=shard.index, tally=tally, between_s={"infer": between_s})

@@ -73,13 +73,13 @@ def infer_views(
 class _Arrivals:
     """Views as they arrive, and what jobs show that is complete by then."""
 
-    def __init__(self, wanted: Iterable[Shown]) -> None:
+    def __init__(self, shown: Iterable[Shown]) -> None:
         """Start with no view of what jobs show."""
         self.complete: deque[Shown] = deque()
         self._outcomes: dict[View, ExtractedVideo | JobError] = {}
         self._missing: dict[Shown, int] = {}
         self._waiting: dict[View, list[Shown]] = {}
-        for views in wanted:
+        for views in shown:
             self._missing[views] = len(set(views))
             for view in set(views):
                 self._waiting.setdefault(view, []).append(views)
@@ -112,10 +112,10 @@ class _Arrivals:
 
 
 def group_arrivals(
-    stream: FrameStream, wanted: Iterable[Shown], context: AnswerContext, shard_outcome: ShardOutcome
+    stream: FrameStream, shown: Iterable[Shown], context: AnswerContext, shard_outcome: ShardOutcome
 ) -> Iterator[dict[Shown, list[ExtractedVideo | JobError]]]:
     """Group what is complete so that its frames fit into one batch; while one is answered, the next one grows."""
-    arrivals, consumed = _Arrivals(wanted), 0
+    arrivals, consumed = _Arrivals(shown), 0
     while True:
         with context.profile.doing(RunPhase.DECODE):
             complete = len(arrivals.complete)
@@ -221,11 +221,11 @@ def _infer_group(
                 jobs, views, [_fault_of(*read[view]) for view in views], shard_outcome.index
             )
     files = {view.name: data for view, (_, data) in read.items() if isinstance(data, bytes)}
-    for asked in _batches(usable, context.spec, shard_outcome):
+    for batch in _batches(usable, context.spec, shard_outcome):
         go_on()
         with context.profile.doing(RunPhase.ANSWER):
-            replies = _ask([question for _, _, question in asked], files, context.ask)
-        for (views, job, _), reply in zip(asked, replies, strict=True):
+            replies = _ask([question for _, _, question in batch], files, context.ask)
+        for (views, job, _), reply in zip(batch, replies, strict=True):
             with _failing_alone(job, shard_outcome):
                 _record_reply(reply, job, views, usable[views][0], context, shard_outcome)
 

@@ -9,26 +9,28 @@ import logging
 import time
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from math import fsum
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import metrics
 
 from infra.telemetry import traced
 from reelabel.coverage import count_reasons
 from reelabel.errors import JobError
-from tasks.domain import Stage, views_of
+from tasks.domain import RunPhase, Stage, views_of
+from tasks.domain.cost import HELD, part_of_tally, tallied
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from flows.shard.answering import ShardOutcome
     from reelabel.sampling.options import Sampling
     from tasks.description.described import DescribedVideo
-    from tasks.domain import Answer, Failure, JobResult, View
+    from tasks.domain import Answer, Failure, JobResult, View, WallClockProfile
     from tasks.frame_cache.extractor import ExtractedVideo
     from tasks.plans.extracted import ExtractedShard
-    from tasks.results.write import RunKey, ShardResults
+    from tasks.results.write import RunKey, ShardResults, ShardWriter
 
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -63,32 +65,69 @@ class ShardReport:
     """Counts and times of one shard.
 
     Attributes:
-        videos_extracted: Number of frame files that were made; `videos_cached` were in the cache.
-        videos_rewritten: Number of extracted videos whose cached files must not be used.
-        stage_ms: Milliseconds by stage, summed over videos and jobs.
-        prompt_tokens: Prompt tokens of its answers; `cached_tokens` of them came from the prefix cache.
+        tally: Amounts that are summed over shards, by column of the run's row; those of its columns `stage_ms` and
+            `coverage` by `tallied`.
         between_s: Start and end of its extraction and inference, in seconds of Unix time.
-        coverage: Number of videos answered from keyframes (`videos`), and, by reason, of those that keyframes may
-            not cover.
     """
 
     index: int
-    labels: int
-    failures: int
-    videos_extracted: int
-    videos_cached: int
-    videos_rewritten: int
-    stage_ms: dict[str, float]
-    prompt_tokens: int
-    cached_tokens: int
-    between_s: dict[str, tuple[float, float]]
-    coverage: dict[str, int] = field(default_factory=dict)
+    tally: Mapping[str, float]
+    between_s: Mapping[str, tuple[float, float]]
 
     def __str__(self) -> str:
         """Return one line."""
-        videos = f"{self.videos_extracted} videos extracted, {self.videos_cached} from the cache"
-        seconds = ", ".join(f"{stage} {ms / 1e3:.2f}" for stage, ms in self.stage_ms.items())
-        return f"Shard {self.index}: {self.labels} labels, {self.failures} failures; {videos}; seconds: {seconds}."
+        tally, stage_ms = self.tally, part_of_tally(self.tally, "stage_ms")
+        videos = f"{tally['videos_extracted']} videos extracted, {tally['videos_cached']} from the cache"
+        seconds = ", ".join(f"{stage} {ms / 1e3:.2f}" for stage, ms in stage_ms.items())
+        ended = f"{tally['jobs_labelled']} labels, {tally['jobs_failed']} failures"
+        return f"Shard {self.index}: {ended}; {videos}; seconds: {seconds}."
+
+    def with_tally(self, **amounts: float) -> ShardReport:
+        """Return it with other amounts."""
+        return replace(self, tally={**self.tally, **amounts})
+
+    def row(self, lap_ms: Mapping[str, float], gpus: int) -> dict[str, Any]:
+        """Return the column `report` of the shard: with the time since the worker's last one, and what GPUs it held."""
+        gpu_ms = gpus * fsum(ms for part, ms in lap_ms.items() if part in HELD)
+        tally = {**self.tally, **tallied("engines_ms", lap_ms), "gpu_ms": gpu_ms}
+        return {"tally": tally, "gpus": gpus, "between_s": self.between_s}
+
+
+def write_ended(
+    ended: ShardResults,
+    report: ShardReport,
+    *,
+    writer: ShardWriter,
+    profile: WallClockProfile,
+    lap: Callable[[], dict[str, float]],
+    gpus: int,
+) -> tuple[ShardResults, ShardReport, float]:
+    """Write the outcomes of a shard's jobs, and its end; return both as written, and for how many milliseconds.
+
+    `lap` returns the worker's milliseconds by part since its last shard; if nothing is written, they are charged to the
+    next attempt or shard.
+    """
+    started = time.perf_counter()
+    with profile.doing(RunPhase.DATABASE), traced("rows"):
+        lap_ms = lap()
+        try:
+            refused = writer.write(
+                ended.results,
+                ended.failures,
+                chunks=ended.chunks,
+                descriptions=ended.descriptions,
+                lease=ended.lease,
+                report=report.row(lap_ms, gpus),
+            )
+        except BaseException:
+            profile.uncharge(lap_ms)
+            raise
+    if refused:
+        ended = ended.with_refused(refused)
+        report = report.with_tally(**ended.counts)
+    write_ms = (time.perf_counter() - started) * 1e3
+    _log_failures(ended.failures, writer.run)
+    return ended, report.with_tally(**tallied("stage_ms", {"database": write_ms})), write_ms
 
 
 def make_shard_report(
@@ -101,19 +140,19 @@ def make_shard_report(
     videos, answers = outcomes.videos, [result.answer for result in outcomes.results]
     # By frame file, which several passes of a video may share.
     extracted_keys = {video.identity.key for video in videos if not video.was_cached}
-    return ShardReport(
-        index=outcomes.index,
-        labels=len(ended.results),
-        failures=len(ended.failures),
-        videos_extracted=len(extracted_keys),
-        videos_cached=len({video.identity.key for video in videos} - extracted_keys),
-        videos_rewritten=sum(bool(video.rewritten) for video in videos),
-        stage_ms=stage_ms_of(outcomes) | {"database": 0.0},
-        prompt_tokens=sum(answer.prompt_tokens for answer in answers),
-        cached_tokens=sum(answer.cached_tokens for answer in answers),
-        between_s={"extract": extracted.between_s, "infer": (outcomes.began_s, time.time())},
-        coverage=_count_coverage(outcomes.results, sampling),
-    )
+    tally = {
+        "shards_done": 1,
+        **ended.counts,
+        "videos_extracted": len(extracted_keys),
+        "videos_cached": len({video.identity.key for video in videos} - extracted_keys),
+        "videos_rewritten": sum(bool(video.rewritten) for video in videos),
+        "prompt_tokens": sum(answer.prompt_tokens for answer in answers),
+        "cached_tokens": sum(answer.cached_tokens for answer in answers),
+        **tallied("stage_ms", stage_ms_of(outcomes)),
+        **tallied("coverage", _count_coverage(outcomes.results, sampling)),
+    }
+    between_s = {"extract": extracted.between_s, "infer": (outcomes.began_s, time.time())}
+    return ShardReport(index=outcomes.index, tally=tally, between_s=between_s)
 
 
 def stage_ms_of(outcome: ShardOutcome) -> dict[str, float]:
@@ -144,8 +183,7 @@ def _by_video(view: View) -> bool:
     return view.shown not in ("keyframes", "image")
 
 
-def log_failures(failures: Sequence[Failure], run: RunKey) -> None:
-    """Log the failures of a shard, once its rows are written."""
+def _log_failures(failures: Sequence[Failure], run: RunKey) -> None:
     for failure in failures:
         known = {"run": str(run.run_id), "job": failure.job.job_id, "code": failure.code}
         logging.getLogger("reelabel").warning("Job %s failed: %s", failure.job.job_id, failure.message, extra=known)

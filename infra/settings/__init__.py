@@ -213,6 +213,7 @@ class SamplingOptions(SettingsSection):
     """
 
     sampler: Annotated[SamplerName | None, SAMPLER_FIELD] = None
+    num_frames: Annotated[int | None, sampling_option("num_frames")] = None
     fps: Annotated[float | None, sampling_option("fps")] = None
     max_duration_s: Annotated[float | None, sampling_option("max_duration_s")] = None
     min_frames: Annotated[int | None, sampling_option("min_frames")] = None
@@ -240,7 +241,6 @@ class SamplingOptions(SettingsSection):
     motion_tasks: Annotated[tuple[str, ...] | None, sampling_option("motion_tasks")] = None
     still_tasks: Annotated[tuple[str, ...] | None, sampling_option("still_tasks")] = None
     escalate_below: Annotated[float | Literal["fitted"] | None, sampling_option("escalate_below")] = None
-    num_frames: Annotated[int | None, sampling_option("num_frames")] = None
 
 
 class SamplingSettings(SamplingOptions):

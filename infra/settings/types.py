@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -48,6 +48,13 @@ class SettingsSection(BaseModel):
 
 # Of a section that is a dataclass, because it extends options of the library; frozen by its decorator.
 SECTION = ConfigDict(extra="forbid", field_title_generator=title_of, use_attribute_docstrings=True)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Of a field's annotation: the heading under which a command's help lists its options."""
+
+    title: str
 
 
 def fields_of(section: object) -> Mapping[str, FieldInfo]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-    Tell = Callable[[str], None]
+    Notify = Callable[[str], None]
 
 _SCHEMA = "reelabel"
 _FACTS = "backup.json"
@@ -56,10 +56,10 @@ class _Facts(NamedTuple):
     sequences: dict[str, int | None]
 
 
-def write_backup(engine: Engine, file: Path, *, tell: Tell) -> int:
+def write_backup(engine: Engine, file: Path, *, notify: Notify) -> int:
     """Write a database's rows to a file, which is replaced once all are written; return how many.
 
-    The login reads all tables and sequences; `tell` is called with the progress from time to time.
+    The login reads all tables and sequences; `notify` is called with the progress from time to time.
 
     Raises:
         ConfigurationError: The database has no tables, or some that the login may not read; or `file` is no file.
@@ -83,7 +83,7 @@ def write_backup(engine: Engine, file: Path, *, tell: Tell) -> int:
         for table in _tables(connection):
             with archive.open(table, "w", force_zip64=True) as member:
                 for copied in _copy_out(driver, table, member):
-                    tell(f"{table}: {copied:,} rows")
+                    notify(f"{table}: {copied:,} rows")
             rows[table] = copied
         # Last, since they are in no snapshot: a sequence must not be behind the rows that were numbered by it.
         facts = _Facts(revision, rows, dict(driver.execute(_COUNTED).fetchall()))
@@ -91,12 +91,12 @@ def write_backup(engine: Engine, file: Path, *, tell: Tell) -> int:
     return sum(rows.values())
 
 
-def restore_backup(engine: Engine, file: Path, *, tell: Tell) -> int:
+def restore_backup(engine: Engine, file: Path, *, notify: Notify) -> int:
     """Write a backup's rows, all or none, to a database that has none; return how many.
 
     Tables are made if there are none, and in the end upgraded to this version's schema.
 
-    The login owns the tables; `tell` is called with the progress from time to time.
+    The login owns the tables; `notify` is called with the progress from time to time.
 
     Raises:
         ConfigurationError: `file` is not a backup, or one of another version; the database is not empty, or the login
@@ -115,12 +115,12 @@ def restore_backup(engine: Engine, file: Path, *, tell: Tell) -> int:
             )
         upgrade_schema(engine, facts.revision)
         with database_errors(), engine.begin() as connection:
-            _restore_rows(connection, archive, facts, tell=tell)
+            _restore_rows(connection, archive, facts, notify=notify)
     upgrade_schema(engine)
     return sum(facts.rows.values())
 
 
-def _restore_rows(connection: Connection, archive: ZipFile, facts: _Facts, *, tell: Tell) -> None:
+def _restore_rows(connection: Connection, archive: ZipFile, facts: _Facts, *, notify: Notify) -> None:
     driver, tables = _driver(connection), _tables(connection)
     driver.execute(_SETTINGS)
     # Nobody else may write to them until it is done.
@@ -133,7 +133,7 @@ def _restore_rows(connection: Connection, archive: ZipFile, facts: _Facts, *, te
     done, total = 0, sum(facts.rows.values())
     for table in tables:
         for share in _copy_in(driver, table, archive):
-            tell(f"{done + int(share * facts.rows[table]):,} of {total:,} rows")
+            notify(f"{done + int(share * facts.rows[table]):,} of {total:,} rows")
         done += facts.rows[table]
     for name, value in facts.sequences.items():
         if value is not None:

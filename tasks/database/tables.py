@@ -1,24 +1,23 @@
-"""The tables, as SQLAlchemy knows them and as the first migration creates them: columns, constraints, indexes."""
+"""The tables, as SQLAlchemy knows them and as the first migration creates them: columns, constraints, indexes.
+
+`python -m tools.reference` writes the tables of docs/results.md from the comments of the columns.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import (
     DDL,
-    REAL,
     BigInteger,
     Boolean,
-    CheckConstraint,
     Column,
-    DateTime,
     Double,
     ForeignKey,
     ForeignKeyConstraint,
     Identity,
     Index,
     Integer,
-    MetaData,
     Sequence,
     SmallInteger,
     Table,
@@ -28,131 +27,124 @@ from sqlalchemy import (
     event,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import JSONB
 
-from tasks.database.meanings import describe_columns
+from tasks.database import live_tables  # noqa: F401 - tables of the same schema
+from tasks.database.columns import (
+    METADATA,
+    TIME,
+    by_run,
+    checks,
+    digest,
+    job_key,
+    nullable,
+    packed,
+    probabilities,
+    record_columns,
+    required,
+    routed_by,
+    task_names,
+    times,
+    written,
+)
 from tasks.description.cost import DescriptionCost
 from tasks.domain import Answer, ChunkCounts, FirstAnswer, OrderBias, Words
 from tasks.domain.provenance import FrameProvenance
-from tasks.domain.record import Json, columns_of, names_of
+from tasks.domain.record import names_of
 
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from _typeshed import DataclassInstance
-    from sqlalchemy.types import TypeEngine
-
-    Kind = type[TypeEngine[Any]] | TypeEngine[Any]
-
-METADATA = MetaData(schema="reelabel")
-
-_TYPES: dict[type, type[TypeEngine[Any]]] = {str: Text, bool: Boolean, float: Double, Json: JSONB}
-_INTEGERS: dict[int, type[TypeEngine[Any]]] = {16: SmallInteger, 32: Integer, 64: BigInteger}
-_ALIGNED_BYTES = {Double: 8, BigInteger: 8, DateTime: 8, Integer: 4, SmallInteger: 2, Boolean: 1, Uuid: 1}
-_TIME = DateTime(timezone=True)
-_PROBABILITIES = ARRAY(REAL)  # as precise as those of models
+_STAGE = "Where the job failed: `fetch`, `decode`, `cache`, `prompt` or `inference`."
+_MESSAGE = "What is wrong, and what to do."
 _RUN_KINDS = "kind IN ('classify', 'describe', 'backfill')"
 
 
-def _some(kind: Kind, *names: str) -> list[Column[Any]]:
-    """Return columns that may be null."""
-    return [Column(name, kind) for name in names]
-
-
-def _all(kind: Kind, *names: str, default: str | None = None) -> list[Column[Any]]:
-    """Return columns that are never null, with a default in SQL."""
-    return [Column(name, kind, nullable=False, server_default=default and text(default)) for name in names]
-
-
-def _key(*names: str) -> list[Column[Any]]:
-    return [Column(name, Text, primary_key=True) for name in names]
-
-
-def _times(*names: str) -> list[Column[Any]]:
-    return _all(_TIME, *names, default="now()")
-
-
-def _spec(name: str = "spec_id") -> Column[Any]:
-    return Column(name, Text, ForeignKey("reelabel.spec.spec_id"), nullable=False)
-
-
-def _written() -> list[Column[Any]]:
-    return [
-        *_all(Uuid, "run_id"),
-        *_all(Integer, "shard_index"),
-        *_all(BigInteger, "fence", default="0"),
-        *_all(Text, "host"),
-        *_times("created_at"),
-    ]
-
-
-def _by_run() -> ForeignKeyConstraint:
-    return ForeignKeyConstraint(["run_id", "spec_id"], ["reelabel.run_spec.run_id", "reelabel.run_spec.spec_id"])
-
-
-def _checks(*conditions: str) -> list[CheckConstraint]:
-    return [CheckConstraint(condition) for condition in conditions]
-
-
-def record_columns(record: type[DataclassInstance], *, required: Container[str] = ()) -> list[Column[Any]]:
-    """Return the columns that store a record (`tasks.domain.record`), with its docstring as their comments.
-
-    Those that are not required may be null.
-    """
-    return [
-        Column(
-            each.name,
-            _INTEGERS[each.bits] if each.type is int else _TYPES[each.type],
-            nullable=each.name not in required,
-            comment=each.description.replace("None", "null") or None,
-        )
-        for each in columns_of(record)
-    ]
-
-
-def _packed(*columns: Column[Any]) -> list[Column[Any]]:
-    """Return columns with the widest numbers first and texts last, so that Postgres pads none of millions of rows."""
-    for place, column in enumerate(columns, 1):
-        column.info["place"] = place
-    return sorted(columns, key=lambda each: -_ALIGNED_BYTES.get(type(each.type), 0))
-
-
-def in_reading_order(table: Table) -> list[Column[Any]]:
-    """Return the columns of a table as a reader wants them, whatever their order on disk: outcome first, then costs."""
-    return sorted(table.c, key=lambda each: each.info.get("place", 0))
+def _spec(name: str = "spec_id", comment: str | None = None) -> Column[Any]:
+    return Column(name, Text, ForeignKey("reelabel.spec.spec_id"), nullable=False, comment=comment)
 
 
 SPEC = Table(
     "spec",
     METADATA,
-    *_key("spec_id"),
-    *_all(JSONB, "body"),
-    *_times("created_at"),
+    Column("spec_id", Text, primary_key=True),
+    *required(JSONB, "body"),
+    *times("created_at"),
     comment="Everything on the run's side that can change an answer.",
 )
 
 RUN = Table(
     "run",
     METADATA,
-    Column("run_id", Uuid, primary_key=True),
-    *(*_all(Text, "dataset"), _spec(), *_all(Text, "manifest_uri"), *_all(Text, "native_sampler", default="''")),
-    *(*_all(Text, "kind", "state"), *_all(Text, "message", default="''")),
-    *(*_all(BigInteger, "jobs_total"), *_all(BigInteger, "jobs_rejected", default="0")),
-    *_all(BigInteger, "jobs_skipped"),
-    *_all(BigInteger, "jobs_labelled", "jobs_failed", default="0"),
-    *_all(BigInteger, "videos_extracted", "videos_cached", "videos_rewritten", default="0"),
-    *_all(BigInteger, "shards_total", "shards_done", default="0"),
-    *_all(JSONB, "stage_ms", "versions", default="'{}'"),
-    *(*_all(Text, "host"), *_some(Text, "process")),
-    *(*_times("started_at"), *_some(_TIME, "ended_at")),
-    *_some(JSONB, "wall_ms"),
-    *(*_all(BigInteger, "engines", default="1"), *_some(BigInteger, "gpus", "prompt_tokens", "cached_tokens")),
-    *(*_some(Double, "jobs_per_s", "jobs_per_hour_held", "gpu_hours", "cpu_hours", "cost"), *_some(Text, "bottleneck")),
-    *_times("seen_at"),
-    *_all(JSONB, "coverage", default="'{}'"),
-    *_some(_TIME, "reference_at", "exported_at"),
-    *_checks(_RUN_KINDS, "state IN ('running', 'done', 'failed', 'cancelled', 'lost')", "engines > 0"),
-    *_checks(*(f"{name} >= 0" for name in ("jobs_total", "jobs_rejected", "jobs_skipped"))),
+    Column("run_id", Uuid, primary_key=True, comment="Id of the run."),
+    *required(Text, dataset="Dataset of the run."),
+    _spec(comment="Spec of the run; `reelabel.run_spec` lists all, if it was restarted with another."),
+    *required(Text, manifest_uri="URI of the manifest."),
+    *required(Text, native_sampler="Sampler that the model was trained with; null if unknown.", default="''"),
+    *required(Text, kind="`classify`, `describe` or `backfill`."),
+    *required(Text, state="`running`, `done`, `failed`, `cancelled` or `lost`."),
+    *required(Text, message="Reason for the state, or a warning.", default="''"),
+    *required(BigInteger, jobs_total="Jobs of the manifest or selection."),
+    *required(BigInteger, jobs_rejected="Rejected rows of the manifest.", default="0"),
+    *required(BigInteger, jobs_skipped="Jobs that were already finished."),
+    *required(
+        BigInteger,
+        default="0",
+        jobs_labelled="Jobs with a label, text, data or a description.",
+        jobs_failed="Jobs that failed.",
+        videos_extracted="Videos that were decoded.",
+        videos_cached="Videos found in the cache.",
+        videos_rewritten="Videos decoded again because their cached file could not be used.",
+        shards_total="Shards of the plan.",
+        shards_done="Finished shards of the plan.",
+    ),
+    *required(
+        JSONB,
+        default="'{}'",
+        stage_ms="Milliseconds of work by stage, summed over videos and jobs.",
+        versions="Versions of Reelabel and of its dependencies.",
+    ),
+    *required(Text, host="Machine on which the run was started."),
+    *nullable(Text, process="Process of the run, to detect that it was killed."),
+    *times(started_at="When the run started, including its setup."),
+    *nullable(TIME, ended_at="When the run ended; null while it is running."),
+    *nullable(
+        JSONB,
+        wall_ms=(
+            "Milliseconds of wall-clock time by what the engine did or waited for; the parts add up to the total."
+        ),
+    ),
+    *required(BigInteger, engines="Engines that answered.", default="1"),
+    *nullable(
+        BigInteger,
+        gpus="GPUs of these engines.",
+        prompt_tokens="Tokens of all prompts.",
+        cached_tokens="Prompt tokens served from the prefix cache.",
+    ),
+    *nullable(
+        Double,
+        jobs_per_s="Jobs per second while the engine was loaded.",
+        jobs_per_hour_held="Jobs per GPU-hour.",
+        gpu_hours="GPU-hours from the start of the engines to their end.",
+        cpu_hours="Core-hours of processes that fetched and decoded videos, and of engines without a GPU.",
+        cost=(
+            "Cost of these hours, by the prices in `[cost]`; null without prices. Runs that share a "
+            "plan on remote workers are each charged for all shards that they waited for."
+        ),
+    ),
+    *nullable(Text, bottleneck="What limits the run's speed."),
+    *times(seen_at="Last heartbeat of the run."),
+    *required(
+        JSONB,
+        coverage=(
+            "Number of videos answered from keyframes (`videos`), and of those to which each coverage reason applies."
+        ),
+        default="'{}'",
+    ),
+    *nullable(
+        TIME,
+        reference_at="When the run was marked as the reference of its manifest; null if it was not.",
+        exported_at="When the run's rows were written to `results.export_uri`; null if they were not.",
+    ),
+    *checks(_RUN_KINDS, "state IN ('running', 'done', 'failed', 'cancelled', 'lost')", "engines > 0"),
+    *checks(*(f"{name} >= 0" for name in ("jobs_total", "jobs_rejected", "jobs_skipped"))),
     Index("run_by_start", text("started_at DESC")),
     comment="seen_at is the heartbeat: without it, a run whose node was lost would stay `running`. process names the "
     "run's process, so that on its own machine a killed one is noticed at once. wall_ms is the mean over engines. "
@@ -173,27 +165,32 @@ _FRAME_TIMES = ("fetch_ms", "decode_ms", "embed_ms", "cache_write_ms", "cache_re
 RESULT = Table(
     "result",
     METADATA,
-    *_key("dataset", "job_id", "spec_id"),
-    *(*_all(Text, "job_digest"), *_some(Text, "answer", "task", "subtask", "label")),
-    *_packed(
+    *job_key(),
+    *digest(),
+    *nullable(Text, answer="Known answer in the manifest; null if it has none."),
+    *task_names(),
+    *nullable(Text, label="The choice with the highest probability; null for an answer in words."),
+    *packed(
         *record_columns(Words),
-        *_some(Double, "margin"),
-        *_some(_PROBABILITIES, "probabilities"),
-        *_some(Double, "entropy_nats"),
+        *probabilities(),
         *record_columns(Answer, required={*names_of(Answer)} - {"choice_index", "choice_mass"}),
         *record_columns(OrderBias, required=["permutations"]),
         *record_columns(FrameProvenance, required=["source_fingerprint", "frames_used", *_FRAME_TIMES]),
-        *_some(Text, "routed_by", "copied_from"),
+        *routed_by(),
+        *nullable(
+            Text,
+            copied_from="Job whose answer was copied, because its video is a near-duplicate; null for all others.",
+        ),
         *record_columns(FirstAnswer),
         *record_columns(ChunkCounts),
-        *_written(),
+        *written(),
     ),
-    _by_run(),
-    *_checks("choice_index >= 0", "margin BETWEEN 0 AND 1", "entropy_nats >= 0", "choice_mass BETWEEN 0 AND 1"),
-    *_checks("chunks > 0", "chunks_answered BETWEEN 1 AND chunks", "frames_decoded >= 0", "bytes_fetched >= 0"),
-    *_checks("choice_index < array_length(probabilities, 1)", "num_nonnulls(label, text, data) = 1"),
-    *_checks(*(f"(label IS NULL) = ({name} IS NULL)" for name in ("choice_index", "probabilities", "margin"))),
-    *_checks("finish_reason IN ('stop', 'length')", "(label IS NULL) = (finish_reason IS NOT NULL)"),
+    by_run(),
+    *checks("choice_index >= 0", "margin BETWEEN 0 AND 1", "entropy_nats >= 0", "choice_mass BETWEEN 0 AND 1"),
+    *checks("chunks > 0", "chunks_answered BETWEEN 1 AND chunks", "frames_decoded >= 0", "bytes_fetched >= 0"),
+    *checks("choice_index < array_length(probabilities, 1)", "num_nonnulls(label, text, data) = 1"),
+    *checks(*(f"(label IS NULL) = ({name} IS NULL)" for name in ("choice_index", "probabilities", "margin"))),
+    *checks("finish_reason IN ('stop', 'length')", "(label IS NULL) = (finish_reason IS NOT NULL)"),
     Index("result_by_run", "run_id"),
     comment="Labels, and answers in words to jobs without choices. fence is the token of the lease under which the row "
     "was written: an older lease never overwrites the rows of a newer one. first_label and first_margin are those of "
@@ -211,7 +208,7 @@ RESULT_HISTORY = Table(
     METADATA,
     Column("history_id", BigInteger, Identity(always=True), primary_key=True),
     *(Column(name, RESULT.c[name].type, nullable=name in _OF_ONE_KIND) for name in _HISTORY),
-    *(*_all(Uuid, "replaced_by"), *_times("replaced_at")),
+    *(*required(Uuid, "replaced_by"), *times("replaced_at")),
     Index("result_history_by_job", "dataset", "job_id"),
     Index("result_history_by_run", "run_id"),
     Index("result_history_by_replacement", "replaced_by"),
@@ -223,13 +220,13 @@ ROUTE = Table(
     "route",
     METADATA,
     Column("spec_id", Text, ForeignKey("reelabel.spec.spec_id"), primary_key=True),
-    *_all(Double, "escalate_below"),
-    *(*_all(Text, "dataset", "manifest_uri"), _spec("first_spec_id"), _spec("dense_spec_id")),
-    *_all(BigInteger, "jobs"),
-    *_all(Double, "target", "loss_at_most", "accuracy", "first_accuracy", "dense_accuracy", "asked_again"),
-    *_all(BigInteger, "frames_decoded", "first_frames", "dense_frames"),
-    *_times("created_at"),
-    *_checks("escalate_below >= 0", "jobs > 0"),
+    *required(Double, "escalate_below"),
+    *(*required(Text, "dataset", "manifest_uri"), _spec("first_spec_id"), _spec("dense_spec_id")),
+    *required(BigInteger, "jobs"),
+    *required(Double, "target", "loss_at_most", "accuracy", "first_accuracy", "dense_accuracy", "asked_again"),
+    *required(BigInteger, "frames_decoded", "first_frames", "dense_frames"),
+    *times("created_at"),
+    *checks("escalate_below >= 0", "jobs > 0"),
     comment="The margin below which a job is escalated to a dense sampler: one per spec, proven on known answers, with "
     "its effect on them.",
 )
@@ -238,15 +235,15 @@ CALIBRATION = Table(
     "calibration",
     METADATA,
     Column("spec_id", Text, ForeignKey("reelabel.spec.spec_id"), primary_key=True),
-    *_all(Double, "temperature", "temperature_low", "temperature_high"),
-    *_all(Uuid, "run_id"),
-    *_all(Text, "dataset", "manifest_uri"),
-    *_all(BigInteger, "jobs", "wrong"),
-    *_all(Double, "accuracy", "confidence_before", "confidence_after"),
-    *_all(Double, "ece_before", "ece_after", "nll_before", "nll_after", "nll_change_low", "nll_change_high"),
-    *_all(SmallInteger, "bins"),
-    *_times("created_at"),
-    *_checks("temperature > 0", "jobs > 0", "wrong > 0"),
+    *required(Double, "temperature", "temperature_low", "temperature_high"),
+    *required(Uuid, "run_id"),
+    *required(Text, "dataset", "manifest_uri"),
+    *required(BigInteger, "jobs", "wrong"),
+    *required(Double, "accuracy", "confidence_before", "confidence_after"),
+    *required(Double, "ece_before", "ece_after", "nll_before", "nll_after", "nll_change_low", "nll_change_high"),
+    *required(SmallInteger, "bins"),
+    *times("created_at"),
+    *checks("temperature > 0", "jobs > 0", "wrong > 0"),
     comment="One temperature per spec, fitted on known answers, with its effect on held-out jobs. Results keep the raw "
     "probabilities of the model.",
 )
@@ -255,9 +252,9 @@ EVALUATION = Table(
     "evaluation",
     METADATA,
     Column("evaluation_id", Uuid, primary_key=True),
-    *_all(Text, "dataset", "manifest_uri"),
-    *_all(JSONB, "body"),
-    *_times("created_at"),
+    *required(Text, "dataset", "manifest_uri"),
+    *required(JSONB, "body"),
+    *times("created_at"),
     Index("evaluation_by_dataset", "dataset", "created_at"),
     comment="Comparisons of several specs on known answers, each as one document: accuracies, differences, costs.",
 )
@@ -265,14 +262,21 @@ EVALUATION = Table(
 FAILURE = Table(
     "failure",
     METADATA,
-    *_key("dataset", "job_id", "spec_id"),
-    *(*_all(Text, "job_digest"), *_some(Text, "source_fingerprint"), *_all(Text, "stage", "code", "message")),
-    *_all(Integer, "attempts", default="1"),
+    *job_key(),
+    *digest(),
+    *nullable(Text, source_fingerprint="Version of the video; null if it could not be reached."),
+    *required(
+        Text,
+        stage=_STAGE,
+        code="Stable code of the failure.",
+        message=_MESSAGE,
+    ),
+    *required(Integer, attempts="Number of consecutive failures of the job, from 1.", default="1"),
     *record_columns(ChunkCounts),
-    *_some(Text, "task", "subtask"),
-    *_written(),
-    _by_run(),
-    *_checks("attempts >= 1", "chunks > 0", "chunks_answered BETWEEN 0 AND chunks"),
+    *task_names(),
+    *written(),
+    by_run(),
+    *checks("attempts >= 1", "chunks > 0", "chunks_answered BETWEEN 0 AND chunks"),
     Index("failure_by_run", "run_id"),
     comment="The jobs that have no label, and why.",
 )
@@ -280,22 +284,31 @@ FAILURE = Table(
 CHUNK = Table(
     "chunk",
     METADATA,
-    *_key("dataset", "job_id", "spec_id"),
-    Column("chunk", Integer, primary_key=True),
-    *(*_all(Text, "job_digest"), *_some(Text, "label")),
-    *_packed(
-        *_some(Double, "start_s", "end_s", "margin"),
-        *_some(_PROBABILITIES, "probabilities"),
-        *_some(Double, "entropy_nats"),
-        *_some(Text, "stage", "code", "message"),
+    *job_key(),
+    Column("chunk", Integer, primary_key=True, comment="Number of the chunk, from 0."),
+    *digest(),
+    *nullable(Text, label="The choice with the highest probability; null if the chunk failed."),
+    *packed(
+        *nullable(
+            Double,
+            start_s="Start of the chunk in seconds; null for the start of the video.",
+            end_s="End of the chunk in seconds; null for the end of the video.",
+        ),
+        *probabilities(),
+        *nullable(
+            Text,
+            stage=_STAGE,
+            code="Stable code of the failure; null if the chunk has a label.",
+            message=_MESSAGE,
+        ),
         *record_columns(Answer),
         *record_columns(OrderBias),
-        *_some(Text, "routed_by"),
+        *routed_by(),
         *record_columns(FrameProvenance),
-        *_written(),
+        *written(),
     ),
-    _by_run(),
-    *_checks("chunk >= 0", "choice_index >= 0", "margin BETWEEN 0 AND 1", "(label IS NULL) <> (code IS NULL)"),
+    by_run(),
+    *checks("chunk >= 0", "choice_index >= 0", "margin BETWEEN 0 AND 1", "(label IS NULL) <> (code IS NULL)"),
     Index("chunk_by_run", "run_id"),
     comment="The chunks that a job's label or failure follows from, each with a label of its own, or with the reason "
     "why it has none. They are all written and replaced together with the row of their job, also those whose answers "
@@ -306,20 +319,26 @@ _CAPTION = ("caption_score", "caption_probability")
 DESCRIPTION = Table(
     "description",
     METADATA,
-    *_key("dataset", "job_id", "spec_id"),
-    *_all(Text, "job_digest", "video_uri", "source_fingerprint", "embedding_key"),
-    *_all(Integer, "dimensions"),
-    *_some(Text, "task", "subtask"),
-    *(*_all(Double, "duration_s"), *_all(JSONB, "tags"), *_some(Text, "caption"), *_some(Double, *_CAPTION)),
-    *(*_all(JSONB, "scenes"), *_all(Integer, "scene_changes")),
-    *(*_all(Text, "scene_method"), *_all(Text, "scene_note", default="''")),
-    *(*_all(Integer, "chunks", "frames_used"), *_all(Integer, "frame_pixels", default="0")),
-    *_some(Text, "decode_method", "decode_note"),
+    *job_key(),
+    *digest(),
+    *required(Text, "video_uri", "source_fingerprint", "embedding_key"),
+    *required(Integer, "dimensions"),
+    *task_names(),
+    *(
+        *required(Double, "duration_s"),
+        *required(JSONB, "tags"),
+        *nullable(Text, "caption"),
+        *nullable(Double, *_CAPTION),
+    ),
+    *(*required(JSONB, "scenes"), *required(Integer, "scene_changes")),
+    *(*required(Text, "scene_method"), *required(Text, "scene_note", default="''")),
+    *(*required(Integer, "chunks", "frames_used"), *required(Integer, "frame_pixels", default="0")),
+    *nullable(Text, "decode_method", "decode_note"),
     *record_columns(DescriptionCost, required=names_of(DescriptionCost)),
-    *_written(),
-    _by_run(),
-    *_checks("dimensions > 0", "duration_s >= 0", "scene_changes >= 0", "chunks > 0"),
-    *_checks("(caption IS NULL) = (caption_score IS NULL)"),
+    *written(),
+    by_run(),
+    *checks("dimensions > 0", "duration_s >= 0", "scene_changes >= 0", "chunks > 0"),
+    *checks("(caption IS NULL) = (caption_score IS NULL)"),
     Index("description_by_run", "run_id"),
     Index("description_by_embedding", "embedding_key", postgresql_using="hash"),
     comment="Descriptions of videos: one row per job and spec of a describe run, in place of a label. tags is a list, "
@@ -332,17 +351,17 @@ DESCRIPTION = Table(
 DESCRIPTION_CHUNK = Table(
     "description_chunk",
     METADATA,
-    *_key("dataset", "job_id", "spec_id"),
+    *job_key(),
     Column("chunk", Integer, primary_key=True),
-    *_all(Double, "start_s", "end_s"),
-    *_all(Integer, "frames_used"),
-    *(*_all(JSONB, "tags"), *_some(Text, "caption"), *_some(Double, *_CAPTION), *_all(JSONB, "changes")),
+    *required(Double, "start_s", "end_s"),
+    *required(Integer, "frames_used"),
+    *(*required(JSONB, "tags"), *nullable(Text, "caption"), *nullable(Double, *_CAPTION), *required(JSONB, "changes")),
     ForeignKeyConstraint(
         ["dataset", "job_id", "spec_id"],
         [f"reelabel.description.{name}" for name in ("dataset", "job_id", "spec_id")],
         ondelete="CASCADE",
     ),
-    *_checks("chunk >= 0"),
+    *checks("chunk >= 0"),
     comment="The chunks of a described video. changes is a list of objects with time_s, score, frame, which counts the "
     "chunk's sampled frames, and kind: cut, gradual or sampled. A chunk without frames has no tags and no caption.",
 )
@@ -356,13 +375,13 @@ PLAN = Table(
     METADATA,
     Column("plan_id", Uuid, primary_key=True),
     Column("run_id", Uuid, ForeignKey("reelabel.run.run_id", ondelete="CASCADE"), nullable=False),
-    *(*_all(Text, "dataset"), _spec(), *_all(Text, "manifest_uri", "manifest_fingerprint", "kind")),
-    *_all(Boolean, "shared"),
-    *_all(Text, "plan_uri"),
-    *(*_all(Integer, "shards"), *_all(BigInteger, "jobs")),
-    *_all(Text, "state", default="'open'"),
-    *(*_times("created_at"), *_some(_TIME, "ended_at")),
-    *_checks(_RUN_KINDS, "state IN ('open', 'done', 'dropped')", "shards > 0", "jobs > 0"),
+    *(*required(Text, "dataset"), _spec(), *required(Text, "manifest_uri", "manifest_fingerprint", "kind")),
+    *required(Boolean, "shared"),
+    *required(Text, "plan_uri"),
+    *(*required(Integer, "shards"), *required(BigInteger, "jobs")),
+    *required(Text, "state", default="'open'"),
+    *(*times("created_at"), *nullable(TIME, "ended_at")),
+    *checks(_RUN_KINDS, "state IN ('open', 'done', 'dropped')", "shards > 0", "jobs > 0"),
     Index("plan_by_run", "run_id"),
     Index("plan_open", "spec_id", "created_at", postgresql_where=_IS_OPEN),
     Index(
@@ -379,14 +398,14 @@ SHARD = Table(
     METADATA,
     Column("plan_id", Uuid, ForeignKey("reelabel.plan.plan_id", ondelete="CASCADE"), primary_key=True),
     Column("shard_index", Integer, primary_key=True),
-    *_all(Integer, "jobs"),
-    *(*_all(Text, "state", default="'planned'"), *_some(Text, "claimed_for", "holder")),
-    *(*_some(_TIME, "lease_until"), *_some(BigInteger, "token")),
-    *_all(SmallInteger, "attempts", default="0"),
-    *_all(Text, "message", default="''"),
-    *_some(JSONB, "report"),
-    *_checks("jobs > 0", "state IN ('planned', 'extracted', 'done', 'failed')"),
-    *_checks("claimed_for IN ('extract', 'infer', 'both')"),
+    *required(Integer, "jobs"),
+    *(*required(Text, "state", default="'planned'"), *nullable(Text, "claimed_for", "holder")),
+    *(*nullable(TIME, "lease_until"), *nullable(BigInteger, "token")),
+    *required(SmallInteger, "attempts", default="0"),
+    *required(Text, "message", default="''"),
+    *nullable(JSONB, "report"),
+    *checks("jobs > 0", "state IN ('planned', 'extracted', 'done', 'failed')"),
+    *checks("claimed_for IN ('extract', 'infer', 'both')"),
     # Claimable shards and leased shards. Both indexes stay small, so that a claim's cost does not grow with the plan.
     Index(
         "shard_free",
@@ -403,74 +422,11 @@ event.listen(SHARD, "after_create", _HALF_FREE)
 ARRIVAL = Table(
     "arrival",
     METADATA,
-    *_key("manifest_uri", "fingerprint"),
-    *_all(Uuid, "flow_run_id"),
-    *_times("created_at"),
+    *(Column(name, Text, primary_key=True) for name in ("manifest_uri", "fingerprint")),
+    *required(Uuid, "flow_run_id"),
+    *times("created_at"),
     comment="Manifests for which a run was started on arrival, so that each version is started once.",
 )
-
-LIVE_SESSION = Table(
-    "live_session",
-    METADATA,
-    Column("session_id", Uuid, primary_key=True),
-    *(*_all(Text, "model"), *_all(JSONB, "config")),
-    *(*_times("started_at", "seen_at"), *_some(_TIME, "ended_at"), *_some(Text, "reason")),
-    *(*_some(BigInteger, "frames_received", "frames_similar"), *_all(BigInteger, "frames_kept", default="0")),
-    *(*_some(BigInteger, "frames_evicted"), *_all(BigInteger, "frames_lost", default="0")),
-    *_all(Double, "audio_s", default="0"),
-    *(*_all(JSONB, "versions"), *_all(Text, "host")),
-    *_checks(*(f"frames_{name} >= 0" for name in ("received", "similar", "kept", "evicted", "lost"))),
-    *_checks("audio_s >= 0", "(ended_at IS NULL) = (reason IS NULL)"),
-    Index("live_session_by_start", text("started_at DESC")),
-    comment="Live sessions, one row each. seen_at is the heartbeat of the server: without it, a session whose server "
-    "was killed would stay open. A session that has ended has a reason. config is what the client asked for.",
-)
-
-
-def _session() -> Column[Any]:
-    of_session = ForeignKey("reelabel.live_session.session_id", ondelete="CASCADE")
-    return Column("session_id", Uuid, of_session, primary_key=True)
-
-
-LIVE_FRAMES = Table(
-    "live_frames",
-    METADATA,
-    _session(),
-    Column("part", Integer, primary_key=True),
-    *_all(Text, "key"),
-    *(*_all(BigInteger, "first_frame"), *_all(Integer, "frames")),
-    *_all(Double, "first_s", "last_s"),
-    *_all(BigInteger, "bytes"),
-    *_checks("part >= 0", "first_frame >= 0", "frames > 0"),
-    comment="The frame files of a session's kept frames, in order. Times are those of the frames, in seconds; key is "
-    "below the store's root.",
-)
-
-LIVE_QUERY = Table(
-    "live_query",
-    METADATA,
-    _session(),
-    Column("query", Integer, primary_key=True),
-    *(*_all(Text, "question"), *_some(ARRAY(Text), "choices"), *_some(Text, "answer")),
-    *(*_some(SmallInteger, "choice_index"), *_some(ARRAY(Double), "probabilities"), *_some(Double, "margin")),
-    *_some(Text, "code", "message"),
-    *(*_all(Double, "asked_s"), *_all(ARRAY(Integer), "frames")),
-    *(*_some(Double, "last_frame_s"), *_all(Double, "audio_s", default="0")),
-    *_all(Integer, "prompt_tokens", "cached_tokens", "output_tokens"),
-    *(*_some(Double, "first_token_ms"), *_all(Double, "total_ms")),
-    *(*_all(Text, "model"), *_times("created_at")),
-    *_checks("query >= 0", "array_length(choices, 1) >= 2", "choice_index >= 0", "margin BETWEEN 0 AND 1"),
-    *_checks(*(f"{each} >= 0" for each in ("audio_s", "prompt_tokens", "cached_tokens", "output_tokens", "total_ms"))),
-    *_checks("(answer IS NULL) <> (code IS NULL)", "choices IS NULL OR answer IS NULL OR choice_index IS NOT NULL"),
-    comment="The queries of a session, each written before its answer is acknowledged. frames are the numbers of the "
-    "kept frames that a query saw, in order; one is listed twice where the model was shown it twice, as its successor "
-    "had another size. asked_s and last_frame_s are on the session's clock; first_token_ms and total_ms are from the "
-    "query's arrival. A query without an answer has a code.",
-)
-
-
-for _table in (RESULT, FAILURE, CHUNK, RUN):
-    describe_columns(_table)
 
 
 def schema_sql() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from tasks.domain.record import Merge, column, merge_records
@@ -16,30 +16,22 @@ class DescriptionCost:
     """Counts, and milliseconds by step; all are 0 for steps that an earlier run has cached.
 
     Each field is a column of the table of descriptions.
-
-    Attributes:
-        frames_decoded: Frames output by decoders, to be embedded or to verify scene changes.
-        frames_embedded: Frames given to the image encoder.
-        bytes_fetched: Bytes of the video read.
-        fetch_ms: Time waiting for the store.
-        decode_ms: Time decoding, without `fetch_ms`.
-        cache_write_ms: Time encoding and writing frame files and embedding files.
-        cache_read_ms: Time looking up and reading them.
-        embed_ms: Time of the image encoder; of shared requests, the video's share.
-        scenes_ms: Time detecting scene changes.
-        describe_ms: Time comparing with the banks.
     """
 
-    frames_decoded: int = field(default=0, metadata=column(Merge.SUM))
-    frames_embedded: int = field(default=0, metadata=column(Merge.SUM))
-    bytes_fetched: int = field(default=0, metadata=column(Merge.SUM, bits=64))
-    fetch_ms: float = field(default=0.0, metadata=column(Merge.SUM))
-    decode_ms: float = field(default=0.0, metadata=column(Merge.SUM))
-    cache_write_ms: float = field(default=0.0, metadata=column(Merge.SUM))
-    cache_read_ms: float = field(default=0.0, metadata=column(Merge.SUM))
-    embed_ms: float = field(default=0.0, metadata=column(Merge.SUM))
-    scenes_ms: float = field(default=0.0, metadata=column(Merge.SUM))
-    describe_ms: float = field(default=0.0, metadata=column(Merge.SUM))
+    frames_decoded: int = column(
+        Merge.SUM, "Frames output by decoders, to be embedded or to verify scene changes.", default=0
+    )
+    frames_embedded: int = column(Merge.SUM, "Frames given to the image encoder.", default=0)
+    bytes_fetched: int = column(Merge.SUM, "Bytes of the video read.", default=0, bits=64)
+    fetch_ms: float = column(Merge.SUM, "Time waiting for the store.", default=0.0)
+    decode_ms: float = column(Merge.SUM, "Time decoding, without `fetch_ms`.", default=0.0)
+    cache_write_ms: float = column(Merge.SUM, "Time encoding and writing frame files and embedding files.", default=0.0)
+    cache_read_ms: float = column(Merge.SUM, "Time looking up and reading them.", default=0.0)
+    embed_ms: float = column(
+        Merge.SUM, "Time of the image encoder; of shared requests, the video's share.", default=0.0
+    )
+    scenes_ms: float = column(Merge.SUM, "Time detecting scene changes.", default=0.0)
+    describe_ms: float = column(Merge.SUM, "Time comparing with the banks.", default=0.0)
 
     def __add__(self, other: Self) -> Self:
         """Sum two costs."""

@@ -133,6 +133,16 @@ _PREPARING = (RunPhase.FETCH, RunPhase.DECODE, RunPhase.CACHE_WRITE)
 HELD = _LOADED | {RunPhase.LOAD, RunPhase.UNLOAD}
 
 
+def tallied(name: str, amounts: Mapping[str, float]) -> dict[str, float]:
+    """Return amounts by name as entries of a tally, such as `stage_ms.decode`; see `part_of_tally`."""
+    return {f"{name}.{key}": amount for key, amount in amounts.items()}
+
+
+def part_of_tally(tally: Mapping[str, float], name: str) -> dict[str, float]:
+    """Return the amounts that `tallied` has entered under a name."""
+    return {key.removeprefix(f"{name}."): amount for key, amount in tally.items() if key.startswith(f"{name}.")}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCost:
     """Time, devices and tokens of one run.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
 from typing import TYPE_CHECKING, Protocol, Self
@@ -38,19 +38,16 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderBias:
-    """How much the order of one job's choices influenced its answer.
+    """How much the order of one job's choices influenced its answer."""
 
-    Attributes:
-        permutations: Number of orders, at least two.
-        agreement: Fraction of the orders whose own label equals that of the average, 0 to 1.
-        spread: Largest difference between orders in the probability of a choice, 0 to 1.
-        same_position: Whether every order chose the same position, whatever choice was there.
-    """
-
-    permutations: int = field(metadata=column(Merge.LAST, bits=16))
-    agreement: float = field(metadata=column(Merge.LAST, name="order_agreement"))
-    spread: float = field(metadata=column(Merge.LAST, name="order_spread"))
-    same_position: bool = field(metadata=column(Merge.LAST))
+    permutations: int = column(Merge.LAST, "Number of orders, at least two.", bits=16)
+    agreement: float = column(
+        Merge.LAST, "Fraction of the orders whose own label equals that of the average, 0 to 1.", name="order_agreement"
+    )
+    spread: float = column(
+        Merge.LAST, "Largest difference between orders in the probability of a choice, 0 to 1.", name="order_spread"
+    )
+    same_position: bool = column(Merge.LAST, "Whether every order chose the same position, whatever choice was there.")
 
 
 # Labels with less of the probability on all choices together say what the model was made to say.
@@ -59,19 +56,14 @@ LOW_CHOICE_MASS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """An answer to a job without choices.
+    """An answer to a job without choices."""
 
-    Attributes:
-        text: The answer in words; null with choices, or with a schema.
-        data: The answer as JSON; null without a schema.
-        finish_reason: Why the answer in words ended: `stop`, or `length` at `max_tokens`; null with choices.
-        output_tokens: Tokens of the answer in words; null with choices.
-    """
-
-    text: str | None = field(default=None, metadata=column(Merge.LAST))
-    data: Json | None = field(default=None, metadata=column(Merge.LAST))
-    finish_reason: str = field(metadata=column(Merge.LAST))
-    output_tokens: int = field(metadata=column(Merge.LAST))
+    text: str | None = column(Merge.LAST, "The answer in words; null with choices, or with a schema.", default=None)
+    data: Json | None = column(Merge.LAST, "The answer as JSON; null without a schema.", default=None)
+    finish_reason: str = column(
+        Merge.LAST, "Why the answer in words ended: `stop`, or `length` at `max_tokens`; null with choices."
+    )
+    output_tokens: int = column(Merge.LAST, "Tokens of the answer in words; null with choices.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,27 +73,29 @@ class Answer:
     Fields with a `column` are columns of the results table.
 
     Attributes:
-        choice_index: Index of the most probable choice; null for an answer in words.
         probabilities: One per choice, summing to one; averaged over the orders. Empty for an answer in words.
-        choice_mass: Probability of all choices together before they were normalised, averaged over the orders; close to
-            0 if the model would have said something else. None if unknown.
-        prompt_tokens: Tokens of the rendered prompt, including the video.
-        cached_tokens: Prompt tokens served from the prefix cache.
-        preprocess_ms: Milliseconds of the model's processor for this job.
-        inference_ms: This job's share of the engine's milliseconds.
         order: None if the choices were shown in one order only.
         words: The answer to a job without choices.
     """
 
-    choice_index: int | None = field(default=None, metadata=column(Merge.LAST, bits=16))
-    probabilities: tuple[float, ...] = field(default=(), metadata=merged(Merge.LAST))
-    choice_mass: float | None = field(default=None, metadata=column(Merge.LAST))
-    prompt_tokens: int = field(metadata=column(Merge.SUM))
-    cached_tokens: int = field(metadata=column(Merge.SUM))
-    preprocess_ms: float = field(metadata=column(Merge.SUM))
-    inference_ms: float = field(metadata=column(Merge.SUM))
-    order: OrderBias | None = field(default=None, metadata=merged(Merge.LAST))
-    words: Words | None = field(default=None, metadata=merged(Merge.LAST))
+    choice_index: int | None = column(
+        Merge.LAST, "Index of the most probable choice; null for an answer in words.", default=None, bits=16
+    )
+    probabilities: tuple[float, ...] = merged(Merge.LAST, default=())
+    choice_mass: float | None = column(
+        Merge.LAST,
+        (
+            "Probability of all choices together before they were normalised, averaged over the orders;"
+            " close to 0 if the model would have said something else. null if unknown."
+        ),
+        default=None,
+    )
+    prompt_tokens: int = column(Merge.SUM, "Tokens of the rendered prompt, including the video.")
+    cached_tokens: int = column(Merge.SUM, "Prompt tokens served from the prefix cache.")
+    preprocess_ms: float = column(Merge.SUM, "Milliseconds of the model's processor for this job.")
+    inference_ms: float = column(Merge.SUM, "This job's share of the engine's milliseconds.")
+    order: OrderBias | None = merged(Merge.LAST, default=None)
+    words: Words | None = merged(Merge.LAST, default=None)
 
     def __post_init__(self) -> None:
         """Check that the probabilities are a distribution over the choices, unless the answer is in words."""
@@ -131,30 +125,23 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstAnswer:
-    """The first answer of a job that is escalated if its margin is low.
+    """The first answer of a job that is escalated if its margin is low."""
 
-    Attributes:
-        label: Text of the first answer; null without escalation.
-        margin: Margin of the first answer; null without escalation.
-        below: Margin below which jobs were escalated; null without escalation.
-    """
-
-    label: str = field(metadata=column(Merge.LAST, name="first_label"))
-    margin: float = field(metadata=column(Merge.LAST, name="first_margin"))
-    below: float = field(metadata=column(Merge.LAST, name="escalate_below"))
+    label: str = column(Merge.LAST, "Text of the first answer; null without escalation.", name="first_label")
+    margin: float = column(Merge.LAST, "Margin of the first answer; null without escalation.", name="first_margin")
+    below: float = column(
+        Merge.LAST, "Margin below which jobs were escalated; null without escalation.", name="escalate_below"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkCounts:
-    """The chunks of a job.
+    """The chunks of a job."""
 
-    Attributes:
-        total: Number of chunks of the job; null if it was not cut.
-        answered: Number of chunks with an answer; null if the job was not cut.
-    """
-
-    total: int = field(metadata=column(Merge.LAST, name="chunks"))
-    answered: int = field(metadata=column(Merge.LAST, name="chunks_answered"))
+    total: int = column(Merge.LAST, "Number of chunks of the job; null if it was not cut.", name="chunks")
+    answered: int = column(
+        Merge.LAST, "Number of chunks with an answer; null if the job was not cut.", name="chunks_answered"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

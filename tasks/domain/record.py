@@ -1,26 +1,23 @@
-"""Records: dataclasses whose fields state which column stores them, and how to merge two of them into one."""
+"""Records: dataclasses whose fields state which column stores them, its comment, and how to merge two values."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
 from functools import lru_cache
-from inspect import getdoc
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import TypeVar
 
     from _typeshed import DataclassInstance
 
     Record = TypeVar("Record", bound=DataclassInstance)
 
-_RULE, _COLUMN, _BITS = "merge", "column", "bits"
-_ATTRIBUTE = re.compile(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", re.MULTILINE)
+_RULE, _COLUMN, _BITS, _DESCRIPTION = "merge", "column", "bits", "description"
 
 
 class Json(str):
@@ -33,52 +30,53 @@ class Merge(StrEnum):
     """The value that a record takes which stands for two, one made after the other."""
 
     SUM = "sum"
-    FIRST = "first"
     LAST = "last"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordColumn:
-    """A column that stores a field, described as in the record's docstring; integers have 16, 32 or 64 bits."""
+    """A column that stores a field; integers have 16, 32 or 64 bits."""
 
     name: str
     attribute: str
     type: type
     bits: int
-    description: str = ""
+    description: str
 
 
-def merged(rule: Merge) -> Mapping[str, Any]:
-    """Return the metadata of a field that no column stores by itself."""
-    return {_RULE: rule}
+def merged(rule: Merge, *, default: Any = MISSING) -> Any:  # noqa: ANN401 - as of `field`
+    """Return a field that no column stores by itself."""
+    return field(default=default, metadata={_RULE: rule})
 
 
-def column(rule: Merge, *, name: str = "", bits: int = 32) -> Mapping[str, Any]:
-    """Return the metadata of a field that a column stores; an integer has 16, 32 or 64 bits."""
-    return {_RULE: rule, _COLUMN: name, _BITS: bits}
+def column(
+    rule: Merge,
+    description: str,
+    *,
+    default: Any = MISSING,  # noqa: ANN401 - as of `field`
+    name: str = "",
+    bits: int = 32,
+) -> Any:  # noqa: ANN401 - as of `field`
+    """Return a field that a column stores, with its comment; an integer has 16, 32 or 64 bits."""
+    return field(default=default, metadata={_RULE: rule, _COLUMN: name, _BITS: bits, _DESCRIPTION: description})
 
 
 @lru_cache
 def columns_of(record: type[DataclassInstance]) -> tuple[RecordColumn, ...]:
     """Return the columns that store a record, in the order of its fields; TypeError if one cannot be stored."""
     _rules_of(record)
-    types, descriptions = get_type_hints(record), _descriptions_of(record)
+    types = get_type_hints(record)
     return tuple(
         RecordColumn(
             name=each.metadata[_COLUMN] or each.name,
             attribute=each.name,
             type=_scalar(record, each.name, types[each.name]),
             bits=each.metadata[_BITS],
-            description=descriptions.get(each.name, ""),
+            description=each.metadata[_DESCRIPTION],
         )
         for each in fields(record)
         if _COLUMN in each.metadata
     )
-
-
-def _descriptions_of(record: type[DataclassInstance]) -> dict[str, str]:
-    attributes = (getdoc(record) or "").partition("Attributes:\n")[2].partition("\n\n")[0]
-    return {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(attributes)}
 
 
 @lru_cache
@@ -101,7 +99,6 @@ def values_of(record: type[DataclassInstance], value: DataclassInstance | None) 
 def merge_records(first: Record, second: Record) -> Record:
     """Merge two records, of which `second` was made later, field by field; TypeError if one has no rule."""
     values = {
-        Merge.FIRST: lambda name: getattr(first, name),
         Merge.LAST: lambda name: getattr(second, name),
         Merge.SUM: lambda name: getattr(first, name) + getattr(second, name),
     }
@@ -120,7 +117,7 @@ def _rules_of(record: type[DataclassInstance]) -> dict[str, Merge]:
     if missing := [each.name for each in fields(record) if each.name not in rules]:
         raise TypeError(
             f"{record.__name__}.{missing[0]} does not say how to merge two of its values; "
-            "add metadata=column(Merge....), or metadata=merged(Merge....) if no column stores it."
+            "make it a column(Merge....), or merged(Merge....) if no column stores it."
         )
     return rules
 

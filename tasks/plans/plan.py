@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import bindparam, func, select, text, true, update
 from sqlalchemy.dialects.postgresql import insert
@@ -15,7 +15,6 @@ from infra.database.connect import database_errors
 from infra.errors import PlanLostError
 from sql.queries import read_query
 from tasks.database.tables import PLAN, SHARD
-from tasks.domain.cost import HELD
 from tasks.plans.lease import Work
 from tasks.results.runs import lock_dataset
 
@@ -198,11 +197,19 @@ def done_shards(engine: Engine, plan_id: UUID) -> list[int]:
         return list(connection.execute(query).scalars())
 
 
-def sum_shard_reports(engine: Engine, plan_id: UUID, *, excluded: Sequence[int] = ()) -> dict[str, Any]:
-    """Sum the reports of a plan's done shards, without the excluded ones, by column of the run's row."""
-    parameters = {"plan_id": plan_id, "excluded": list(excluded), "held": [part.value for part in HELD]}
+class ShardSums(NamedTuple):
+    """The summed tallies of shards, and the engines that did them, with their GPUs."""
+
+    tally: dict[str, float]
+    engines: int
+    gpus: int
+
+
+def sum_shard_reports(engine: Engine, plan_id: UUID, *, excluded: Sequence[int] = ()) -> ShardSums:
+    """Sum the reports of a plan's done shards, without the excluded ones."""
+    parameters = {"plan_id": plan_id, "excluded": list(excluded)}
     with database_errors(), engine.connect() as connection:
-        return dict(connection.execute(_SUMS, parameters).mappings().one())
+        return ShardSums(*connection.execute(_SUMS, parameters).one())
 
 
 def is_drained(engine: Engine, plan_id: UUID) -> bool:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from reelabel.sources.object_store import ObjectStore
 
-    Tell = Callable[[str], None]
+    Notify = Callable[[str], None]
 
 _CONTENTS = "archive.json"
 _BLOCKS_PER_FILE = 8  # of `copy_query`, together 64 MiB of CSV
@@ -156,12 +156,12 @@ class _Files:
         return found
 
 
-def archive_dataset(engine: Engine, dataset: str, objects: ObjectStore, target: str, *, tell: Tell) -> int:
+def archive_dataset(engine: Engine, dataset: str, objects: ObjectStore, target: str, *, notify: Notify) -> int:
     """Write a dataset's rows to Parquet files, read them back, and delete the rows; return how many.
 
     All in one transaction, in which no run of the dataset can start. The specs stay, since others may use them.
 
-    The target is a folder, local or `s3://`, which must be empty; `tell` is called with the progress.
+    The target is a folder, local or `s3://`, which must be empty; `notify` is called with the progress.
 
     Raises:
         ConfigurationError: The dataset has no run, one in progress, or a shard at a worker; the folder is not empty; or
@@ -176,7 +176,7 @@ def archive_dataset(engine: Engine, dataset: str, objects: ObjectStore, target: 
         _require_closed(connection, dataset)
         tables: dict[str, Any] = {}
         for table, condition in belongs.items():
-            tables[table.name] = _write_table(connection, table, condition, files, tell=tell)
+            tables[table.name] = _write_table(connection, table, condition, files, notify=notify)
         for table in reversed(belongs):
             if table is not SPEC:
                 found: _Sum | None = None
@@ -190,10 +190,10 @@ def archive_dataset(engine: Engine, dataset: str, objects: ObjectStore, target: 
     return sum(each["rows"] for name, each in tables.items() if name != SPEC.name)
 
 
-def restore_dataset(engine: Engine, objects: ObjectStore, source: str, *, tell: Tell) -> tuple[str, int]:
+def restore_dataset(engine: Engine, objects: ObjectStore, source: str, *, notify: Notify) -> tuple[str, int]:
     """Insert the rows of an archive, all or none; return the dataset and the number of rows.
 
-    The login owns the tables; `tell` is called with the progress.
+    The login owns the tables; `notify` is called with the progress.
 
     Raises:
         ConfigurationError: The folder is no archive, a file is missing or damaged, or the dataset has rows.
@@ -208,7 +208,7 @@ def restore_dataset(engine: Engine, objects: ObjectStore, source: str, *, tell: 
             if connection.execute(_OF_RUNS.where(RUN.c.dataset == dataset).limit(1)).first() is not None:
                 raise ConfigurationError(f"Dataset {dataset} has runs in this database; archive these first.")
             for table, condition in _belongs(dataset).items():
-                tell(f"{table.name}: {tables[table.name]['rows']:,} rows")
+                notify(f"{table.name}: {tables[table.name]['rows']:,} rows")
                 _insert_table(connection, table, condition, files, tables[table.name])
             _advance_fence(connection, dataset)
     except _DAMAGED as error:
@@ -236,7 +236,7 @@ def _require_closed(connection: Connection, dataset: str) -> None:
 
 
 def _write_table(
-    connection: Connection, table: Table, condition: ColumnElement[bool], files: _Files, *, tell: Tell
+    connection: Connection, table: Table, condition: ColumnElement[bool], files: _Files, *, notify: Notify
 ) -> dict[str, Any]:
     """Write a table's rows to files; return what restoring them needs to know: columns, rows, digest and files."""
     names = [column.name for column in table.c if column.identity is None]  # Postgres numbers these itself
@@ -245,7 +245,7 @@ def _write_table(
         files.write(table, number, frame)
     for _, some in _read_back(connection, table, names, files, number):
         found = found.plus(some)
-        tell(f"{table.name}: {found.rows:,} rows")
+        notify(f"{table.name}: {found.rows:,} rows")
     return {"columns": names, "rows": found.rows, "digest": str(found.digest), "files": number}
 
 

@@ -28,6 +28,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError
+from tasks.database.columns import in_reading_order
 from tasks.database.tables import (
     CHUNK,
     DESCRIPTION,
@@ -36,7 +37,6 @@ from tasks.database.tables import (
     RESULT,
     RESULT_HISTORY,
     RUN,
-    in_reading_order,
 )
 from tasks.domain.chunks import MARK
 

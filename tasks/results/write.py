@@ -92,6 +92,11 @@ class ShardResults:
         """What the jobs ended with."""
         return [*self.results, *self.descriptions, *self.failures]
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many jobs have ended, by column of the run's row."""
+        return {"jobs_labelled": len(self.results) + len(self.descriptions), "jobs_failed": len(self.failures)}
+
     def only(self, job_ids: Container[str]) -> ShardResults:
         """Return the outcomes of some of its jobs, without its lease."""
         return replace(
@@ -106,9 +111,9 @@ class ShardResults:
     def with_refused(self, refused: Mapping[str, Failure]) -> ShardResults:
         """Return it with failures in place of the outcomes of some jobs, by their ids."""
         kept = self.only({each.job.job_id for each in self.outcomes} - refused.keys())
-        failures = [*kept.failures, *refused.values()]
-        counts = {"labels": len(kept.results) + len(kept.descriptions), "failures": len(failures)}
-        return replace(kept, failures=failures, lease=self.lease, report=self.report and self.report | counts)
+        ended = replace(kept, failures=[*kept.failures, *refused.values()], lease=self.lease)
+        report = self.report and self.report | {"tally": self.report["tally"] | ended.counts}
+        return replace(ended, report=report)
 
 
 def write_shards(engine: Engine, *, run: RunKey, shards: Sequence[ShardResults]) -> None:

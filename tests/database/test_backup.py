@@ -99,12 +99,12 @@ def contents(database):
 
 def back_up(database, file, login=Role.OWNER):
     with connected(database, login) as engine:
-        return write_backup(engine, file, tell=ignore)
+        return write_backup(engine, file, notify=ignore)
 
 
 def restore(database, file):
     with connected(database, Role.OWNER) as owner:
-        return restore_backup(owner, file, tell=ignore)
+        return restore_backup(owner, file, notify=ignore)
 
 
 @pytest.mark.parametrize("login", [Role.OWNER, Role.WRITER])
@@ -112,7 +112,7 @@ def test_a_new_database_gets_every_row_and_its_own_logins_go_on(source, target, 
     file, told = tmp_path / "reelabel.zip", []
     rows = back_up(source, file, login)
     with connected(target, Role.OWNER) as owner:
-        assert restore_backup(owner, file, tell=told.append) == rows
+        assert restore_backup(owner, file, notify=told.append) == rows
 
     assert contents(target) == contents(source)
     assert told[-1] == f"{rows} of {rows} rows"
@@ -169,7 +169,7 @@ def test_a_login_without_the_rights_is_told_which_has_them(source, target, tmp_p
 
     back_up(source, tmp_path / "b")
     with connected(target) as writer, pytest.raises(ConfigurationError, match=r"set database\.owner_url"):
-        restore_backup(writer, tmp_path / "b", tell=ignore)
+        restore_backup(writer, tmp_path / "b", notify=ignore)
 
 
 def test_a_database_without_tables_is_not_backed_up(target, tmp_path):
@@ -265,7 +265,7 @@ def test_a_backup_is_of_one_moment(source, tmp_path, target, db):
                 connection.execute(sqlalchemy.text("UPDATE reelabel.run SET spec_id = 'later'"))
 
     with connected(source, Role.OWNER) as owner:
-        write_backup(owner, file, tell=add)
+        write_backup(owner, file, notify=add)
     restore(target, file)
 
     with ZipFile(file) as archive:

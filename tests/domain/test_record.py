@@ -1,4 +1,4 @@
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
@@ -7,17 +7,17 @@ from tasks.domain.record import Merge, RecordColumn, column, columns_of, merge_r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trip:
-    stops: int = field(default=0, metadata=column(Merge.SUM, bits=16))
-    start: str = field(metadata=column(Merge.FIRST, name="started_at"))
-    end: str | None = field(default=None, metadata=column(Merge.LAST))
-    map: tuple[int, ...] = field(default=(), metadata=merged(Merge.SUM))
+    stops: int = column(Merge.SUM, "How many.", default=0, bits=16)
+    start: str = column(Merge.LAST, "Where from.", name="started_at")
+    end: str | None = column(Merge.LAST, "Where to.", default=None)
+    map: tuple[int, ...] = merged(Merge.SUM, default=())
 
 
 def test_columns_are_those_of_the_fields_that_declare_one():
     assert columns_of(Trip) == (
-        RecordColumn(name="stops", attribute="stops", type=int, bits=16),
-        RecordColumn(name="started_at", attribute="start", type=str, bits=32),
-        RecordColumn(name="end", attribute="end", type=str, bits=32),
+        RecordColumn(name="stops", attribute="stops", type=int, bits=16, description="How many."),
+        RecordColumn(name="started_at", attribute="start", type=str, bits=32, description="Where from."),
+        RecordColumn(name="end", attribute="end", type=str, bits=32, description="Where to."),
     )
     assert reader_of(Trip)(Trip(stops=2, start="here")) == (2, "here", None)
 
@@ -25,7 +25,7 @@ def test_columns_are_those_of_the_fields_that_declare_one():
 def test_each_field_is_merged_by_its_own_rule():
     first, second = Trip(stops=2, start="here", end="there", map=(1,)), Trip(stops=3, start="there", map=(2, 3))
 
-    assert merge_records(first, second) == Trip(stops=5, start="here", end=None, map=(1, 2, 3))
+    assert merge_records(first, second) == Trip(stops=5, start="there", end=None, map=(1, 2, 3))
 
 
 def test_a_field_without_a_rule_is_an_error():
@@ -45,7 +45,7 @@ def test_a_field_without_a_rule_is_an_error():
 def test_a_type_that_no_column_stores_is_an_error(unfit):
     @dataclass(frozen=True)
     class Longer(Trip):
-        odd: unfit = field(default=None, metadata=column(Merge.LAST))
+        odd: unfit = column(Merge.LAST, "Odd.", default=None)
 
     with pytest.raises(TypeError, match=r"Longer\.odd is a .*; a column stores a str, bool, int, float or Json"):
         columns_of(Longer)

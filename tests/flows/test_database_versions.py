@@ -21,7 +21,7 @@ from tasks.demo.clips import make_demo
 # Each stops at the database: before a model is loaded, and before Prefect is asked for anything.
 STARTS = {
     "classify": lambda manifest: classify.fn(manifest=manifest),
-    "backfill": lambda manifest: backfill.fn(manifest=manifest, job_ids=["a"]),
+    "backfill": lambda manifest: backfill.fn(manifest=manifest, ids=["a"]),
     "maintain": lambda _: list(apply_retention(load_settings(), dry_run=True)),
 }
 READS = {

@@ -60,7 +60,7 @@ def test_fields_keep_their_order_and_one_style_of_labels(flow):
 
 def test_the_most_important_fields_come_first():
     assert list(form_of(classify)["properties"])[:3] == ["manifest", "dataset", "force"]
-    assert list(form_of(backfill)["properties"])[:5] == ["manifest", "dataset", "force", "job_ids", "jobs"]
+    assert list(form_of(backfill)["properties"])[:5] == ["manifest", "dataset", "force", "ids", "ids_file"]
     assert "dry_run" in form_of(backfill)["properties"]
 
 
@@ -92,7 +92,11 @@ def test_an_unknown_time_zone_is_refused_before_the_run_starts(client, prefect_s
     ("flow", "parameters", "sentence"),
     [
         (classify, {"timezone": "Mars"}, "Timezone: 'Mars' is not a time zone; use a name such as Europe/Berlin."),
-        (backfill, {"jobs": {"since": "x"}}, "Jobs, since: not a time; write 2026-11-01 or 2026-11-01T02:00:00+01:00."),
+        (
+            backfill,
+            {"selection": {"since": "x"}},
+            "Selection, since: not a time; write 2026-11-01 or 2026-11-01T02:00:00+01:00.",
+        ),
         (classify, {"manifest": "/gone/*.parquet"}, "No file matches /gone/*.parquet."),
     ],
 )
@@ -120,7 +124,7 @@ def test_runs_of_different_datasets_have_different_names(client):
     for flow, parameters in (
         (classify, {"manifest": "/gone/animals.parquet"}),
         (classify, {"manifest": "/gone/animals.parquet", "dataset": "birds"}),
-        (backfill, {"manifest": "/gone/animals.parquet", "job_ids": ["a"]}),
+        (backfill, {"manifest": "/gone/animals.parquet", "ids": ["a"]}),
     ):
         flow_run = client.create_flow_run(flow, parameters=parameters, tags=[TAG])
         run_flow(flow, flow_run=flow_run, parameters=parameters, return_type="state")

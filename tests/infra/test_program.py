@@ -62,7 +62,7 @@ def test_a_command_names_what_was_chosen_and_nothing_else(start):
     chosen = QuestionOptions(sampling=SamplingOptions(num_frames=4, frame_recovery=False))
 
     assert command("classify", "m", overrides=chosen, force=False) == (
-        "reelabel classify m --no-frame-recovery --num-frames 4"
+        "reelabel classify m --num-frames 4 --no-frame-recovery"
     )
 
 

@@ -252,7 +252,7 @@ def test_the_overlap_of_extraction_and_inference_comes_from_the_shards(engine, s
         for number, span_s in enumerate(spans_s):
             between_s = {stage: [began_s + at for at in span] for stage, span in span_s.items()}
             shard = {"shard_index": number, "jobs": 1, "state": "done", "message": "", "attempts": 0}
-            report = {"failures": 0, "between_s": between_s}
+            report = {"between_s": between_s}
             connection.execute(insert(SHARD).values(plan_id=plan["plan_id"], **shard, report=report))
 
     timeline = page_of(engine, tmp_path)["timeline"]

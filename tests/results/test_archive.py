@@ -73,15 +73,15 @@ def target(request, tmp_path, store_settings):
 def test_a_dataset_is_archived_dropped_and_restored_exactly(db, objects, target):
     before = rows_of(db)
 
-    archived = archive_dataset(db, "d", objects, target, tell=ignore)
+    archived = archive_dataset(db, "d", objects, target, notify=ignore)
 
     left = rows_of(db)
     assert [*map(len, (left["result"], left["failure"], left["run"], left["spec"]))] == [1, 0, 1, 1]
     assert left["result_history"] == []
     with pytest.raises(ConfigurationError, match="There is no run of a dataset d"):
-        archive_dataset(db, "d", objects, f"{target}-2", tell=ignore)
+        archive_dataset(db, "d", objects, f"{target}-2", notify=ignore)
 
-    assert restore_dataset(db, objects, target, tell=ignore) == ("d", archived)
+    assert restore_dataset(db, objects, target, notify=ignore) == ("d", archived)
 
     assert rows_of(db) == before
     assert audit_jobs(db, SCOPE, jobs=JOBS).is_reconciled
@@ -110,9 +110,9 @@ def test_descriptions_chunks_and_plans_are_in_an_archive(db, run, objects, tmp_p
         close_run(db, key.run_id, state="done", message="")
     before = rows_of(db)
 
-    archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=ignore)
+    archive_dataset(db, "d", objects, f"{tmp_path}/archive", notify=ignore)
     left = {table for table, rows in rows_of(db).items() if rows}
-    restore_dataset(db, objects, f"{tmp_path}/archive", tell=ignore)
+    restore_dataset(db, objects, f"{tmp_path}/archive", notify=ignore)
 
     assert left == {"spec"}
     assert rows_of(db) == before
@@ -125,8 +125,8 @@ def test_a_large_table_is_archived_in_several_files(db, objects, tmp_path, monke
     monkeypatch.setattr(archive, "_BLOCKS_PER_FILE", 1)
     before = rows_of(db)
 
-    archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=ignore)
-    restore_dataset(db, objects, f"{tmp_path}/archive", tell=ignore)
+    archive_dataset(db, "d", objects, f"{tmp_path}/archive", notify=ignore)
+    restore_dataset(db, objects, f"{tmp_path}/archive", notify=ignore)
 
     assert len(list((tmp_path / "archive" / "result").iterdir())) == 2
     assert rows_of(db) == before
@@ -134,7 +134,7 @@ def test_a_large_table_is_archived_in_several_files(db, objects, tmp_path, monke
 
 @pytest.mark.usefixtures("closed")
 def test_an_archive_is_read_by_other_programs(db, objects, tmp_path):
-    archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=ignore)
+    archive_dataset(db, "d", objects, f"{tmp_path}/archive", notify=ignore)
 
     rows = pl.read_parquet(f"{tmp_path}/archive/result/*.parquet")
     assert rows.select("job_id", "task", "label", "margin").rows()[0] == ("a", None, "no", 0.0)
@@ -144,7 +144,7 @@ def test_an_archive_is_read_by_other_programs(db, objects, tmp_path):
 
 def test_a_run_in_progress_is_in_the_way(db, run, objects, tmp_path):
     with pytest.raises(ConfigurationError, match=f"Run {run.run_id} of dataset d is in progress; wait for its end"):
-        archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=ignore)
+        archive_dataset(db, "d", objects, f"{tmp_path}/archive", notify=ignore)
 
     assert not (tmp_path / "archive").exists()
 
@@ -155,7 +155,7 @@ def test_a_worker_with_a_shard_is_in_the_way(db, make_plan, objects, tmp_path):
     claim(db, plan.plan_id, Work.BOTH, holder="here", lease_s=600)
 
     with pytest.raises(ConfigurationError, match="A worker on here still has a shard of dataset d"):
-        archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=ignore)
+        archive_dataset(db, "d", objects, f"{tmp_path}/archive", notify=ignore)
 
 
 @pytest.mark.usefixtures("closed")
@@ -168,7 +168,7 @@ def test_no_run_starts_while_a_dataset_is_archived(db, objects, tmp_path):
         except ConfigurationError as error:
             refused.append(error.message)
 
-    archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=start)
+    archive_dataset(db, "d", objects, f"{tmp_path}/archive", notify=start)
 
     assert refused
     assert refused[0].startswith("Dataset d is being archived")
@@ -183,7 +183,7 @@ def test_a_row_that_changes_meanwhile_stays(db, objects, tmp_path):
                 connection.execute(RESULT.update().values(task="other"))
 
     with pytest.raises(ConfigurationError, match=r"Rows of reelabel\.result changed while they were archived"):
-        archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=change)
+        archive_dataset(db, "d", objects, f"{tmp_path}/archive", notify=change)
 
     assert len(rows_of(db)["result"]) == 2
 
@@ -194,7 +194,7 @@ def test_a_row_that_comes_meanwhile_keeps_what_it_refers_to(db, closed, objects,
             ShardWriter(db, replace(closed, dataset="other")).write([result(JOBS[0])], [])
 
     with pytest.raises(ConfigurationError, match=r"Rows of reelabel\.run_spec changed while they were archived"):
-        archive_dataset(db, "d", objects, f"{tmp_path}/archive", tell=write)
+        archive_dataset(db, "d", objects, f"{tmp_path}/archive", notify=write)
 
     assert len(rows_of(db)["result"]) == 3
 
@@ -218,26 +218,26 @@ def without_a_column(file):
 @pytest.mark.usefixtures("closed", "other")
 def test_a_damaged_archive_restores_nothing(db, objects, tmp_path):
     folder = tmp_path / "archive"
-    archive_dataset(db, "d", objects, str(folder), tell=ignore)
+    archive_dataset(db, "d", objects, str(folder), notify=ignore)
     left = rows_of(db)
     file = folder / "result" / "000001.parquet"
     whole = file.read_bytes()
     for damage in (cut_short, of_another_dataset, changed, without_a_column, lambda file: file.unlink()):
         damage(file)
         with pytest.raises(ConfigurationError, match=r"damaged|no row was restored"):
-            restore_dataset(db, objects, str(folder), tell=ignore)
+            restore_dataset(db, objects, str(folder), notify=ignore)
         file.write_bytes(whole)
     with pytest.raises(ConfigurationError, match=r"is no archive of `reelabel dataset archive`"):
-        restore_dataset(db, objects, str(tmp_path), tell=ignore)
+        restore_dataset(db, objects, str(tmp_path), notify=ignore)
 
     assert rows_of(db) == left
-    restore_dataset(db, objects, str(folder), tell=ignore)
+    restore_dataset(db, objects, str(folder), notify=ignore)
     with pytest.raises(ConfigurationError, match="Dataset d has runs in this database"):
-        restore_dataset(db, objects, str(folder), tell=ignore)
+        restore_dataset(db, objects, str(folder), notify=ignore)
 
 
 @pytest.mark.usefixtures("closed")
 def test_a_folder_with_files_is_not_written_to(db, objects, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="is not empty; name a new folder"):
-        archive_dataset(db, "d", objects, str(tmp_path), tell=ignore)
+        archive_dataset(db, "d", objects, str(tmp_path), notify=ignore)

@@ -1,6 +1,6 @@
 """Each field of a provenance record is a column of the results, and is kept by an escalation."""
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -40,8 +40,8 @@ def test_every_field_reaches_its_column(db, run):
 class Wider(FrameProvenance):
     """A record with a new field, which defines how it is merged."""
 
-    seeks: int = field(default=0, metadata=column(Merge.SUM))
-    container: str = field(default="", metadata=column(Merge.LAST, name="container_format"))
+    seeks: int = column(Merge.SUM, "Seeks.", default=0)
+    container: str = column(Merge.LAST, "Its container.", default="", name="container_format")
 
 
 @pytest.fixture

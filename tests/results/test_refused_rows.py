@@ -58,9 +58,9 @@ def test_a_refused_outcome_fails_its_job_alone_and_the_report_counts_it(db, run,
     ended = [*map(result, GOOD[:3]), *map(failure, GOOD[3:]), outcome]
     labels = [each for each in ended if hasattr(each, "answer")]
     failures = [each for each in ended if not hasattr(each, "answer")]
-    report = {"labels": len(labels), "failures": len(failures), "stage_ms": {}}
+    tally = {"jobs_labelled": len(labels), "jobs_failed": len(failures), "gpu_ms": 1.5}
 
-    refused = ShardWriter(db, run).write(labels, failures, lease=lease, report=report)
+    refused = ShardWriter(db, run).write(labels, failures, lease=lease, report={"tally": tally, "gpus": 1})
 
     assert [*refused] == ["bad"]
     assert read_results(db, SCOPE)["job_id"].to_list() == ["good 0", "good 1", "good 2"]
@@ -71,7 +71,7 @@ def test_a_refused_outcome_fails_its_job_alone_and_the_report_counts_it(db, run,
     assert "Storing the outcome of job bad failed" in caplog.text
     with db.connect() as connection:
         [(state, counted)] = connection.execute(select(SHARD.c.state, SHARD.c.report)).all()
-    assert (state, counted) == ("done", {"labels": 3, "failures": 3, "stage_ms": {}})
+    assert (state, counted) == ("done", {"tally": {"jobs_labelled": 3, "jobs_failed": 3, "gpu_ms": 1.5}, "gpus": 1})
 
 
 def test_shards_that_are_written_together_lose_the_refused_jobs_alone(db, run):

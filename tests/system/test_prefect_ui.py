@@ -60,7 +60,7 @@ def test_the_backfill_form_asks_the_named_jobs_again(page, prefect_url, api, ree
 
     run_id = _see_it_end(page, prefect_url, api, sentence="Reconciled: 2 jobs = 2 labels + 0 failures.")
 
-    assert api.get(f"/flow_runs/{run_id}").json()["parameters"]["job_ids"] == ["clip-0000-colour", "clip-0001-shape"]
+    assert api.get(f"/flow_runs/{run_id}").json()["parameters"]["ids"] == ["clip-0000-colour", "clip-0001-shape"]
     page.goto(f"{prefect_url}/artifacts/artifact/{_artifact(api, run_id, 'reelabel-how-to-read')}")
     expect(page.get_by_text(f"reelabel results {run_id}")).to_be_visible()
     expect(page.get_by_text(f"reelabel report {run_id}")).to_be_visible()

@@ -28,8 +28,8 @@ def archive(
     target: Annotated[str, typer.Argument(help="New folder for the files: a path or s3://.")],
 ) -> None:
     """Write a dataset's rows to Parquet files, read them back, and delete the rows, using database.owner_url."""
-    with opened_by_owner(*_services(target)) as (settings, owner), status_of(f"Archiving {name}") as tell:
-        rows = archive_dataset(owner, name, ObjectStore(settings.store), target, tell=tell)
+    with opened_by_owner(*_services(target)) as (settings, owner), status_of(f"Archiving {name}") as notify:
+        rows = archive_dataset(owner, name, ObjectStore(settings.store), target, notify=notify)
     print_line(f"{pluralize(rows, 'row')} of dataset {name} are in {target}, and no longer in the database.")
 
 
@@ -37,6 +37,6 @@ def archive(
 @example("reelabel dataset restore s3://archive/animals-2026-11-01")
 def restore(source: Annotated[str, typer.Argument(help="Folder that `reelabel dataset archive` wrote.")]) -> None:
     """Insert the rows of an archive into the database, using database.owner_url; the files remain."""
-    with opened_by_owner(*_services(source)) as (settings, owner), status_of(f"Restoring {source}") as tell:
-        name, rows = restore_dataset(owner, ObjectStore(settings.store), source, tell=tell)
+    with opened_by_owner(*_services(source)) as (settings, owner), status_of(f"Restoring {source}") as notify:
+        name, rows = restore_dataset(owner, ObjectStore(settings.store), source, notify=notify)
     print_line(f"Dataset {name} has its {pluralize(rows, 'row')} from {source}.")

@@ -11,11 +11,11 @@ import typer
 
 from flows.cli.console import print_line
 from flows.cli.context import find_run, open_database, prefect_ready, running_services
-from flows.cli.options import DryRun, IdFile, Run, example, with_overrides, with_selection
+from flows.cli.options import IdFile, Run, example, with_backfill
 from flows.cli.runs.run import require_deployment, run_locally, submit, watch_submitted
 from flows.cli.runs.summary import print_summary
 from flows.cli.survey import print_forecast, progress
-from flows.run.request import BackfillRequest, QuestionOptions
+from flows.run.request import BackfillRequest
 from flows.run.selection import find_base_run, split_ids, store_ids
 from infra.database.connect import Role
 from infra.embedded import ServiceName, export, is_kept, missing_services
@@ -26,68 +26,53 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel.text import pluralize, read_error
 from tasks.results.read import count_ids_by_dataset
 from tasks.results.runs import mark_reference, newest_run
-from tasks.results.selection import Selection  # noqa: TC001 - defines a command's options
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from infra.settings import Settings
+    from tasks.results.selection import Selection
 
 _DEPLOYMENT = "backfill/by-ids"
 # More would make a flow run's parameters unwieldy in the Prefect UI.
 _MAX_INLINE_IDS = 1000
-_SELECTION = "Job selection"
 
 
 @example("reelabel backfill --failed --code video_missing --dry-run")
-@with_selection
-@with_overrides
-def backfill(  # noqa: PLR0913 - a command's options
+@with_backfill
+def backfill(
     *,
-    ids: Annotated[str, typer.Option(help="Comma-separated job ids.", rich_help_panel=_SELECTION)] = "",
-    ids_file: Annotated[
-        str | None, typer.Option(help="File with one job id per line; - is standard input.", rich_help_panel=_SELECTION)
-    ] = None,
-    selection: Selection,
-    force: Annotated[bool, typer.Option("--force", help="Also answer jobs that have a valid label.")] = False,
-    dry_run: DryRun = False,
+    manifest: Annotated[str | None, typer.Option(help="Default: the manifest of --run, or of the last run.")] = None,
+    given: Any,  # noqa: ANN401 - the fields of a request
     submit: Annotated[
         bool, typer.Option("--submit", help="Submit to the deployment backfill/by-ids instead of running here.")
     ] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="With --submit: show progress until the submitted run ends.")
     ] = False,
-    manifest: Annotated[str | None, typer.Option(help="Default: the manifest of --run, or of the last run.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Default: the dataset of the manifest's last run.")] = None,
-    overrides: QuestionOptions,
     id_file: IdFile = None,
 ) -> None:
     """Rerun selected jobs, by id or by outcome.
 
     Model, sampling, prompts and chunks stay those of the earlier run unless an option overrides them.
     """
-    job_ids = _read_ids(ids, ids_file)
-    if not job_ids and selection.is_empty:
+    ids = _read_ids(given.ids, given.ids_file)
+    if not ids and given.selection.is_empty:
         raise ConfigurationError(
             "No jobs selected; use --ids, --ids-file, --failed, --code, --missing, --changed-video, --label, "
             "--margin-below, --run, --task, --since, --until or --where."
         )
-    chosen: dict[str, object] = {"ids": ids, "ids_file": ids_file}
     with open_database(ServiceName.POSTGRES, ServiceName.S3) as (settings, engine):
-        manifest, selection = _resolve_run(selection, manifest, dataset or None, engine, job_ids)
-        earlier = find_base_run(settings, manifest=manifest, dataset=dataset or None, run=selection.run)
-        request = BackfillRequest.of(
-            manifest=manifest,
-            dataset=earlier.dataset if earlier.spec else dataset or None,
-            jobs=selection,
-            force=force,
-            **({"job_ids": job_ids} if dry_run else _id_parameters(job_ids, settings, is_submitted=submit)),
-            overrides=overrides,
-        )
-        if dry_run:
-            # With the manifest and the dataset that were found.
-            chosen |= {"selection": selection, "overrides": overrides, "manifest": manifest, "dataset": earlier.dataset}
-            again = command("backfill", **chosen, force=force, submit=submit, wait=wait)
+        manifest, selection = _resolve_run(given.selection, manifest, given.dataset, engine, ids)
+        earlier = find_base_run(settings, manifest=manifest, dataset=given.dataset, run=selection.run)
+        found = {"selection": selection, "dataset": earlier.dataset if earlier.spec else given.dataset}
+        named = {"ids": ids, "ids_file": None} if given.dry_run else _id_parameters(ids, settings, is_submitted=submit)
+        request = BackfillRequest.of(**dict(given) | found | named, manifest=manifest)
+        if given.dry_run:
+            found |= {"dataset": earlier.dataset, "dry_run": False}
+            again = command(
+                "backfill", given=given.model_copy(update=found), manifest=manifest, submit=submit, wait=wait
+            )
             code = _forecast(request, settings, is_submitted=submit, wait=wait, again=again)
         elif submit:
             print_line(earlier.name_specs(None))
@@ -112,7 +97,7 @@ def reference(
     print_line(f"Backfills of {row['manifest_uri']} in {row['dataset']} {verb} the spec of run {row['run_id']}.")
 
 
-def _read_ids(ids: str, ids_file: str | None) -> list[str]:
+def _read_ids(ids: list[str], ids_file: str | None) -> list[str]:
     listed = ""
     try:
         if ids_file == "-":
@@ -121,11 +106,11 @@ def _read_ids(ids: str, ids_file: str | None) -> list[str]:
             listed = Path(ids_file).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"Cannot read {ids_file}: {read_error(error)}.") from None
-    return list(dict.fromkeys([*filter(None, map(str.strip, ids.split(","))), *split_ids(listed)]))
+    return list(dict.fromkeys([*ids, *split_ids(listed)]))
 
 
 def _resolve_run(
-    selection: Selection, manifest: str | None, dataset: str | None, engine: Engine, job_ids: list[str]
+    selection: Selection, manifest: str | None, dataset: str | None, engine: Engine, ids: list[str]
 ) -> tuple[str, Selection]:
     """Return the manifest, and the selection with the run's full id: by the start, `last` may be another run."""
     if selection.run is not None:
@@ -133,7 +118,7 @@ def _resolve_run(
         selection = selection.model_copy(update={"run": str(row["run_id"])})
         return absolute_uri(manifest or row["manifest_uri"]), selection
     if manifest is None:
-        dataset = dataset or (_dataset_of(job_ids, engine) if job_ids else None)
+        dataset = dataset or (_dataset_of(ids, engine) if ids else None)
         found = newest_run(engine, manifest_uri=None, dataset=dataset) if dataset else find_run(engine, "last")
         if found is None:
             raise ConfigurationError(f"No run of dataset {dataset} has been started; pass its --manifest.")
@@ -152,16 +137,16 @@ def _dataset_of(named: list[str], engine: Engine) -> str:
     return next(iter(found))
 
 
-def _id_parameters(job_ids: list[str], settings: Settings, *, is_submitted: bool) -> dict[str, Any]:
+def _id_parameters(ids: list[str], settings: Settings, *, is_submitted: bool) -> dict[str, Any]:
     """Pass few ids as a parameter, many in a file on the store, which every worker can read."""
-    if len(job_ids) <= _MAX_INLINE_IDS:
-        return {"job_ids": job_ids}
+    if len(ids) <= _MAX_INLINE_IDS:
+        return {"ids": ids, "ids_file": None}
     assert settings.store.uri is not None
-    uri, counted = store_ids(job_ids, ObjectStore(settings.store, settings.web), settings.store.uri), len(job_ids)
+    uri, counted = store_ids(ids, ObjectStore(settings.store, settings.web), settings.store.uri), len(ids)
     print_line(
         f"Wrote {pluralize(counted, 'job id')} to {uri}." if is_submitted else f"Read {pluralize(counted, 'job id')}."
     )
-    return {"ids_file": uri}
+    return {"ids": [], "ids_file": uri}
 
 
 def _forecast(request: BackfillRequest, settings: Settings, *, is_submitted: bool, wait: bool, again: str) -> int:

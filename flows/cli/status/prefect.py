@@ -28,6 +28,8 @@ from infra.program import command
 from reelabel.text import on_one_line
 from tasks.manifest.location import has_date_placeholders
 
+_OF_SCHEDULES = frozenset({"timezone", "may_be_empty"})  # parameters for which commands have no use
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
@@ -149,18 +151,11 @@ def _rendered(row: RunStatus, parameters: Mapping[str, Any]) -> dict[str, str]:
 
 
 def repeat_command(kind: str, parameters: Mapping[str, Any]) -> str:
-    """Return the command that reruns a run with the parameters of its flow run."""
-    options = {name: parameters.get(name) for name in ("dataset", "overrides", "options", "force", "keep_going")}
+    """Return the command that starts a run again with the parameters of its flow run."""
+    options = {name: value for name, value in parameters.items() if name not in _OF_SCHEDULES}
     if kind != "backfill":
-        return command(kind, parameters["manifest"], **options)
+        return command(kind, options.pop("manifest"), **options)
     ids_file = parameters.get("ids_file") or ""
-    is_stored = "://" in ids_file  # the command reads only local files
-    repeated = command(
-        "backfill",
-        ids=parameters.get("job_ids"),
-        ids_file="ids.txt" if is_stored else ids_file,
-        selection=parameters.get("jobs"),
-        manifest=parameters["manifest"],
-        **options,
-    )
+    is_stored = "://" in ids_file  # the command reads only files of this machine
+    repeated = command("backfill", **options | ({"ids_file": "ids.txt"} if is_stored else {}))
     return f"Save {ids_file} as ids.txt, then: {repeated}" if is_stored else repeated

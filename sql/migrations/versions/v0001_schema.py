@@ -5,7 +5,8 @@ from hashlib import sha256
 from alembic import op
 
 from sql.migrate import execute_file, read_file
-from tasks.database.tables import METADATA, schema_sql
+from tasks.database.columns import METADATA
+from tasks.database.tables import schema_sql
 
 # Until the first release, the tables themselves change. A database that was made from others has then another revision,
 # and is refused in a sentence rather than by the first missing column. From then on, this file has their statements.

@@ -22,7 +22,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from infra.database.connect import database_errors
 from reelabel.errors import ReelabelError
-from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
+from tasks.database.live_tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.database.temp_table import storable
 from tasks.live.messages import Sampling, SessionConfig
 from tasks.live.record.frame_part import KeptFrame, encode_part, key_of

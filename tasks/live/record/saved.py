@@ -13,7 +13,7 @@ from sqlalchemy import Double, Engine, Row, RowMapping, Select, String, Table, c
 
 from infra.database.connect import database_errors
 from reelabel.errors import ConfigurationError, FrameFileError, ObjectMissingError
-from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
+from tasks.database.live_tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.live.record.frame_part import KeptFrame, read_part
 
 if TYPE_CHECKING:

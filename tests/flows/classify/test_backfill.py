@@ -65,7 +65,7 @@ def test_a_backfill_says_why_it_has_nothing_to_ask(by_server, own_manifest, own_
 def test_the_form_of_a_backfill_has_a_dry_run(by_server, own_manifest, monkeypatch):
     for name, value in by_server.items():
         monkeypatch.setenv(name, value)
-    parameters = {"manifest": own_manifest, "dataset": "again", "job_ids": ["clip-0000-colour"], "dry_run": True}
+    parameters = {"manifest": own_manifest, "dataset": "again", "ids": ["clip-0000-colour"], "dry_run": True}
 
     state = backfill(**parameters, return_state=True)
 

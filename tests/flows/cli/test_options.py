@@ -6,13 +6,20 @@ from typing import Annotated
 
 import pytest
 import typer
-from pydantic import Field
+from pydantic import BaseModel, Field
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from flows.cli.main import app
 from flows.cli.options import choose, with_option_group
-from flows.run.request import ClassifyRequest, QuestionOptions
+from flows.run.request import (
+    BackfillRequest,
+    ClassifyRequest,
+    DescribeRequest,
+    EvaluateRequest,
+    QuestionOptions,
+    SurveyRequest,
+)
 from flows.run.spec import resolve_spec
 from flows.runs import backfill, classify
 from infra.settings import ChunkOptions, PromptOptions, SamplingOptions, Settings
@@ -57,6 +64,7 @@ VALUES = {
     "chunk_s": (60.0, {}),
     "chunk_rule": ("any:red", {"chunk_s": 60.0}),
 }
+PANELS = {"ids": "Job selection", "ids_file": "Job selection", "failed": "Job selection", "force": None, "fps": None}
 
 
 def options_of(*command):
@@ -74,6 +82,33 @@ def test_every_command_that_asks_a_model_has_an_option_for_each_field(command):
     for name in OPTIONS:
         assert has[name].opts == [f"--{name.replace('_', '-')}"]
         assert has[name].help
+
+
+@pytest.mark.parametrize(
+    ("command", "request_model"),
+    [
+        (("classify",), ClassifyRequest),
+        (("describe",), DescribeRequest),
+        (("backfill",), BackfillRequest),
+        (("evaluate",), EvaluateRequest),
+        (("manifest", "survey"), SurveyRequest),
+    ],
+)
+def test_every_field_of_a_request_is_an_option_of_its_command(command, request_model):
+    def fields_of(model):
+        for name, field in model.model_fields.items():
+            is_group = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+            yield from fields_of(field.annotation) if is_group else [name]
+
+    missing = {*fields_of(request_model)} - {*options_of(*command), "may_be_empty"}
+    by_another_name = {("classify",): {"manifest"}, ("evaluate",): {"samplers", "models"}}
+    assert missing <= by_another_name.get(command, set())
+
+
+def test_options_of_a_section_have_its_title_as_their_panel():
+    panels = {name: option.rich_help_panel for name, option in options_of("backfill").items() if name in PANELS}
+
+    assert panels == PANELS
 
 
 def test_forms_take_the_same_model_as_commands():
@@ -122,7 +157,7 @@ def test_a_new_field_becomes_an_option():
         asked.append(overrides)
 
     wider = typer.Typer()
-    wider.command()(with_option_group(command, "overrides", WiderOverrides, panel=None))
+    wider.command()(with_option_group(command, "overrides", WiderOverrides))
     shown = CliRunner().invoke(wider, ["--help"], env={"COLUMNS": "160"})
     CliRunner().invoke(wider, ["--patience", "3", "--sampler", "uniform"], catch_exceptions=False)
 

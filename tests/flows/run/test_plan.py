@@ -158,7 +158,8 @@ def test_a_run_with_another_key_does_not_drop_a_plan_in_use(opened):
 def do_one_shard(ready, plan, *, labels):
     lease = claim(ready.database, plan.plan_id, Work.BOTH, holder="there", lease_s=60)
     with ready.database.begin() as connection:
-        finish(connection, lease, state="done", report={"labels": labels, "stage_ms": {"answer": 5}, "coverage": {}})
+        tally = {"shards_done": 1, "jobs_labelled": labels, "stage_ms.answer": 5}
+        finish(connection, lease, state="done", report={"tally": tally, "gpus": 0})
 
 
 @pytest.mark.usefixtures("prefect_api")  # where progress is shown

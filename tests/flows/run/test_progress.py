@@ -5,9 +5,12 @@ from resource import RUSAGE_SELF, getrusage
 import pytest
 
 from flows.run.progress import Progress
+from flows.shard.report import ShardReport
 from infra.errors import BudgetReachedError
 from infra.settings import CostSettings
 from tasks.domain import RunPhase
+from tasks.domain.cost import tallied
+from tasks.plans.plan import ShardSums
 
 _SPIN_S = 0.5
 
@@ -16,10 +19,10 @@ def test_a_run_whose_jobs_all_failed_reports_no_bottleneck():
     progress = Progress(processes=1)
     with progress.profile.doing(RunPhase.LOAD):
         time.sleep(0.05)
-    progress.jobs_failed = 8
+    progress.tally["jobs_failed"] = 8
 
     assert progress.columns()["bottleneck"] == ""
-    progress.jobs_labelled = 1
+    progress.tally["jobs_labelled"] = 1
     assert "put more jobs into one run" in progress.columns()["bottleneck"]
 
 
@@ -27,15 +30,24 @@ def test_the_price_is_of_held_gpus_and_of_decoding_processes_and_is_a_runs_budge
     prices = CostSettings(per_gpu_hour=3.6e5, per_cpu_hour=3.6e3)  # 0.1 a millisecond of a GPU, 1 a second of a CPU
     progress = Progress(processes=1, prices=prices, max_cost=27.9)
     stages = {"fetch": 1000.0, "decode": 2000.0, "cache write": 500.0, "inference": 9e9}
-    sums = {"stage_ms": stages, "engines_ms": {"answer": 11.0}, "engines": 2, "gpus": 9, "gpu_ms": 245.0}
+    tally = tallied("stage_ms", stages) | tallied("engines_ms", {"answer": 11.0}) | {"gpu_ms": 245.0}
 
-    progress.take_over(sums, earlier=progress.sums())
+    progress.take_over(ShardSums(tally, engines=2, gpus=9), earlier=progress.tally)
 
     assert progress.columns()["cost"] == pytest.approx(24.5 + 3.5)
     assert not progress.is_over_budget()  # without an answer, the next run would get no further
-    progress.jobs_labelled = 1
+    progress.tally["jobs_labelled"] = 1
     with pytest.raises(BudgetReachedError, match=r"The run has cost 28\.00, and run\.max_cost is 27\.90"):
         progress.require_budget()
+
+
+def test_gpus_are_charged_for_as_long_as_a_worker_holds_them():
+    report = ShardReport(index=0, tally={"jobs_labelled": 1}, between_s={})
+
+    row = report.row({"engine start": 2.0, "answer": 10.0, "setup": 5.0, "audit": 5.0}, 8)
+
+    assert row["gpus"] == 8
+    assert (row["tally"]["jobs_labelled"], row["tally"]["gpu_ms"]) == (1, 8 * 12)
 
 
 def test_work_of_the_own_process_is_measured_once_the_engine_is_loaded():

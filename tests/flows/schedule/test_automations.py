@@ -61,10 +61,10 @@ def test_trouble_is_reported_once_to_the_configured_address(client, hook, engine
     run_id, progress = uuid4(), Progress(processes=1)
 
     with heartbeat(engine, run_id, progress, beat_s=0.1):
-        progress.jobs_labelled = 4
-        progress.jobs_failed = 5
+        progress.tally["jobs_labelled"] = 4
+        progress.tally["jobs_failed"] = 5
         time.sleep(0.5)
-        progress.jobs_failed = 6
+        progress.tally["jobs_failed"] = 6
         wait_for(posted, "6 of 10 jobs failed (60%)")
         wait_for(posted, "no job has ended for 1 s; 10 jobs had ended before")
     failed = client.create_flow_run(classify, name="my night", parameters={"manifest": "x"}, tags=[TAG])

@@ -49,7 +49,8 @@ def test_every_job_ends_as_a_description_or_a_failure(context, db, tmp_path):
 
     report = describe_shard.fn(0, shard, None, context)
 
-    assert (report.labels, report.failures, report.videos_extracted, report.videos_cached) == (2, 3, 2, 0)
+    names = ("jobs_labelled", "jobs_failed", "videos_extracted", "videos_cached")
+    assert [report.tally[name] for name in names] == [2, 3, 2, 0]
     assert read_descriptions(db, SCOPE)["job_id"].to_list() == ["a", "b"]
     failures = read_failures(db, SCOPE)
     assert failures.select("job_id", "code", "stage").rows() == [
@@ -58,7 +59,7 @@ def test_every_job_ends_as_a_description_or_a_failure(context, db, tmp_path):
         ("white", "inference_failed", "inference"),
     ]
     assert failures["source_fingerprint"].is_not_null().to_list() == [False, True, False]
-    assert report.stage_ms["database"] > 0
+    assert report.tally["stage_ms.database"] > 0
     assert context.profile.spent_ms[RunPhase.DATABASE] > 0
 
 
@@ -70,7 +71,7 @@ def test_a_shard_that_is_described_again_reuses_what_is_there(context, db, tmp_p
     report = describe_shard.fn(0, shard, None, context)
 
     assert encoder.images_embedded == embedded
-    assert (report.videos_extracted, report.videos_cached) == (0, 2)
+    assert (report.tally["videos_extracted"], report.tally["videos_cached"]) == (0, 2)
     assert read_descriptions(db, SCOPE)["frames_embedded"].to_list() == [0, 0]
 
 
@@ -87,7 +88,7 @@ def test_a_shard_whose_encoder_is_lost_writes_nothing_and_may_be_tried_again(
     assert isinstance(raised.value, TransientError)
     assert count_outcomes(db, SCOPE) == (0, 0)
     encoder.is_dead = False
-    assert describe_shard.fn(0, shard, None, context).labels == 1
+    assert describe_shard.fn(0, shard, None, context).tally["jobs_labelled"] == 1
 
 
 def test_a_video_whose_cached_file_was_altered_is_logged(context, tmp_path, caplog):
@@ -98,7 +99,7 @@ def test_a_video_whose_cached_file_was_altered_is_logged(context, tmp_path, capl
 
     report = describe_shard.fn(0, shard, None, context)
 
-    assert report.videos_rewritten == 1
+    assert report.tally["videos_rewritten"] == 1
     assert "embedding file rewritten" in caplog.text
     assert DescribedVideo.__name__ not in caplog.text
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -28,6 +28,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.protocol import Rejected
 from tasks.domain import Answer, Job, JobResult, ModelIdentity, RunSpec, Shard, WallClockProfile, group_by_views
+from tasks.domain.cost import part_of_tally
 from tasks.domain.provenance import FrameProvenance
 from tasks.domain.record import Merge, column
 from tasks.frame_cache.extractor import FrameExtractor
@@ -167,7 +168,7 @@ class RefusingOnce:
         self.told_ms = []
 
     def write(self, *_rows, report, **_options):
-        self.told_ms.append(sum(report["wall_ms"].values()))
+        self.told_ms.append(sum(part_of_tally(report["tally"], "engines_ms").values()))
         if len(self.told_ms) == 1:
             raise ValueError("refused")
         return {}
@@ -192,7 +193,7 @@ def test_the_time_of_an_attempt_whose_rows_are_refused_is_told_by_the_next_one(e
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wider(FrameProvenance):
-    seeks: int = field(default=0, metadata=column(Merge.SUM))
+    seeks: int = column(Merge.SUM, "Seeks.", default=0)
 
 
 def test_all_that_is_known_of_the_frames_goes_with_the_answer(extractor, make_clip):
@@ -427,7 +428,7 @@ def test_answers_whose_rows_could_not_be_written_are_not_computed_again(extracto
 
     assert len(writer.told_ms) == 2
     assert [asked for asked, _ in counting.batches] == [1]
-    assert (report.labels, report.videos_extracted) == (1, 1)
+    assert (report.tally["jobs_labelled"], report.tally["videos_extracted"]) == (1, 1)
 
 
 class Uncertain(Ready):

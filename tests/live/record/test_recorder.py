@@ -10,7 +10,7 @@ from infra.errors import DatabaseUnavailableError
 from infra.settings import DatabaseSettings
 from reelabel.errors import FrameFileError, ReelabelError
 from reelabel.seal import NO_KEY
-from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
+from tasks.database.live_tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.live.record import recorder as recorder_module
 from tasks.live.record.frame_part import read_part
 from tests.live.record.recorded import answered, image, start

@@ -2,7 +2,7 @@ from datetime import timedelta
 
 from sqlalchemy import select, text
 
-from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
+from tasks.database.live_tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.live.record.replay import write_jobs
 from tasks.live.record.saved import find_session, remove_old_sessions
 from tests.live.record.recorded import record_session

@@ -129,7 +129,12 @@ def test_a_killed_run_is_lost_at_once_and_its_command_is_printed(page, engine):
 def test_a_failed_backfill_is_repeated_with_its_own_options(client, page, engine):
     from flows.runs import backfill  # noqa: PLC0415
 
-    parameters = {"manifest": "m.parquet", "jobs": {"failed": True, "code": "no_frames"}, "dataset": "d", "force": True}
+    parameters = {
+        "manifest": "m.parquet",
+        "selection": {"failed": True, "code": "no_frames"},
+        "dataset": "d",
+        "force": True,
+    }
     parameters |= {"overrides": {"sampling": {"num_frames": 32}}}
     flow_run = client.create_flow_run(backfill, parameters=parameters, tags=[TAG], state=Failed(message="No."))
     open_run(engine, run_id=flow_run.id, spec=SPEC, facts=FACTS | {"kind": "backfill"})
@@ -172,6 +177,16 @@ def test_a_run_that_prefect_does_not_know_is_repeated_with_invalid_rows_left_out
 REPEATED = [
     (
         "classify",
+        {"manifest": "m.parquet", "once_per_duplicate": 0.95, "may_be_empty": True, "timezone": "UTC"},
+        "reelabel classify m.parquet --once-per-duplicate 0.95",
+    ),
+    (
+        "backfill",
+        {"manifest": "m.parquet", "ids": ["a", "b"], "selection": {"failed": True, "since": None}, "ids_file": None},
+        "reelabel backfill --manifest m.parquet --ids a,b --failed",
+    ),
+    (
+        "classify",
         {"manifest": "m.parquet", "overrides": {"model": "a b", "sampling": {"num_frames": 4}}, "force": True},
         "reelabel classify m.parquet --model 'a b' --num-frames 4 --force",
     ),
@@ -183,12 +198,12 @@ REPEATED = [
     (
         "backfill",
         {"manifest": "m.parquet", "ids_file": "ids of it.txt"},
-        "reelabel backfill --ids-file 'ids of it.txt' --manifest m.parquet",
+        "reelabel backfill --manifest m.parquet --ids-file 'ids of it.txt'",
     ),
     (
         "backfill",
         {"manifest": "m.parquet", "ids_file": "s3://b/ids.txt", "force": True},
-        "Save s3://b/ids.txt as ids.txt, then: reelabel backfill --ids-file ids.txt --manifest m.parquet --force",
+        "Save s3://b/ids.txt as ids.txt, then: reelabel backfill --manifest m.parquet --ids-file ids.txt --force",
     ),
 ]
 

@@ -14,7 +14,7 @@ from infra.embedded import ServiceName, export, running
 from infra.settings import DatabaseSettings, PrefectSettings, Settings
 from reelabel_engine.protocol import EngineConfig
 from sql.migrate import downgrade
-from tasks.database.tables import LIVE_SESSION
+from tasks.database.live_tables import LIVE_SESSION
 from tasks.model.engine.process import EngineProcess
 from tasks.model.keeper import WarmEngines
 from tasks.results.overview import list_runs

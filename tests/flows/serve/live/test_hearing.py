@@ -5,7 +5,7 @@ import json
 import pytest
 from sqlalchemy import select
 
-from tasks.database.tables import LIVE_QUERY
+from tasks.database.live_tables import LIVE_QUERY
 from tests.command_line import reelabel_process as run_command
 from tests.flows.cli.live.test_client import write_video
 from tests.flows.runs import environment_of

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select, update
 
 from infra.database.connect import connect
-from tasks.database.tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
+from tasks.database.live_tables import LIVE_FRAMES, LIVE_QUERY, LIVE_SESSION
 from tasks.frame_cache.sealed_files import SealedFiles
 from tasks.live.record.frame_part import read_part
 from tasks.live.record.saved import LOST_AFTER_S

@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import select
 
 from infra.database.connect import connect
-from tasks.database.tables import LIVE_QUERY, RESULT
+from tasks.database.live_tables import LIVE_QUERY
+from tasks.database.tables import RESULT
 from tasks.demo.clips import make_demo
 from tests.command_line import reelabel as run_command
 from tests.flows.serve.served import serving

@@ -5,7 +5,8 @@ import pytest
 from sqlalchemy import select
 
 from infra.database.connect import connect
-from tasks.database.tables import LIVE_QUERY, LIVE_SESSION, RESULT
+from tasks.database.live_tables import LIVE_QUERY, LIVE_SESSION
+from tasks.database.tables import RESULT
 from tests.command_line import reelabel as run_command
 from tests.flows.serve.live.client import Client
 from tests.flows.serve.served import serving

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from websockets.exceptions import ConnectionClosed
 
 from infra.database.connect import connect
-from tasks.database.tables import LIVE_QUERY, LIVE_SESSION
+from tasks.database.live_tables import LIVE_QUERY, LIVE_SESSION
 from tests.flows.serve.live.client import TOKEN, Client, send_frames, send_nonsense
 from tests.flows.serve.served import serving
 from tests.live.client import picture
