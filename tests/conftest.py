@@ -25,9 +25,10 @@ from infra.embedded.postgres import Postgres
 from infra.settings import DatabaseSettings, Settings
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
-from sql.roles import OWNER, create_roles
+from sql.roles import create_roles
 from tasks.model.identity import TINY_ENCODER, TINY_MODEL
 from tests.chaos.gate import Gate
+from tests.databases import Databases
 from tests.shared import common_folder, locked, made_once
 from tests.unfinished import OUT_OF_TIME, UnfinishedSession
 
@@ -292,18 +293,13 @@ def database(services: Settings, database_url: str) -> DatabaseSettings:
 
 @pytest.fixture(scope="session")
 def _new_database(services: Settings, _template: str) -> Iterator[Callable[[], AbstractContextManager[str]]]:
-    """A function that makes a database for as long as its context; all are made over one connection."""
+    """A function that lends a database for as long as its context; all are made over one connection."""
     with psycopg.connect(_url_of(services), autocommit=True) as administrator:
-
-        @contextmanager
-        def new() -> Iterator[str]:
-            name = f"test_{secrets.token_hex(6)}"
-            with locked(services.home / "template.use"):  # Postgres refuses concurrent copies of a template
-                administrator.execute(f'CREATE DATABASE "{name}" TEMPLATE "{_template}" OWNER "{OWNER}"')
-            yield name
-            administrator.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-
-        yield new
+        databases = Databases(
+            administrator, _template, lambda name: _url_of(services, name), services.home / "template.use"
+        )
+        yield databases.lend
+        databases.close()
 
 
 def _logins(services: Settings, database: str | None) -> DatabaseSettings:
