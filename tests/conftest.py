@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _TEMPLATE = "template_reelabel"
 _SLOWEST_FILES = 10
 _DEADLINE = "_TESTS_BEGIN_UNTIL"
+_FIRST_GROUP = "long-waits"
 _LAST = ("tests/benchmarks/", "tests/tools/")
 
 # What collecting makes is kept to the end: looking for garbage in it would take half of the time of collecting.
@@ -86,6 +87,20 @@ def pytest_runtest_setup() -> None:
         pytest.skip(OUT_OF_TIME)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Run the tests of a file in one worker process, so that what they share is made once, and files in their order."""
+    from xdist.scheduler import LoadGroupScheduling  # noqa: PLC0415 - where there are workers
+
+    class ByGroupOrFile(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            scope = super()._split_scope(nodeid)
+            return nodeid.partition("::")[0] if scope == nodeid else scope
+
+    config.option.loadscopereorder = False
+    return ByGroupOrFile(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark a test that needs a service, for `make unit`."""
     if "services" in getattr(item, "fixturenames", ()):
@@ -94,18 +109,23 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with what users run, and make --dist loadgroup respect groups.
+    """Begin with what mostly waits and what users run, and make --dist loadgroup respect groups.
 
     pytest-xdist 3.8 ignores them with pytest 9.2 (pytest-xdist issue 1386). A test's own group takes precedence over
     that of its module.
     """
-    items.sort(key=lambda item: item.nodeid.startswith(_LAST))
+    items.sort(key=lambda item: (item.nodeid.startswith(_LAST), _group_of(item) != _FIRST_GROUP))
     if not getattr(config.option, "loadgroup", False):
         return
     for item in items:
-        group = item.get_closest_marker("xdist_group")
+        group = _group_of(item)
         if group and "@" not in item.nodeid.rpartition("]")[2]:
-            item._id = type(item.id).parse(f"{item.nodeid}@{group.args[0]}")
+            item._id = type(item.id).parse(f"{item.nodeid}@{group}")
+
+
+def _group_of(item: pytest.Item) -> str | None:
+    marker = item.get_closest_marker("xdist_group")
+    return marker.args[0] if marker else None
 
 
 @pytest.hookimpl(trylast=True)

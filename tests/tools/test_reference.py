@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("reference")  # which share what one process writes
 DOCS = Path(__file__).parents[2] / "docs"
 
 

@@ -22,7 +22,6 @@ from reelabel.segment import WHOLE
 from reelabel.sources.video_file import open_video_file
 from tests.reelabel.pool import bad_child
 
-pytestmark = pytest.mark.xdist_group("hostile child")
 WANTED = {"sampling": Sampling(num_frames=2), "limits": Limits()}
 
 
