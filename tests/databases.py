@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import psycopg
-from psycopg.errors import ObjectInUse
+from psycopg.errors import ObjectInUse, UndefinedTable
 
 from sql.roles import OWNER
 from tests.shared import locked
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-# What a statement that changes a schema or rights in it writes to.
+# What a statement that changes a schema, its version or rights in it writes to.
 _CATALOGS = [
     *("pg_attrdef", "pg_attribute", "pg_class", "pg_constraint", "pg_default_acl", "pg_depend", "pg_extension"),
     *("pg_index", "pg_policy", "pg_proc", "pg_rewrite", "pg_statistic_ext", "pg_trigger", "pg_type"),
     "(SELECT xmin FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp_')",
-    "(SELECT xmin FROM pg_db_role_setting WHERE setdatabase <> 0)",
+    "(SELECT s.xmin FROM pg_db_role_setting s JOIN pg_database d ON d.oid = setdatabase AND datname = current_database())",
+    "public.reelabel_version",
 ]
 _SCHEMA = " UNION ALL ".join(f"SELECT count(*), max(xmin::text::bigint) FROM {catalog} t" for catalog in _CATALOGS)
 _FILLED = (
@@ -61,7 +62,8 @@ class Databases:
             self._empty(renamed, schema)
 
     def _empty(self, name: str, schema: object) -> None:
-        with psycopg.connect(self._url_of(name)) as connection:
+        is_unchanged = False
+        with psycopg.connect(self._url_of(name)) as connection, suppress(UndefinedTable):
             is_unchanged = connection.execute(_SCHEMA).fetchall() == schema
             if is_unchanged and (filled := [table for (table,) in connection.execute(_FILLED)]):
                 connection.execute(f"TRUNCATE {', '.join(filled)} RESTART IDENTITY CASCADE".encode())
