@@ -21,7 +21,10 @@ _CATALOGS = [
     *("pg_attrdef", "pg_attribute", "pg_class", "pg_constraint", "pg_default_acl", "pg_depend", "pg_extension"),
     *("pg_index", "pg_policy", "pg_proc", "pg_rewrite", "pg_statistic_ext", "pg_trigger", "pg_type"),
     "(SELECT xmin FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp_')",
-    "(SELECT s.xmin FROM pg_db_role_setting s JOIN pg_database d ON d.oid = setdatabase AND datname = current_database())",
+    (
+        "(SELECT xmin FROM pg_db_role_setting WHERE setdatabase = "
+        "(SELECT oid FROM pg_database WHERE datname = current_database()))"
+    ),
     "public.reelabel_version",
 ]
 _SCHEMA = " UNION ALL ".join(f"SELECT count(*), max(xmin::text::bigint) FROM {catalog} t" for catalog in _CATALOGS)
