@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
@@ -24,9 +25,10 @@ from infra.embedded.postgres import Postgres
 from infra.settings import DatabaseSettings, Settings
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sources.object_store import ObjectStore
-from sql.roles import OWNER, create_roles
+from sql.roles import create_roles
 from tasks.model.identity import TINY_ENCODER, TINY_MODEL
 from tests.chaos.gate import Gate
+from tests.databases import Databases
 from tests.shared import common_folder, locked, made_once
 from tests.unfinished import OUT_OF_TIME, UnfinishedSession
 
@@ -41,8 +43,11 @@ if TYPE_CHECKING:
 _TEMPLATE = "template_reelabel"
 _SLOWEST_FILES = 10
 _DEADLINE = "_TESTS_BEGIN_UNTIL"
+_FIRST_GROUP = "long-waits"
 _LAST = ("tests/benchmarks/", "tests/tools/")
 
+# What collecting makes is kept to the end: looking for garbage in it would take half of the time of collecting.
+gc.disable()
 # Readline sets these in pytest's process and workers inherit them; consoles would keep that width.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
@@ -82,6 +87,20 @@ def pytest_runtest_setup() -> None:
         pytest.skip(OUT_OF_TIME)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Run the tests of a file in one worker process, so that what they share is made once, and files in their order."""
+    from xdist.scheduler import LoadGroupScheduling  # noqa: PLC0415 - where there are workers
+
+    class ByGroupOrFile(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            scope = super()._split_scope(nodeid)
+            return nodeid.partition("::")[0] if scope == nodeid else scope
+
+    config.option.loadscopereorder = False
+    return ByGroupOrFile(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark a test that needs a service, for `make unit`."""
     if "services" in getattr(item, "fixturenames", ()):
@@ -90,18 +109,30 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with what users run, and make --dist loadgroup respect groups.
+    """Begin with what mostly waits and what users run, and make --dist loadgroup respect groups.
 
     pytest-xdist 3.8 ignores them with pytest 9.2 (pytest-xdist issue 1386). A test's own group takes precedence over
     that of its module.
     """
-    items.sort(key=lambda item: item.nodeid.startswith(_LAST))
+    items.sort(key=lambda item: (item.nodeid.startswith(_LAST), _group_of(item) != _FIRST_GROUP))
     if not getattr(config.option, "loadgroup", False):
         return
     for item in items:
-        group = item.get_closest_marker("xdist_group")
+        group = _group_of(item)
         if group and "@" not in item.nodeid.rpartition("]")[2]:
-            item._id = type(item.id).parse(f"{item.nodeid}@{group.args[0]}")
+            item._id = type(item.id).parse(f"{item.nodeid}@{group}")
+
+
+def _group_of(item: pytest.Item) -> str | None:
+    marker = item.get_closest_marker("xdist_group")
+    return marker.args[0] if marker else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Collect garbage from here on, but of what the tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -282,18 +313,13 @@ def database(services: Settings, database_url: str) -> DatabaseSettings:
 
 @pytest.fixture(scope="session")
 def _new_database(services: Settings, _template: str) -> Iterator[Callable[[], AbstractContextManager[str]]]:
-    """A function that makes a database for as long as its context; all are made over one connection."""
+    """A function that lends a database for as long as its context; all are made over one connection."""
     with psycopg.connect(_url_of(services), autocommit=True) as administrator:
-
-        @contextmanager
-        def new() -> Iterator[str]:
-            name = f"test_{secrets.token_hex(6)}"
-            with locked(services.home / "template.use"):  # Postgres refuses concurrent copies of a template
-                administrator.execute(f'CREATE DATABASE "{name}" TEMPLATE "{_template}" OWNER "{OWNER}"')
-            yield name
-            administrator.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-
-        yield new
+        databases = Databases(
+            administrator, _template, lambda name: _url_of(services, name), services.home / "template.use"
+        )
+        yield databases.lend
+        databases.close()
 
 
 def _logins(services: Settings, database: str | None) -> DatabaseSettings:

@@ -8,11 +8,9 @@ tells what was shown, in speech if that is asked for: see `speech_of`.
 import base64
 import json
 import ssl
-import threading
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import blake2b
-from http.server import BaseHTTPRequestHandler
 from string import ascii_uppercase
 
 from tokenizers import Tokenizer
@@ -20,7 +18,7 @@ from tokenizers import Tokenizer
 from reelabel_engine.prompts import choice_tokens, score_choices
 from tasks.model.identity import TINY_MODEL, read_model_card
 from tasks.model.prompts.ambiguity import load_tokenizer
-from tests.http_server import HttpServer
+from tests.http_server import Handler, serve
 from tests.vllm_server import KEY, NAME
 
 MAX_TOKENS = 2048
@@ -65,22 +63,15 @@ def serve_stub(root=str(TINY_MODEL), *, weights=lambda: b"", ending=lambda _argu
     `weights` names the weights that answer a question; it is called for each. `ending` is what the chat template puts
     after the question, by its arguments. With `tls`, the files of a certificate and its key, it is reached by HTTPS.
     """
-    with HttpServer(("127.0.0.1", 0), _Handler) as server:
-        server.root, server.weights, server.ending = root, weights, ending
-        if tls:
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(*tls)
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}/v1"
-        finally:
-            server.shutdown()
-            thread.join()
+    context = None
+    if tls:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*tls)
+    with serve(_Handler, tls=context, is_patient=True, root=root, weights=weights, ending=ending) as server:
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}/v1"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     def do_GET(self):
         answers = {
             "/v1/models": {"data": [{"id": NAME, "root": self.server.root, "max_model_len": MAX_TOKENS}]},
@@ -89,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._respond(200, answers[self.path])
 
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.loads(self.read_body())
         if body.get("stream"):
             self._stream(body)
             return
@@ -108,12 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _respond(self, status, answer):
         if self.headers["Authorization"] != f"Bearer {KEY}":
             status, answer = 401, {"error": "Unauthorized"}
-        content = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        self.respond(status, json.dumps(answer).encode(), Content_Type="application/json")
 
     def _stream(self, body):
         self.send_response(200)
@@ -122,9 +108,6 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(BrokenPipeError, ConnectionResetError):  # the client may have given up
             for event in _events(body):
                 self.wfile.write(f"data: {event}\n\n".encode())
-
-    def log_message(self, *_arguments):
-        pass
 
 
 def _complete(body, weights):

@@ -6,10 +6,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import httpx
@@ -19,7 +17,7 @@ from reelabel_engine.environment import engine_environment
 from reelabel_engine.protocol import EngineConfig
 from tasks.model.identity import TINY_MODEL
 from tests.engine_python import engine_python
-from tests.http_server import HttpServer
+from tests.http_server import Handler, serve
 from tests.shared import shared
 from tests.wait import until
 
@@ -122,10 +120,9 @@ def gate(url, answer=lambda _path, _body: None, *, headers=None):
         headers: Added to such responses.
     """
 
-    class Handler(BaseHTTPRequestHandler):
+    class Passing(Handler):
         def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self._pass_on("POST", body)
+            self._pass_on("POST", json.loads(self.read_body()))
 
         def do_GET(self):
             self._pass_on("GET", None)
@@ -152,15 +149,6 @@ def gate(url, answer=lambda _path, _body: None, *, headers=None):
             with suppress(BrokenPipeError, ConnectionResetError):  # the client may have given up
                 self.wfile.write(content)
 
-        def log_message(self, *_arguments):
-            pass
-
     root = url.removesuffix("/v1")
-    with HttpServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/v1"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serve(Passing, is_patient=True) as server:
+        yield f"{server.url}/v1"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
 
 from tasks.evaluation.scores import Difference, Proportion
 
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-Z = float(stats.norm.ppf(0.975))
+Z = NormalDist().inv_cdf(0.975)
 _BISECTIONS = 50
 
 
 def proportion(correct: int, jobs: int) -> Proportion:
     """Return the proportion of jobs, at least one, that were answered correctly, and its Wilson score interval."""
+    from scipy import stats  # noqa: PLC0415 - takes longer to import than most commands need
+
     interval = stats.binomtest(correct, jobs).proportion_ci(0.95, method="wilson")
     return Proportion(value=correct / jobs, low=float(interval.low), high=float(interval.high))
 
@@ -29,6 +31,8 @@ def paired_difference(is_right: npt.NDArray[np.bool_], is_right_in_baseline: npt
 
     `p_holm` equals `p_value` until adjusted.
     """
+    from scipy import stats  # noqa: PLC0415 - takes longer to import than most commands need
+
     gained = int((is_right & ~is_right_in_baseline).sum())
     lost = int((~is_right & is_right_in_baseline).sum())
     ends = paired_low(gained=np.array([gained, lost]), lost=np.array([lost, gained]), jobs=len(is_right))

@@ -10,20 +10,18 @@ import pytest
 from PIL import Image
 
 from infra.errors import EngineLostError
-from infra.settings import StoreSettings
 from reelabel.errors import NoFramesError, SamplingRefusedError, VideoMissingError, VideoUnreadableError
-from reelabel.frames.cache import FrameCache
 from reelabel.options import Limits
 from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.errors import InferenceError
 from tasks.description import describer as describer_module
 from tasks.description.scenes.change import SceneChange, SceneChanges
-from tasks.domain import DescribeSpec, Job, ModelIdentity
+from tasks.domain import DescribeSpec, ModelIdentity
 from tasks.embedding import pieces as piece_sizes
-from tasks.frame_cache.extractor import FrameExtractor
 from tasks.survey.cost import stated_length_s
 from tests.clips import blank_packet
 from tests.description.colours import ColourEncoder, colour_describer
+from tests.factories import make_extractor, make_job
 
 FPS = 8
 SPEC = DescribeSpec(
@@ -57,7 +55,7 @@ def film(path, *scenes, fps=FPS, first_s=0, pause_s=0, **options):
 
 
 def job(path, job_id="film", **changed):
-    return Job(job_id=job_id, video_uri=str(path), prompt="", choices=(), **changed)
+    return make_job(path, job_id=job_id, prompt="", choices=(), **changed)
 
 
 @pytest.fixture
@@ -67,14 +65,8 @@ def encoder():
 
 @pytest.fixture
 def describer_of(tmp_path, pool, encoder):
-    objects, root = ObjectStore(StoreSettings()), f"file://{tmp_path}/cache"
-    extractor = FrameExtractor(
-        objects=objects,
-        cache=FrameCache(objects, root),
-        pool=pool,
-        sampling=SPEC.sampling(max_pixels=2048),
-        limits=Limits(),
-    )
+    root = f"file://{tmp_path}/cache"
+    extractor = make_extractor(tmp_path, pool, sampling=SPEC.sampling(max_pixels=2048))
 
     def make(spec=SPEC, tags=("red", "green", "blue")):
         return colour_describer(extractor, root, spec, tags=tags, encoder=encoder)

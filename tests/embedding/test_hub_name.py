@@ -4,12 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from tasks.model.identity import TINY_ENCODER
+from tests.http_server import Handler, serve
 
 NAME, COMMIT = "team/shapes", "0123456789abcdef0123456789abcdef01234567"
 NOWHERE = "http://127.0.0.1:9"  # a port that nobody listens at, so that the network is as good as gone
@@ -70,17 +69,13 @@ def test_a_model_that_cannot_be_reached_is_told_in_a_sentence(embed, tmp_path):
     assert ran.stderr.rstrip().endswith("; check the name and the network, or give a model folder.")
 
 
-class HubWithoutConfig(BaseHTTPRequestHandler):
+class HubWithoutConfig(Handler):
     def do_HEAD(self):
-        self.send_response(404)
-        self.send_header("X-Error-Code", "EntryNotFound")
-        self.end_headers()
+        self.respond(404, X_Error_Code="EntryNotFound")
 
 
 def test_a_checkpoint_without_config_such_as_of_openclip_is_refused_by_name(embed, tmp_path):
-    with HTTPServer(("127.0.0.1", 0), HubWithoutConfig) as hub:
-        threading.Thread(target=hub.serve_forever, daemon=True).start()
-        ran = embed(tmp_path / "home", HF_ENDPOINT=f"http://127.0.0.1:{hub.server_port}")
-        hub.shutdown()
+    with serve(HubWithoutConfig) as hub:
+        ran = embed(tmp_path / "home", HF_ENDPOINT=hub.url)
 
     assert ran.stderr.startswith(f"Model {NAME} on the hub has no config.json; name a version that transformers loads")

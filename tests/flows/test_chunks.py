@@ -26,7 +26,7 @@ NO_ANSWER = dict.fromkeys(("label", "choice_index", "probabilities", "margin", "
     "message": "?",
 }
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_chunks")]
+pytestmark = pytest.mark.system
 
 
 def scene(colour, rng):

@@ -27,7 +27,7 @@ SCENE_S = 4
 CLIPS = 6
 COPIES = 20
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_describe")]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")

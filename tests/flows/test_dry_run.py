@@ -16,7 +16,6 @@ from tests.reelabel.sources.archives.test_hostile_headers import renamed, wild_t
 
 __all__ = ["make_clip"]
 
-pytestmark = pytest.mark.xdist_group("test_dry_run")
 _NOBODY = "http://127.0.0.1:1/v1"
 
 

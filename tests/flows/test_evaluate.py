@@ -3,7 +3,6 @@ import re
 import sys
 from pathlib import Path
 
-import mlflow
 import polars as pl
 import pytest
 from sqlalchemy import func, select
@@ -131,6 +130,8 @@ def tracking(tmp_path):
 
 def logged(uri, experiment):
     """The runs of an experiment, by name; none if there is none."""
+    import mlflow  # noqa: PLC0415 - in the one worker process that runs these tests, not in all
+
     client = mlflow.MlflowClient(uri)
     found = client.get_experiment_by_name(experiment)
     return {run.info.run_name: run for run in client.search_runs([found.experiment_id])} if found else {}

@@ -11,7 +11,7 @@ import pytest
 
 from tasks.demo.clips import make_demo
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("examples")]
+pytestmark = pytest.mark.system
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -22,7 +22,7 @@ from tasks.demo.shapes import QUESTIONS
 from tests.command_line import reelabel as run_command
 from tests.report.test_page import cards_of
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_flows_media")]
+pytestmark = pytest.mark.system
 
 TIMEOUT_S = 300
 MIXED = ["both", "swapped", "pictured", "around", "alone", "gone"]

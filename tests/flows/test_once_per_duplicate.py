@@ -22,7 +22,7 @@ from tests.flows.runs import count_labels
 from tests.held_writes import only_first_rows_of
 from tests.wait import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_once_per_duplicate")]
+pytestmark = pytest.mark.system
 
 # What is shown, by file: two films are there in other encodings, too.
 SHOWN = {"a.mp4": 0, "a.mkv": 0, "a.webm": 0, "b.mp4": 1, "b.webm": 1, "c.mp4": 2}

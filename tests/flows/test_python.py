@@ -16,7 +16,7 @@ from reelabel.errors import ConfigurationError
 from tests.clips import write_clip
 from tests.wait import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_python")]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(autouse=True)

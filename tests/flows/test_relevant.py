@@ -19,7 +19,7 @@ CLIPS = {"red": 11, "green": 27, "blue": 34}
 PROMPT, CHOICES = QUESTIONS["colour"]
 OPTIONS = ("--sampler", "relevant", "--num-frames", "4")
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_relevant")]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.flows.runs import artifact_of
 
 CLIPS, LONE = 36, 4
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_routing")]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")

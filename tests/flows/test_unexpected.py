@@ -26,7 +26,7 @@ from reelabel.frames.cache import FrameCache
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
-from tasks.domain import Answer, DescribeSpec, Job, ModelIdentity, RunSpec, Shard
+from tasks.domain import DescribeSpec, ModelIdentity, RunSpec, Shard
 from tasks.frame_cache.extractor import FrameExtractor
 from tasks.plans.lease import Lease
 from tasks.results.write import RunKey
@@ -37,13 +37,13 @@ from tasks.survey.read import read_clips
 from tasks.survey.survey import compile_survey
 from tests.clips import write_clip
 from tests.description.colours import ColourEncoder, colour_describer
+from tests.factories import ANSWER, CHOICES, make_job
 from tests.live.client import Client, config, frame
 from tests.live.conftest import _impatient, begin  # noqa: F401 - fixtures
 from tests.raised_calls import raised
 
 SEED = 37
 MARK = "marked"
-CHOICES = ("yes", "no")
 SAMPLING = Sampling(num_frames=2)
 TRIALS = [pytest.param(2, id="a few"), pytest.param(30, id="many", marks=pytest.mark.system)]
 
@@ -70,11 +70,6 @@ class Sure:
 
     def _answer(self, _question):
         return ANSWER
-
-
-ANSWER = Answer(
-    choice_index=0, probabilities=(0.75, 0.25), prompt_tokens=1, cached_tokens=0, preprocess_ms=0.0, inference_ms=0.0
-)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +112,7 @@ def jobs_on(folder, mark, **options):
     }[mark]
     asked = [MARK if mark == "question" else "?", "?", "?"]
     return tuple(
-        Job(job_id=f"{asked[at]} {at}", video_uri=f"{folder}/{name}", prompt=asked[at], choices=CHOICES, **options)
+        make_job(f"{folder}/{name}", job_id=f"{asked[at]} {at}", prompt=asked[at], **options)
         for at, name in enumerate(names)
     )
 

@@ -14,7 +14,7 @@ from tasks.database.tables import FAILURE, RESULT, RESULT_HISTORY
 from tasks.demo.clips import Encoding, draw_clip, make_demo, write_clip
 from tests.command_line import reelabel as run_command
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_flows_words")]
+pytestmark = pytest.mark.system
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("label", "words", "facts")

@@ -32,17 +32,16 @@ from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 from reelabel.sources import web
 from reelabel.sources.object_store import ObjectStore
-from tasks.frame_cache.extractor import FrameExtractor, KeyedLocks
+from tasks.frame_cache.extractor import KeyedLocks
 from tests.clips import blank_packet
+from tests.factories import make_extractor
 from tests.frame_files import encoding_of
 from tests.reelabel.sources.web_server import serving
 
 
 @pytest.fixture
 def preparer(tmp_path, pool):
-    objects = ObjectStore(StoreSettings())
-    cache = FrameCache(objects, f"file://{tmp_path}/cache")
-    return FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=Sampling(num_frames=4), limits=Limits())
+    return make_extractor(tmp_path, pool)
 
 
 def test_a_picked_frame_that_is_missing_is_told_now_and_from_the_cache(preparer, make_clip):

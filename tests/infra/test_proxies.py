@@ -1,8 +1,6 @@
 """Proxies in the environment do not come between this machine's processes."""
 
 import os
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 from unittest.mock import patch
 from urllib.request import proxy_bypass
 
@@ -10,25 +8,20 @@ import httpx
 import pytest
 
 from infra.proxies import go_around_proxies
+from tests.http_server import Handler, serve
 
 NOBODY = "http://127.0.0.1:1"
 
 
-class Answers(BaseHTTPRequestHandler):
+class Answers(Handler):
     def do_GET(self):
-        self.send_response(204)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
+        self.respond(204)
 
 
 @pytest.fixture(scope="module")
 def here():
-    with HTTPServer(("127.0.0.1", 0), Answers) as server:
-        Thread(target=server.serve_forever).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serve(Answers) as server:
+        yield server.url
 
 
 @pytest.mark.parametrize(

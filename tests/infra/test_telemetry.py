@@ -4,8 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from uuid import uuid4
 
 import pytest
@@ -13,6 +11,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from infra.processes import free_port
+from tests.http_server import Handler, serve
 
 MEASURE = """
 import sys, urllib.request
@@ -56,22 +55,14 @@ def collector():
     """A collector's address, and the metrics and traces that it was sent."""
     received = []
 
-    class Collector(BaseHTTPRequestHandler):
+    class Collector(Handler):
         def do_POST(self):
-            body = self.rfile.read(int(self.headers["Content-Length"]))
             kind = {"/v1/metrics": ExportMetricsServiceRequest, "/v1/traces": ExportTraceServiceRequest}[self.path]
-            received.append(kind.FromString(body))
-            self.send_response(200)
-            self.end_headers()
+            received.append(kind.FromString(self.read_body()))
+            self.respond(200)
 
-        def log_message(self, *_):
-            """Say nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Collector)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", received
-    server.shutdown()
-    server.server_close()
+    with serve(Collector) as server:
+        yield server.url, received
 
 
 def test_metrics_are_sent_by_otlp_if_the_standard_variable_is_set(collector):

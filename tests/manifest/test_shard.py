@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.domain import Job, Shard
+from tasks.domain import Shard
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.plan_file import split_into_shards
+from tests.factories import make_job
 from tests.job_table import job_table
 
 
 def jobs_of_videos(counts):
     return [
-        Job(job_id=f"{video}-{number}", video_uri=f"v{video}/clip.mp4", prompt="?", choices=("a", "b"))
+        make_job(f"v{video}/clip.mp4", job_id=f"{video}-{number}")
         for video, count in enumerate(counts)
         for number in range(count)
     ]
@@ -48,7 +49,7 @@ def test_shards_are_the_same_in_any_order(counts, target, seed):
 
 
 def test_neighbours_share_a_shard_and_shards_are_shuffled():
-    jobs = [Job(job_id=str(n), video_uri=f"v{n:04}.mp4", prompt="?", choices=("a", "b")) for n in range(1000)]
+    jobs = [make_job(f"v{n:04}.mp4") for n in range(1000)]
 
     shards = plan_shards(jobs, target_jobs=100)
 

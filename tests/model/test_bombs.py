@@ -21,7 +21,7 @@ from tests.frame_files import frame_file_of
 from tests.model.asked import frame_file, question
 
 # One worker: the tests share an engine.
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("engine-bombs"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 ANSWERED = "answered"
 FUZZED = 100

@@ -9,7 +9,7 @@ from reelabel.live import LiveClient
 from tests.flows.serve.live.server import live_server
 from tests.live.client import picture
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("live_client")]
+pytestmark = pytest.mark.system
 SHADES = (0, 60, 120, 180)
 
 

@@ -10,7 +10,6 @@ from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError
 from reelabel.frames.cache import FrameCache
 from reelabel.sources.object_store import ObjectStore
-from tasks.domain import Job
 from tasks.report.pages import page_of_run
 from tasks.report.render import MAX_BYTES
 from tasks.report.run import run_overview
@@ -18,6 +17,7 @@ from tasks.report.videos import load_videos, render_videos
 from tasks.results.runs import close_run, find_run, open_run
 from tasks.results.write import RunKey, ShardWriter
 from tests.description.test_describer import SPEC, describer_of, encoder, film
+from tests.factories import make_job
 from tests.report.rows import PIXEL, STARTED, run_row
 from tests.report.test_page import HOSTILE, cards_of
 from tests.results.rows import failure, job
@@ -29,7 +29,7 @@ __all__ = ["describer_of", "encoder"]
 def run(engine, describer_of, tmp_path):
     """A run that has described a film of two scenes and one that is gone by now, and has failed on a third."""
     paths = {name: film(tmp_path / f"{name}.mp4", *scenes) for name, scenes in FILMS.items()}
-    jobs = {name: Job(job_id=name, video_uri=str(path), prompt="", choices=()) for name, path in paths.items()}
+    jobs = {name: make_job(path, job_id=name, prompt="", choices=()) for name, path in paths.items()}
     rows = [{"job_id": name, "video_uri": str(path)} for name, path in paths.items()]
     manifest = tmp_path / "films.parquet"
     pl.DataFrame(rows[:-1]).write_parquet(manifest)

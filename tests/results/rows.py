@@ -5,9 +5,10 @@ from dataclasses import replace
 import polars as pl
 
 from tasks.database.scope import Scope
-from tasks.domain import Answer, Failure, Job, JobResult, ModelIdentity, RunSpec, Stage
+from tasks.domain import Answer, Failure, JobResult, ModelIdentity, RunSpec, Stage
 from tasks.domain.provenance import FrameProvenance
 from tasks.manifest.schema import ROW
+from tests.factories import make_job
 
 SPEC = RunSpec(model=ModelIdentity(name="tiny"))
 SCOPE = Scope(dataset="d", spec_id=SPEC.spec_id)
@@ -16,7 +17,7 @@ FACTS = _FACTS | {"jobs_total": 3, "jobs_skipped": 0}
 
 
 def job(name, **changed):
-    return replace(Job(job_id=name, video_uri=f"{name}.mp4", prompt="?", choices=("yes", "no")), **changed)
+    return make_job(f"{name}.mp4", **{"job_id": name} | changed)
 
 
 def ids_of(table):

@@ -29,7 +29,7 @@ from tests.model.asked import frame_file, question
 from tests.reelabel.vllm.beside_vllm import create_environment
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("engine-apart"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 COLOURS = {"red": (220, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 220)}
 APPLICATION = ("flows", "tasks", "infra", "sql", "prefect", "sqlalchemy", "alembic", "psycopg", "boto3", "polars")
 _BLOCK = """

@@ -18,7 +18,6 @@ from tests.shadow import NAMES, write_shadow
 __all__ = ["make_clip"]
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.xdist_group("library-apart")
 
 _USE = """
 import json, sys

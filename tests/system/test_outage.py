@@ -12,7 +12,7 @@ AWAY_S = 75
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.xdist_group("long-waits")  # a group begins before single tests do, and most of its time is idle
+@pytest.mark.xdist_group("long-waits")  # which begin first: most of their time is idle
 def test_a_run_survives_an_outage_of_postgres_and_the_store_and_says_what_it_waits_for(tmp_path):
     with open_world(tmp_path, model_url=None) as world:
         manifest, jobs = world.upload(CLIPS, seed=3)

@@ -23,7 +23,6 @@ from tests.chaos.gate import Gate
 CLIPS = 50
 JOBS = 3 * CLIPS
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.xdist_group("two-machines")  # their addresses are the same in each test
 
 
 class Machine:

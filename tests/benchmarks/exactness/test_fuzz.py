@@ -7,8 +7,6 @@ from benchmarks.__main__ import app
 from benchmarks.exactness.fuzz import Outcome, fuzz_extraction, make_mutants
 from benchmarks.media.matrix import cells_like
 
-pytestmark = pytest.mark.xdist_group("fuzz")
-
 MUTANTS = 200
 
 

@@ -11,7 +11,7 @@ from benchmarks.extraction.store import SPARSE, measure_store
 from benchmarks.media.clips import BenchClip
 from reelabel.segment import WHOLE, Segment
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("benchmark-clips")]
+pytestmark = pytest.mark.system
 
 CLIP = BenchClip(width_px=640, height_px=360, gop=60, length_s=30)
 

@@ -14,8 +14,6 @@ from tests import stub_engine
 from tests.vllm_server import gate
 from tools.tiny_model.scenes import SCENE_QUESTIONS
 
-pytestmark = pytest.mark.xdist_group("live-bench")  # the tests share an engine
-
 
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory):

@@ -10,8 +10,6 @@ from reelabel.options import Limits
 from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 
-pytestmark = pytest.mark.xdist_group("bombs")
-
 TIMEOUT_S = 4
 CPU_S = 1  # far more than a good file takes
 # A child is given three seconds to end by itself, and a machine may be busy.

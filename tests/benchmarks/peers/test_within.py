@@ -12,7 +12,7 @@ from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.table import open_jobs
 from tests.clips import write_clip
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("within")]
+pytestmark = pytest.mark.system
 
 ROOT = Path(__file__).parents[3]
 WITHIN, TABLES = (

@@ -12,7 +12,7 @@ from benchmarks.pipeline.contender import CEILING, UNIFORM, WARM
 from tasks.model.identity import read_model_card
 from tests.engine_python import run_by_engine
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("gpu")]
+pytestmark = pytest.mark.system
 
 _COUNT = """
 import sys

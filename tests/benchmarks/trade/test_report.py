@@ -12,8 +12,6 @@ from benchmarks.trade.report import Trade
 from tasks.domain import ModelIdentity
 from tools.tiny_model.scenes import SCENE_QUESTIONS
 
-pytestmark = pytest.mark.xdist_group("trade-report")
-
 FRAMES, LENGTH_S = 80, 8
 
 

@@ -36,8 +36,6 @@ CLOSED = f"127.0.0.1:{free_port()}"
 
 SETTINGS = {"COLUMNS": "80"}
 
-pytestmark = pytest.mark.xdist_group("test_command_line")  # all share a database
-
 
 @pytest.fixture(scope="module")
 def environment(own_environment, services):

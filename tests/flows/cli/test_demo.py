@@ -11,7 +11,7 @@ import pytest
 
 from tests.command_line import reelabel_process
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("demo")]
+pytestmark = pytest.mark.system
 
 
 def processes_of(home):

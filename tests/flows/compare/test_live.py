@@ -13,7 +13,7 @@ from reelabel.live import LiveClient
 from tests.flows.cli.live.test_client import write_video
 from tests.flows.serve.live.server import live_server
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_evaluate_live")]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import traceback
 from dataclasses import replace
 
-import mlflow
 import pytest
 
 from flows.compare.tracking import metrics_of, open_experiment
@@ -48,6 +47,8 @@ def evaluation(*tasks, **changes):
 @pytest.fixture
 def client(tmp_path, monkeypatch):
     """MLflow in a database, where its variable says."""
+    import mlflow  # noqa: PLC0415 - in the one worker process that runs these tests, not in all
+
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     return mlflow.MlflowClient(uri)

@@ -1,7 +1,5 @@
 import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler
 from uuid import uuid4
 
 import pytest
@@ -15,7 +13,7 @@ from flows.schedule import automations
 from flows.schedule.automations import apply_automations
 from infra.database.connect import connected
 from infra.settings import NotifySettings
-from tests.http_server import HttpServer
+from tests.http_server import Handler, serve
 from tests.wait import until
 
 pytestmark = pytest.mark.xdist_group("prefect")
@@ -26,19 +24,13 @@ def hook():
     """Address of a web server, and what was posted to it."""
     posted = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Hook(Handler):
         def do_POST(self):
-            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
-            self.send_response(200)
-            self.end_headers()
+            posted.append(json.loads(self.read_body())["text"])
+            self.respond(200)
 
-        def log_message(self, *_):
-            pass
-
-    with HttpServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/hook?token=secret-token", posted
-        server.shutdown()
+    with serve(Hook) as server:
+        yield f"{server.url}/hook?token=secret-token", posted
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 from tests.flows.serve.served import serving_slowly
 from tests.wait import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_server")]
+pytestmark = pytest.mark.system
 SLOTS, IDLE_S = 4, 1
 
 

@@ -13,28 +13,24 @@ from flows.shard.answering import InferenceContext, ShardOutcome
 from flows.shard.extract import FrameStream, cut_into_chunks, extract_shard
 from flows.shard.infer import infer_views
 from infra.settings import StoreSettings
-from reelabel.frames.cache import FrameCache
 from reelabel.frames.frame_file import read_frames
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
-from reelabel.sources.object_store import ObjectStore
-from tasks.domain import Answer, Job, ModelIdentity, RunSpec, Shard, group_by_views
-from tasks.frame_cache.extractor import FrameExtractor
+from tasks.domain import Answer, ModelIdentity, RunSpec, Shard, group_by_views
 from tasks.plans.extracted import read_extracted, write_extracted
 from tasks.results.write import RunKey, ShardWriter
 from tests.clips import make_clip
+from tests.factories import make_extractor, make_job
+from tests.flows.shard.shards import make_context
 
 __all__ = ["make_clip"]
 
-CHOICES = ("yes", "no")
 SPEC = RunSpec(model=ModelIdentity(name="nobody"), sampling=Sampling(num_frames=4), chunk_s=2, chunk_rule="any:yes")
 
 
 @pytest.fixture
 def extractor(tmp_path, pool):
-    objects = ObjectStore(StoreSettings())
-    cache = FrameCache(objects, f"file://{tmp_path}/cache")
-    return FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=SPEC.sampling, limits=Limits())
+    return make_extractor(tmp_path, pool)
 
 
 class Bright:
@@ -56,20 +52,14 @@ class Bright:
 
 
 def context_of(extractor, kind=InferenceContext, **more):
-    return kind(
-        spec=SPEC,
-        backend=Bright(),
-        batch_bytes=1024**2,
-        extractor=extractor,
-        **more,
-    )
+    return make_context(extractor, Bright(), SPEC, kind=kind, batch_bytes=1024**2, **more)
 
 
 WRITER = ShardWriter(None, RunKey(run_id=None, dataset="d", spec_id="s", host="h"))
 
 
 def film(uri, name="film", **changed):
-    return Job(job_id=name, video_uri=str(uri), prompt="Blue?", choices=CHOICES, chunk_s=2, **changed)
+    return make_job(uri, job_id=name, prompt="Blue?", chunk_s=2, **changed)
 
 
 def ended(extractor, *jobs, answered=None):
@@ -190,7 +180,7 @@ def test_a_video_that_is_replaced_after_it_was_cut_is_not_shown_in_the_chunks_of
 
 def test_jobs_that_are_not_to_be_cut_share_a_shard_with_those_that_are(extractor, make_clip):
     clip = str(make_clip())
-    plain = Job(job_id="a#0", video_uri=clip, prompt="Blue?", choices=CHOICES)
+    plain = make_job(clip, job_id="a#0", prompt="Blue?")
 
     found = ended(extractor, plain, film(clip))
 

@@ -6,27 +6,20 @@ from functools import partial
 import pytest
 
 from flows.shard.extract import extract_shard
-from infra.settings import StoreSettings
-from reelabel.frames.cache import FrameCache
-from reelabel.options import Limits
-from reelabel.sampling.options import Sampling
-from reelabel.sources.object_store import ObjectStore
-from tasks.domain import Job, RunPhase, Shard
-from tasks.frame_cache.extractor import FrameExtractor
+from tasks.domain import RunPhase, Shard
 from tests.clips import make_clip
+from tests.factories import make_extractor, make_job
 
 __all__ = ["make_clip"]
 
 
 @pytest.fixture
 def extractor(tmp_path, pool):
-    objects = ObjectStore(StoreSettings())
-    cache = FrameCache(objects, f"file://{tmp_path}/cache")
-    return FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=Sampling(num_frames=4), limits=Limits())
+    return make_extractor(tmp_path, pool)
 
 
 def spent_ms(extractor, uri):
-    shard = Shard(index=0, jobs=(Job(job_id="a", video_uri=str(uri), prompt="?", choices=("yes", "no")),))
+    shard = Shard(index=0, jobs=(make_job(uri),))
     return extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 1)).spent_ms
 
 

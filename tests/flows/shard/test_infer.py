@@ -15,37 +15,32 @@ from prefect.logging import disable_run_logger
 
 from flows.shard import retry
 from flows.shard.answer import infer_shard
-from flows.shard.answering import AnswerContext, InferenceContext, ShardOutcome
+from flows.shard.answering import AnswerContext, ShardOutcome
 from flows.shard.extract import FrameStream, extract_shard
 from flows.shard.infer import MAX_CONCURRENT_GROUPS, MAX_PROMPTS, MAX_TOKENS, escalate, infer_views
 from infra.errors import DatabaseUnavailableError, ServerUnavailableError
-from infra.settings import ServerSettings, StoreSettings
+from infra.settings import ServerSettings
 from reelabel.errors import ConfigurationError, StoreUnavailableError
-from reelabel.frames.cache import FrameCache
 from reelabel.frames.frame_file import read_frames
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
-from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.protocol import Rejected
-from tasks.domain import Answer, Job, JobResult, ModelIdentity, RunSpec, Shard, WallClockProfile, group_by_views
+from tasks.domain import JobResult, ModelIdentity, RunSpec, Shard, WallClockProfile, group_by_views
 from tasks.domain.cost import part_of_tally
 from tasks.domain.provenance import FrameProvenance
 from tasks.domain.record import Merge, column
-from tasks.frame_cache.extractor import FrameExtractor
 from tasks.frame_cache.pool import current_fingerprints
 from tasks.model.server.backend import ServerBackend
 from tasks.plans.lease import Lease
 from tasks.results.write import RunKey
 from tests.clips import make_clip
+from tests.factories import ANSWER, CHOICES, make_extractor, make_job
+from tests.flows.shard.shards import extract, make_context
 from tests.stub_server import encoder, serve_stub
 from tests.vllm_server import DROPPED, KEY, gate
 
 __all__ = ["make_clip"]
 
-CHOICES = ("yes", "no")
-ANSWER = Answer(
-    choice_index=0, probabilities=(0.75, 0.25), prompt_tokens=1, cached_tokens=0, preprocess_ms=0.0, inference_ms=0.0
-)
 SPEC = RunSpec(model=ModelIdentity(name="nobody"), sampling=Sampling(num_frames=4))
 
 
@@ -74,28 +69,17 @@ class Held(Ready):
 
 @pytest.fixture
 def extractor(tmp_path, pool):
-    objects = ObjectStore(StoreSettings())
-    cache = FrameCache(objects, f"file://{tmp_path}/cache")
-    return FrameExtractor(objects=objects, cache=cache, pool=pool, sampling=SPEC.sampling, limits=Limits())
+    return make_extractor(tmp_path, pool)
 
 
 def context_of(extractor, engine):
-    return InferenceContext(
-        spec=SPEC,
-        backend=engine,
-        writer=None,
-        batch_bytes=1,  # one video each
-        extractor=extractor,
-    )
+    return make_context(extractor, engine, SPEC)
 
 
 def test_the_next_group_is_sent_while_one_is_answered(extractor, make_clip):
     clips = [make_clip(name=f"{number}.mp4") for number in range(2 * MAX_CONCURRENT_GROUPS)]
-    jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt="?", choices=CHOICES) for clip in clips]
-    views, stream, leased, outcome = group_by_views(jobs, SPEC.sampling), FrameStream(), Held(), ShardOutcome(index=0)
-    for (view,) in views:
-        stream.add(view, extractor.prepare(view.video_uri))
-    stream.end(None)
+    jobs = [make_job(clip) for clip in clips]
+    (views, stream), leased, outcome = extract(extractor, jobs), Held(), ShardOutcome(index=0)
 
     infer_views(stream, views, context_of(extractor, leased), outcome)
 
@@ -139,7 +123,7 @@ def test_a_group_is_asked_about_in_batches_of_bounded_size(
 ):
     uri, count = str(make_clip()), 300 if len(prompt) < 1000 else 12
     choices = tuple(f"choice {number}" for number in range(26)) if permutations > 1 else CHOICES
-    jobs = [Job(job_id=f"{n}", video_uri=uri, prompt=f"{n} {prompt}", choices=choices) for n in range(count)]
+    jobs = [make_job(uri, job_id=f"{n}", prompt=f"{n} {prompt}", choices=choices) for n in range(count)]
     views, stream, outcome, counting = (
         group_by_views(jobs, SPEC.sampling),
         FrameStream(),
@@ -179,7 +163,7 @@ def test_the_time_of_an_attempt_whose_rows_are_refused_is_told_by_the_next_one(e
     engine.times = SimpleNamespace(busy_ms=1.0, waiting_for_input_ms=0.0, restart_ms=0.0)
     profile = WallClockProfile(clock_s=lambda: float(next(ticks)))
     context = replace(context_of(extractor, engine), writer=writer, profile=profile)
-    shard = Shard(index=0, jobs=(Job(job_id="a", video_uri=str(make_clip()), prompt="?", choices=CHOICES),))
+    shard = Shard(index=0, jobs=(make_job(make_clip()),))
     stream, lease = FrameStream(), Lease(plan_id=uuid4(), shard_index=0, token=1, jobs=1)
     extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 1), stream)
 
@@ -197,7 +181,7 @@ class Wider(FrameProvenance):
 
 
 def test_all_that_is_known_of_the_frames_goes_with_the_answer(extractor, make_clip):
-    job = Job(job_id="a", video_uri=str(make_clip()), prompt="?", choices=CHOICES)
+    job = make_job(make_clip())
     views, stream, outcome = group_by_views([job], SPEC.sampling), FrameStream(), ShardOutcome(index=0)
     [(view,)] = views
     video = extractor.prepare(view.video_uri)
@@ -230,16 +214,8 @@ def swapped(uri, other):
 @pytest.mark.parametrize("damage", [swapped, lambda uri, _: Path(uri).unlink()], ids=["swapped", "removed"])
 def test_a_frame_file_that_changes_between_extraction_and_inference_is_made_again(extractor, make_clip, damage):
     clips = [make_clip(name=f"{number}.mp4", frames=48 + number) for number in range(2)]
-    jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt="?", choices=CHOICES) for clip in clips]
-    views, stream, engine, outcome = (
-        group_by_views(jobs, SPEC.sampling),
-        FrameStream(),
-        Looking(),
-        ShardOutcome(index=0),
-    )
-    for (view,) in views:
-        stream.add(view, extractor.prepare(view.video_uri))
-    stream.end(None)
+    jobs = [make_job(clip) for clip in clips]
+    (views, stream), engine, outcome = extract(extractor, jobs), Looking(), ShardOutcome(index=0)
     expected = {view.name: extractor.cache.find(stream.after(0)[view].identity).unique for (view,) in views}
     damage(*(extractor.cache.uri_of(each.identity.key).removeprefix("file://") for each in stream.after(0).values()))
 
@@ -258,11 +234,8 @@ def test_a_frame_file_that_changes_between_extraction_and_inference_is_made_agai
 
 def test_a_frame_file_that_is_gone_with_its_video_fails_its_jobs_only(extractor, make_clip):
     clips = [make_clip(name=f"{number}.mp4", frames=48 + number) for number in range(2)]
-    jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt="?", choices=CHOICES) for clip in clips]
-    views, stream, outcome = group_by_views(jobs, SPEC.sampling), FrameStream(), ShardOutcome(index=0)
-    for (view,) in views:
-        stream.add(view, extractor.prepare(view.video_uri))
-    stream.end(None)
+    jobs = [make_job(clip) for clip in clips]
+    (views, stream), outcome = extract(extractor, jobs), ShardOutcome(index=0)
     first = next(iter(stream.after(0).values()))
     Path(extractor.cache.uri_of(first.identity.key).removeprefix("file://")).unlink()
     clips[0].unlink()
@@ -276,7 +249,7 @@ def test_a_frame_file_that_is_gone_with_its_video_fails_its_jobs_only(extractor,
 
 def test_ranges_that_cannot_be_decoded_any_more_fail_their_jobs_with_the_version_of_the_video(extractor, make_clip):
     clip = make_clip(size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")
-    job = Job(job_id="a", video_uri=str(clip), prompt="?", choices=CHOICES)
+    job = make_job(clip)
     views, stream, outcome = group_by_views([job], SPEC.sampling), FrameStream(), ShardOutcome(index=0)
     packed = replace(extractor, pixel_encoding="sparse")
     video = packed.prepare(str(clip))
@@ -303,11 +276,8 @@ def test_when_a_server_fails_in_the_middle_of_a_shard_only_what_it_has_not_answe
     extractor, make_clip
 ):
     clips, asked, away = [make_clip(name=f"{number}.mp4", frames=24) for number in range(6)], Counter(), count()
-    jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt=f"Clip {clip.stem}?", choices=CHOICES) for clip in clips]
-    views, stream, outcome = group_by_views(jobs, SPEC.sampling), FrameStream(), ShardOutcome(index=0)
-    for (view,) in views:
-        stream.add(view, extractor.prepare(view.video_uri))
-    stream.end(None)
+    jobs = [make_job(clip, prompt=f"Clip {clip.stem}?") for clip in clips]
+    (views, stream), outcome = extract(extractor, jobs), ShardOutcome(index=0)
 
     def fails(_path, body):
         """Fail for seven requests, once half of the questions are answered; and on one question always."""
@@ -334,11 +304,8 @@ def test_when_a_server_fails_in_the_middle_of_a_shard_only_what_it_has_not_answe
 @pytest.mark.parametrize("killers", [{"1"}, {"1", "4"}], ids=["one", "two"])
 def test_a_question_that_ends_a_lone_server_fails_alone(extractor, make_clip, killers):
     clips = [make_clip(name=f"{number}.mp4", frames=24) for number in range(6)]
-    jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt=f"Clip {clip.stem}?", choices=CHOICES) for clip in clips]
-    views, stream, outcome = group_by_views(jobs, SPEC.sampling), FrameStream(), ShardOutcome(index=0)
-    for (view,) in views:
-        stream.add(view, extractor.prepare(view.video_uri))
-    stream.end(None)
+    jobs = [make_job(clip, prompt=f"Clip {clip.stem}?") for clip in clips]
+    (views, stream), outcome = extract(extractor, jobs), ShardOutcome(index=0)
     server, answered = SimpleNamespace(away_for=0), Counter()
 
     def crashes(_path, body):
@@ -372,11 +339,7 @@ def test_a_question_that_ends_a_lone_server_fails_alone(extractor, make_clip, ki
 def test_a_server_that_stays_away_is_waited_for_and_then_ends_the_shard(extractor, make_clip, monkeypatch):
     monkeypatch.setattr(retry, "OUTAGE_S", 0.1)
     clip, is_away = make_clip(), []
-    [job] = [Job(job_id="a", video_uri=str(clip), prompt="?", choices=CHOICES)]
-    views, stream = group_by_views([job], SPEC.sampling), FrameStream()
-    [(view,)] = views
-    stream.add(view, extractor.prepare(view.video_uri))
-    stream.end(None)
+    views, stream = extract(extractor, [make_job(clip)])
 
     with serve_stub() as server, gate(server, lambda *_: (503, "Loading.") if is_away else None) as url:
         settings = ServerSettings(url=url, api_key=KEY, max_attempts=1)
@@ -420,7 +383,7 @@ def test_answers_whose_rows_could_not_be_written_are_not_computed_again(extracto
     counting.times = SimpleNamespace(busy_ms=1.0, waiting_for_input_ms=0.0, restart_ms=0.0)
     writer.engine = db
     context = replace(context_of(extractor, counting), writer=writer)
-    shard = Shard(index=0, jobs=(Job(job_id="a", video_uri=str(make_clip()), prompt="?", choices=CHOICES),))
+    shard = Shard(index=0, jobs=(make_job(make_clip()),))
     stream, lease = FrameStream(), Lease(plan_id=uuid4(), shard_index=0, token=1, jobs=1)
     extract_shard.fn(0, shard, lambda: extractor, partial(ThreadPoolExecutor, 1), stream)
 
@@ -446,16 +409,8 @@ class Uncertain(Ready):
 
 def test_a_fault_in_the_second_pass_keeps_its_answers_and_fails_no_job_twice(extractor, make_clip):
     clips = [make_clip(name=f"{name}.mp4", frames=24) for name in "ab"]
-    jobs = [Job(job_id=clip.stem, video_uri=str(clip), prompt=f"{clip.stem}?", choices=CHOICES) for clip in clips]
-    views, stream, outcome, engine = (
-        group_by_views(jobs, SPEC.sampling),
-        FrameStream(),
-        ShardOutcome(index=0),
-        Uncertain(),
-    )
-    for (view,) in views:
-        stream.add(view, extractor.prepare(view.video_uri))
-    stream.end(None)
+    jobs = [make_job(clip, prompt=f"{clip.stem}?") for clip in clips]
+    (views, stream), engine, outcome = extract(extractor, jobs), Uncertain(), ShardOutcome(index=0)
     context = AnswerContext(spec=SPEC, backend=engine, batch_bytes=1, extractor=extractor, escalate_below=0.9)
     infer_views(stream, views, context, outcome)
     broken = replace(outcome.results[0], job=replace(jobs[0], job_id="broken"), provenance=None)
@@ -508,7 +463,7 @@ def infer_group(extractor, make_clip):
     def infer(engine, names, *, replaced="", **options):
         uris = [str(make_clip(name=f"{name}.mp4", frames=24)) for name in names]
         jobs = [
-            Job(job_id=name, video_uri=uri, prompt=f"{name}?", choices=CHOICES, group="g", fingerprint=fingerprint)
+            make_job(uri, prompt=f"{name}?", group="g", fingerprint=fingerprint)
             for name, uri, fingerprint in zip(names, uris, current_fingerprints(extractor.objects, uris), strict=True)
         ]
         for name in replaced:

@@ -9,44 +9,28 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flows.shard.answering import InferenceContext, ShardOutcome
+from flows.shard.answering import ShardOutcome
 from flows.shard.extract import FrameStream, extract_shard
 from flows.shard.infer import escalate, infer_views
 from infra.settings import StoreSettings
-from reelabel.frames.cache import FrameCache
 from reelabel.frames.frame_file import read_frames
-from reelabel.options import Limits
-from reelabel.pool.decode_pool import DecodePool
 from reelabel.sampling.options import Sampling
 from reelabel.seal import Seal
 from reelabel.sources.object_store import ObjectStore
-from tasks.domain import Answer, Job, Medium, ModelIdentity, RunSpec, Shard, group_by_views, views_of
-from tasks.frame_cache.extractor import FrameExtractor
+from tasks.domain import Medium, ModelIdentity, RunSpec, Shard, group_by_views, views_of
 from tasks.plans.extracted import read_extracted, write_extracted
 from tests.clips import make_clip
+from tests.factories import ANSWER, make_extractor, make_job
+from tests.flows.shard.shards import make_context
 
 __all__ = ["make_clip"]
 
-CHOICES = ("yes", "no")
 SPEC = RunSpec(model=ModelIdentity(name="nobody"), sampling=Sampling(num_frames=4))
-ANSWER = Answer(
-    choice_index=0, probabilities=(0.75, 0.25), prompt_tokens=1, cached_tokens=0, preprocess_ms=0.0, inference_ms=0.0
-)
 
 
 @pytest.fixture
-def make_extractor(tmp_path):
-    objects = ObjectStore(StoreSettings())
-    cache = FrameCache(objects, f"file://{tmp_path}/cache")
-    with DecodePool(processes=1, timeout_s=20, memory_mib=2048) as pool:
-        yield lambda spec=SPEC: FrameExtractor(
-            objects=objects, cache=cache, pool=pool, sampling=spec.sampling, limits=Limits()
-        )
-
-
-@pytest.fixture
-def extractor(make_extractor):
-    return make_extractor()
+def extractor(tmp_path, pool):
+    return make_extractor(tmp_path, pool)
 
 
 @pytest.fixture
@@ -84,18 +68,11 @@ def asked(name, *media, **changed):
     shown = tuple(medium._replace(uri=str(medium.uri)) for medium in shown)
     first = next(medium.uri for medium in shown if medium.kind == "video")
     several = {"media": shown} if len(shown) > 1 else {}
-    return Job(job_id=name, video_uri=first, prompt=f"{name}?", choices=CHOICES, **several, **changed)
+    return make_job(first, job_id=name, prompt=f"{name}?", **several, **changed)
 
 
 def context_of(extractor, engine, spec=SPEC, **changed):
-    return InferenceContext(
-        spec=spec,
-        backend=engine,
-        writer=None,
-        batch_bytes=changed.pop("batch_bytes", 10**9),
-        extractor=extractor,
-        **changed,
-    )
+    return make_context(extractor, engine, spec, **{"batch_bytes": 10**9} | changed)
 
 
 def run(extractor, *jobs, spec=SPEC, **changed):
@@ -169,10 +146,10 @@ def test_a_job_with_a_missing_image_has_no_version(extractor, make_clip, picture
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["new", "in the cache"])
-def test_a_video_that_is_given_as_an_image_is_refused(make_extractor, make_clip, is_known):
+def test_a_video_that_is_given_as_an_image_is_refused(tmp_path, pool, make_clip, is_known):
     spec = RunSpec(model=SPEC.model, sampling=Sampling(num_frames=1))
     first, second = make_clip(name="a.mp4"), make_clip(name="b.mp4", frames=30)
-    extractor = make_extractor(spec)
+    extractor = make_extractor(tmp_path, pool, sampling=spec.sampling)
     if is_known:  # one keyframe of it is what an image would be
         run(extractor, asked("second", second), spec=spec)
 
@@ -219,10 +196,10 @@ def test_jobs_that_wait_for_one_video_are_still_asked_about_in_small_groups(extr
     assert len(outcome.results) == 4
 
 
-def test_all_videos_of_an_uncertain_job_are_shown_by_the_dense_sampler(make_extractor, make_clip, picture):
+def test_all_videos_of_an_uncertain_job_are_shown_by_the_dense_sampler(tmp_path, pool, make_clip, picture):
     sampling = Sampling(num_frames=4, escalate_below=0.9)
     spec = RunSpec(model=SPEC.model, sampling=sampling)
-    extractor = make_extractor(spec)
+    extractor = make_extractor(tmp_path, pool, sampling=spec.sampling)
     outcome, _, _ = run(
         extractor, asked("both", make_clip(name="a.mp4"), ("image", picture), make_clip(name="b.mp4")), spec=spec
     )
@@ -237,12 +214,14 @@ def test_all_videos_of_an_uncertain_job_are_shown_by_the_dense_sampler(make_extr
     assert (cost, len(outcome.read_ms)) == ({"keyframes": 4, "uniform": 2}, 5)  # the image is read twice
 
 
-def test_auto_decides_for_each_video_and_keeps_images_as_they_are(make_extractor, make_clip, picture):
+def test_auto_decides_for_each_video_and_keeps_images_as_they_are(tmp_path, pool, make_clip, picture):
     spec = RunSpec(model=SPEC.model, sampling=Sampling(num_frames=4, sampler="auto", min_keyframes=2))
     covered, sparse = make_clip(name="a.mp4", gop=6), make_clip(name="b.mp4", gop=1000)
 
     outcome, engine, extracted = run(
-        make_extractor(spec), asked("both", covered, sparse, ("image", picture)), spec=spec
+        make_extractor(tmp_path, pool, sampling=spec.sampling),
+        asked("both", covered, sparse, ("image", picture)),
+        spec=spec,
     )
 
     assert [each.provenance.sampler for each in extracted.outcomes.values()] == ["keyframes", "uniform", "keyframes"]

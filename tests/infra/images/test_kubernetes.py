@@ -18,8 +18,6 @@ import yaml
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectNotFound
-from prefect_kubernetes.settings import KubernetesSettings
-from prefect_kubernetes.worker import KubernetesWorkerJobConfiguration
 
 from infra.embedded import export
 from infra.settings import ShardSettings, load_settings
@@ -218,6 +216,8 @@ def test_names_that_kustomize_does_not_see_are_fixed():
 
 @pytest.mark.parametrize("pool", ["cpu", "gpu"])
 def test_a_worker_fills_the_template_to_a_job_that_the_schema_accepts(pool, prefect_api):  # noqa: ARG001
+    from prefect_kubernetes.worker import KubernetesWorkerJobConfiguration  # noqa: PLC0415 - slow, and rarely needed
+
     template = POOLS[pool]
     flow_run = FlowRun(id=uuid4(), name="some-run", flow_id=uuid4())
 
@@ -248,6 +248,8 @@ def test_a_worker_fills_the_template_to_a_job_that_the_schema_accepts(pool, pref
 
 @pytest.mark.parametrize("worker", WORKERS)
 def test_a_worker_watches_only_the_namespace_of_its_role(worker, monkeypatch):
+    from prefect_kubernetes.settings import KubernetesSettings  # noqa: PLC0415 - slow, and rarely needed
+
     [container] = worker["spec"]["template"]["spec"]["containers"]
     of_the_pod = {each["name"]: each["valueFrom"]["fieldRef"] for each in container["env"] if "valueFrom" in each}
     [variable] = [name for name, field in of_the_pod.items() if field == {"fieldPath": "metadata.namespace"}]

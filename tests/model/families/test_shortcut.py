@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine_python import run_by_engine
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("families-shortcut")]
+pytestmark = pytest.mark.system
 
 QWEN = ("qwen2_vl float32", "qwen2_5_vl float32", "qwen2_vl bfloat16", "qwen2_5_vl bfloat16")
 SIZED = ("even", "odd", "alone")

@@ -17,7 +17,7 @@ from tests.engine_python import run_by_engine
 from tests.model.asked import frame_file, question
 from tests.model.images import image_file
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("several-media")]
+pytestmark = pytest.mark.system
 
 MEDIA = MediaCounts(videos=2, images=1)
 CONFIG = EngineConfig(model=str(TINY_MODEL), dtype="float32", max_videos=MEDIA.videos, max_images=MEDIA.images)

@@ -18,7 +18,7 @@ from tests.model.asked import batch_about, frame_file, in_words, question
 from tests.model.server.questions import BATCH, SHAPES, check_offers
 from tests.vllm_server import KEY, NAME, gate
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("vllm-server")]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from infra.settings import StoreSettings
 from reelabel.errors import FrameFileError, VideoError
 from reelabel.extract import extract_local
 from reelabel.frames import sparse
@@ -15,24 +14,15 @@ from reelabel.frames.sparse import RecordingSource, SparseVideo, check_ranges
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
-from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.sparse_file import CachedRange
-from tasks.frame_cache.extractor import FrameExtractor
+from tests.factories import make_extractor
 from tests.frame_files import encoding_of, with_pixel_rows
 from tests.reelabel.frames.rewrite import rewrite
 
 
 @pytest.fixture
 def preparer(tmp_path, pool):
-    objects = ObjectStore(StoreSettings())
-    return FrameExtractor(
-        objects=objects,
-        cache=FrameCache(objects, f"file://{tmp_path}/cache"),
-        pool=pool,
-        sampling=Sampling(num_frames=4),
-        limits=Limits(),
-        pixel_encoding="sparse",
-    )
+    return make_extractor(tmp_path, pool, pixel_encoding="sparse")
 
 
 @pytest.fixture

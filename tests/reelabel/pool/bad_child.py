@@ -110,9 +110,8 @@ def put(offset, value):
     return write
 
 
-@behaviour
-def index_with(connection, name=None, value=None):
-    """Send an index, with another value of a field, of its `info` or of a column of the memory file."""
+def changed_index(name=None, value=None):
+    """Return an index, with another value of a field, of its `info` or of a column of the memory file."""
     data, descriptor = pack(index())
     answer = json.loads(data)
     listed = answer["fields"]
@@ -122,7 +121,12 @@ def index_with(connection, name=None, value=None):
     elif name:
         fields = next((each for each in (answer, listed["info"]) if name in each), listed)
         fields[name] = json.loads(value)
-    child.send(connection, json.dumps(answer).encode(), descriptor)
+    return json.dumps(answer).encode(), descriptor
+
+
+@behaviour
+def index_with(connection, *change):
+    child.send(connection, *changed_index(*change))
 
 
 INFO = VideoInfo(container="mp4", codec="h264", width_px=8, height_px=8, fps=1.0, duration_s=2.0, frames=2)

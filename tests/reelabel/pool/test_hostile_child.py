@@ -22,7 +22,6 @@ from reelabel.segment import WHOLE
 from reelabel.sources.video_file import open_video_file
 from tests.reelabel.pool import bad_child
 
-pytestmark = pytest.mark.xdist_group("hostile child")
 WANTED = {"sampling": Sampling(num_frames=2), "limits": Limits()}
 
 
@@ -151,8 +150,18 @@ def test_an_index_that_an_honest_process_sends_is_taken(bad_pool, video):
     assert (index.times_ms.tolist(), index.info.codec) == ([0, 1000], "h264")
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_an_index_with_a_wrong_value_in_any_field_is_refused(bad_pool, video, make_clip, name):
+@pytest.mark.parametrize("name", [None, *WRONG])
+def test_an_index_with_a_wrong_value_in_any_field_is_refused(name):
+    data, descriptor = bad_child.changed_index(*((name, str(WRONG[name])) if name else ()))
+    try:
+        with pytest.raises(InvalidReplyError) if name else nullcontext():
+            assert unpack([VideoIndex], data, descriptor, max_bytes=2 * 1024**3).info.codec == "h264"
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("name", ["pos", "info", "fields"])
+def test_a_process_that_sends_a_wrong_index_is_stopped(bad_pool, video, make_clip, name):
     with (
         open_video_file(video("index_with", name, WRONG[name])) as file,
         pytest.raises(DecoderCrashedError, match=r"returned invalid data .*Treat the video as malicious\.$"),

@@ -8,13 +8,12 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from infra.settings import StoreSettings
-from tests.http_server import HttpServer
+from tests.http_server import Handler, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,36 +52,26 @@ class Elsewhere:
 
 @contextmanager
 def serving_elsewhere(**behaviour) -> Iterator[Elsewhere]:
-    server = HttpServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
-    server.handle_error = lambda *_: None  # a reader that had enough
-    url = f"http://127.0.0.1:{server.server_port}"
     login = {"access_key_id": "key", "secret_access_key": "secret"}
-    server.store = Elsewhere(StoreSettings(uri="s3://bucket/cache", endpoint_url=url, **login), **behaviour)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield server.store
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serve(_Handler) as server:
+        settings = StoreSettings(uri="s3://bucket/cache", endpoint_url=server.url, **login)
+        server.store = Elsewhere(settings, **behaviour)
+        yield server.store
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, *_args):
-        pass
-
     def do(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.read_body()
         store, path = self.server.store, unquote(urlsplit(self.path).path)
         if store.is_refused(f"{self.command} {path}"):
-            self._answer(503, b"<Error><Code>SlowDown</Code></Error>")
+            self.respond(503, b"<Error><Code>SlowDown</Code></Error>")
         elif self.command == "PUT":
             self._put(store, path, body)
         elif self.command == "DELETE":
             store.objects.pop(path, None)
-            self._answer(204)
+            self.respond(204)
         elif path.count("/") == 1 or path.endswith("/"):
             self._list(store, path.strip("/"))
         else:
@@ -90,10 +79,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _put(self, store: Elsewhere, path: str, body: bytes):
         if self.headers.get("If-None-Match") and path in store.objects:
-            self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+            self.respond(412, b"<Error><Code>PreconditionFailed</Code></Error>")
             return
         store.objects[path] = body, store.objects.get(path, (b"", 1_800_000_000))[1] + 1
-        self._answer(200)
+        self.respond(200)
 
     def _list(self, store: Elsewhere, bucket: str):
         query = parse_qs(urlsplit(self.path).query)
@@ -106,11 +95,11 @@ class _Handler(BaseHTTPRequestHandler):
             for path, (data, time) in sorted(store.objects.items())
             if path.startswith(prefix) and path > after
         )
-        self._answer(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{found}</ListBucketResult>".encode())
+        self.respond(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{found}</ListBucketResult>".encode())
 
     def _get(self, store: Elsewhere, path: str):
         if path not in store.objects:
-            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+            self.respond(404, b"<Error><Code>NoSuchKey</Code></Error>")
             return
         data, time = store.objects[path]
         headers = {"Last-Modified": formatdate(time, usegmt=True)}
@@ -120,22 +109,15 @@ class _Handler(BaseHTTPRequestHandler):
             headers["x-amz-version-id"] = _etag(data)[:8]
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")) if store.ranges else None
         if not found:
-            self._answer(200, data, headers)
+            self.respond(200, data, **headers)
             return
         first = int(found[1])
         if first >= len(data):
-            self._answer(416, b"<Error><Code>InvalidRange</Code></Error>")
+            self.respond(416, b"<Error><Code>InvalidRange</Code></Error>")
             return
         part = data[first : min(int(found[2]) + 1, first + store.most_bytes)]
-        self._answer(206, part, headers | {"Content-Range": f"bytes {first}-{first + len(part) - 1}/{len(data)}"})
-
-    def _answer(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None):
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        span = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
+        self.respond(206, part, **headers, Content_Range=span)
 
 
 for method in ("GET", "HEAD", "PUT", "DELETE"):

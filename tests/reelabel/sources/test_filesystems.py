@@ -3,7 +3,6 @@
 import threading
 import time
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler
 from socket import create_server
 
 import fsspec
@@ -29,7 +28,7 @@ from reelabel.sampling.options import Sampling
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.opened import stat_video
 from tests.clips import write_clip
-from tests.http_server import HttpServer
+from tests.http_server import Handler, serve
 
 DATA = bytes(range(256)) * 100
 URI = "fsspec+memory://bucket/folder/a.bin"
@@ -171,35 +170,20 @@ def test_a_video_that_is_cut_short_while_it_is_read_has_changed(store, memory, p
         work(reader, info)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     """Sends DATA with a version and without ranges; refuses everything below /refused."""
 
     def do_GET(self):
-        self._answer(with_body=True)
+        version = {} if "timeless" in self.path else {"ETag": '"one"'}
+        self.respond(403 if self.path.startswith("/refused") else 200, DATA, **version)
 
-    def do_HEAD(self):
-        self._answer(with_body=False)
-
-    def _answer(self, *, with_body):
-        is_refused = self.path.startswith("/refused")
-        self.send_response(403 if is_refused else 200)
-        self.send_header("Content-Length", str(len(DATA)))
-        if "timeless" not in self.path:
-            self.send_header("ETag", '"one"')
-        self.end_headers()
-        if with_body:
-            self.wfile.write(DATA)
-
-    def log_message(self, *_arguments):
-        pass
+    do_HEAD = do_GET
 
 
 @pytest.fixture
 def http():
-    with HttpServer(("127.0.0.1", 0), _Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"fsspec+http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serve(_Handler) as server:
+        yield f"fsspec+{server.url}"
 
 
 def test_a_server_without_ranges_is_read_whole(store, http):

@@ -14,8 +14,6 @@ from reelabel.sources.object_store import ObjectStore
 from tests.certificates import Authority
 from tests.weed import wait_until_stored, weed
 
-pytestmark = pytest.mark.xdist_group("s3-tls")
-
 URI = "s3://frames/cache/x"
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 
-from tests.http_server import HttpServer
+from tests.http_server import Handler, serve
 
 if TYPE_CHECKING:
     import ssl
@@ -78,23 +76,9 @@ class WebServer:
 @contextmanager
 def serving(context: ssl.SSLContext | None = None) -> Iterator[WebServer]:
     pages: dict[str, Page] = {}
-    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"pages": pages}))
-    if context:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    port = server.server_port
-    yield WebServer(f"http{'s' if context else ''}://127.0.0.1:{port}", port, pages)
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-class _Server(HttpServer):
-    daemon_threads = True
-
-    def handle_error(self, *_args):  # a reader that had enough, or that distrusts the certificate
-        pass
+    with serve(type("_Pages", (_Handler,), {"pages": pages}), tls=context) as server:
+        port = server.server_port
+        yield WebServer(f"http{'s' if context else ''}://127.0.0.1:{port}", port, pages)
 
 
 class _Slow:
@@ -115,12 +99,9 @@ class _Slow:
         self.closed = True
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     protocol_version = "HTTP/1.1"
     pages: dict[str, Page]
-
-    def log_message(self, *_args):
-        pass
 
     def do_GET(self):
         page = self.pages.get(self.path.partition("?")[0])

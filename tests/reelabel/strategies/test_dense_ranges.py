@@ -11,8 +11,6 @@ from reelabel.sampling.options import Sampling
 from reelabel.segment import WHOLE, Segment
 from tests.clips import write_clip
 
-pytestmark = pytest.mark.xdist_group("dense-ranges")
-
 LIMITS = Limits()
 FPS = 12
 CLIPS = {

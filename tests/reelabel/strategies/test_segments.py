@@ -16,8 +16,6 @@ from reelabel.sampling.uniform import pick_evenly
 from reelabel.segment import WHOLE, Segment, select_segment
 from tests.clips import cut_start, write_clip
 
-pytestmark = pytest.mark.xdist_group("segments")
-
 LIMITS = Limits()
 FPS = 12
 CLIPS = {

@@ -11,16 +11,13 @@ import av
 import numpy as np
 import pytest
 
-from infra.settings import StoreSettings
 from reelabel.errors import ConfigurationError, FrameFileError, SandboxUnavailableError, VideoUnreadableError
 from reelabel.extract import extract_local
-from reelabel.frames.cache import FrameCache
 from reelabel.integrations.vllm import decode
 from reelabel.options import Limits
 from reelabel.sampling.options import Sampling
-from reelabel.sources.object_store import ObjectStore
-from tasks.frame_cache.extractor import FrameExtractor
 from tests.clips import make_clip
+from tests.factories import make_extractor
 from tests.frame_files import encoding_of
 from tests.only_child import LOCKS, locks_of, only_child
 from tests.reelabel.sandbox.child import LANDLOCK_CREATE_RULESET, refuse, result_of, run_child
@@ -174,17 +171,8 @@ def test_a_frame_file_of_ranges_is_refused_without_processes(make_clip, tmp_path
 
 
 def store_ranges(path, folder, pool):
-    objects = ObjectStore(StoreSettings())
-    cache = FrameCache(objects, f"file://{folder}/cache")
-    preparer = FrameExtractor(
-        objects=objects,
-        cache=cache,
-        pool=pool,
-        sampling=Sampling(num_frames=4),
-        limits=Limits(),
-        pixel_encoding="sparse",
-    )
-    return cache.read(preparer.prepare(str(path)).identity)
+    preparer = make_extractor(folder, pool, pixel_encoding="sparse")
+    return preparer.cache.read(preparer.prepare(str(path)).identity)
 
 
 def test_no_scheduler_store_or_database_is_imported():

@@ -21,7 +21,6 @@ from infra.settings import ResultsSettings
 from reelabel.errors import ConfigurationError
 from reelabel.options import reveal
 from tasks.plans.plan import close_plan
-from tasks.results import read as rows
 from tasks.results.lake import export, parquet
 from tasks.results.lake.delta import _storage_options
 from tasks.results.lake.export import export_ended_runs
@@ -29,6 +28,7 @@ from tasks.results.runs import cancel_run, close_run, open_run, record_heartbeat
 from tasks.results.write import RunKey, ShardWriter
 from tests.plans.conftest import make_plan
 from tests.results import test_descriptions
+from tests.results.lake import other_process
 from tests.results.rows import FACTS, SPEC, failure, job, result
 
 __all__ = ["make_plan"]
@@ -46,6 +46,16 @@ def labelled(db, dataset, *names, state="done"):
     if state != "running":
         close_run(db, key.run_id, state=state, message="")
     return key
+
+
+def run_elsewhere(function, db, lake, argument):
+    """Run a function of `other_process` in one; returns its exit code."""
+    url = db.url.render_as_string(hide_password=False)
+    arguments = (url, lake.store, lake.settings, argument)
+    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    return process.exitcode
 
 
 class Lake:
@@ -184,36 +194,23 @@ def test_an_attempt_that_failed_is_made_again_and_leaves_no_file_behind(
     assert len(lake.listed(key)["files"]) == 1
 
 
-def export_and_die(url, store, settings, moment):
-    """Export, and be killed as soon as all rows but the last are read, or before the run is marked."""
-    read, rows._ROWS_PER_PART = export.read_outcomes_of_run, 1
-
-    def read_some(*arguments, **options):
-        *some, _ = read(*arguments, **options)
-        yield from some
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    if moment == "amid its rows":
-        export.read_outcomes_of_run = read_some
-    else:
-        export.update = lambda _: os.kill(os.getpid(), signal.SIGKILL)
-    export_ended_runs(sqlalchemy.create_engine(url), store, settings, dataset="d")
-
-
-@pytest.mark.parametrize("moment", ["amid its rows", "before it is marked"])
-def test_a_process_that_is_killed_leaves_each_row_once_after_the_next(db, lake, moment):
+@pytest.mark.parametrize(
+    ("target", "form"),
+    [("folder", "parquet"), ("s3", "parquet"), ("folder", "delta"), ("folder", "iceberg")],
+    indirect=["target"],
+)
+@pytest.mark.parametrize("moment", other_process.MOMENTS)
+def test_a_process_that_is_killed_leaves_each_row_once_after_the_next(
+    db, objects, store_settings, target, form, moment
+):
+    lake = Lake(db, objects, store_settings, target, form)
     labelled(db, "d", "a", "b", "c")
     assert lake.export() == 3
     labelled(db, "d", "d", "e")
-    url = db.url.render_as_string(hide_password=False)
-    process = multiprocessing.get_context("spawn").Process(
-        target=export_and_die, args=(url, lake.store, lake.settings, moment)
-    )
-    process.start()
-    process.join()
+    exit_code = run_elsewhere(other_process.export_and_die, db, lake, moment)
     between = lake.rows()["job_id"].to_list()
 
-    assert process.exitcode == -signal.SIGKILL
+    assert exit_code == -signal.SIGKILL
     assert between == [*("abc" if moment == "amid its rows" else "abcde")]
     assert lake.export() == 2
     assert lake.rows()["job_id"].to_list() == [*"abcde"]
@@ -320,10 +317,6 @@ def test_descriptions_are_a_table_of_their_own(db, local):
     assert "tags" in local.rows("descriptions").columns
 
 
-def export_elsewhere(url, store, settings, dataset):
-    export_ended_runs(sqlalchemy.create_engine(url), store, settings, dataset=dataset)
-
-
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 @pytest.mark.parametrize("other", ["d", "e"])
 def test_a_commit_that_meets_another_is_made_again(db, objects, store_settings, tmp_path, monkeypatch, form, other):
@@ -336,18 +329,13 @@ def test_a_commit_that_meets_another_is_made_again(db, objects, store_settings, 
     if other == "e":
         labelled(db, "e", "c")
     read, reads = export.read_outcomes_of_run, []
-    url = db.url.render_as_string(hide_password=False)
 
     def read_slowly(*arguments, **options):
         parts = read(*arguments, **options)
         yield next(parts)
         reads.append(arguments)
         if len(reads) == 1:
-            arguments = (url, lake.store, lake.settings, other)
-            process = multiprocessing.get_context("spawn").Process(target=export_elsewhere, args=arguments)
-            process.start()
-            process.join()
-            assert process.exitcode == 0
+            assert run_elsewhere(other_process.export_all, db, lake, other) == 0
         yield from parts
 
     monkeypatch.setattr(export, "read_outcomes_of_run", read_slowly)

@@ -9,8 +9,6 @@ from rich.console import Console
 from tasks.demo.shapes import OPPOSITES
 from tools.tiny_model.evaluate import accuracy_table, evaluate, make_evaluation, missed_targets
 
-pytestmark = pytest.mark.xdist_group("demo-evaluation")
-
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory):

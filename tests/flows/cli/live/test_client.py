@@ -29,7 +29,7 @@ from reelabel_engine.live_items import AUDIO_HZ, AudioSpan
 from tests.clips import crop_in_container, write_clip
 from tests.flows.cli.live.rtsp_server import rtsp_camera
 from tests.flows.serve.live.server import live_server
-from tests.http_server import HttpServer
+from tests.http_server import serve
 from tests.live.scripted_model import INFO
 from tests.live.sync_client import LiveClient
 from tests.reelabel.test_hdr import encode as encode_hdr
@@ -507,10 +507,8 @@ def test_a_server_that_does_not_come_back_is_told(video, capsys):
 def served(folder):
     """Serve a folder's files by HTTP."""
     handler = functools.partial(_Quiet, directory=str(folder))
-    with HttpServer(("127.0.0.1", 0), handler) as web:
-        threading.Thread(target=web.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{web.server_port}"
-        web.shutdown()
+    with serve(handler) as web:
+        yield web.url
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

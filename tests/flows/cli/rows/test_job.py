@@ -14,8 +14,6 @@ from flows.cli.rows.job import image_codes
 from tasks.database.tables import RESULT, RESULT_HISTORY
 from tests.clips import write_clip
 
-pytestmark = pytest.mark.xdist_group("test_job")
-
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory, reelabel):

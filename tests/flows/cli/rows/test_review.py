@@ -10,7 +10,6 @@ from PIL import Image
 
 from tests.clips import write_clip
 
-pytestmark = pytest.mark.xdist_group("test_review")
 IMPORT = ("manifest", "import", "--layout", "label-studio", "--manifest")
 
 

@@ -13,7 +13,7 @@ from tests.command_line import reelabel
 from tests.reelabel.sources.web_server import serving
 from tests.results.rows import job, result
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_backfill")]  # its two runs are for all of them
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from tasks.database.tables import FAILURE, RESULT
 from tests.clips import write_clip
 from tests.command_line import reelabel as run_command
 
-pytestmark = pytest.mark.xdist_group("test_videos")
 QUESTION = ("--prompt", "Which colour?", "--choices", "red|blue")
 
 

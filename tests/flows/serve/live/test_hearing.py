@@ -12,7 +12,7 @@ from tests.flows.runs import environment_of
 from tests.flows.serve.served import serving
 from tests.model.families.saved import saved
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_hearing")]
+pytestmark = pytest.mark.system
 SECONDS = 4
 
 

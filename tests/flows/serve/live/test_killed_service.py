@@ -16,7 +16,7 @@ from tests.flows.serve.live.client import TOKEN, Client, send_frames
 from tests.flows.serve.served import serving
 from tests.wait import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_killed_service")]
+pytestmark = pytest.mark.system
 CHOICES = ["red", "green"]
 
 

@@ -12,7 +12,7 @@ from tasks.demo.clips import make_demo
 from tests.command_line import reelabel as run_command
 from tests.flows.serve.served import serving
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_recorded_session")]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from tests.flows.serve.live.client import Client
 from tests.flows.serve.served import serving
 from tests.live.client import frame
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_replay")]
+pytestmark = pytest.mark.system
 CHOICES = ["red", "green", "blue", "yellow"]
 ASKED_AT = (8, 16, 24, 49)
 SESSIONS = {

@@ -18,7 +18,7 @@ from tests.flows.serve.served import serving
 from tests.live.client import picture
 from tests.wait import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_sessions")]
+pytestmark = pytest.mark.system
 CHOICES = ["red", "green", "blue", "yellow"]
 
 

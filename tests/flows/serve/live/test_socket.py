@@ -28,7 +28,7 @@ from tests.live.scripted_model import INFO, ScriptedModel
 from tests.stub_server import encoder, serve_stub, speech_of
 from tests.vllm_server import KEY
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_socket")]
+pytestmark = pytest.mark.system
 ORIGIN = "https://example.com"
 CHOICES = ["red", "green"]
 

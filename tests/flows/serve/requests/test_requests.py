@@ -21,7 +21,7 @@ from tests.command_line import reelabel as run_command
 from tests.flows.serve.served import serving
 from tests.wait import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("test_requests")]
+pytestmark = pytest.mark.system
 CLIPS = 24
 SCHEMA = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]}
 

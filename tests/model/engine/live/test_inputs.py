@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine_python import run_by_engine
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("live-inputs")]
+pytestmark = pytest.mark.system
 
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 

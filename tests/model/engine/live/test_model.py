@@ -23,7 +23,6 @@ from tests.model.asked import batch_about, frame_file, live_answer, question
 from tests.stub_engine import Trigger, answer_to
 from tests.wait import until
 
-pytestmark = pytest.mark.xdist_group("live-stub")  # the tests share an engine
 CARD = read_model_card(str(TINY_MODEL))
 
 

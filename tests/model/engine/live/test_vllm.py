@@ -35,7 +35,7 @@ from tests.model.engine.live.streams import FPS, clip, pairs_of, whole_video
 from tests.model.families.saved import saved
 from tests.wait import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("live-vllm")]
+pytestmark = pytest.mark.system
 
 
 def prefix_of(session, items):
