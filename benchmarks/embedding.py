@@ -26,7 +26,7 @@ from tasks.embedding.encoder import EncoderProcess
 from tasks.embedding.vector_file import VectorCache
 from tasks.embedding.video import VideoEmbedder
 from tasks.frame_cache.extractor import FrameExtractor
-from tasks.model.identity import TINY_ENCODER, read_model_card
+from tasks.model.identity import TINY_ENCODER, read_model_info
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ def tiny_embedder(pool: DecodePool, folder: Path) -> Iterator[VideoEmbedder]:
             reader=VideoReader(objects=objects, pool=pool, limits=Limits()),
             cache=VectorCache(objects=objects, root_uri=root),
             frames=FrameBatcher(encoder=encoder, batch_frames=config.batch_frames),
-            spec=EmbeddingSpec(model=read_model_card(str(TINY_ENCODER)).identity),
+            spec=EmbeddingSpec(model=read_model_info(str(TINY_ENCODER)).identity),
             info=encoder.info(),
         )
 

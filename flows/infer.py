@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from tasks.domain import ModelIdentity, RunSpec
     from tasks.model.backend import Backend
-    from tasks.model.identity import ModelCard
+    from tasks.model.identity import ModelInfo
     from tasks.plans.plan import Plan
 
 _POLL_S = 1.0
@@ -78,15 +78,17 @@ def infer(plan: PlanId = None, model: Model = None, idle_timeout_s: IdleTimeout 
 
 def _infer_plans(settings: Settings, *, plan: str | None, model: str | None, idle_timeout_s: float | None) -> int:
     registered = backend_of(settings)
-    card = registered.card(model, settings)
-    registered.check(card, settings)
-    identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
+    model_info = registered.model_info(model, settings)
+    registered.check(model_info, settings)
+    identity = model_info.identity.model_copy(update={"dtype": settings.model.dtype})
     with ServedPlans.open(settings, plan=plan, idle_timeout_s=idle_timeout_s) as served:
         plans = _wait_for_plans(served, identity)
-        return _answer(plans, served, registered, card, settings) if plans else 0
+        return _answer(plans, served, registered, model_info, settings) if plans else 0
 
 
-def _answer(plans: list[Plan], served: ServedPlans, registered: Backend, card: ModelCard, settings: Settings) -> int:
+def _answer(
+    plans: list[Plan], served: ServedPlans, registered: Backend, model_info: ModelInfo, settings: Settings
+) -> int:
     objects = ObjectStore(settings.store, settings.web)
     videos = video_store(settings, files=objects)
     first = served.spec_of(plans[0])
@@ -103,7 +105,7 @@ def _answer(plans: list[Plan], served: ServedPlans, registered: Backend, card: M
     with ExitStack() as stack:
         with profile.doing(RunPhase.LOAD):
             pool = stack.enter_context(decode_pool(settings, processes=1))
-            backend = stack.enter_context(registered.open(card, engine_settings(settings, first), media=media))
+            backend = stack.enter_context(registered.open(model_info, engine_settings(settings, first), media=media))
             keeper = stack.enter_context(make_lease_keeper(served.database, settings))
             stack.enter_context(cancel_on_exit(videos, objects))
             info = backend.wait_ready()

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 def survey(request: SurveyRequest) -> State[str]:
     """Read only the indexes of a manifest's videos, and say what a run would show and cost."""
     settings, overrides = load_settings(), QuestionOptions(model=request.model, sampling=request.sampling)
-    card = backend_of(settings).card(overrides.model, settings)
-    if warning := native_warning(card, settings, overrides):
+    model_info = backend_of(settings).model_info(overrides.model, settings)
+    if warning := native_warning(model_info, settings, overrides):
         get_run_logger().warning("%s.", warning)
-    sampling = make_spec(card, settings, overrides).sampling
+    sampling = make_spec(model_info, settings, overrides).sampling
     options = SurveyOptions(sample=request.sample, limit_s=request.limit_s, keep_going=request.keep_going)
     found = take_survey(request.manifest, settings, sampling, options)
     _publish(found, settings)

@@ -28,7 +28,7 @@ def working_until(is_over: Callable[[], bool]) -> Iterator[None]:
         _is_over.reset(before)
 
 
-def go_on() -> None:
+def raise_if_abandoned() -> None:
     """Raise AbandonedError if nobody waits any more."""
     if _is_over.get()():
         raise AbandonedError

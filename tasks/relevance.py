@@ -18,7 +18,7 @@ from reelabel.errors import FrameFileError, SamplingRefusedError
 from reelabel.sampling.uniform import pick_evenly
 from reelabel_engine.errors import InferenceError
 from tasks.domain.passes import with_times
-from tasks.embedding.encoder import open_encoder, read_encoder_card
+from tasks.embedding.encoder import open_encoder, read_encoder_info
 from tasks.embedding.video import open_embedder
 from tasks.frame_cache.extractor import FrameExtractor
 
@@ -201,7 +201,7 @@ def relevant_extraction(
         ModelError: The model cannot be loaded, or has no text encoder.
         ConfigurationError: There are fewer GPUs than processes.
     """
-    with closing(open_encoder(settings, read_encoder_card(settings))) as encoder:
+    with closing(open_encoder(settings, read_encoder_info(settings))) as encoder:
         encoder.start()
         embedder = open_embedder(settings, extractor, encoder, encoder.info(), spec=spec, files=files)
         yield RelevantExtractor.of(extractor, embedder, encoder)

@@ -16,7 +16,7 @@ from string import ascii_uppercase
 from tokenizers import Tokenizer
 
 from reelabel_engine.prompts import choice_tokens, score_choices
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tests.http_server import Handler, serve
 from tests.vllm_server import KEY, NAME
@@ -30,7 +30,7 @@ _SHOWN = 20
 @cache
 def encoder():
     """Return the tiny model's tokenizer."""
-    return load_tokenizer(read_model_card(str(TINY_MODEL)))
+    return load_tokenizer(read_model_info(str(TINY_MODEL)))
 
 
 @cache

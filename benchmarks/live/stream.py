@@ -15,7 +15,7 @@ from tasks.live.model import Prefix
 from tasks.live.window import FramePairs
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
-from tasks.model.identity import read_model_card
+from tasks.model.identity import read_model_info
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -97,7 +97,7 @@ class OpenLive:
 
     def __init__(self, setup: LiveSetup, process: EngineProcess) -> None:
         self.process = process
-        self.model = EngineLiveModel([process], read_model_card(setup.config.model), max_frame_px=setup.side_px**2)
+        self.model = EngineLiveModel([process], read_model_info(setup.config.model), max_frame_px=setup.side_px**2)
         self._sessions = count()
 
     def open(self) -> str:

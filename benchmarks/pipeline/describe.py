@@ -127,8 +127,8 @@ def _upload(clips: Sequence[Path], settings: Settings) -> str:
 
 def _spec(settings: Settings, model: str) -> tuple[Any, DescribeSpec]:
     request = DescribeRequest(manifest="-", options=DescribeOptions(model=model))
-    card, spec, _ = resolve_request(request, settings)
-    return card, spec
+    model_info, spec, _ = resolve_request(request, settings)
+    return model_info, spec
 
 
 class _Instant:
@@ -148,8 +148,8 @@ class _Instant:
 
 def _extract(videos: Sequence[str], settings: Settings, model: str) -> tuple[list[npt.NDArray[np.uint8]], float]:
     """Do all that comes before and after the model for a video's embeddings; return the frames, and seconds."""
-    card, spec = _spec(settings, model)
-    with open_encoder(settings, card) as encoder:
+    model_info, spec = _spec(settings, model)
+    with open_encoder(settings, model_info) as encoder:
         info = encoder.info()
     processes = settings.extract.processes or len(Cores.split().host) or 1
     instant, objects = _Instant(info.dimensions), ObjectStore(settings.store)
@@ -171,8 +171,8 @@ def _extract(videos: Sequence[str], settings: Settings, model: str) -> tuple[lis
 
 def _embed(frames: Sequence[npt.NDArray[np.uint8]], settings: Settings, model: str, cores: Cores) -> float:
     """Embed frames by the model alone, with the next request always waiting; return seconds."""
-    card, _ = _spec(settings, model)
-    opened: Any = open_encoder(settings, card)
+    model_info, _ = _spec(settings, model)
+    opened: Any = open_encoder(settings, model_info)
     with opened as encoder, engine_binding(opened.pid, cores):
         encoder.info()
         encoder.embed_images([frames[0][:16]])

@@ -51,7 +51,7 @@ from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EngineConfig
 from tasks.demo.actors import SIDE_PX
 from tasks.domain import RunSpec
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -247,16 +247,16 @@ class GpuBenchmark(NamedTuple):
 
     def workload(self, clips: Sequence[Path]) -> Workload:
         """Return the model with a question about each clip."""
-        card = read_model_card(str(MODELS[self.model](self.folder)))
-        assert card.max_pixels is not None
-        size: dict[str, Any] = {"max_pixels": card.max_pixels, "size_multiple_px": card.size_multiple_px}
+        model_info = read_model_info(str(MODELS[self.model](self.folder)))
+        assert model_info.max_pixels is not None
+        size: dict[str, Any] = {"max_pixels": model_info.max_pixels, "size_multiple_px": model_info.size_multiple_px}
         return Workload(
             engine=EngineConfig(
-                model=card.location,
+                model=model_info.location,
                 load_format="dummy",
                 render_processes=max(1, usable_cores() // _CORES_PER_RENDERER),
             ),
-            spec=RunSpec(model=card.identity, sampling=Sampling(num_frames=_FRAMES, **size)),
+            spec=RunSpec(model=model_info.identity, sampling=Sampling(num_frames=_FRAMES, **size)),
             jobs=make_jobs(clips[WARM_UP_CLIPS:]),
             warm_up=make_jobs(clips[:WARM_UP_CLIPS]),
         )

@@ -58,12 +58,12 @@ def workload_of(settings: Settings, clips: Sequence[Path], *, questions_per_vide
     """Return the jobs of a run with these settings; the first clips are for the warm-up."""
     from flows.run.spec import make_spec  # noqa: PLC0415 - not in the engine's environment
     from tasks.model.engine.vllm_backend import engine_config  # noqa: PLC0415
-    from tasks.model.identity import read_model_card  # noqa: PLC0415
+    from tasks.model.identity import read_model_info  # noqa: PLC0415
 
-    card = read_model_card(str(settings.model.name))
+    model_info = read_model_info(str(settings.model.name))
     return Workload(
-        engine=engine_config(card, settings),
-        spec=make_spec(card, settings),
+        engine=engine_config(model_info, settings),
+        spec=make_spec(model_info, settings),
         jobs=make_jobs(clips[WARM_UP_CLIPS:], questions_per_video=questions_per_video),
         warm_up=make_jobs(clips[:WARM_UP_CLIPS]),
     )

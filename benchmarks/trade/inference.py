@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from reelabel.result import Frames
     from reelabel.sampling.options import Sampling
     from tasks.domain import RunSpec
-    from tasks.model.identity import ModelCard
+    from tasks.model.identity import ModelInfo
 
 _BATCH_JOBS = 32
 _MAX_CONCURRENT_BATCHES = 3
@@ -131,9 +131,9 @@ def decode_pool() -> DecodePool:
     return DecodePool(processes=usable_cores(), timeout_s=60, memory_mib=4096)
 
 
-def engine_of(card: ModelCard, log_path: Path, **options: Any) -> EngineProcess:  # noqa: ANN401 - of EngineConfig
+def engine_of(model_info: ModelInfo, log_path: Path, **options: Any) -> EngineProcess:  # noqa: ANN401 - of EngineConfig
     """Return an engine that has yet to be started; in float32, answers do not depend on their batch."""
-    config = EngineConfig(model=card.location, dtype="float32", **options)
+    config = EngineConfig(model=model_info.location, dtype="float32", **options)
     return EngineProcess(config, log_path=log_path, start_timeout_s=600)
 
 

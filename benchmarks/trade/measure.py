@@ -14,7 +14,7 @@ from benchmarks.trade.fitting import DENSE, fit, specs_of
 from benchmarks.trade.inference import SpecRunner, decode_pool, engine_of, jobs_of
 from benchmarks.trade.relevance import measure_relevance
 from benchmarks.trade.report import Trade
-from tasks.model.identity import read_model_card
+from tasks.model.identity import read_model_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,19 +51,19 @@ def _measure(
     show: Callable[[str], None],
 ) -> Trade:
     """Ask all questions of one engine."""
-    card = read_model_card(model)
+    model_info = read_model_info(model)
     show("Loading the model")
-    with decode_pool() as pool, engine_of(card, log_path) as engine:
+    with decode_pool() as pool, engine_of(model_info, log_path) as engine:
         runner = SpecRunner(engine=engine, pool=pool)
-        specs = specs_of(card.identity)
+        specs = specs_of(model_info.identity)
         runner.run(jobs_of(fit_manifest)[:_WARM_UP_JOBS], specs[DENSE])  # the first answers of a process take longer
 
         def ask(jobs: pl.DataFrame, name: str, spec: RunSpec) -> Answers:
             show(f"Answering {jobs.height:,} questions with {name}")
             return runner.run(jobs_of(jobs), spec)
 
-        fitted = fit(fit_manifest, card.identity, lambda name, spec: ask(fit_manifest, name, spec), seed=fit_seed)
-        specs |= fitted.specs_of(card.identity)
+        fitted = fit(fit_manifest, model_info.identity, lambda name, spec: ask(fit_manifest, name, spec), seed=fit_seed)
+        specs |= fitted.specs_of(model_info.identity)
         answers = {name: ask(manifest, name, spec) for name, spec in specs.items()}
     return Trade.of(manifest, answers, specs, fitted)
 

@@ -19,7 +19,7 @@ from tasks.demo.actors import SIDE_PX
 from tasks.domain import RunSpec
 from tasks.domain.passes import with_times
 from tasks.evaluation.significance import paired_difference, proportion
-from tasks.model.identity import read_model_card
+from tasks.model.identity import read_model_info
 from tasks.relevance import choose_adaptively, choose_frames
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def measure_relevance(
     manifest: pl.DataFrame, *, model: str, folder: Path, on_progress: Callable[[str], None]
 ) -> list[Table]:
     """Embed the clips of `benchmarks.trade.brief`, choose among their frames, and ask about those that can be."""
-    card, asked = read_model_card(model), manifest.filter(task=BRIEF)
+    model_info, asked = read_model_info(model), manifest.filter(task=BRIEF)
     with decode_pool() as pool:
         on_progress(f"Embedding frames of {manifest.height:,} clips")
         with tiny_embedder(pool, folder) as embedder:
@@ -93,13 +93,13 @@ def measure_relevance(
             texts = {name: _embed_texts(embedder.frames.encoder, manifest, of) for name, of in _TEXTS.items()}
         compared = list(_compare(manifest, clips, texts))
         on_progress("Loading the model")
-        with engine_of(card, folder / "engine.log") as engine:
+        with engine_of(model_info, folder / "engine.log") as engine:
             runner, rows = SpecRunner(engine=engine, pool=pool), {}
             for sampler, options_of in _SAMPLERS.items():
                 for count in COUNTS:
                     on_progress(f"Answering {asked.height:,} questions with {count} frames of {sampler}")
                     sampling = Sampling(max_pixels=SIDE_PX**2, size_multiple_px=28, **options_of(count))
-                    spec = RunSpec(model=card.identity, sampling=sampling)
+                    spec = RunSpec(model=model_info.identity, sampling=sampling)
                     samplings = _chosen(asked, clips, texts, sampling) if sampler == RELEVANT else None
                     rows[sampler, count] = runner.run(jobs_of(asked), spec, samplings=samplings).rows
     return relevance_tables(asked.height, list(_score(asked, rows, decoded)), compared)

@@ -52,10 +52,10 @@ def survey(
     options = SurveyOptions(sample=given.sample, limit_s=given.limit_s, keep_going=given.keep_going)
     overrides = QuestionOptions(model=given.model, sampling=given.sampling)
     with running_services(ServiceName.S3) as settings:
-        card = backend_of(settings).card(overrides.model, settings)
-        if warning := native_warning(card, settings, overrides):
+        model_info = backend_of(settings).model_info(overrides.model, settings)
+        if warning := native_warning(model_info, settings, overrides):
             print_notice(f"{warning}.")
-        resolved = make_spec(card, settings, overrides).sampling
+        resolved = make_spec(model_info, settings, overrides).sampling
         with progress() as note:
             found = take_survey(manifest, settings, resolved, options, note=note)
     if page:

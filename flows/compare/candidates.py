@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from reelabel.sampling.options import Sampling
     from tasks.domain import RunSpec
-    from tasks.model.identity import ModelCard
+    from tasks.model.identity import ModelInfo
 
 REFERENCES = (NATIVE, "uniform:16")
 _FORM = "SAMPLER[:FRAMES][,OPTION=VALUE...], such as keyframes, uniform:16 or qwen3_vl,fps=4"
@@ -64,7 +64,9 @@ def resolve_candidates(
     asked: Sequence[str | None] = models or [None]
     backend = backend_of(settings)
     resolved = [
-        (text, *_resolve(text, model, backend.card(model, settings), settings)) for model in asked for text in texts
+        (text, *_resolve(text, model, backend.model_info(model, settings), settings))
+        for model in asked
+        for text in texts
     ]
     by_spec = {spec.spec_id: (overrides, spec) for _, overrides, spec in reversed(resolved)}
     names = dict(zip(by_spec, _names([spec for _, spec in by_spec.values()]), strict=True))
@@ -78,9 +80,11 @@ def resolve_candidates(
     return candidates, names[against]
 
 
-def _resolve(text: str, model: str | None, card: ModelCard, settings: Settings) -> tuple[QuestionOptions, RunSpec]:
+def _resolve(
+    text: str, model: str | None, model_info: ModelInfo, settings: Settings
+) -> tuple[QuestionOptions, RunSpec]:
     overrides = QuestionOptions(model=model, sampling=parse_sampler(text))
-    return overrides, make_spec(card, settings, overrides)
+    return overrides, make_spec(model_info, settings, overrides)
 
 
 def parse_sampler(text: str) -> SamplingOptions:

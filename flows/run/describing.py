@@ -15,7 +15,7 @@ from tasks.description.describer import CutFiles, VideoDescriber
 from tasks.description.scenes.detect import threshold_of
 from tasks.domain import DescribeSpec
 from tasks.embedding.bank_file import BankFiles
-from tasks.embedding.encoder import read_encoder_card
+from tasks.embedding.encoder import read_encoder_info
 from tasks.embedding.video import frame_pixels, open_embedder
 from tasks.frame_cache.pool import KEPT_BYTES, open_extractor
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tasks.description.banks import Bank
     from tasks.description.pooling import TextBank
     from tasks.embedding.encoder import Encoder
-    from tasks.model.identity import ModelCard
+    from tasks.model.identity import ModelInfo
 
 _DEFAULTS = DescribeOptions(
     tags=str(PLACES),
@@ -45,8 +45,8 @@ _SCENES = {"default": "auto", "published": "published"}
 
 def resolve_description(
     options: DescribeOptions, settings: Settings
-) -> tuple[ModelCard, DescribeSpec, Mapping[str, Bank]]:
-    """Return the model's card, the spec by the options, the settings and the defaults, and its banks by digest.
+) -> tuple[ModelInfo, DescribeSpec, Mapping[str, Bank]]:
+    """Return the model's facts, the spec by the options, the settings and the defaults, and its banks by digest.
 
     The banks are kept on the store.
     """
@@ -54,7 +54,7 @@ def resolve_description(
     merged = DescribeOptions.model_validate(
         {name: value for each in given for name, value in each.items() if name in DescribeOptions.model_fields}
     )
-    card = read_encoder_card(settings, merged.model)
+    model_info = read_encoder_info(settings, merged.model)
     method = merged.scene_method or _SCENES[merged.method or "default"]
     threshold = threshold_of(method)
     objects, files = (
@@ -64,7 +64,7 @@ def resolve_description(
     banks = [_read(path, objects) for path in (merged.tags, merged.captions)]
     tags, captions = (files.save_texts(bank.texts) for bank in banks)
     spec = DescribeSpec(
-        model=card.identity,
+        model=model_info.identity,
         sampler=merged.sampler or "dense",
         seconds_per_chunk=merged.chunk_s or 0,
         frames_per_chunk=merged.frames_per_chunk or 0,
@@ -75,7 +75,7 @@ def resolve_description(
         scene_method=method,
         scene_threshold=threshold if merged.scene_threshold is None else merged.scene_threshold,
     )
-    return card, spec, {tags: banks[0], captions: banks[1]}
+    return model_info, spec, {tags: banks[0], captions: banks[1]}
 
 
 def open_describer(

@@ -24,7 +24,7 @@ from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tasks.domain import DescribeSpec, RunPhase
 from tasks.embedding.bank_file import BankFiles
-from tasks.embedding.encoder import open_encoder, read_encoder_card
+from tasks.embedding.encoder import open_encoder, read_encoder_info
 from tasks.frame_cache.pool import decode_pool, video_store
 from tasks.results.runs import add_versions, update_run
 from tasks.results.write import ShardWriter
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tasks.domain import WallClockProfile
     from tasks.embedding.encoder import Encoder
     from tasks.manifest.table import JobTable
-    from tasks.model.identity import ModelCard
+    from tasks.model.identity import ModelInfo
     from tasks.plans.plan import Plan
 
 _SHOW_EVERY_S = 1.0
@@ -68,10 +68,10 @@ def prepare_descriptions(
 
     `base` is the spec of the earlier run, in a backfill.
     """
-    card, spec, banks = resolve_request(request, settings, base=base)
-    with embedded_banks(settings, card, spec, banks, profile) as (encoder, info, banks_embedded):
+    model_info, spec, banks = resolve_request(request, settings, base=base)
+    with embedded_banks(settings, model_info, spec, banks, profile) as (encoder, info, banks_embedded):
         execute = partial(_execute_here, encoder=encoder, info=info, banks=banks_embedded)
-        yield Prepared(spec=spec, card=card, execute=execute)
+        yield Prepared(spec=spec, model_info=model_info, execute=execute)
 
 
 @contextmanager
@@ -85,8 +85,8 @@ def resolve_descriptions(
     base: DescribeSpec | None = None,
 ) -> Iterator[Prepared]:
     """Resolve the spec as `prepare_descriptions` does, for a dry run: no encoder is opened, and no bank embedded."""
-    card, spec, _banks = resolve_request(request, settings, base=base)
-    yield Prepared(spec=spec, card=card, execute=_execute_nothing)
+    model_info, spec, _banks = resolve_request(request, settings, base=base)
+    yield Prepared(spec=spec, model_info=model_info, execute=_execute_nothing)
 
 
 def _execute_nothing(*_run: object) -> None:
@@ -95,8 +95,8 @@ def _execute_nothing(*_run: object) -> None:
 
 def resolve_request(
     request: DescribeRequest | BackfillRequest, settings: Settings, *, base: DescribeSpec | None = None
-) -> tuple[ModelCard, DescribeSpec, Mapping[str, Bank]]:
-    """Return the model's card, the spec, and its banks by digest, of which a backfill reads none.
+) -> tuple[ModelInfo, DescribeSpec, Mapping[str, Bank]]:
+    """Return the model's facts, the spec, and its banks by digest, of which a backfill reads none.
 
     A backfill has the spec of the earlier run, whose model must still be there.
     """
@@ -109,22 +109,22 @@ def resolve_request(
             "again, which reuses its embeddings."
         )
     name = request.overrides.model or (base.model.name if base.model.revision else None)
-    card = read_encoder_card(settings, name, revision=base.model.revision)
-    if card.identity != base.model:
+    model_info = read_encoder_info(settings, name, revision=base.model.revision)
+    if model_info.identity != base.model:
         raise ConfigurationError(
-            f"The earlier run used {base.model.name}, but describe.model is now {card.identity.name}, or another "
+            f"The earlier run used {base.model.name}, but describe.model is now {model_info.identity.name}, or another "
             "version of it; name the model's folder, or restore describe.model."
         )
-    return card, base, {}
+    return model_info, base, {}
 
 
 @contextmanager
 def embedded_banks(
-    settings: Settings, card: ModelCard, spec: DescribeSpec, banks: Mapping[str, Bank], profile: WallClockProfile
+    settings: Settings, model_info: ModelInfo, spec: DescribeSpec, banks: Mapping[str, Bank], profile: WallClockProfile
 ) -> Iterator[tuple[Encoder, EncoderInfo, tuple[TextBank, TextBank]]]:
     """Yield the encoder, which is loaded on demand, what it reports, and the embedded banks of tags and captions."""
     files = BankFiles.of(settings.store, python=settings.model.python)
-    with closing(open_encoder(settings, card)) as encoder:
+    with closing(open_encoder(settings, model_info)) as encoder:
         with profile.doing(RunPhase.LOAD):
             (tags, info), (captions, _) = (
                 files.embed(banks.get(digest) or files.read_texts(digest), encoder, spec.model)

@@ -15,7 +15,7 @@ from infra.temporary import temporary_folder
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
 from tasks.domain import MAX_JOBS
-from tasks.embedding.encoder import read_encoder_card
+from tasks.embedding.encoder import read_encoder_info
 from tasks.frame_cache.pool import current_fingerprints, video_store
 from tasks.manifest.check import without_questions
 from tasks.manifest.digests import job_digests
@@ -111,7 +111,7 @@ def find_duplicate_jobs(jobs: JobTable, settings: Settings, database: Engine, sp
             "to 0 (its default is the setting chunks.chunk_s)."
         )
     assert spec.once_per_duplicate is not None
-    identity, catalogue = read_encoder_card(settings).identity, DatabaseCatalogue(database)
+    identity, catalogue = read_encoder_info(settings).identity, DatabaseCatalogue(database)
     require_model(catalogue.models(), identity)
     versions, videos = catalogue.versions(identity), video_store(settings)
     on_one_video, found_seen = 0, [pl.DataFrame(schema=_SEEN)]

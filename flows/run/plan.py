@@ -166,7 +166,7 @@ class Planner:
         spec = self.run.spec
         if not isinstance(spec, RunSpec) or not len(selected):
             return ""
-        encode = load_tokenizer(self.run.prepared.card)
+        encode = load_tokenizer(self.run.prepared.model_info)
         found = find_ambiguous_jobs(selected.parts(), scoring=spec.choice_scoring, encode=encode) if encode else None
         if found:
             get_run_logger().warning("%s", found)
@@ -235,12 +235,12 @@ class Planner:
         if self._is_open:  # keep what an earlier plan of this run has recorded
             return
         self._is_open = True
-        run, card, total = self.run, self.run.prepared.card, self.run.jobs.jobs_in_manifest
+        run, model_info, total = self.run, self.run.prepared.model_info, self.run.jobs.jobs_in_manifest
         facts = {
             "dataset": run.key.dataset,
             "manifest_uri": run.request.manifest,
             "kind": run.request.kind,
-            "native_sampler": card.native_sampler if run.has_questions and not card.native_doubt else "",
+            "native_sampler": model_info.native_sampler if run.has_questions and not model_info.native_doubt else "",
             "jobs_total": total,
             "jobs_rejected": len(run.jobs.rejects),
             "jobs_skipped": total - jobs,
@@ -253,7 +253,7 @@ class Planner:
         open_run(run.database, run_id=run.key.run_id, spec=run.spec, facts=facts, setup_ms=setup_ms)
 
     def _record_size(self, *, jobs: int, shards: int) -> None:
-        key, total, model = self.run.key, self.run.jobs.jobs_in_manifest, self.run.prepared.card.identity.name
+        key, total, model = self.run.key, self.run.jobs.jobs_in_manifest, self.run.prepared.model_info.identity.name
         self._jobs += jobs
         self._shards += shards
         skipped = max(0, total - self._jobs)  # some may be in two plans

@@ -66,7 +66,7 @@ def prepare_questions(
         ConfigurationError: The options conflict, the earlier spec cannot be reproduced, the margin for escalation was
             never fitted, no video was described to find duplicates, or the backend cannot show all videos of the jobs.
     """
-    card, spec = resolve_spec(request.overrides, settings, base=base)
+    model_info, spec = resolve_spec(request.overrides, settings, base=base)
     if isinstance(request, ClassifyRequest):
         spec = spec.model_copy(update={"once_per_duplicate": request.once_per_duplicate})
     duplicates = find_duplicate_jobs(jobs, settings, database, spec) if spec.once_per_duplicate else None
@@ -76,13 +76,13 @@ def prepare_questions(
     require_words(backend, words=jobs.words)
     is_remote = settings.run.executor == "remote"
     if is_here and not is_remote:
-        backend.check(card, settings)
+        backend.check(model_info, settings)
     escalation_margin(database, spec)  # raises if the margin was never fitted
-    warning = native_warning(card, settings, request.overrides, base=base)
+    warning = native_warning(model_info, settings, request.overrides, base=base)
     unseen = duplicates.warning if duplicates else ""
     yield Prepared(
         spec=spec,
-        card=card,
+        model_info=model_info,
         execute=partial(execute_remotely, model=request.overrides.model) if is_remote else _execute_here,
         warnings=tuple(filter(None, (warning, _words_warning(jobs), unseen))),
         duplicates=duplicates,
@@ -108,7 +108,7 @@ def _execute_here(run: Run, plan: Plan, progress: Progress, _done_before: Sequen
                 extractor = stack.enter_context(relevant_extraction(settings, extractor, spec.relevance, files=objects))
             media = read_media(objects, plan.plan_uri, seal=settings.store.seal)
             answering = engine_settings(settings, spec)
-            opened = backend_of(settings).open(run.prepared.card, answering, media=media)
+            opened = backend_of(settings).open(run.prepared.model_info, answering, media=media)
             backend = stack.enter_context(opened)
             keeper = stack.enter_context(make_lease_keeper(database, settings))
             stack.enter_context(cancel_on_exit(extractor.objects, objects))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectStore
     from tasks.domain import Spec, WallClockProfile
     from tasks.manifest.table import JobTable
-    from tasks.model.identity import ModelCard
+    from tasks.model.identity import ModelInfo
     from tasks.plans.plan import Plan
     from tasks.results.write import RunKey
 
@@ -38,7 +38,7 @@ class Prepared:
     """
 
     spec: Spec
-    card: ModelCard
+    model_info: ModelInfo
     execute: Execute
     warnings: tuple[str, ...] = ()
     duplicates: DuplicateJobs | None = None

@@ -13,7 +13,7 @@ from reelabel.sampling.registry import DEFAULT_DENSE_SAMPLER, NATIVE, ROUTING_OP
 from tasks.domain import EmbeddingSpec, RunSpec
 from tasks.domain.chunks import DEFAULT_RULE, check_rule
 from tasks.domain.spec import DEFAULT_MAX_TOKENS
-from tasks.embedding.encoder import read_encoder_card
+from tasks.embedding.encoder import read_encoder_info
 from tasks.model.backend import backend_of
 from tasks.model.identity import max_frame_pixels
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from flows.run.request import QuestionOptions
     from infra.settings import ChunkOptions, ModelSettings, SamplingOptions, SamplingSettings, Settings
     from tasks.model.backend import Backend
-    from tasks.model.identity import ModelCard
+    from tasks.model.identity import ModelInfo
 
 
 def make_spec(
-    card: ModelCard,
+    model_info: ModelInfo,
     settings: Settings,
     overrides: QuestionOptions = NO_OVERRIDES,
     *,
@@ -37,19 +37,21 @@ def make_spec(
 ) -> RunSpec:
     """Return everything on the run's side that can change an answer.
 
-    The overrides change the settings, or the spec of an earlier run (`base`); their model is that of the card.
+    The overrides change the settings, or the spec of an earlier run (`base`); their model is that of `model_info`.
 
     Raises:
         ConfigurationError: The sampling options conflict.
         ModelError: The image-text model of a sampler by the question cannot be used.
     """
-    identity = card.identity.model_copy(update={"dtype": settings.model.dtype})
+    identity = model_info.identity.model_copy(update={"dtype": settings.model.dtype})
     usual = base.sampling if base else settings.sampling
-    options = _resolve_native(_merged_options(usual, overrides.sampling), usual, overrides.sampling, card)
-    options["size_multiple_px"] = card.size_multiple_px
+    options = _resolve_native(_merged_options(usual, overrides.sampling), usual, overrides.sampling, model_info)
+    options["size_multiple_px"] = model_info.size_multiple_px
     shown = options["num_frames"]
     is_unchanged = base is not None and base.model == identity and base.sampling.num_frames == shown
-    options["max_pixels"] = usual.max_pixels if is_unchanged else max_frame_pixels(card, settings, num_frames=shown)
+    options["max_pixels"] = (
+        usual.max_pixels if is_unchanged else max_frame_pixels(model_info, settings, num_frames=shown)
+    )
     try:
         sampling = Sampling(**options)
     except InvalidOptionError as error:
@@ -68,7 +70,7 @@ def make_spec(
     return RunSpec(
         model=identity,
         sampling=sampling,
-        frames_as=backend.frames_as(card, settings),
+        frames_as=backend.frames_as(model_info, settings),
         video_pruning_rate=pruned or None,
         max_tokens=overrides.max_tokens or defaults.max_tokens or DEFAULT_MAX_TOKENS,
         chat_template_args=defaults.chat_template_args,
@@ -95,7 +97,7 @@ def _relevance(settings: Settings, sampling: Sampling) -> EmbeddingSpec | None:
         "frames_per_chunk": describe.frames_per_chunk,
     }
     return EmbeddingSpec(
-        model=read_encoder_card(settings).identity,
+        model=read_encoder_info(settings).identity,
         **{name: value for name, value in given.items() if value is not None},
     )
 
@@ -138,7 +140,7 @@ def engine_settings(settings: Settings, spec: RunSpec) -> Settings:
 
 
 def native_warning(
-    card: ModelCard, settings: Settings, overrides: QuestionOptions = NO_OVERRIDES, *, base: RunSpec | None = None
+    model_info: ModelInfo, settings: Settings, overrides: QuestionOptions = NO_OVERRIDES, *, base: RunSpec | None = None
 ) -> str:
     """Return a warning, without a final period, if a run takes its model's native sampler, which is not known.
 
@@ -146,29 +148,29 @@ def native_warning(
     """
     usual = base.sampling if base else settings.sampling
     options = _merged_options(usual, overrides.sampling)
-    if not card.native_doubt or _had_default(usual, overrides.sampling):
+    if not model_info.native_doubt or _had_default(usual, overrides.sampling):
         return ""
     if NATIVE not in {options["sampler"], _dense_sampler(options)}:
         return ""
     return (
-        f"The native sampler of {card.identity.name} is not known: {card.native_doubt}; {card.native_sampler} is used, "
-        "as vLLM does; name another one if the model was trained otherwise"
+        f"The native sampler of {model_info.identity.name} is not known: {model_info.native_doubt}; "
+        f"{model_info.native_sampler} is used, as vLLM does; name another one if the model was trained otherwise"
     )
 
 
 def _resolve_native(
-    options: dict[str, Any], usual: Sampling | SamplingSettings, choice: SamplingOptions, card: ModelCard
+    options: dict[str, Any], usual: Sampling | SamplingSettings, choice: SamplingOptions, model_info: ModelInfo
 ) -> dict[str, Any]:
     """Replace `native`, also where it is the default, by the sampler that the model was trained with."""
     if options["sampler"] == NATIVE:
-        options = options | {"sampler": card.native_sampler}
+        options = options | {"sampler": model_info.native_sampler}
         is_set = choice.num_frames is not None or (usual.sampler == NATIVE and _says_num_frames(usual))
-        if card.native_frames and not is_set:
-            options["num_frames"] = card.native_frames
+        if model_info.native_frames and not is_set:
+            options["num_frames"] = model_info.native_frames
     if _dense_sampler(options) == NATIVE:
         # As in specs that name none, so that equal choices have equal ids.
-        is_default = card.native_sampler == DEFAULT_DENSE_SAMPLER or _had_default(usual, choice)
-        options = options | {"dense_sampler": None if is_default else card.native_sampler}
+        is_default = model_info.native_sampler == DEFAULT_DENSE_SAMPLER or _had_default(usual, choice)
+        options = options | {"dense_sampler": None if is_default else model_info.native_sampler}
     return options
 
 
@@ -186,8 +188,8 @@ def _dense_sampler(options: Mapping[str, Any]) -> str | None:
 
 def resolve_spec(
     overrides: QuestionOptions, settings: Settings, *, base: RunSpec | None = None
-) -> tuple[ModelCard, RunSpec]:
-    """Read the model's card, and resolve the spec; without overrides, it must be that of the earlier run (`base`).
+) -> tuple[ModelInfo, RunSpec]:
+    """Read the model's facts, and resolve the spec; without overrides, it must be that of the earlier run (`base`).
 
     Raises:
         ModelError: The model cannot be used.
@@ -203,11 +205,11 @@ def resolve_spec(
                 f"The earlier run's model, {base.model.name}, was a folder; name that folder as the model, or set "
                 "REELABEL_MODEL_NAME."
             )
-    card = backend.card(named, settings)
-    spec = make_spec(card, settings, overrides, base=base)
+    model_info = backend.model_info(named, settings)
+    spec = make_spec(model_info, settings, overrides, base=base)
     if base:
         _require_unchanged(spec, base, overrides)
-    return card, spec
+    return model_info, spec
 
 
 def _require_unchanged(spec: RunSpec, base: RunSpec, overrides: QuestionOptions) -> None:
@@ -267,6 +269,6 @@ def require_model(flow: str, parameters: Mapping[str, Any], settings: Settings) 
     if flow == "classify" and settings.model.backend == ENGINE and not settings.model.name:
         from tasks.model.backend import backend_of  # noqa: PLC0415 - only to refuse
 
-        backend_of(settings).card(None, settings)
+        backend_of(settings).model_info(None, settings)
     if flow == "describe" and not settings.describe.model:
-        read_encoder_card(settings)
+        read_encoder_info(settings)

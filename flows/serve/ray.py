@@ -38,10 +38,10 @@ from infra.telemetry import start_telemetry
 from infra.temporary import temporary_folder
 from infra.validation import first_fault
 from reelabel.errors import ConfigurationError, ReelabelError
-from reelabel.waiting import AbandonedError, go_on
+from reelabel.waiting import AbandonedError, raise_if_abandoned
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EngineTimes
-from tasks.embedding.encoder import open_encoder, read_encoder_card
+from tasks.embedding.encoder import open_encoder, read_encoder_info
 from tasks.frame_cache.pool import decode_pool
 from tasks.model.backend import InferenceBackend, backend_of
 from tasks.model.lifetime import Lifetime
@@ -326,9 +326,9 @@ class Engine(_Model):
         super().__init__()
         settings = load_settings()
         backend = backend_of(settings)
-        card = backend.card(None, settings)
-        spec = make_spec(card, settings)
-        opened = backend.open(card, engine_settings(settings, spec))
+        model_info = backend.model_info(None, settings)
+        spec = make_spec(model_info, settings)
+        opened = backend.open(model_info, engine_settings(settings, spec))
         self._backend = self._stack.enter_context(opened)
         self._info = self._backend.wait_ready()
 
@@ -353,7 +353,7 @@ class Encoder(_Model):
         """
         super().__init__()
         settings = load_settings()
-        self._encoder = self._stack.enter_context(closing(open_encoder(settings, read_encoder_card(settings))))
+        self._encoder = self._stack.enter_context(closing(open_encoder(settings, read_encoder_info(settings))))
         self._encoder.start()
         self._info = self._encoder.info()
 
@@ -496,7 +496,7 @@ def _wait(response: Any) -> Any:  # noqa: ANN401
             except TimeoutError as error:
                 if isinstance(error, RayTaskError):  # the method's own
                     raise
-                go_on()
+                raise_if_abandoned()
     except AbandonedError:
         response.cancel()
         raise

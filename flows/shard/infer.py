@@ -22,7 +22,7 @@ from reelabel.frames.frame_file import with_pixels
 from reelabel.sources.object_info import redact_uri
 from reelabel.text import pluralize
 from reelabel.unexpected import failing_alone
-from reelabel.waiting import go_on
+from reelabel.waiting import raise_if_abandoned
 from reelabel_engine.errors import InferenceError
 from reelabel_engine.protocol import Batch, Rejected
 from tasks.domain import Answer, Failure, JobResult, RunPhase, Shard, View, group_by_views, views_of
@@ -222,7 +222,7 @@ def _infer_group(
             )
     files = {view.name: data for view, (_, data) in read.items() if isinstance(data, bytes)}
     for batch in _batches(usable, context.spec, shard_outcome):
-        go_on()
+        raise_if_abandoned()
         with context.profile.doing(RunPhase.ANSWER):
             replies = _ask([question for _, _, question in batch], files, context.ask)
         for (views, job, _), reply in zip(batch, replies, strict=True):

@@ -23,7 +23,7 @@ from reelabel.pool.fork_server import last_line
 from reelabel.pool.messages import OUT_OF_MEMORY, Failed, Reads, Ready, Started, Unavailable, failure
 from reelabel.pool.packing import unpack
 from reelabel.pool.wire import NOT_READ, READ, Channel
-from reelabel.waiting import LOOK_S, go_on
+from reelabel.waiting import LOOK_S, raise_if_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,7 +237,7 @@ class _TimeLimit:
             DecoderTimeoutError: A limit is exceeded.
             AbandonedError: Nobody waits for the video any more.
         """
-        go_on()
+        raise_if_abandoned()
         now_s = time.monotonic()
         if now_s - self._due_s > _STOPPED_S:
             self._deadline_s += now_s - self._looked_s

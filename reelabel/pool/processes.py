@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from reelabel.errors import DecodersClosedError, DecodersLostError, NotStartedError
 from reelabel.pool.fork_server import ForkServer
 from reelabel.pool.process import DecodingProcess
-from reelabel.waiting import LOOK_S, go_on
+from reelabel.waiting import LOOK_S, raise_if_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ class DecodingProcesses:
         self._require_owner()
         with self._changed:
             while not self._changed.wait_for(lambda: self._is_closed or self._acquired < self._count, LOOK_S):
-                go_on()
+                raise_if_abandoned()
             self.check_open()
             self._acquired += 1
         try:

@@ -16,7 +16,7 @@ from threading import Event, Lock, Timer
 from typing import TYPE_CHECKING, NamedTuple
 
 from reelabel.errors import ReadingEndedError, StoreUnavailableError
-from reelabel.waiting import go_on
+from reelabel.waiting import raise_if_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ class Cancellation:
 
     def check(self) -> None:
         """Raise ReadingEndedError if somebody has cancelled the requests."""
-        go_on()
+        raise_if_abandoned()
         if self._cancelled.is_set():
             raise ReadingEndedError("Read cancelled: what needed it has been stopped.")
 

@@ -13,7 +13,7 @@ from reelabel_engine.devices import assign_gpus, visible_gpus
 from reelabel_engine.environment import encoder_environment, find_python
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EmbedImages, EmbedTexts, EncoderConfig, EncoderInfo, LoadEncoder, Request, Vectors
-from tasks.model.identity import ModelCard, read_model_card
+from tasks.model.identity import ModelInfo, read_model_info
 from tasks.model.keeper import WarmEngines
 from tasks.model.model_process import ModelProcess
 from tasks.model.pool import Pool
@@ -139,7 +139,7 @@ class EncoderPool(Pool[Encoder]):
         return self._ask(lambda member: member.embed_texts(texts))
 
 
-def read_encoder_card(settings: Settings, name: str | None = None, *, revision: str | None = None) -> ModelCard:
+def read_encoder_info(settings: Settings, name: str | None = None, *, revision: str | None = None) -> ModelInfo:
     """Identify an image-text model without loading it; arguments default to the settings."""
     name, revision = name or settings.describe.model, revision or settings.describe.revision
     if not name:
@@ -147,13 +147,13 @@ def read_encoder_card(settings: Settings, name: str | None = None, *, revision: 
             "No image-text model is named; set REELABEL_DESCRIBE_MODEL, or --model of describe and search: `export "
             f"REELABEL_DESCRIBE_MODEL={_EXAMPLE}`."
         )
-    card = read_model_card(name, revision=revision)
-    if card.adapter:
+    model_info = read_model_info(name, revision=revision)
+    if model_info.adapter:
         raise ModelError(f"Image-text model {name} is a LoRA adapter; merge it into the model's folder.")
-    return card
+    return model_info
 
 
-def open_encoder(settings: Settings, card: ModelCard) -> EncoderProcess | EncoderPool:
+def open_encoder(settings: Settings, model_info: ModelInfo) -> EncoderProcess | EncoderPool:
     """Create the encoder of a model, with `describe.engines` processes; nothing is started yet.
 
     Raises:
@@ -166,7 +166,7 @@ def open_encoder(settings: Settings, card: ModelCard) -> EncoderProcess | Encode
     shares = assign_gpus(gpus, engines=chosen.engines, tensor_parallel_size=1)
     members = [
         EncoderProcess(
-            EncoderConfig(model=card.location, revision=card.revision, devices=devices),
+            EncoderConfig(model=model_info.location, revision=model_info.revision, devices=devices),
             log_path=settings.home / "logs" / ("encoder.log" if len(shares) == 1 else f"encoder-{number}.log"),
             log_as_json=settings.log.format == "json",
             start_timeout_s=model.start_timeout_s,

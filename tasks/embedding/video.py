@@ -25,7 +25,7 @@ from reelabel.segment import WHOLE, Segment
 from reelabel.sources.download_cache import DownloadCache
 from reelabel.sources.object_info import ObjectInfo
 from reelabel.sources.opened import stat_video
-from reelabel.waiting import go_on
+from reelabel.waiting import raise_if_abandoned
 from tasks.description.cost import DescriptionCost
 from tasks.description.embeddings import Embeddings
 from tasks.embedding.batches import EmbeddedFrames, FrameBatcher
@@ -204,7 +204,7 @@ class VideoEmbedder:
         return _extract(replace(extractor, sampling=sampling), info, segment)
 
     def _add(self, piece: _Frames, taken: _Taken) -> None:
-        go_on()
+        raise_if_abandoned()
         images, is_new = piece.frames.unique, taken.find_new(piece)
         new = images if is_new.all() else images[is_new]
         taken.add(piece, is_new, self.frames.embed(new) if len(new) else None)

@@ -22,7 +22,7 @@ from reelabel.sampling.options import dense_pass, resolve_auto, with_sampler
 from reelabel.segment import WHOLE
 from reelabel.sources.object_info import redact_uri
 from reelabel.sources.opened import stat_video
-from reelabel.waiting import LOOK_S, go_on
+from reelabel.waiting import LOOK_S, raise_if_abandoned
 from tasks.domain.passes import first_pass
 from tasks.domain.passes import sampling_of_pass as sampling_of
 from tasks.domain.provenance import FrameProvenance
@@ -76,7 +76,7 @@ class KeyedLocks:
             self._locks[key] = lock, users + 1
         try:
             while not lock.acquire(timeout=LOOK_S):
-                go_on()
+                raise_if_abandoned()
             try:
                 yield
             finally:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from infra.settings import Settings
     from tasks.live.model import LiveModel
-    from tasks.model.identity import ModelCard
+    from tasks.model.identity import ModelInfo
 
 # Imported on use, as they import what runs a model.
 _OURS = {
@@ -88,13 +88,13 @@ class Backend(ABC):
     takes_engine_args: ClassVar[bool] = False
 
     @abstractmethod
-    def card(self, name: str | None, settings: Settings) -> ModelCard:
-        """Read the card of the named model, or the one in the settings, without loading it; some backends choose."""
+    def model_info(self, name: str | None, settings: Settings) -> ModelInfo:
+        """Read the facts of the named model, or the one in the settings, without loading it; some backends choose."""
 
     @abstractmethod
     def open(
         self,
-        card: ModelCard,
+        model_info: ModelInfo,
         settings: Settings,
         *,
         media: MediaCounts = ONE_VIDEO,
@@ -103,7 +103,7 @@ class Backend(ABC):
 
     def open_live(
         self,
-        card: ModelCard,  # noqa: ARG002 - for those that take live sessions
+        model_info: ModelInfo,  # noqa: ARG002 - for those that take live sessions
         settings: Settings,  # noqa: ARG002
         *,
         sessions: int,  # noqa: ARG002
@@ -115,7 +115,7 @@ class Backend(ABC):
 
     def frames_as(
         self,
-        card: ModelCard,  # noqa: ARG002 - for those that offer both
+        model_info: ModelInfo,  # noqa: ARG002 - for those that offer both
         settings: Settings,  # noqa: ARG002
     ) -> Literal["video", "images"]:
         """Return whether the model sees a video or separate images, which is part of the spec."""
@@ -124,20 +124,20 @@ class Backend(ABC):
     def check_media(self, media: MediaCounts, settings: Settings) -> None:  # noqa: B027 - most can, if any
         """Check, before a run starts, that the settings let one question show so many videos and images."""
 
-    def check(self, card: ModelCard, settings: Settings) -> None:
+    def check(self, model_info: ModelInfo, settings: Settings) -> None:
         """Check, before a run starts, that the backend can be used; by default, open it and wait for it."""
-        with self.open(card, settings) as opened:
+        with self.open(model_info, settings) as opened:
             opened.wait_ready()
 
     def diagnose(self, settings: Settings) -> Iterator[Check]:
         """Yield the checks of `reelabel doctor`; by default, those of a run."""
         try:
-            card = self.card(None, settings)
-            self.check(card, settings)
+            model_info = self.model_info(None, settings)
+            self.check(model_info, settings)
         except ReelabelError as error:
             yield Check(name=self.name, ok=False, detail=error.code, advice=error.message)
         else:
-            yield Check(name=self.name, ok=True, detail=card.identity.name)
+            yield Check(name=self.name, ok=True, detail=model_info.identity.name)
 
 
 def require_media(backend: Backend, spec: RunSpec, media: MediaCounts, settings: Settings) -> None:

@@ -64,7 +64,7 @@ _WHOLE_VIDEO_LIMIT = frozenset({"Qwen3VLVideoProcessor", "Glm4vVideoProcessor", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCard:
+class ModelInfo:
     """What must be known about a model before frames are extracted for it."""
 
     identity: ModelIdentity  # part of the spec
@@ -87,12 +87,12 @@ class ModelCard:
         return min(filter(None, (self.max_pixels, share)), default=None)
 
 
-def max_frame_pixels(card: ModelCard, settings: Settings, *, num_frames: int) -> int:
+def max_frame_pixels(model_info: ModelInfo, settings: Settings, *, num_frames: int) -> int:
     """Return the limit of pixels per frame: the setting, or the model's limit, capped by the default."""
-    return settings.sampling.max_pixels or min(card.pixels_per_frame(num_frames) or _MAX_PIXELS, _MAX_PIXELS)
+    return settings.sampling.max_pixels or min(model_info.pixels_per_frame(num_frames) or _MAX_PIXELS, _MAX_PIXELS)
 
 
-def read_model_card(name: str, *, revision: str | None = None) -> ModelCard:
+def read_model_info(name: str, *, revision: str | None = None) -> ModelInfo:
     """Read the configuration of a folder or hub name; the folder of a LoRA adapter names the model that it adapts.
 
     Raises:
@@ -101,36 +101,36 @@ def read_model_card(name: str, *, revision: str | None = None) -> ModelCard:
     """
     folder = Path(name).expanduser()
     if (folder / _ADAPTER_FILE).is_file():
-        return _adapter_card(folder.resolve(), revision)
+        return _adapter_info(folder.resolve(), revision)
     if folder.is_dir():
-        return _folder_card(folder.resolve())
+        return _folder_info(folder.resolve())
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise ModelError(
             f"There is no model folder {folder}; give a folder, or a hub name such as 'Qwen/Qwen2.5-VL-7B-Instruct'."
         )
     with disk_errors(*cache_folders(os.environ)):
-        return _hub_card(name, revision)
+        return _hub_info(name, revision)
 
 
-def model_file(card: ModelCard, name: str) -> Path:
+def model_file(model_info: ModelInfo, name: str) -> Path:
     """Return the path of a file of a model, which is fetched from the hub if the model is there."""
-    if Path(card.location).is_dir():
-        return Path(card.location) / name
+    if Path(model_info.location).is_dir():
+        return Path(model_info.location) / name
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only models on the hub need it
 
-    return Path(hf_hub_download(card.location, name, revision=card.revision))
+    return Path(hf_hub_download(model_info.location, name, revision=model_info.revision))
 
 
-def require_tokenizer(card: ModelCard) -> None:
+def require_tokenizer(model_info: ModelInfo) -> None:
     """Raise a ModelError if a model folder has no tokenizer; whether one on the hub has is seen as it is loaded."""
-    folder = Path(card.location)
+    folder = Path(model_info.location)
     if folder.is_dir() and not any(next(folder.glob(pattern), None) for pattern in _TOKENIZER_PATTERNS):
         raise ModelError(
             f"Model folder {folder} has no tokenizer; copy tokenizer.json and tokenizer_config.json there."
         )
 
 
-def _adapter_card(folder: Path, revision: str | None) -> ModelCard:
+def _adapter_info(folder: Path, revision: str | None) -> ModelInfo:
     adapter = _read_json(folder / _ADAPTER_FILE)
     base, rank = adapter.get("base_model_name_or_path"), adapter.get("r")
     if adapter.get("peft_type") != "LORA" or not isinstance(rank, int) or not isinstance(base, str):
@@ -138,25 +138,25 @@ def _adapter_card(folder: Path, revision: str | None) -> ModelCard:
     if not (folder / "adapter_model.safetensors").is_file():
         raise ModelError(f"Adapter {folder} has no adapter_model.safetensors; copy it there.")
     try:
-        card = read_model_card(base, revision=adapter.get("revision") or revision)
+        model_info = read_model_info(base, revision=adapter.get("revision") or revision)
     except ModelError as error:
         raise ModelError(f"Adapter {folder} names a base model that cannot be used: {error.message}") from None
-    if card.adapter:
+    if model_info.adapter:
         raise ModelError(f"Adapter {folder} adapts another adapter; merge that into its model's folder.")
-    identity = ModelIdentity(name=folder.name, fingerprint=fingerprint_folder(folder), base_model=card.identity)
-    return replace(card, identity=identity, adapter=str(folder))
+    identity = ModelIdentity(name=folder.name, fingerprint=fingerprint_folder(folder), base_model=model_info.identity)
+    return replace(model_info, identity=identity, adapter=str(folder))
 
 
-def _folder_card(folder: Path) -> ModelCard:
+def _folder_info(folder: Path) -> ModelInfo:
     config = _read_json(folder / "config.json")
     if not any(next(folder.glob(pattern), None) for pattern in _WEIGHT_PATTERNS):
         raise ModelError(f"Model folder {folder} contains no weights (*.safetensors); copy them there.")
     processors = [_read_json(folder / file) for file in _PROCESSOR_FILES if (folder / file).is_file()]
     identity = ModelIdentity(name=folder.name, fingerprint=fingerprint_folder(folder))
-    return _card(identity, str(folder), config, processors)
+    return _model_info(identity, str(folder), config, processors)
 
 
-def _hub_card(name: str, revision: str | None) -> ModelCard:
+def _hub_info(name: str, revision: str | None) -> ModelInfo:
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only models on the hub need it
     from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
 
@@ -181,14 +181,14 @@ def _hub_card(name: str, revision: str | None) -> ModelCard:
         except (OSError, ValueError) as error:
             if is_full(error):
                 raise
-    return _card(ModelIdentity(name=name, revision=commit), name, _read_json(path), processors)
+    return _model_info(ModelIdentity(name=name, revision=commit), name, _read_json(path), processors)
 
 
-def _card(
+def _model_info(
     identity: ModelIdentity, location: str, config: dict[str, Any], processors: list[dict[str, Any]]
-) -> ModelCard:
+) -> ModelInfo:
     max_pixels, max_video_pixels = _pixel_limits(processors)
-    return ModelCard(
+    return ModelInfo(
         identity=identity,
         location=location,
         revision=identity.revision,

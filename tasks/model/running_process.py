@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self
 from infra.logs import json_copy
 from reelabel.disk import disk_errors, full_disk, temporary_root
 from reelabel.errors import DiskFullError
-from reelabel.waiting import LOOK_S, go_on
+from reelabel.waiting import LOOK_S, raise_if_abandoned
 from reelabel_engine.environment import cache_folders
 from reelabel_engine.protocol import (
     Cancel,
@@ -209,7 +209,7 @@ class RunningProcess:
         silence_s = silence_s or self._silence_s
         try:
             while True:
-                go_on()
+                raise_if_abandoned()
                 silent_s = time.monotonic() - self.last_reply_s
                 try:
                     reply = request.replies.get(timeout=min(LOOK_S, max(_LEAST_WAIT_S, silence_s - silent_s)))

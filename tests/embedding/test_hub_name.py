@@ -20,12 +20,12 @@ from reelabel.errors import ReelabelError
 from reelabel_engine.protocol import EncoderConfig
 from tasks.model.identity import TINY_ENCODER
 from tasks.embedding.encoder import EncoderProcess
-from tasks.model.identity import read_model_card
+from tasks.model.identity import read_model_info
 
 vectors = []
 for name in (sys.argv[1], str(TINY_ENCODER)):
     try:
-        card = read_model_card(name)
+        card = read_model_info(name)
     except ReelabelError as error:
         sys.exit(error.message)
     config = EncoderConfig(model=card.location, revision=card.revision)

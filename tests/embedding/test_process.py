@@ -12,7 +12,7 @@ from infra.settings import Settings
 from reelabel_engine.environment import encoder_environment
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EncoderConfig
-from tasks.embedding.encoder import EncoderPool, EncoderProcess, open_encoder, read_encoder_card
+from tasks.embedding.encoder import EncoderPool, EncoderProcess, open_encoder, read_encoder_info
 from tasks.model.identity import TINY_ENCODER
 from tests.embedding import stub_encoder
 
@@ -199,12 +199,12 @@ def test_a_checkpoint_of_openclip_is_refused_by_name(tmp_path):
         ModelError,
         match=f"{tmp_path} has no config.json; name a version that .*OpenCLIP",
     ):
-        read_encoder_card(Settings(), str(tmp_path))
+        read_encoder_info(Settings(), str(tmp_path))
 
 
 def test_a_model_is_opened_without_starting_it(tmp_path):
     settings = Settings(home=tmp_path)
-    card = read_encoder_card(settings, str(TINY_ENCODER))
+    model_info = read_encoder_info(settings, str(TINY_ENCODER))
 
-    assert (card.identity.name, card.location) == ("reelabel-tiny-siglip", str(TINY_ENCODER))
-    assert open_encoder(settings, card).starts == 0
+    assert (model_info.identity.name, model_info.location) == ("reelabel-tiny-siglip", str(TINY_ENCODER))
+    assert open_encoder(settings, model_info).starts == 0

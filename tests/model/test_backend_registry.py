@@ -20,7 +20,7 @@ from tasks.domain import ONE_VIDEO, Answer, MediaCounts, ModelIdentity, RunSpec
 from tasks.model.backend import Backend, InferenceBackend, backend_of, require_media
 from tasks.model.engine.recovery import RecoveringEngine
 from tasks.model.engine.vllm_backend import VLLM, EnginePool, engine_config
-from tasks.model.identity import TINY_MODEL, ModelCard, read_model_card
+from tasks.model.identity import TINY_MODEL, ModelInfo, read_model_info
 from tasks.model.server.backend import ServerBackend
 from tasks.model.server.openai_backend import OPENAI
 from tests.command_line import reelabel
@@ -66,12 +66,12 @@ class ColourBackend(Backend):
 
     name = "colour"
 
-    def card(self, name, settings):  # noqa: ARG002
+    def model_info(self, name, settings):  # noqa: ARG002
         if name is not None:
             raise ConfigurationError(f"The backend colour has no model {name}; leave out the name.")
-        return ModelCard(identity=ModelIdentity(name="mean-colour"), location="", size_multiple_px=1, max_pixels=None)
+        return ModelInfo(identity=ModelIdentity(name="mean-colour"), location="", size_multiple_px=1, max_pixels=None)
 
-    def open(self, card, settings, *, media=ONE_VIDEO):  # noqa: ARG002 - none matters to it
+    def open(self, model_info, settings, *, media=ONE_VIDEO):  # noqa: ARG002 - none matters to it
         return ColourMatcher()
 
 
@@ -175,9 +175,9 @@ def test_times_of_several_videos_do_not_travel_beside_pngs():
 
 
 def test_an_engine_makes_room_for_all_that_a_question_shows(tmp_path):
-    card, settings = read_model_card(str(TINY_MODEL)), Settings(home=tmp_path)
+    model_info, settings = read_model_info(str(TINY_MODEL)), Settings(home=tmp_path)
 
-    config = engine_config(card, settings, media=MediaCounts(videos=2, images=1))
+    config = engine_config(model_info, settings, media=MediaCounts(videos=2, images=1))
 
     assert (config.shown_videos, config.shown_images) == (2, 1)
 
@@ -194,7 +194,7 @@ def test_the_settings_choose_the_backend(tmp_path, monkeypatch, settings, kind, 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     chosen = Settings(home=tmp_path, **settings)
 
-    opened = backend_of(chosen).open(read_model_card(str(TINY_MODEL)), chosen)
+    opened = backend_of(chosen).open(read_model_info(str(TINY_MODEL)), chosen)
 
     assert (type(opened), opened.engines) == (kind, engines)
 
@@ -203,9 +203,9 @@ def test_a_run_cannot_ask_a_server_for_a_model_it_lacks():
     settings = Settings(**SERVER)
     server = backend_of(settings)
 
-    assert server.card(None, settings).identity.name == TINY_MODEL.name
+    assert server.model_info(None, settings).identity.name == TINY_MODEL.name
     with pytest.raises(ConfigurationError, match="Cannot use model Qwen/Qwen2-VL-2B: the server at"):
-        server.card("Qwen/Qwen2-VL-2B", settings)
+        server.model_info("Qwen/Qwen2-VL-2B", settings)
 
 
 def test_a_server_is_not_trusted_to_add_an_adapter(tmp_path):
@@ -213,18 +213,18 @@ def test_a_server_is_not_trusted_to_add_an_adapter(tmp_path):
     settings = Settings(**SERVER | {"model": {"backend": "openai", "name": str(adapter)}})
 
     with pytest.raises(ConfigurationError, match=r"LoRA adapter mine cannot be checked; leave out model\.name"):
-        backend_of(settings).card(None, settings)
+        backend_of(settings).model_info(None, settings)
 
 
 def test_a_backend_takes_live_sessions_only_if_it_says_how():
     with pytest.raises(ConfigurationError, match=r"colour takes no live sessions; set model\.backend to vllm or"):
-        ColourBackend().open_live(read_model_card(str(TINY_MODEL)), Settings(), sessions=1)
+        ColourBackend().open_live(read_model_info(str(TINY_MODEL)), Settings(), sessions=1)
 
 
 def test_live_sessions_share_the_engine_of_questions(tmp_path):
     settings = Settings(home=tmp_path)
 
-    backend, live = VLLM.open_live(read_model_card(str(TINY_MODEL)), settings, sessions=3)
+    backend, live = VLLM.open_live(read_model_info(str(TINY_MODEL)), settings, sessions=3)
 
     live.open("one")
     backend.close()
@@ -236,4 +236,4 @@ def test_pruned_videos_and_live_sessions_exclude_each_other(tmp_path):
     settings = Settings(home=tmp_path, model={"video_pruning_rate": 0.5})
 
     with pytest.raises(ConfigurationError, match="which video_pruning_rate prevents; leave it out"):
-        VLLM.open_live(read_model_card(str(TINY_MODEL)), settings, sessions=1)
+        VLLM.open_live(read_model_info(str(TINY_MODEL)), settings, sessions=1)

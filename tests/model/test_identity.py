@@ -10,9 +10,9 @@ from flows.run.spec import make_spec
 from infra.settings import Settings
 from reelabel_engine.errors import ModelError
 from tasks.domain import ModelIdentity, RunSpec
-from tasks.embedding.encoder import read_encoder_card
+from tasks.embedding.encoder import read_encoder_info
 from tasks.model.engine.vllm_backend import engine_config
-from tasks.model.identity import TINY_MODEL, fingerprint_folder, read_model_card, require_tokenizer
+from tasks.model.identity import TINY_MODEL, fingerprint_folder, read_model_info, require_tokenizer
 from tests.model.adapters import make_adapter
 
 
@@ -22,19 +22,19 @@ def folder(tmp_path):
 
 
 def test_the_card_of_a_folder_says_what_its_frames_must_be_like():
-    card = read_model_card(str(TINY_MODEL))
+    model_info = read_model_info(str(TINY_MODEL))
 
-    assert card.location == str(TINY_MODEL)
-    assert card.size_multiple_px == 28
-    assert card.max_pixels == 56 * 56
+    assert model_info.location == str(TINY_MODEL)
+    assert model_info.size_multiple_px == 28
+    assert model_info.max_pixels == 56 * 56
 
 
 def test_a_folder_without_a_tokenizer_is_refused(folder):
-    require_tokenizer(read_model_card(str(folder)))
+    require_tokenizer(read_model_info(str(folder)))
     (folder / "tokenizer.json").unlink()
 
     with pytest.raises(ModelError, match=r"Model folder .*model has no tokenizer; copy tokenizer\.json"):
-        require_tokenizer(read_model_card(str(folder)))
+        require_tokenizer(read_model_info(str(folder)))
 
 
 def change_video_processor(folder, **changed):
@@ -48,17 +48,17 @@ def test_a_pixel_limit_for_the_whole_video_is_divided_among_pairs_of_frames(fold
     size = {"shortest_edge": 4096, "longest_edge": 25_165_824}
     change_video_processor(folder, video_processor_type="Qwen3VLVideoProcessor", size=size)
 
-    card = read_model_card(str(folder))
+    model_info = read_model_info(str(folder))
 
-    assert card.max_pixels is None
-    assert [card.pixels_per_frame(frames) for frames in (16, 63, 64)] == [1_572_864, 393_216, 393_216]
+    assert model_info.max_pixels is None
+    assert [model_info.pixels_per_frame(frames) for frames in (16, 63, 64)] == [1_572_864, 393_216, 393_216]
 
 
 @pytest.mark.parametrize("size", [{"height": 384, "width": 384}, {"longest_edge": 1536}])
 def test_an_edge_length_is_not_mistaken_for_an_area(folder, size):
     change_video_processor(folder, size=size)
 
-    assert read_model_card(str(folder)).pixels_per_frame(16) is None
+    assert read_model_info(str(folder)).pixels_per_frame(16) is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_frames_must_fit_patches_only_if_the_model_takes_any_size(folder, vision
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"vision_config": vision}))
 
-    assert read_model_card(str(folder)).size_multiple_px == size_multiple_px
+    assert read_model_info(str(folder)).size_multiple_px == size_multiple_px
 
 
 def test_a_moved_folder_is_the_same_model(folder, tmp_path):
@@ -141,17 +141,17 @@ def test_a_folder_without_weights_is_refused(folder):
     (folder / "model.safetensors").unlink()
 
     with pytest.raises(ModelError, match="no weights"):
-        read_model_card(str(folder))
+        read_model_info(str(folder))
 
 
 def test_a_folder_without_a_configuration_is_refused(tmp_path):
     with pytest.raises(ModelError, match=r"no config\.json"):
-        read_model_card(str(tmp_path))
+        read_model_info(str(tmp_path))
 
 
 def test_a_missing_folder_is_named():
     with pytest.raises(ModelError, match="no model folder"):
-        read_model_card("./nowhere")
+        read_model_info("./nowhere")
 
 
 @pytest.mark.parametrize(
@@ -169,18 +169,18 @@ def test_a_missing_folder_is_named():
 def test_a_model_card_names_the_native_sampler(folder, processor, sampler, frames):
     change_video_processor(folder, **processor)
 
-    card = read_model_card(str(folder))
+    model_info = read_model_info(str(folder))
 
-    assert (card.native_sampler, card.native_frames, card.native_doubt) == (sampler, frames, "")
+    assert (model_info.native_sampler, model_info.native_frames, model_info.native_doubt) == (sampler, frames, "")
 
 
 def test_a_processor_without_a_sampler_is_named_and_samples_as_many_frames_uniformly(folder):
     change_video_processor(folder, video_processor_type="InternVL\x1b[31mVideoProcessor", num_frames=8)
 
-    card = read_model_card(str(folder))
+    model_info = read_model_info(str(folder))
 
-    assert (card.native_sampler, card.native_frames) == ("uniform", 8)
-    assert card.native_doubt == "no sampler is known for its video processor InternVL␛[31mVideoProcessor"
+    assert (model_info.native_sampler, model_info.native_frames) == ("uniform", 8)
+    assert model_info.native_doubt == "no sampler is known for its video processor InternVL␛[31mVideoProcessor"
 
 
 def test_a_model_that_names_no_processor_is_named_by_its_type(folder):
@@ -188,20 +188,23 @@ def test_a_model_that_names_no_processor_is_named_by_its_type(folder):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "another"}))
 
-    card = read_model_card(str(folder))
+    model_info = read_model_info(str(folder))
 
-    assert (card.native_sampler, card.native_doubt) == ("uniform", "no sampler is known for its model type another")
+    assert (model_info.native_sampler, model_info.native_doubt) == (
+        "uniform",
+        "no sampler is known for its model type another",
+    )
 
 
 def test_the_card_of_an_adapter_is_that_of_its_base_model_and_names_both(tmp_path):
-    adapter, base = make_adapter(tmp_path / "adapter", TINY_MODEL), read_model_card(str(TINY_MODEL))
+    adapter, base = make_adapter(tmp_path / "adapter", TINY_MODEL), read_model_info(str(TINY_MODEL))
 
-    card = read_model_card(str(adapter))
+    model_info = read_model_info(str(adapter))
 
     identity = ModelIdentity(name="adapter", fingerprint=fingerprint_folder(adapter), base_model=base.identity)
-    assert card == replace(base, identity=identity, adapter=str(adapter))
-    assert engine_config(card, Settings()).adapter == str(adapter)
-    spec = make_spec(card, Settings())
+    assert model_info == replace(base, identity=identity, adapter=str(adapter))
+    assert engine_config(model_info, Settings()).adapter == str(adapter)
+    spec = make_spec(model_info, Settings())
     assert spec.spec_id != make_spec(base, Settings()).spec_id
     assert RunSpec.model_validate_json(spec.model_dump_json()) == spec
 
@@ -223,12 +226,12 @@ def test_an_adapter_that_cannot_be_added_is_refused_in_one_sentence(tmp_path):
     ):
         folder = make_adapter(tmp_path / str(number), TINY_MODEL, **changed)
         with pytest.raises(ModelError, match=fault):
-            read_model_card(str(folder))
+            read_model_info(str(folder))
     nested = make_adapter(tmp_path / "one", TINY_MODEL)
     with pytest.raises(ModelError, match="adapts another adapter; merge that into its model's folder"):
-        read_model_card(str(make_adapter(tmp_path / "other", TINY_MODEL, base_model_name_or_path=str(nested))))
+        read_model_info(str(make_adapter(tmp_path / "other", TINY_MODEL, base_model_name_or_path=str(nested))))
     (nested / "adapter_model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"has no adapter_model\.safetensors; copy it there"):
-        read_model_card(str(nested))
+        read_model_info(str(nested))
     with pytest.raises(ModelError, match="is a LoRA adapter; merge it into the model's folder"):
-        read_encoder_card(Settings(), str(make_adapter(tmp_path / "encoder", TINY_MODEL)))
+        read_encoder_info(Settings(), str(make_adapter(tmp_path / "encoder", TINY_MODEL)))

@@ -10,7 +10,7 @@ from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import ENCODINGS, draw_clip, write_clip
 from tasks.description.embeddings import Embeddings
 from tasks.embedding.encoder import EncoderProcess
-from tasks.model.identity import TINY_ENCODER, read_model_card
+from tasks.model.identity import TINY_ENCODER, read_model_info
 from tests.search.conftest import World
 from tools.tiny_siglip.evaluate import EVALUATION_SEED, read_clip
 
@@ -24,12 +24,12 @@ FRAMES = 16
 def described(tmp_path_factory):
     """A world of clips with their embeddings, what each shows, and the vectors of all texts."""
     folder = tmp_path_factory.mktemp("clips")
-    card = read_model_card(str(TINY_ENCODER))
+    model_info = read_model_info(str(TINY_ENCODER))
     shown, rng = [], np.random.default_rng(EVALUATION_SEED)
     config = EncoderConfig(model=str(TINY_ENCODER))
     with EncoderProcess(config, log_path=folder / "encoder.log", start_timeout_s=900) as encoder:
         size = encoder.info().dimensions
-        world = World(folder, model=card.identity, size=size)
+        world = World(folder, model=model_info.identity, size=size)
         for number, encoding in enumerate(islice(cycle(ENCODINGS), CLIPS)):
             shape, pixels = draw_clip(rng)
             path = folder / f"{number}.{encoding.container}"

@@ -91,7 +91,7 @@ def _passes(settings: Settings, overrides: QuestionOptions) -> list[QuestionOpti
 
 
 def _spec(settings: Settings, overrides: QuestionOptions) -> RunSpec:
-    return make_spec(backend_of(settings).card(overrides.model, settings), settings, overrides)
+    return make_spec(backend_of(settings).model_info(overrides.model, settings), settings, overrides)
 
 
 def _print(fit: RouteFit, *, title: str) -> None:

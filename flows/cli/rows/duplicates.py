@@ -14,7 +14,7 @@ from flows.cli.rows.formats import check_format, print_rows
 from infra.embedded import ServiceName
 from reelabel.errors import ConfigurationError
 from reelabel.text import pluralize
-from tasks.embedding.encoder import read_encoder_card
+from tasks.embedding.encoder import read_encoder_info
 from tasks.results.search_catalogue import DatabaseCatalogue
 from tasks.search.catalogue import name_version, require_model
 from tasks.search.duplicates import group_duplicates
@@ -63,7 +63,7 @@ def _find(
     model: str | None,
 ) -> tuple[pl.DataFrame, int]:
     """Return a row for each job on a video with duplicates, and the number of videos compared."""
-    identity = read_encoder_card(settings, model).identity
+    identity = read_encoder_info(settings, model).identity
     require_model(catalogue.models(), identity)
     of = {"dataset": dataset, "task": task}
     files = catalogue.files(identity, **of).sort("key")

@@ -26,7 +26,7 @@ from reelabel.sources.opened import stat_video
 from reelabel.text import pluralize
 from tasks.description.banks import read_bank
 from tasks.embedding.bank_file import BankFiles
-from tasks.embedding.encoder import open_encoder, read_encoder_card
+from tasks.embedding.encoder import open_encoder, read_encoder_info
 from tasks.embedding.vector_file import VectorCache
 from tasks.frame_cache.pool import decode_pool, uncached_reader, video_store
 from tasks.frame_cache.sheet import Picture, Section, draw_sheet, scale
@@ -189,15 +189,15 @@ class _Search:
     def _embed(self) -> tuple[ModelIdentity, list[npt.NDArray[np.float32]], None]:
         """Return the vectors of queries; the model is loaded once if any of them is not cached."""
         options = self._options
-        card = read_encoder_card(self._settings, options.model)
-        model = card.identity
+        model_info = read_encoder_info(self._settings, options.model)
+        model = model_info.identity
         require_model(self._catalogue.models(), model)
         with ExitStack() as stack:
 
             @cache
             def load() -> Encoder:
                 with ERRORS.status("Loading the model"):
-                    encoder = stack.enter_context(closing(open_encoder(self._settings, card)))
+                    encoder = stack.enter_context(closing(open_encoder(self._settings, model_info)))
                     encoder.start()
                     encoder.info()
                 return encoder
@@ -216,9 +216,9 @@ class _Search:
         job_id, time_s = parse_moment(options.like or "")
         models = self._catalogue.models()
         if options.model:
-            card = read_encoder_card(self._settings, options.model)
-            require_model(models, card.identity)
-            models = {card.identity: models[card.identity]}
+            model_info = read_encoder_info(self._settings, options.model)
+            require_model(models, model_info.identity)
+            models = {model_info.identity: models[model_info.identity]}
         fault: ConfigurationError | None = None
         for model in sorted(models, key=lambda each: -models[each]):
             jobs = self._catalogue.read(model, dataset=options.dataset, job_id=job_id)

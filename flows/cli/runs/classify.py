@@ -152,9 +152,9 @@ def _classify_session(session: str, given: Any) -> int:  # noqa: ANN401 - the fi
         shows_all = overrides.sampling.sampler is None and overrides.sampling.num_frames is None
         overrides = options_of_session(found, overrides)
         # As the run does, so that faults of the model or the options are reported before anything is written.
-        card = backend_of(settings).card(overrides.model, settings)
-        spec = make_spec(card, settings, overrides)
-        limits = {"max_pixels": spec.sampling.max_pixels, "max_video_pixels": card.max_video_pixels}
+        model_info = backend_of(settings).model_info(overrides.model, settings)
+        spec = make_spec(model_info, settings, overrides)
+        limits = {"max_pixels": spec.sampling.max_pixels, "max_video_pixels": model_info.max_video_pixels}
         jobs = write_jobs(found, SealedFiles.of(settings.store), **limits if shows_all else {})
         print_line(str(jobs))
         dataset = given.dataset or f"live-{found.row['session_id']}"

@@ -117,15 +117,15 @@ def _parse_samplers(text: str, usual: SamplingOptions) -> dict[str, SamplingOpti
 
 def _resolve_samplers(requested: dict[str, SamplingOptions], settings: Settings) -> dict[str, Sampling]:
     """Return the sampling of each sampler by display name, and print warnings."""
-    card, resolved = backend_of(settings).card(None, settings), {}
+    model_info, resolved = backend_of(settings).model_info(None, settings), {}
     warnings = set()
     for name, options in requested.items():
         overrides = QuestionOptions(sampling=options)
         try:
-            sampling = make_spec(card, settings, overrides).sampling
+            sampling = make_spec(model_info, settings, overrides).sampling
         except (ConfigurationError, ValueError) as error:
             raise ConfigurationError(f"--compare {name}: {error}" if name else str(error)) from None
-        warnings.add(native_warning(card, settings, overrides))
+        warnings.add(native_warning(model_info, settings, overrides))
         title = format_sampling(sampling)
         resolved[f"{NATIVE}: {title}" if options.sampler == NATIVE else title] = sampling
     for warning in warnings:

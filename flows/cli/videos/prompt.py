@@ -107,17 +107,17 @@ def _find_chunk(chunk_id: str, chunk_s: float, manifest: str, settings: Settings
 
 
 def _render(job_id: str, manifest: str, overrides: QuestionOptions, settings: Settings) -> PromptPreview:
-    card = backend_of(settings).card(overrides.model, settings)
-    if card.identity.served_at:
+    model_info = backend_of(settings).model_info(overrides.model, settings)
+    if model_info.identity.served_at:
         raise ConfigurationError("The server's model has no local files to render prompts with; set model.name.")
-    spec = make_spec(card, settings, overrides)
-    print_warning(native_warning(card, settings, overrides))
+    spec = make_spec(model_info, settings, overrides)
+    print_warning(native_warning(model_info, settings, overrides))
     with ERRORS.status("Extracting the frames"):
         chunk_s = spec.chunk_s
         job = _find_chunk(job_id, chunk_s, manifest, settings) if chunk_s else _find(job_id, manifest, settings)
         shown = tuple(_frames(view, spec.sampling, settings) for view in views_of(job, spec.sampling))
     question, media = build_question(job, spec), MediaCounts.of(job.shown)
-    config = engine_config(card, engine_settings(settings, spec), media=media)
+    config = engine_config(model_info, engine_settings(settings, spec), media=media)
     request = PreviewRequest(config=config, question=question, media=shown)
     with ERRORS.status("Loading the model's processor"):
         rendered = preview_prompt(request, timeout_s=settings.model.start_timeout_s, python=settings.model.python)

@@ -141,7 +141,7 @@ class Analyzer:
     def __init__(
         self, settings: Settings, *, pool: DecodePool, encoder: Encoder | None = None, streams: Streams | None = None
     ) -> None:
-        """Read the model's card and the banks; nothing is loaded yet.
+        """Read the model's facts and the banks; nothing is loaded yet.
 
         Args:
             settings: The model, the banks, and the defaults of requests.
@@ -155,8 +155,8 @@ class Analyzer:
         """
         self._settings = settings
         self._pool = pool
-        card, self._spec, self._texts = resolve_description(DescribeOptions(), settings)
-        self._encoder = encoder or open_encoder(settings, card)
+        model_info, self._spec, self._texts = resolve_description(DescribeOptions(), settings)
+        self._encoder = encoder or open_encoder(settings, model_info)
         self._describer_of = lru_cache(_DESCRIBERS)(self._open)
         self._bank_of = lru_cache(_DESCRIBERS)(self._embed_bank)
         self._streams = streams or Streams()

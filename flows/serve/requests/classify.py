@@ -194,7 +194,7 @@ class Classifier:
         live_sessions: int = 0,
         engine: InferenceBackend | None = None,
     ) -> None:
-        """Read the model's card; nothing is loaded yet.
+        """Read the model's facts; nothing is loaded yet.
 
         Args:
             settings: The model, and the defaults of requests.
@@ -210,8 +210,8 @@ class Classifier:
         self._settings = settings
         self._database = database
         self._backend = backend_of(settings)
-        self.card = self._backend.card(None, settings)
-        self.spec = make_spec(self.card, settings)
+        self.model_info = self._backend.model_info(None, settings)
+        self.spec = make_spec(self.model_info, settings)
         # By the next request, a failed video may have been replaced.
         self._extractor = open_extractor(settings, pool, self.spec.sampling, keep_bytes=KEPT_BYTES, keep_faults=0)
         self._engine = engine
@@ -231,8 +231,8 @@ class Classifier:
 
     def _open(self, settings: Settings) -> tuple[InferenceBackend, LiveModel | None]:
         if self._live_sessions:
-            return self._backend.open_live(self.card, settings, sessions=self._live_sessions)
-        return self._backend.open(self.card, settings), None
+            return self._backend.open_live(self.model_info, settings, sessions=self._live_sessions)
+        return self._backend.open(self.model_info, settings), None
 
     def __exit__(self, *_raised: object) -> None:
         """End it."""
@@ -291,7 +291,7 @@ class Classifier:
             raise invalid(error.message) from None
 
     def _make_context(self, overrides: QuestionOptions) -> AnswerContext:
-        spec = make_spec(self.card, self._settings, overrides)
+        spec = make_spec(self.model_info, self._settings, overrides)
         if spec.relevance:
             raise ConfigurationError(
                 f"The sampler {spec.sampling.sampler} works only in runs: this service loads no image-text model "

@@ -19,7 +19,7 @@ from tasks.model.backend import Backend, InferenceBackend, Reply
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import CrashingQuestions, RecoveringEngine
-from tasks.model.identity import ModelCard, max_frame_pixels, read_model_card, require_tokenizer
+from tasks.model.identity import ModelInfo, max_frame_pixels, read_model_info, require_tokenizer
 from tasks.model.keeper import WarmEngines
 from tasks.model.pool import Pool
 from tasks.model.prompts.thinking import render_ending, require_answer_first
@@ -36,7 +36,7 @@ _MAX_RENDERERS = 8
 
 
 def engine_config(
-    card: ModelCard,
+    model_info: ModelInfo,
     settings: Settings,
     *,
     devices: tuple[str, ...] = (),
@@ -47,9 +47,9 @@ def engine_config(
     """Return what one of the engines needs to load a model; `live_sessions` are those of all engines together."""
     model = settings.model
     return EngineConfig(
-        model=card.location,
-        revision=card.revision,
-        adapter=card.adapter,
+        model=model_info.location,
+        revision=model_info.revision,
+        adapter=model_info.adapter,
         dtype=model.dtype,
         tensor_parallel_size=model.tensor_parallel_size,
         devices=devices,
@@ -57,7 +57,7 @@ def engine_config(
         video_pruning_rate=model.video_pruning_rate or 0.0,
         max_videos=media.videos,
         max_images=media.images,
-        frames_as_images=not card.takes_videos,
+        frames_as_images=not model_info.takes_videos,
         chat_template_args=model.chat_template_args,
         engine_args=model.engine_args,
         live_sessions=-(-live_sessions // engines),
@@ -100,42 +100,48 @@ class VllmBackend(Backend):
     takes_hub_models = True
     takes_engine_args = True
 
-    def card(self, name: str | None, settings: Settings) -> ModelCard:
+    def model_info(self, name: str | None, settings: Settings) -> ModelInfo:
         named = name or settings.model.name
         if not named:
             raise ConfigurationError(_no_model())
-        return read_model_card(named, revision=settings.model.revision)
+        return read_model_info(named, revision=settings.model.revision)
 
-    def frames_as(self, card: ModelCard, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002
-        return "video" if card.takes_videos else "images"
+    def frames_as(self, model_info: ModelInfo, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002
+        return "video" if model_info.takes_videos else "images"
 
     def open(
         self,
-        card: ModelCard,
+        model_info: ModelInfo,
         settings: Settings,
         *,
         media: MediaCounts = ONE_VIDEO,
     ) -> InferenceBackend:
-        return _answering(_processes(card, settings, media=media))
+        return _answering(_processes(model_info, settings, media=media))
 
-    def open_live(self, card: ModelCard, settings: Settings, *, sessions: int) -> tuple[InferenceBackend, LiveModel]:
+    def open_live(
+        self, model_info: ModelInfo, settings: Settings, *, sessions: int
+    ) -> tuple[InferenceBackend, LiveModel]:
         if settings.model.video_pruning_rate:
             raise ConfigurationError(
                 "Live sessions reuse what the model has read, which video_pruning_rate prevents; leave it out."
             )
-        engines = _processes(card, settings, live_sessions=sessions)
+        engines = _processes(model_info, settings, live_sessions=sessions)
         # As a run with the same settings shows them: some models scale frames by how many there are.
-        frame_px = max_frame_pixels(card, settings, num_frames=settings.sampling.num_frames)
-        return _answering(engines), EngineLiveModel(engines, card, max_frame_px=frame_px)
+        frame_px = max_frame_pixels(model_info, settings, num_frames=settings.sampling.num_frames)
+        return _answering(engines), EngineLiveModel(engines, model_info, max_frame_px=frame_px)
 
-    def check(self, card: ModelCard, settings: Settings) -> None:
-        engine_environment(engine_config(card, settings), find_python(settings.model.python))
-        _require_usable(card, settings)
+    def check(self, model_info: ModelInfo, settings: Settings) -> None:
+        engine_environment(engine_config(model_info, settings), find_python(settings.model.python))
+        _require_usable(model_info, settings)
 
     def diagnose(self, settings: Settings) -> Iterator[Check]:
         try:
-            card = self.card(None, settings)
-            yield Check(name="model", ok=True, detail=f"{card.identity.name} at {card.adapter or card.location}")
+            model_info = self.model_info(None, settings)
+            yield Check(
+                name="model",
+                ok=True,
+                detail=f"{model_info.identity.name} at {model_info.adapter or model_info.location}",
+            )
         except ReelabelError as error:
             yield Check(name="model", ok=False, detail=error.code, advice=error.message)
         vllm = _check_vllm(settings)
@@ -145,7 +151,7 @@ class VllmBackend(Backend):
 
 
 def _processes(
-    card: ModelCard,
+    model_info: ModelInfo,
     settings: Settings,
     *,
     media: MediaCounts = ONE_VIDEO,
@@ -154,13 +160,13 @@ def _processes(
     model = settings.model
     # Lines of JSON are written by a thread of this process, which must not end before the engine.
     keep_s = 0.0 if live_sessions or settings.log.format == "json" else model.keep_warm_s
-    _require_usable(card, settings)
+    _require_usable(model_info, settings)
     gpus_each = model.tensor_parallel_size * int(str(model.engine_args.get("pipeline_parallel_size", 1)))
     shares = assign_gpus(visible_gpus(), engines=model.engines, tensor_parallel_size=gpus_each)
     return [
         EngineProcess(
             engine_config(
-                card,
+                model_info,
                 settings,
                 devices=devices,
                 engines=len(shares),
@@ -172,15 +178,15 @@ def _processes(
             start_timeout_s=model.start_timeout_s,
             python=model.python,
             warm=WarmEngines.of(settings.home, keep_s),
-            fingerprint=f"{len(shares)} of {card.identity.model_dump_json()}",
+            fingerprint=f"{len(shares)} of {model_info.identity.model_dump_json()}",
         )
         for number, devices in enumerate(shares)
     ]
 
 
-def _require_usable(card: ModelCard, settings: Settings) -> None:
-    require_tokenizer(card)
-    require_answer_first(card.identity.name, render_ending(card, settings.model.chat_template_args))
+def _require_usable(model_info: ModelInfo, settings: Settings) -> None:
+    require_tokenizer(model_info)
+    require_answer_first(model_info.identity.name, render_ending(model_info, settings.model.chat_template_args))
 
 
 class EnginePool(Pool[InferenceBackend], InferenceBackend):

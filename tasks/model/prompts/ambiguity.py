@@ -12,7 +12,7 @@ from reelabel.text import pluralize
 from reelabel_engine.errors import ChoicesAmbiguousError, SpecialTokensError
 from reelabel_engine.plain_text import TextTokenizer, special_tokens
 from reelabel_engine.prompts import choice_tokens
-from tasks.model.identity import ModelCard, model_file
+from tasks.model.identity import ModelInfo, model_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -85,19 +85,19 @@ def _summarise(found: pl.DataFrame, jobs: int) -> AmbiguousJobs | None:
     return AmbiguousJobs(jobs=jobs, count=len(found), reason=reason, job_ids=tuple(first))
 
 
-def load_tokenizer(card: ModelCard) -> TextTokenizer | None:
+def load_tokenizer(model_info: ModelInfo) -> TextTokenizer | None:
     """Load a model's tokenizer without the engine, in a fraction of a second.
 
     Returns:
         The encoder of users' texts; None if the model has no `tokenizer.json`, or
         its files are not here.
     """
-    if card.identity.served_at or not card.location:
+    if model_info.identity.served_at or not model_info.location:
         return None
     try:
         from tokenizers import Tokenizer  # noqa: PLC0415 - only here
 
-        tokenizer = Tokenizer.from_file(str(model_file(card, "tokenizer.json")))
+        tokenizer = Tokenizer.from_file(str(model_file(model_info, "tokenizer.json")))
     except Exception:  # noqa: BLE001 - tokenizers raises bare exceptions, the hub client those of its HTTP library
         return None
     return TextTokenizer(

@@ -13,7 +13,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from reelabel_engine.errors import ModelError
 from reelabel_engine.prompts import chat_messages
-from tasks.model.identity import ModelCard, model_file
+from tasks.model.identity import ModelInfo, model_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,9 +46,9 @@ def require_answer_first(name: str, ending: str | None) -> None:
         )
 
 
-def render_ending(card: ModelCard, arguments: Mapping[str, Any]) -> str | None:
+def render_ending(model_info: ModelInfo, arguments: Mapping[str, Any]) -> str | None:
     """Return what a model's chat template puts after the question; None if it cannot be rendered here."""
-    template = _read_template(card)
+    template = _read_template(model_info)
     if template is None:
         return None
     environment = ImmutableSandboxedEnvironment(
@@ -71,10 +71,10 @@ def render_ending(card: ModelCard, arguments: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _read_template(card: ModelCard) -> str | None:
+def _read_template(model_info: ModelInfo) -> str | None:
     for name in _TEMPLATE_FILES:
         with suppress(Exception):  # the hub client raises those of its HTTP library; the engine will report it
-            text = model_file(card, name).read_text(encoding="utf-8")
+            text = model_file(model_info, name).read_text(encoding="utf-8")
             template = text if name.endswith(".jinja") else json.loads(text).get("chat_template")
             if isinstance(template, str):
                 return template

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from infra.errors import EngineClosedError, ServerFailedError, ServerUnavailableError
 from reelabel.errors import ConfigurationError, JobError
 from reelabel.unexpected import failing_alone
-from reelabel.waiting import LOOK_S, go_on
+from reelabel.waiting import LOOK_S, raise_if_abandoned
 from reelabel_engine.errors import InferenceError, SpecialTokensError
 from reelabel_engine.plain_text import TextTokenizer, find_special_token
 from reelabel_engine.prompts import choice_tokens
@@ -223,7 +223,7 @@ class ServerBackend(InferenceBackend):
         """Wait for answers or for the end of this backend: an answer may take minutes."""
         ends: list[Future[Any]] = [request, self._closed]
         while not wait(ends, LOOK_S, return_when=FIRST_COMPLETED).done:
-            go_on()
+            raise_if_abandoned()
         self._require_open()
         request.result()
 

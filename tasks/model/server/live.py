@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from infra.settings import ServerSettings
-    from tasks.model.identity import ModelCard
+    from tasks.model.identity import ModelInfo
 
 _SAMPLE_BYTES = 2
 
@@ -39,13 +39,13 @@ class ServerLiveModel:
     def __init__(
         self,
         settings: ServerSettings,
-        card: ModelCard,
+        model_info: ModelInfo,
         *,
         max_frame_px: int,
         encode: Callable[[str], list[int]] | None = None,
         template_args: Mapping[str, Any] | None = None,
     ) -> None:
-        self._settings, self._card, self._max_frame_px = settings, card, max_frame_px
+        self._settings, self._model_info, self._max_frame_px = settings, model_info, max_frame_px
         self._client = ServerClient(settings, template_args=template_args)
         self._encode = encode or self._client.tokenize
         self._model = settings.model
@@ -58,8 +58,8 @@ class ServerLiveModel:
     def wait_ready(self) -> LiveInfo:
         self._model = self._client.find_model().id
         return LiveInfo(
-            model=self._card.identity.name,
-            size_multiple_px=self._card.size_multiple_px,
+            model=self._model_info.identity.name,
+            size_multiple_px=self._model_info.size_multiple_px,
             max_frame_px=self._max_frame_px,
             takes_audio=self._settings.audio_input,
             produces_speech=self._settings.speech_output,

@@ -12,7 +12,7 @@ from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel_engine.errors import ModelError
 from tasks.domain import ONE_VIDEO, MediaCounts, ModelIdentity
 from tasks.model.backend import Backend, InferenceBackend
-from tasks.model.identity import ModelCard, max_frame_pixels, read_model_card
+from tasks.model.identity import ModelInfo, max_frame_pixels, read_model_info
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tasks.model.server.backend import ServerBackend
 from tasks.model.server.client import ServerClient
@@ -39,7 +39,7 @@ class OpenAIBackend(Backend):
     shows_several = True
     writes_words = True
 
-    def card(self, name: str | None, settings: Settings) -> ModelCard:
+    def model_info(self, name: str | None, settings: Settings) -> ModelInfo:
         model = settings.model
         if name not in {None, model.name}:
             raise ConfigurationError(
@@ -47,48 +47,48 @@ class OpenAIBackend(Backend):
                 "or set model.backend to vllm."
             )
         if model.name is None:
-            return read_served_model_card(settings.server)
-        card = read_model_card(model.name, revision=model.revision)
-        if card.adapter:
+            return read_served_model_info(settings.server)
+        model_info = read_model_info(model.name, revision=model.revision)
+        if model_info.adapter:
             raise ConfigurationError(
-                f"Whether a server adds the LoRA adapter {card.identity.name} cannot be checked; leave out model.name, "
-                "and set server.model to the name under which it serves the adapter."
+                f"Whether a server adds the LoRA adapter {model_info.identity.name} cannot be checked; leave out "
+                "model.name, and set server.model to the name under which it serves the adapter."
             )
-        return card
+        return model_info
 
     def open(
         self,
-        card: ModelCard,
+        model_info: ModelInfo,
         settings: Settings,
         *,
         media: MediaCounts = ONE_VIDEO,
     ) -> InferenceBackend:
         return ServerBackend(
             settings.server,
-            encode=load_tokenizer(card),
+            encode=load_tokenizer(model_info),
             media=media,
-            named=card.location if settings.model.name else None,
+            named=model_info.location if settings.model.name else None,
             template_args=settings.model.chat_template_args,
         )
 
     def open_live(
         self,
-        card: ModelCard,
+        model_info: ModelInfo,
         settings: Settings,
         *,
         sessions: int,  # noqa: ARG002 - the server has its own limits
     ) -> tuple[InferenceBackend, LiveModel]:
-        frame_px = max_frame_pixels(card, settings, num_frames=settings.sampling.num_frames)
+        frame_px = max_frame_pixels(model_info, settings, num_frames=settings.sampling.num_frames)
         live = ServerLiveModel(
             settings.server,
-            card,
+            model_info,
             max_frame_px=frame_px,
-            encode=load_tokenizer(card),
+            encode=load_tokenizer(model_info),
             template_args=settings.model.chat_template_args,
         )
-        return self.open(card, settings), live
+        return self.open(model_info, settings), live
 
-    def frames_as(self, card: ModelCard, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002 - a server may have its own model
+    def frames_as(self, model_info: ModelInfo, settings: Settings) -> Literal["video", "images"]:  # noqa: ARG002 - a server may have its own model
         return "images" if settings.server.frames == "images" else "video"
 
     def check_media(self, media: MediaCounts, settings: Settings) -> None:
@@ -96,13 +96,13 @@ class OpenAIBackend(Backend):
 
     def diagnose(self, settings: Settings) -> Iterator[Check]:
         try:
-            with self.open(self.card(None, settings), settings) as server:
+            with self.open(self.model_info(None, settings), settings) as server:
                 yield Check(name="server", ok=True, detail=server.wait_ready().tuning)
         except ReelabelError as error:
             yield Check(name="server", ok=False, detail=error.code, advice=error.message)
 
 
-def read_served_model_card(settings: ServerSettings) -> ModelCard:
+def read_served_model_info(settings: ServerSettings) -> ModelInfo:
     """Ask a server for its model.
 
     The identity includes the server's URL, because the weights behind the name may change at any time. Frames get the
@@ -117,16 +117,16 @@ def read_served_model_card(settings: ServerSettings) -> ModelCard:
         identity = ModelIdentity(name=model.id, served_at=client.url)
     found = _read_loaded_model(model)
     if found is None:
-        return ModelCard(identity=identity, location=model.id, size_multiple_px=_SIZE_MULTIPLE_PX, max_pixels=None)
+        return ModelInfo(identity=identity, location=model.id, size_multiple_px=_SIZE_MULTIPLE_PX, max_pixels=None)
     return replace(found, identity=identity, location=model.id, revision=None, adapter=None)
 
 
-def _read_loaded_model(model: ServedModel) -> ModelCard | None:
-    """Read the card of the model that a server loaded; log a warning and return None if it is not at hand."""
+def _read_loaded_model(model: ServedModel) -> ModelInfo | None:
+    """Read the facts of the model that a server loaded; log a warning and return None if it is not at hand."""
     reason = "The server does not say what it loaded."
     if model.root is not None:
         try:
-            return read_model_card(model.root)
+            return read_model_info(model.root)
         except ModelError as error:
             reason = error.message
     _LOG.warning(

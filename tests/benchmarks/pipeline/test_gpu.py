@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.models import QWEN_3B, QWEN_7B, write_qwen
 from benchmarks.pipeline.contender import CEILING, UNIFORM, WARM
-from tasks.model.identity import read_model_card
+from tasks.model.identity import read_model_info
 from tests.engine_python import run_by_engine
 
 pytestmark = pytest.mark.system
@@ -96,4 +96,4 @@ def test_an_architecture_has_the_published_number_of_parameters(tmp_path, qwen, 
     counted = run_by_engine("-c", _COUNT, folder, capture_output=True, text=True).stdout
 
     assert int(counted.splitlines()[-1]) / 1e9 == pytest.approx(billions, abs=0.05)
-    assert read_model_card(str(folder)).size_multiple_px == 28
+    assert read_model_info(str(folder)).size_multiple_px == 28

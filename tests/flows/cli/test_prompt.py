@@ -18,7 +18,7 @@ from reelabel.sources.object_store import ObjectStore
 from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.manifest.table import read_jobs
 from tasks.model.engine.process import EngineProcess
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.prompts.prompt import build_question
 from tests.clips import make_clip
 from tests.command_line import reelabel
@@ -67,7 +67,7 @@ def prompt_tokens(engine, manifest):
 
     def ask(job_id, examples):
         spec = make_spec(
-            read_model_card(str(TINY_MODEL)), Settings(), QuestionOptions(prompts=PromptOptions(examples=examples))
+            read_model_info(str(TINY_MODEL)), Settings(), QuestionOptions(prompts=PromptOptions(examples=examples))
         )
         [job] = [one for one in read_jobs(manifest, ObjectStore(Settings().store)) if one.job_id == job_id]
         frames = extract_local(Path(job.video_uri), sampling=spec.sampling, limits=Limits())

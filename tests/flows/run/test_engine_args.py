@@ -7,7 +7,7 @@ from flows.run.spec import engine_settings, make_spec
 from infra.settings import ModelSettings, Settings
 from reelabel.errors import ConfigurationError
 from tasks.model.engine.vllm_backend import engine_config
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_info
 
 ANSWERS = {"quantization": "fp8", "mm_processor_kwargs": {"max_pixels": 4096}}
 PERFORMANCE = {"block_size": 64, "max_model_len": 4096, "pipeline_parallel_size": 2}
@@ -32,29 +32,31 @@ def test_an_argument_that_is_set_elsewhere_is_refused(name, fault):
 
 
 def test_arguments_reach_the_engine_and_those_that_change_answers_the_spec():
-    settings, card = settings_of(engine_args=ANSWERS | PERFORMANCE), read_model_card(str(TINY_MODEL))
-    plain, spec = make_spec(card, settings_of()), make_spec(card, settings)
+    settings, model_info = settings_of(engine_args=ANSWERS | PERFORMANCE), read_model_info(str(TINY_MODEL))
+    plain, spec = make_spec(model_info, settings_of()), make_spec(model_info, settings)
 
     assert spec.engine_args == ANSWERS
     assert spec.spec_id != plain.spec_id
-    assert make_spec(card, settings_of(engine_args=PERFORMANCE)).spec_id == plain.spec_id
-    assert engine_config(card, engine_settings(settings, spec)).engine_args == ANSWERS | PERFORMANCE
+    assert make_spec(model_info, settings_of(engine_args=PERFORMANCE)).spec_id == plain.spec_id
+    assert engine_config(model_info, engine_settings(settings, spec)).engine_args == ANSWERS | PERFORMANCE
     # A backfill of an earlier run has that run's arguments, and this machine's means to be fast.
-    again = make_spec(card, settings, base=plain)
+    again = make_spec(model_info, settings, base=plain)
     assert again.engine_args == {}
-    assert engine_config(card, engine_settings(settings, again)).engine_args == PERFORMANCE
+    assert engine_config(model_info, engine_settings(settings, again)).engine_args == PERFORMANCE
 
 
 def test_arguments_of_the_chat_template_reach_spec_and_engine():
-    settings, card = settings_of(chat_template_args={"enable_thinking": False}), read_model_card(str(TINY_MODEL))
-    spec = make_spec(card, settings)
+    settings, model_info = settings_of(chat_template_args={"enable_thinking": False}), read_model_info(str(TINY_MODEL))
+    spec = make_spec(model_info, settings)
 
     assert spec.chat_template_args == {"enable_thinking": False}
-    assert engine_config(card, engine_settings(settings_of(), spec)).chat_template_args == {"enable_thinking": False}
+    assert engine_config(model_info, engine_settings(settings_of(), spec)).chat_template_args == {
+        "enable_thinking": False
+    }
 
 
 def test_a_server_takes_no_arguments_of_an_engine():
     settings = settings_of(backend="openai", engine_args=ANSWERS)
 
     with pytest.raises(ConfigurationError, match=r"openai takes no model\.engine_args, because its server has its own"):
-        make_spec(read_model_card(str(TINY_MODEL)), settings)
+        make_spec(read_model_info(str(TINY_MODEL)), settings)

@@ -14,7 +14,7 @@ from flows.serve.requests.handle import handle, open_service
 from flows.serve.server import reserve, serve, url_of
 from infra.settings import ServeSettings, Settings
 from infra.telemetry import start_telemetry
-from reelabel.waiting import go_on
+from reelabel.waiting import raise_if_abandoned
 
 
 class Asked(BaseModel):
@@ -37,7 +37,7 @@ def work(asked, upload):
     until_s = time.monotonic() + asked.seconds
     while time.monotonic() < until_s:
         time.sleep(0.02)
-        go_on()
+        raise_if_abandoned()
     return Slept(size_bytes=0 if upload is None else len(open(upload, "rb").read()))  # noqa: PTH123
 
 

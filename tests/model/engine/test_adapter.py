@@ -11,7 +11,7 @@ from tasks.live.model import Prefix
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.vllm_backend import engine_config
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_info
 from tests.model.adapters import make_adapter, merge
 from tests.model.asked import frame_file, in_words, live_answer, question
 from tests.model.engine.live.streams import clip, pairs_of
@@ -24,19 +24,19 @@ QUESTIONS = (question(), question("What shape is it?", ("square", "circle", "tri
 
 @contextmanager
 def loaded(model, folder, *, live_sessions=0, **arguments):
-    card = read_model_card(str(model))
+    model_info = read_model_info(str(model))
     settings = Settings(model=ModelSettings(name=str(model), dtype="float32", engine_args=arguments))
-    config = engine_config(card, settings, live_sessions=live_sessions)
+    config = engine_config(model_info, settings, live_sessions=live_sessions)
     with EngineProcess(config, log_path=folder / f"{model.name}.log", start_timeout_s=240) as engine:
-        yield engine, card
+        yield engine, model_info
 
 
 def answers_of(model, folder, **arguments):
     """Return the probabilities of choices and the words that a model answers to questions, and in a live session."""
     items, asked = pairs_of(clip(3)), LiveQuery(text=QUESTIONS[0].text, choices=QUESTIONS[0].choices)
-    with loaded(model, folder, live_sessions=1, **arguments) as (engine, card):
+    with loaded(model, folder, live_sessions=1, **arguments) as (engine, model_info):
         *chosen, written = engine.answer(Batch(frame_files={"v": frame_file(4)}, questions=QUESTIONS))
-        live = EngineLiveModel([engine], card, max_frame_px=56 * 56)
+        live = EngineLiveModel([engine], model_info, max_frame_px=56 * 56)
         live.open("s")
         while live.prefill([Prefix(session="s", items=items)]):
             pass

@@ -4,7 +4,7 @@ import pytest
 
 from infra.settings import Settings
 from reelabel.errors import ConfigurationError
-from tasks.embedding.encoder import read_encoder_card
+from tasks.embedding.encoder import read_encoder_info
 from tasks.model.engine.vllm_backend import VLLM
 
 UNNAMED = {"model": {"name": None}, "describe": {"model": None}}
@@ -28,7 +28,7 @@ def test_a_model_that_is_not_named_is_refused_with_one_that_fits_the_gpu(tmp_pat
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0" if gpus else "")
 
     with pytest.raises(ConfigurationError) as refused:
-        VLLM.card(None, Settings(**UNNAMED))
+        VLLM.model_info(None, Settings(**UNNAMED))
 
     assert refused.value.message == (
         "No model is named; set REELABEL_MODEL_NAME, or name one for this run: --model, or model in a form. "
@@ -38,7 +38,7 @@ def test_a_model_that_is_not_named_is_refused_with_one_that_fits_the_gpu(tmp_pat
 
 def test_an_image_text_model_that_is_not_named_is_refused():
     with pytest.raises(ConfigurationError, match=r"No image-text model is named; .*`export REELABEL_DESCRIBE_MODEL="):
-        read_encoder_card(Settings(**UNNAMED))
+        read_encoder_info(Settings(**UNNAMED))
 
 
 def test_doctor_says_that_no_model_is_named():

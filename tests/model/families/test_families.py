@@ -13,7 +13,7 @@ from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import Batch, EngineConfig
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.vllm_backend import engine_config
-from tasks.model.identity import read_model_card
+from tasks.model.identity import read_model_info
 from tests.clips import write_clip
 from tests.engine_python import run_by_engine
 from tests.model.families.asked import frame_file
@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
     for family in (*FAMILIES, "texts"):
         model = folder / family
         files = {number: frame_file(model, folder / "clip.mp4", num_frames=number) for number in (NUM_FRAMES, 1)}
-        asked[family] = engine_config(read_model_card(str(model)), settings), files
+        asked[family] = engine_config(read_model_info(str(model)), settings), files
     (folder / "asked.pickle").write_bytes(pickle.dumps(asked))
     run_by_engine(Path(__file__).with_name("look_at_inputs.py"), folder, cwd=folder)
     return folder
@@ -128,7 +128,7 @@ def test_frames_are_extracted_at_the_size_that_the_processor_keeps(seen, family,
 
 @pytest.mark.parametrize("family", ["llava_onevision", "internvl"])
 def test_a_processor_with_a_fixed_size_gets_unscaled_frames(folder, seen, family):
-    assert read_model_card(str(folder / family)).size_multiple_px == 1
+    assert read_model_info(str(folder / family)).size_multiple_px == 1
     assert seen[f"{family} {NUM_FRAMES}"]["shapes"]["pixel_values_videos"] == [NUM_FRAMES, 3, 56, 56]
 
 

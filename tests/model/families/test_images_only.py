@@ -14,7 +14,7 @@ from reelabel_engine.protocol import Batch, PreviewRequest
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.prompt_preview import preview_prompt
 from tasks.model.engine.vllm_backend import engine_config
-from tasks.model.identity import read_model_card
+from tasks.model.identity import read_model_info
 from tests.clips import write_clip
 from tests.model.families.asked import frame_file
 from tests.model.families.question import NUM_FRAMES, QUESTION
@@ -33,7 +33,7 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def config(model):
     settings = Settings(model={"dtype": "float32"}, sampling={"num_frames": NUM_FRAMES})
-    return engine_config(read_model_card(str(model)), settings)
+    return engine_config(read_model_info(str(model)), settings)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def frames(model):
 
 
 def test_the_spec_says_that_frames_are_images(model):
-    assert make_spec(read_model_card(str(model)), Settings()).frames_as == "images"
+    assert make_spec(read_model_info(str(model)), Settings()).frames_as == "images"
 
 
 def test_every_frame_is_an_image_in_the_prompt(config, frames):
@@ -96,11 +96,11 @@ def test_smolvlm_needs_a_package_that_its_refusal_names(model, tmp_path):
     size = {"size": {"longest_edge": 56}, "max_image_size": {"longest_edge": 56}}
     video = {"video_processor_type": "SmolVLMVideoProcessor"} | size
     (folder / "video_preprocessor_config.json").write_text(json.dumps(video))
-    card = read_model_card(str(folder))
+    model_info = read_model_info(str(folder))
 
-    assert not card.takes_videos
+    assert not model_info.takes_videos
     with (
-        EngineProcess(engine_config(card, Settings()), log_path=tmp_path / "log", start_timeout_s=240) as engine,
+        EngineProcess(engine_config(model_info, Settings()), log_path=tmp_path / "log", start_timeout_s=240) as engine,
         pytest.raises(ModelError, match="num2words"),
     ):
         engine.wait_ready()

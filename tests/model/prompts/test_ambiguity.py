@@ -7,13 +7,13 @@ import pytest
 
 from tasks.domain import Job
 from tasks.manifest.digests import jobs_to_rows
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.prompts.ambiguity import find_ambiguous_jobs, load_tokenizer
 
 
 @pytest.fixture(scope="module")
 def encode():
-    return load_tokenizer(read_model_card(str(TINY_MODEL)))
+    return load_tokenizer(read_model_info(str(TINY_MODEL)))
 
 
 def jobs(*choices):
@@ -48,4 +48,4 @@ def test_a_model_without_a_tokenizer_file_is_left_to_the_engine(tmp_path):
     folder = shutil.copytree(TINY_MODEL, tmp_path / "model")
     (folder / "tokenizer.json").unlink()
 
-    assert load_tokenizer(replace(read_model_card(str(TINY_MODEL)), location=str(folder))) is None
+    assert load_tokenizer(replace(read_model_info(str(TINY_MODEL)), location=str(folder))) is None

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from reelabel_engine.plain_text import TextTokenizer, find_special_token, special_tokens
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tests.engine_python import run_by_engine
 from tests.model.prompts.texts import TEXTS
@@ -28,7 +28,7 @@ def test_the_engine_and_the_check_before_a_run_encode_text_equally():
     done = run_by_engine("-c", _ENCODE, TINY_MODEL, capture_output=True, text=True)
 
     encoded, decoded, specials = json.loads(done.stdout.splitlines()[-1])
-    encode = load_tokenizer(read_model_card(str(TINY_MODEL)))
+    encode = load_tokenizer(read_model_info(str(TINY_MODEL)))
     assert [encode(text) for text in TEXTS] == encoded
     assert decoded == list(TEXTS)
     assert specials

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from reelabel_engine.errors import ModelError
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.prompts.thinking import find_open_tag, render_ending, require_answer_first
 
 PARTS = (
@@ -32,13 +32,13 @@ BEGUN = TEXTS + "{% if thinking != 'off' %}[THINK]Let me see.{% endif %}"
 
 
 @pytest.fixture
-def card_of(tmp_path):
-    """Make the card of a model with a chat template."""
+def model_info_of(tmp_path):
+    """Make the facts of a model with a chat template."""
 
     def make(template, *, file="chat_template.jinja"):
         content = template if file.endswith(".jinja") else json.dumps({"chat_template": template})
         (tmp_path / file).write_text(content)
-        return replace(read_model_card(str(TINY_MODEL)), location=str(tmp_path))
+        return replace(read_model_info(str(TINY_MODEL)), location=str(tmp_path))
 
     return make
 
@@ -59,8 +59,8 @@ def card_of(tmp_path):
         pytest.param("{% broken", {}, None, id="broken"),
     ],
 )
-def test_a_prompt_that_ends_within_a_thought_is_refused(card_of, template, arguments, tag):
-    ending = render_ending(card_of(template), arguments)
+def test_a_prompt_that_ends_within_a_thought_is_refused(model_info_of, template, arguments, tag):
+    ending = render_ending(model_info_of(template), arguments)
 
     if tag is None:
         require_answer_first("m", ending)
@@ -72,8 +72,8 @@ def test_a_prompt_that_ends_within_a_thought_is_refused(card_of, template, argum
 
 
 @pytest.mark.parametrize("file", ["chat_template.jinja", "chat_template.json", "tokenizer_config.json"])
-def test_a_template_is_found_in_any_file_that_may_have_it(card_of, file):
-    assert render_ending(card_of(ALWAYS, file=file), {}).endswith("<think>\n")
+def test_a_template_is_found_in_any_file_that_may_have_it(model_info_of, file):
+    assert render_ending(model_info_of(ALWAYS, file=file), {}).endswith("<think>\n")
 
 
 @pytest.mark.parametrize(
@@ -93,6 +93,6 @@ def test_tags_of_thoughts_are_told_from_text(text, tag):
 
 
 def test_the_tiny_model_answers_at_once():
-    ending = render_ending(read_model_card(str(TINY_MODEL)), {})
+    ending = render_ending(read_model_info(str(TINY_MODEL)), {})
 
     assert ending == "<|im_end|>\n<|im_start|>assistant\n"

@@ -20,9 +20,9 @@ from reelabel.text import pluralize
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import Batch
 from tasks.domain import Answer
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.server.answers import read_logprobs
-from tasks.model.server.openai_backend import read_served_model_card
+from tasks.model.server.openai_backend import read_served_model_info
 from tests.certificates import Authority
 from tests.model.asked import batch_about, frame_file, in_words, question
 from tests.model.server.questions import BATCH, check_offers
@@ -48,11 +48,11 @@ def test_every_answer_reaches_its_question_with_many_threads(stub_server, make_b
 
 
 def test_without_a_local_model_the_server_provides_name_and_tokens(stub_server, make_backend):
-    card = read_served_model_card(ServerSettings(url=stub_server, api_key=KEY))
+    model_info = read_served_model_info(ServerSettings(url=stub_server, api_key=KEY))
 
     replies = make_backend(stub_server, is_tokenizer_known=False).answer(BATCH)
 
-    assert (card.identity.name, card.identity.served_at) == (NAME, stub_server)
+    assert (model_info.identity.name, model_info.identity.served_at) == (NAME, stub_server)
     assert probabilities(replies) == EXPECTED
 
 
@@ -83,17 +83,17 @@ def test_a_server_whose_template_begins_a_thought_is_refused_unless_an_argument_
 
 
 def test_frames_have_the_size_of_the_model_that_the_server_loaded(stub_server):
-    card = read_served_model_card(ServerSettings(url=stub_server, api_key=KEY))
+    model_info = read_served_model_info(ServerSettings(url=stub_server, api_key=KEY))
 
-    expected = replace(read_model_card(str(TINY_MODEL)), identity=card.identity, location=NAME, revision=None)
-    assert card == expected
-    assert card.max_pixels or card.max_video_pixels
+    expected = replace(read_model_info(str(TINY_MODEL)), identity=model_info.identity, location=NAME, revision=None)
+    assert model_info == expected
+    assert model_info.max_pixels or model_info.max_video_pixels
 
 
 @pytest.mark.parametrize("root", [None, "/no/such/model", "a/folder/elsewhere"])
 def test_a_missing_local_model_is_warned_of(root, caplog):
     with serve_stub(root) as url:
-        read_served_model_card(ServerSettings(url=url, api_key=KEY))
+        read_served_model_info(ServerSettings(url=url, api_key=KEY))
 
     assert "set model.name" in caplog.text
 

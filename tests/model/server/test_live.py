@@ -15,13 +15,13 @@ from reelabel_engine.live_items import AudioSpan
 from reelabel_engine.protocol import LiveQuery, LiveText
 from tasks.live.model import Prefix, Speech
 from tasks.live.window import AudioSpans, FramePairs
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.server.live import ServerLiveModel, _encode
 from tests.model.asked import live_answer
 from tests.stub_server import Spoken, encoder, speech_of
 from tests.vllm_server import CUT, KEY, gate
 
-CARD = read_model_card(str(TINY_MODEL))
+CARD = read_model_info(str(TINY_MODEL))
 
 
 @pytest.fixture

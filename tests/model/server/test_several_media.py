@@ -11,7 +11,7 @@ from reelabel_engine.prompts import choice_tokens, score_choices
 from reelabel_engine.protocol import Batch, EngineConfig, QuestionMedium
 from tasks.domain import Answer, MediaCounts
 from tasks.model.engine.process import EngineProcess
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tests.engine_python import run_by_engine
 from tests.model.asked import frame_file, question
@@ -63,7 +63,7 @@ def answers(engine):
 def told(folder):
     """What `LLM.chat` says, and what our renderer makes, of each question."""
     tokens = choice_tokens(
-        BATCH.questions[0].choices, scoring="letter", encode=load_tokenizer(read_model_card(str(TINY_MODEL)))
+        BATCH.questions[0].choices, scoring="letter", encode=load_tokenizer(read_model_info(str(TINY_MODEL)))
     )
     allowed = sorted(set().union(*tokens))
     (folder / "asked.pickle").write_bytes(pickle.dumps((CONFIG, FILES, BATCH.questions, allowed)))

@@ -12,7 +12,7 @@ from tasks.model.backend import backend_of
 from tasks.model.engine.process import EngineProcess
 from tasks.model.identity import TINY_MODEL
 from tasks.model.prompts.ambiguity import load_tokenizer
-from tasks.model.server.openai_backend import read_served_model_card
+from tasks.model.server.openai_backend import read_served_model_info
 from tests.engine_python import installed
 from tests.model.asked import batch_about, frame_file, in_words, question
 from tests.model.server.questions import BATCH, SHAPES, check_offers
@@ -82,12 +82,12 @@ def test_questions_on_one_video_share_its_prefill_with_many_threads(vllm_server,
 
 
 def test_without_a_local_model_the_server_provides_name_and_tokens(vllm_server, make_backend, expected):
-    card = read_served_model_card(ServerSettings(url=vllm_server, api_key=KEY))
+    model_info = read_served_model_info(ServerSettings(url=vllm_server, api_key=KEY))
 
-    assert load_tokenizer(card) is None
+    assert load_tokenizer(model_info) is None
     replies = make_backend(vllm_server, is_tokenizer_known=False).answer(BATCH)
 
-    assert (card.identity.name, card.identity.served_at) == (NAME, vllm_server)
+    assert (model_info.identity.name, model_info.identity.served_at) == (NAME, vllm_server)
     assert [reply.choice_index for reply in replies] == [reply.choice_index for reply in expected]
 
 

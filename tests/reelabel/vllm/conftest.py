@@ -11,7 +11,7 @@ from reelabel.sampling.options import Sampling
 from reelabel_engine.prompts import choice_tokens, score_choices
 from reelabel_engine.protocol import Batch, EngineConfig, Question
 from tasks.model.engine.process import EngineProcess
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.prompts.ambiguity import load_tokenizer
 from tests.clips import write_clip
 from tests.frame_files import frame_file_of
@@ -81,7 +81,7 @@ def asked(tmp_path_factory):
     (folder / "clip.arrow").write_bytes(data)
     (folder / "text.mp4").write_text("This is no video.")
     (folder / "cut.arrow").write_bytes(data[:-100])
-    encode = load_tokenizer(read_model_card(str(TINY_MODEL)))
+    encode = load_tokenizer(read_model_info(str(TINY_MODEL)))
     return Asked(
         folder=folder,
         urls={

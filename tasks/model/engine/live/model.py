@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from tasks.model.engine.process import EngineProcess
-    from tasks.model.identity import ModelCard
+    from tasks.model.identity import ModelInfo
     from tasks.model.running_process import PendingRequest, RunningProcess
 
 # After each slice of a long prefix, questions get their turn, and the session names its newest prefix. Beside an answer
@@ -77,8 +77,8 @@ class _Session:
 class EngineLiveModel:
     """Live sessions on one engine or several; a session stays on one. See `tasks.live.model.LiveModel`."""
 
-    def __init__(self, engines: Sequence[EngineProcess], card: ModelCard, *, max_frame_px: int) -> None:
-        self._engines, self._card, self._max_frame_px = tuple(engines), card, max_frame_px
+    def __init__(self, engines: Sequence[EngineProcess], model_info: ModelInfo, *, max_frame_px: int) -> None:
+        self._engines, self._model_info, self._max_frame_px = tuple(engines), model_info, max_frame_px
         self._running: dict[EngineProcess, RunningProcess] = {}
         self._sessions: dict[str, _Session] = {}
         self._lock = threading.RLock()
@@ -90,8 +90,8 @@ class EngineLiveModel:
     def wait_ready(self) -> LiveInfo:
         infos = [engine.wait_ready() for engine in self._engines]
         return LiveInfo(
-            model=self._card.identity.name,
-            size_multiple_px=self._card.size_multiple_px,
+            model=self._model_info.identity.name,
+            size_multiple_px=self._model_info.size_multiple_px,
             max_frame_px=self._max_frame_px,
             takes_audio=all(info.takes_audio for info in infos),
             versions=infos[0].versions,

@@ -18,7 +18,7 @@ from tasks.database.tables import DESCRIPTION, RUN, RUN_SPEC, SPEC
 from tasks.demo.clips import make_demo
 from tasks.domain import DescribeSpec
 from tasks.embedding.bank_file import BankFiles
-from tasks.model.identity import TINY_ENCODER, read_model_card
+from tasks.model.identity import TINY_ENCODER, read_model_info
 from tests.clips import make_clip
 from tests.command_line import reelabel, reelabel_process
 from tests.description.colours import INFO
@@ -34,7 +34,7 @@ RED, BLUE = np.eye(SIZE)[:2]
 
 @pytest.fixture(scope="module")
 def model():
-    return read_model_card(str(TINY_ENCODER)).identity
+    return read_model_info(str(TINY_ENCODER)).identity
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from flows.serve.requests.handle import open_service
 from flows.serve.server import _Server
 from infra.settings import LiveSettings, ServerSettings, ServeSettings, Settings
 from reelabel.pool.decode_pool import DecodePool
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.server.live import ServerLiveModel
 from tests.flows.serve.live.client import TOKEN, Client, send_frames
 from tests.live.client import picture
@@ -47,11 +47,11 @@ def url():
 
 @pytest.fixture(scope="module")
 def speaking_url():
-    card = read_model_card(str(TINY_MODEL))
+    model_info = read_model_info(str(TINY_MODEL))
     with ExitStack() as stack:
         server = stack.enter_context(serve_stub())
         settings = ServerSettings(url=server, api_key=SecretStr(KEY), audio_input=True, speech_output=True)
-        model = stack.enter_context(closing(ServerLiveModel(settings, card, max_frame_px=5000, encode=encoder())))
+        model = stack.enter_context(closing(ServerLiveModel(settings, model_info, max_frame_px=5000, encode=encoder())))
         yield stack.enter_context(served(model, model.wait_ready()))
 
 

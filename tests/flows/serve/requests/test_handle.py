@@ -9,7 +9,7 @@ import pytest
 from flows.serve.errors import ClientGoneError, RequestError
 from flows.serve.requests.handle import RequestSlots, run_cancellable
 from infra.logs import in_context
-from reelabel.waiting import go_on
+from reelabel.waiting import raise_if_abandoned
 
 
 def test_a_request_without_a_slot_is_refused_with_when_to_try_again():
@@ -60,7 +60,7 @@ def endless(ended):
     try:
         for _ in range(200):
             ended.wait(0.05)
-            go_on()
+            raise_if_abandoned()
     finally:
         ended.set()
 

@@ -17,13 +17,13 @@ from tasks.live.model import Prefix
 from tasks.model import running_process
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_info
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, live_answer, question
 from tests.stub_engine import Trigger, answer_to
 from tests.wait import until
 
-CARD = read_model_card(str(TINY_MODEL))
+CARD = read_model_info(str(TINY_MODEL))
 
 
 @pytest.fixture(scope="module")

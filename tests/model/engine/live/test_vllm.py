@@ -26,7 +26,7 @@ from tasks.live.setup import LiveSetup
 from tasks.live.window import AudioSpans, FramePairs, Window, WindowRule
 from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
-from tasks.model.identity import TINY_MODEL, read_model_card
+from tasks.model.identity import TINY_MODEL, read_model_info
 from tasks.model.prompts.prompt import render_question
 from tests.live.client import ask, frame, start
 from tests.live.event_loop import EventLoop
@@ -49,7 +49,7 @@ class Live:
     def __init__(self, engine, name, side_px=None):
         self.engine = engine
         self.side_px = side_px
-        self.model = EngineLiveModel([engine], read_model_card(name), max_frame_px=56 * 56)
+        self.model = EngineLiveModel([engine], read_model_info(name), max_frame_px=56 * 56)
         self._sessions = 0
         self._hearing = set()  # once a session has had audio, all its prefixes say so
 
