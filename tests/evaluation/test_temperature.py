@@ -111,11 +111,12 @@ def test_overconfidence_is_detected_and_corrected_on_held_out_jobs():
 
 
 def test_a_temperature_that_makes_held_out_answers_worse_is_refused():
-    # Each half is answered as the other is not: fitted on all nothing is gained, held out it is worse.
-    first, second = KnownAnswers.of([([0.8, 0.2], 0, str(number)) for number in range(60)]).halves()
+    # One half is right more often than its probabilities say, the other less: each half's temperature harms the other.
+    first, second = KnownAnswers.of([([0.8, 0.2], 0, str(number)) for number in range(80)]).halves()
+    wrong = [np.arange(40) % every == 0 for every in (8, 2)]
     known = KnownAnswers(
         logs=np.concatenate([first.logs, second.logs]),
-        truths=np.concatenate([first.truths, np.arange(len(second.truths)) % 4 > 0]).astype(np.int64),
+        truths=np.concatenate(wrong).astype(np.int64),
         videos=np.concatenate([first.videos, second.videos]),
     )
 

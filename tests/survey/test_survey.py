@@ -5,6 +5,7 @@ import re
 import struct
 import tarfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -45,7 +46,8 @@ def taken(tmp_path_factory):
         {"video_uri": str(many[0]), "task": "still", "start_s": 1.0, "end_s": 3.0},
         *({"video_uri": str(path), "task": "odd"} for path in broken),
     )
-    return take_survey(manifest, Settings(home=folder, extract={"processes": 1}), AUTO, SurveyOptions())
+    settings = Settings(home=folder, extract={"processes": 1}, cost={"per_cpu_hour": 3.6})
+    return take_survey(manifest, settings, AUTO, SurveyOptions())
 
 
 @pytest.fixture
@@ -66,9 +68,34 @@ def test_a_survey_tells_what_keyframes_show_and_stops_at_no_broken_file(survey):
 
 
 def test_a_survey_measures_this_machine_on_the_manifests_own_clips(survey):
-    assert survey.rates.clips == 5
+    rates = survey.rates
+    assert rates.clips == 5
+    assert survey.extract_s.value == pytest.approx(rates.extract_s(survey.frames.value, survey.read_bytes.value))
     assert survey.extract_s.value > 0
-    assert survey.cache_bytes.value > 0
+    assert survey.extract_cost.value == pytest.approx(survey.extract_s.value * 3.6 / 3600)
+    assert survey.cache_bytes.value == pytest.approx(5 * 4 * rates.bytes_per_frame)
+
+
+def test_a_survey_sums_each_video_once_whatever_its_clips(survey):
+    folder = Path(survey.manifest).parent
+
+    assert survey.length_s.value == pytest.approx(4 * 4.0)  # of five clips
+    assert survey.size_bytes.value == sum(
+        path.stat().st_size for kind in ("one-*", "many.*") for path in folder.glob(kind)
+    )
+
+
+def test_figures_are_distributed_over_clips_and_those_of_videos_over_videos(survey):
+    found = json.loads(survey.to_json())["distributions"]
+    keyframes, _, cover, lengths, sizes = found
+
+    assert [sum(each["counts"]) for each in found] == [5, 5, 5, 4, 4]
+    assert (keyframes["counts"][0], keyframes["counts"][-1], keyframes["quantiles"]) == (2, 2, [1, 1, 5, 8, 8])
+    assert (keyframes["edges"][0], keyframes["edges"][-1]) == pytest.approx((1, 8))
+    assert (cover["edges"][0], cover["edges"][-1], cover["counts"][3], cover["counts"][-1]) == (0, 1, 2, 3)
+    assert [each["is_log"] for each in found] == [True, True, False, True, True]
+    assert lengths["quantiles"] == [4.0] * 5
+    assert sizes["unit"] == "bytes"
 
 
 def test_a_sample_gives_intervals_around_what_is_true(make_clip, write_manifest, settings):
