@@ -11,9 +11,10 @@ import pytest
 
 from infra.errors import ManifestError
 from infra.settings import Settings
+from reelabel.coverage import DOCS_PAGE
 from reelabel.frames.opened import RANGES_MIN_BYTES
 from reelabel.sampling.options import Sampling
-from tasks.survey.describe import amount, headlines
+from tasks.survey.describe import amount, headlines, size, title
 from tasks.survey.page import render
 from tasks.survey.take import SurveyOptions, take_survey
 from tests.clips import write_clip
@@ -64,7 +65,31 @@ def test_a_survey_tells_what_keyframes_show_and_stops_at_no_broken_file(survey):
     by_task = {group.task: group for group in survey.groups}
     assert by_task["motion"].one_keyframe.value == by_task["motion"].dense.value == 2
     assert by_task["odd"].failed.value == 3
-    assert "2 of 8 clips have one keyframe: answers about anything later are guesses." in headlines(survey)
+
+
+def test_the_headlines_tell_how_many_clips_have_what_and_nothing_of_what_none_has(survey):
+    *lines, unusable = headlines(replace(survey, took_s=2.0))
+
+    assert lines == [
+        "All 8 clips were looked at, in 2.0 s.",
+        "2 of 8 clips have one keyframe: answers about anything later are guesses.",
+        "2 of 8 clips may not be covered by their keyframes: 2 one_keyframe, 2 long_gap, 2 low_coverage.",
+        f"auto would send 2 to the dense sampler; see {DOCS_PAGE}.",
+    ]
+    assert unusable.startswith("Cannot be used, as far as their indexes tell: 1 video_")
+    assert title(survey).endswith("jobs.parquet: 8 jobs on 7 videos in 8 clips")
+
+
+def test_a_table_tells_what_a_run_on_the_surveyed_clips_costs(survey):
+    frames, read, stored = (each.value for each in (survey.frames, survey.read_bytes, survey.cache_bytes))
+
+    table = dict(amount(survey))
+
+    assert table["sampler"] == "auto, 4 frames"
+    assert (table["dense sampler"], table["frames to decode"]) == ("2 clips", f"{frames:.0f}")
+    assert (table["bytes to read"], table["cache"], table["that last"]) == (size(read), size(stored), "16.0 s")
+    assert table["measured"].startswith("on 5 clips decoded here: ")
+    assert "chunks" not in table
 
 
 def test_a_survey_measures_this_machine_on_the_manifests_own_clips(survey):
