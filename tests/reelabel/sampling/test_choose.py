@@ -5,7 +5,7 @@ import pytest
 
 from reelabel.errors import NoFramesError, SamplingRefusedError
 from reelabel.index import NO_PTS, VideoIndex, VideoInfo
-from reelabel.sampling.choose import choose
+from reelabel.sampling.choose import Instants, Positions, choose
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 
@@ -108,3 +108,34 @@ def test_a_segment_of_a_video_without_times_is_refused(sampling):
 def test_a_video_without_frames_is_refused():
     with pytest.raises(NoFramesError):
         choose(VideoIndex(info=VideoInfo(), kind="decode", lists="frames"), UNIFORM)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "segment", "places"),
+    [
+        pytest.param((39, 0, 0), Segment(), [39, 0, 0], id="in any order, with repeats"),
+        pytest.param((-1, -40), Segment(), [39, 0], id="from the end"),
+        pytest.param((0, 9, -1), Segment(1.0, 1.9), [10, 19, 19], id="of a segment"),
+    ],
+)
+def test_positions_are_those_of_the_linear_decode_or_in_a_segment(numbers, segment, places):
+    got = choose(index_of(), Sampling(), segment, wanted=Positions(numbers))
+
+    assert got.places.tolist() == places
+
+
+@pytest.mark.parametrize(("numbers", "missing"), [((0, 40), 40), ((0, -41), -41)])
+def test_a_position_that_no_frame_has_is_refused_or_clipped(numbers, missing):
+    with pytest.raises(SamplingRefusedError, match=f"There is no frame {missing}: the video has 40, numbered .* to 39"):
+        choose(index_of(), Sampling(), wanted=Positions(numbers))
+    assert choose(index_of(), Sampling(), wanted=Positions(numbers, clips=True)).places.tolist() == [0]
+    with pytest.raises(SamplingRefusedError):
+        choose(index_of(), Sampling(), wanted=Positions(numbers[1:], clips=True))
+
+
+def test_at_an_instant_the_frame_is_shown_that_began_last():
+    index, seconds = index_of(), (99, 0, 0.09, 0.09995, 0.1, 0.19)
+
+    assert choose(index, Sampling(), wanted=Instants(seconds)).places.tolist() == [39, 0, 0, 1, 1, 1]
+    with pytest.raises(SamplingRefusedError, match="ask for frames by their positions"):
+        choose(index_of(times=False, kind="decode"), Sampling(), wanted=Instants(seconds))
