@@ -1,0 +1,139 @@
+"""What packets say of the order of their pictures, compared with the pictures themselves."""
+
+from itertools import accumulate
+
+import av
+import pytest
+from av.video.frame import PictureType
+
+from reelabel.containers.packet_info import (
+    ends_sequence,
+    is_closed_gop_start,
+    is_decodable_leading,
+    is_shown_early,
+    is_splice_point,
+    nal_length_bytes,
+    nal_units,
+)
+
+
+@pytest.fixture
+def packets_of(make_clip):
+    """Return a function that encodes a clip, and returns its packets and its codec."""
+
+    def read(name, codec):
+        with av.open(str(make_clip(name, codec=codec, frames=40, gop=10, b_frames=2))) as container:
+            stream = container.streams.video[0]
+            return [packet for packet in container.demux(stream) if packet.size], stream.codec_context
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"), [("clip.mp4", "libx264"), ("clip.mkv", "mpeg2video"), ("clip.mp4", "mpeg4")]
+)
+def test_pictures_of_type_b_state_that_they_are_shown_early(packets_of, make_clip, name, codec):
+    packets, context = packets_of(name, codec)
+    with av.open(str(make_clip(name, codec=codec, frames=40, gop=10, b_frames=2))) as container:
+        types = {frame.pts: frame.pict_type for frame in container.decode(video=0)}
+
+    early = [is_shown_early(packet, context) for packet in packets]
+
+    assert early == [types[packet.pts] == PictureType.B for packet in packets]
+    assert 0 < sum(early) < 40
+
+
+def test_of_hevc_only_pictures_before_their_keyframe_state_it(packets_of):
+    packets, context = packets_of("clip.mp4", "libx265")
+    keyframes = accumulate(packets, lambda last, packet: packet if packet.is_keyframe else last)
+    leading = [packet.pts < keyframe.pts for packet, keyframe in zip(packets, keyframes, strict=True)]
+
+    assert [is_shown_early(packet, context) for packet in packets] == leading
+    assert any(leading)
+    assert not any(is_decodable_leading(packet, context) for packet in packets)  # they depend on the GOP before
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "closed"),
+    [("clip.mp4", "libx264", 4), ("clip.mp4", "libx265", 1), ("clip.mp4", "libsvtav1", 4), ("clip.mp4", "mpeg4", 0)],
+)
+def test_only_what_surely_reorders_nothing_across_keyframes_begins_a_closed_gop(packets_of, name, codec, closed):
+    packets, context = packets_of(name, codec)
+    keyframes = [packet for packet in packets if packet.is_keyframe]
+
+    found = [is_closed_gop_start(packet, context) for packet in keyframes]
+
+    assert len(keyframes) >= 4
+    assert found == [True] * closed + [False] * (len(keyframes) - closed)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "only", "length_bytes"),
+    [
+        ("clip.mp4", "libx264", "", 4),
+        ("clip.mp4", "libx264", "hevc", None),
+        ("clip.mp4", "libx265", "hevc", 4),
+        ("clip.ts", "libx264", "", None),
+        ("clip.mp4", "mpeg4", "", None),
+    ],
+)
+def test_only_streams_of_h264_and_hevc_with_a_record_have_lengths(packets_of, name, codec, only, length_bytes):
+    _, context = packets_of(name, codec)
+
+    assert nal_length_bytes(context, only=only) == length_bytes
+
+
+@pytest.mark.parametrize(
+    ("data", "length_bytes", "units", "whole"),
+    [
+        pytest.param(b"\0\0\0\2ab\0\0\0\1c", 4, [b"ab", b"c"], [b"ab", b"c"], id="two"),
+        pytest.param(b"\0\2ab\0\1c", 2, [b"ab", b"c"], [b"ab", b"c"], id="short lengths"),
+        pytest.param(b"\0\0\0\1a\0\0\0\4bc", 4, [b"a", b"bc"], [b"a"], id="cut short"),
+        pytest.param(b"\0\0\0\1a\0\0\0\0\0\0\0\1b", 4, [b"a"], [b"a"], id="up to an empty one"),
+        pytest.param(b"\0\0\0\1a\0\0\0\1", 4, [b"a"], [b"a"], id="a length at the end"),
+        pytest.param(b"\0\0\0\1a", None, [], [], id="without lengths"),
+    ],
+)
+def test_a_packet_is_split_by_the_lengths_of_its_units(data, length_bytes, units, whole):
+    assert [bytes(unit) for unit in nal_units(memoryview(data), length_bytes)] == units
+    assert [bytes(unit) for unit in nal_units(memoryview(data), length_bytes, whole_only=True)] == whole
+
+
+_SEI, _END, _END_OF_STREAM = 39, 36, 37
+
+
+def hevc(*units):
+    """Make a packet of NAL units, each of a type and the first byte of its slice header."""
+    bodies = [bytes([kind << 1, 1, *header]) for kind, *header in units]
+    return av.Packet(b"".join(len(body).to_bytes(4) + body for body in bodies))
+
+
+@pytest.mark.parametrize(
+    ("units", "alone", "after_an_end"),
+    [
+        pytest.param([(15, 0xFF)], False, False, id="no keyframe"),
+        *(pytest.param([(kind, 0)], True, True, id=f"BLA {kind}") for kind in (16, 17, 18)),
+        *(pytest.param([(kind, 0xBF)], False, False, id=f"IDR {kind}") for kind in (19, 20)),
+        *(pytest.param([(kind, 0x40)], True, True, id=f"IDR {kind} without prior pictures") for kind in (19, 20)),
+        pytest.param([(21, 0x40)], False, True, id="CRA"),
+        pytest.param([(22, 0x40)], False, False, id="reserved"),
+        pytest.param([(_END,), (_SEI, 0), (21, 0)], True, True, id="CRA after an end in its packet"),
+        pytest.param([(1, 0), (16, 0)], False, False, id="its first picture decides"),
+        pytest.param([(_SEI, 0)], False, False, id="no picture"),
+    ],
+)
+def test_hevc_is_joined_where_a_decoder_leaves_pictures_out(packets_of, units, alone, after_an_end):
+    _, context = packets_of("clip.mp4", "libx265")
+
+    assert is_splice_point(hevc(*units), context) == alone
+    assert is_splice_point(hevc(*units), context, has_ended=True) == after_an_end
+
+
+def test_a_sequence_ends_with_the_last_unit_of_a_packet(packets_of):
+    _, context = packets_of("clip.mp4", "libx265")
+    _, other = packets_of("clip.mp4", "libx264")
+
+    assert all(ends_sequence(hevc((1, 0), (kind,)), context) for kind in (_END, _END_OF_STREAM))
+    assert not any(ends_sequence(hevc((1, 0), (kind,)), context) for kind in (_END - 1, _END_OF_STREAM + 1))
+    assert not ends_sequence(hevc((_END,), (1, 0)), context)
+    assert not ends_sequence(hevc((_END,)), other)
