@@ -21,7 +21,7 @@ def reader():
         yield VideoReader(objects=ObjectStore(), pool=pool, limits=Limits())
 
 
-@pytest.mark.parametrize("segment", [WHOLE, Segment(2.0, 9.0)])
+@pytest.mark.parametrize("segment", [WHOLE, Segment(2.0, 9.0), Segment(2.0, 2.4)])
 @pytest.mark.parametrize("sampler", ["keyframes", "uniform", "fps", "auto"])
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv"])
 def test_the_frames_to_decode_are_those_that_a_run_decodes(name, sampler, segment, make_clip, reader):

@@ -7,6 +7,7 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 
+import av
 import pytest
 
 from infra.errors import ManifestError
@@ -156,9 +157,10 @@ def test_videos_in_an_archive_on_s3_are_surveyed_as_any_other(make_clip, write_m
     objects.replace(uri, (tmp_path / "shard.tar").read_bytes())
     manifest = write_manifest(*({"video_uri": f"{uri}#{name}"} for name in ("a.mp4", "b.mp4", "c.mp4")))
 
-    found = take_survey(manifest, settings, Sampling(), QUICK)
+    found = take_survey(manifest, settings, Sampling(), SurveyOptions())
 
     assert found.one_keyframe.clips.value == 1
+    assert found.rates.fetch_ms_per_byte > 0
     assert [(share.name, share.seen) for share in found.failed] == [("video_missing", 1)]
 
 
@@ -174,6 +176,24 @@ def test_a_survey_of_videos_whose_indexes_are_cached_reads_nothing_of_them(
 
     assert (first.seen, again.seen) == (1, 1)
     assert first.bytes_read > 0 == again.bytes_read
+
+
+def test_of_a_large_video_a_run_reads_the_index_and_the_frames_it_decodes(make_clip, write_manifest, settings, objects):
+    uri, clip = f"{settings.store.uri}/long.mp4", make_clip(frames=48, gop=12)
+    padding = struct.pack(">I4s", 8 + RANGES_MIN_BYTES, b"free") + bytes(RANGES_MIN_BYTES)
+    objects.replace(uri, clip.read_bytes() + padding)
+    manifest, index_bytes = write_manifest({"video_uri": uri}), 32 * 1024
+    with av.open(str(clip)) as container:
+        sizes = [packet.size for packet in container.demux(video=0) if packet.is_keyframe]
+
+    keyframes, dense = (
+        take_survey(manifest, settings, Sampling(sampler=sampler, num_frames=4), QUICK)
+        for sampler in ("keyframes", "uniform")
+    )
+
+    assert keyframes.read_bytes.value == index_bytes + sum(sizes)
+    whole = clip.stat().st_size + len(padding)
+    assert dense.read_bytes.value == index_bytes + int(whole * dense.frames.value / 48)
 
 
 def test_a_survey_of_chunks_counts_them_and_their_frames(make_clip, write_manifest, settings):
