@@ -38,6 +38,15 @@ def test_the_frames_to_decode_are_those_that_a_run_decodes(name, sampler, segmen
         assert decoded.cost.frames_decoded * 0.9 <= cost.frames <= decoded.cost.frames_decoded * 2
 
 
+def test_a_dense_sampler_decodes_each_frame_from_its_keyframe(make_clip, reader):
+    path = make_clip("clip.mp4", frames=240, gop=30)
+
+    cost = cost_of(Clip(uri=str(path)), reader.look(str(path)), Sampling(sampler="uniform", num_frames=6))
+
+    runs = [(0, 0), (30, 48), (90, 96), (120, 143), (180, 191), (210, 239)]
+    assert (cost.frames, cost.stored) == (sum(last + 1 - first for first, last in runs), 6)
+
+
 @pytest.mark.parametrize("sampler", ["keyframes", "uniform"])
 def test_the_seconds_forecast_of_a_measured_clip_are_those_measured(sampler, make_clip, reader, monkeypatch):
     path, spent_ms = make_clip("clip.mp4", frames=240, gop=60, b_frames=3), []
