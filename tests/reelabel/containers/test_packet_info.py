@@ -99,13 +99,39 @@ def test_a_packet_is_split_by_the_lengths_of_its_units(data, length_bytes, units
     assert [bytes(unit) for unit in nal_units(memoryview(data), length_bytes, whole_only=True)] == whole
 
 
-_SEI, _END, _END_OF_STREAM = 39, 36, 37
+# Types of slices in Exp-Golomb (ITU-T H.264, 9.1), after that of the first macroblock, 0.
+CODES = ["1", "010", "011", "00100", "00101", "00110", "00111", "0001000", "0001001", "0001010"]
+
+
+@pytest.mark.parametrize("rest", "01")
+@pytest.mark.parametrize("kind", range(10))
+def test_slices_of_h264_of_types_1_and_6_are_shown_early(packets_of, kind, rest):
+    _, context = packets_of("clip.mp4", "libx264")
+    header = int(f"1{CODES[kind]}".ljust(8, rest)[:8], 2)
+    parameters = b"\0\0\0\1\x67"
+
+    assert is_shown_early(av.Packet(parameters + bytes([0, 0, 0, 2, 1, header])), context) == (kind in {1, 6})
+    assert not is_shown_early(av.Packet(bytes([0, 0, 0, 2, 1, header & 0x7F])), context)  # of a later macroblock
+    assert not is_shown_early(av.Packet(bytes([0, 0, 0, 3, 1, header])), context)  # cut short
+
+
+_SEI, _VPS, _END, _END_OF_STREAM = 39, 32, 36, 37
 
 
 def hevc(*units):
     """Make a packet of NAL units, each of a type and the first byte of its slice header."""
     bodies = [bytes([kind << 1, 1, *header]) for kind, *header in units]
     return av.Packet(b"".join(len(body).to_bytes(4) + body for body in bodies))
+
+
+@pytest.mark.parametrize("kind", range(23))
+def test_pictures_of_hevc_state_their_order_by_their_type(packets_of, kind):
+    _, context = packets_of("clip.mp4", "libx265")
+    packet = hevc((_VPS, 0), (kind, 0xFF))
+
+    assert is_shown_early(packet, context) == (kind in {6, 7, 8, 9})
+    assert is_decodable_leading(packet, context) == (kind in {6, 7})
+    assert is_closed_gop_start(packet, context) == (kind == 20)
 
 
 @pytest.mark.parametrize(
