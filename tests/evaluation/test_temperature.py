@@ -95,8 +95,9 @@ def test_a_bin_includes_its_upper_edge():
     assert expected_calibration_error(np.array([0.68, 0.65]), right_and_wrong) == pytest.approx((0.32 + 0.65) / 2)
 
 
-def test_the_lowest_bins_are_apart():
+def test_the_lowest_and_the_highest_bins_are_apart():
     assert expected_calibration_error(np.array([0.05, 0.1]), np.array([True, False])) == pytest.approx((0.95 + 0.1) / 2)
+    assert expected_calibration_error(np.array([0.9, 0.99]), np.array([True, False])) == pytest.approx((0.1 + 0.99) / 2)
 
 
 def test_overconfidence_is_detected_and_corrected_on_held_out_jobs():
