@@ -7,6 +7,8 @@ import pytest
 from av.video.frame import PictureType
 
 from reelabel.containers.packet_info import (
+    TimesOutOfOrderError,
+    check_shown_in_turn,
     ends_sequence,
     is_closed_gop_start,
     is_decodable_leading,
@@ -14,6 +16,7 @@ from reelabel.containers.packet_info import (
     is_splice_point,
     nal_length_bytes,
     nal_units,
+    states_reordering,
 )
 
 
@@ -65,6 +68,19 @@ def test_only_what_surely_reorders_nothing_across_keyframes_begins_a_closed_gop(
 
     assert len(keyframes) >= 4
     assert found == [True] * closed + [False] * (len(keyframes) - closed)
+
+
+def test_timestamps_that_never_fall_are_believed_only_if_no_picture_may_be_shown_earlier(packets_of):
+    packets, context = packets_of("clip.mp4", "libx264")
+    _, silent = packets_of("clip.mp4", "libx265")
+    by_order = [[packet for packet in packets if is_shown_early(packet, context) == early] for early in (False, True)]
+
+    check_shown_in_turn(None, context)
+    check_shown_in_turn(by_order[0][1], context)
+    for packet, codec in ((by_order[1][0], context), (None, silent)):
+        with pytest.raises(TimesOutOfOrderError, match="do not show the order"):
+            check_shown_in_turn(packet, codec)
+    assert [states_reordering(codec) for codec in (context, silent)] == [False, True]
 
 
 @pytest.mark.parametrize(

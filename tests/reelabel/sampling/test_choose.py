@@ -45,6 +45,7 @@ def test_keyframes_are_picked_evenly_and_repeat_where_there_are_fewer():
 
     assert few == [0, 36]
     assert (sorted(set(many)), len(many)) == ([0, 12, 24, 36], 6)
+    assert not choose(index_of(), Sampling()).is_empty
 
 
 def test_a_segment_is_sampled_as_a_video_of_its_own():
@@ -55,13 +56,21 @@ def test_a_segment_is_sampled_as_a_video_of_its_own():
 
     assert (got.places - 10).tolist() == alone.places.tolist()
     assert (got.starts_s, got.is_empty) == (3.0, False)
-    assert alone.starts_s is None
+    assert (alone.starts_s, alone.is_empty) == (None, False)
+
+
+def test_a_rate_counts_by_the_length_of_the_frames_that_there_are():
+    sparse = Sampling(sampler="uniform", num_frames=-1, fps=1)
+
+    assert choose(index_of(), sparse).places.tolist() == [0, 13, 26, 39]
+    assert choose(index_of(), sparse, Segment(1.0, 2.95)).places.tolist() == [10, 29]
 
 
 def test_keyframes_of_a_segment_lie_in_it():
     got = choose(index_of(), Sampling(num_frames=-1), Segment(1.0, 2.5))
 
     assert (got.places.tolist(), got.starts_s) == ([12, 24], 3.0)
+    assert choose(index_of(), Sampling(), Segment(None, 1.5)).starts_s == 2.0
 
 
 @pytest.mark.parametrize(("sampling", "place"), [(UNIFORM, 39), (Sampling(), 36)])
