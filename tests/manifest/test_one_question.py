@@ -60,6 +60,7 @@ def test_a_question_is_asked_with_choices_or_in_words():
         ("/v/holiday films.mp4", "holiday-films"),
         ("/v/a.b", "a-b"),
         ("/v/clips/*.mp4", "clips"),
+        ("/v/clips/*/a?.mp4", "clips"),
         ("https://host/x.mp4?signature=1", "x"),
         ("/", "videos"),
         (f"/{'n' * 99}", "n" * 40),

@@ -47,6 +47,13 @@ def test_a_dense_sampler_decodes_each_frame_from_its_keyframe(make_clip, reader)
     assert (cost.frames, cost.stored) == (sum(last + 1 - first for first, last in runs), 6)
 
 
+def test_of_a_short_segment_a_rate_shows_as_many_frames_as_fit(make_clip, reader):
+    path = make_clip("clip.mp4", frames=240, gop=30)
+    clip = Clip(uri=str(path), segment=Segment(2.0, 2.4))
+
+    assert cost_of(clip, reader.look(str(path)), Sampling(sampler="uniform", fps=5)).stored == 2
+
+
 @pytest.mark.parametrize("sampler", ["keyframes", "uniform"])
 def test_the_seconds_forecast_of_a_measured_clip_are_those_measured(sampler, make_clip, reader, monkeypatch):
     path, spent_ms = make_clip("clip.mp4", frames=240, gop=60, b_frames=3), []
