@@ -83,8 +83,8 @@ class Mutant:
 def find_mutants(file: str, source: str) -> list[Mutant]:
     """Return all faults that can be written into a file, in its order.
 
-    Left out is what no test can notice or should: annotations, decorators, texts, logs, assertions, what errors say,
-    and what only type checkers run.
+    Left out is what no test can notice or should: annotations, decorators, texts, logs, assertions (those of `zip`
+    included), what errors and representations say, and what only type checkers run.
     """
     finder = _Finder(file, source)
     finder.visit(ast.parse(source))
@@ -144,6 +144,11 @@ class _Finder(ast.NodeVisitor):
             if isinstance(node.value, ast.Call):
                 self._replace(node, "pass")
             self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        is_zip = ast.unparse(node.func) == "zip"
+        for part in (node.func, *node.args, *(each for each in node.keywords if each.arg != "repr" and not is_zip)):
+            self.visit(part)
 
     def visit_Break(self, node: ast.Break) -> None:
         self._replace(node, "continue")

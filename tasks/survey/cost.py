@@ -101,7 +101,7 @@ def _dense_cost(seen: SeenVideo, sampling: Sampling, segment: Segment) -> tuple[
     stream = VideoProperties(
         total_frames=frames,
         fps=info.fps,
-        duration_s=max(0.0, length_s),
+        duration_s=frames / info.fps if info.fps else 0.0,  # as a run has it
         width_px=width_px,
         height_px=height_px,
     )

@@ -134,4 +134,4 @@ def figure(value: float, unit: str) -> str:
         return size(value)
     if unit == "s":
         return duration(value)
-    return number(value) if value == round(value) and value != 1 else f"{value:.3g}"
+    return number(value) if value == round(value) else f"{value:.3g}"

@@ -87,13 +87,35 @@ def test_the_id_of_a_chunk_names_its_job_and_its_number(text, parts):
 
 
 def test_a_shard_asks_about_chunks_and_about_jobs_that_cannot_be_cut():
-    shard = Shard(index=0, jobs=(job("film", chunk_s=60), job("broken", chunk_s=60)))
+    shard = Shard(index=0, jobs=(job("film", chunk_s=60, asks_again=True), job("broken", chunk_s=60)))
 
     cut = cut_shard(shard, {"film.mp4": CutVideo(120, "e1")})
 
     assert [each.job_id for each in cut.shard.jobs] == ["film#0", "film#1", "broken"]
     assert cut.jobs.keys() == {"film"}
-    assert all(each.chunk_s is None for each in cut.shard.jobs[:2])
+    assert all(each.chunk_s is None and not each.asks_again for each in cut.shard.jobs[:2])
+
+
+def test_of_jobs_on_videos_that_show_the_same_only_the_first_is_asked():
+    jobs = [job(name, group=group) for name, group in (("a", "1"), ("b", None), ("c", "2"), ("d", "1"), ("e", "1"))]
+
+    cut = cut_shard(Shard(index=0, jobs=tuple(jobs)), {})
+
+    assert [each.job_id for each in cut.shard.jobs] == ["a", "b", "c"]
+    assert cut.copies == {"a": jobs[3:]}
+
+
+def test_a_copied_answer_is_about_its_own_video_and_costs_nothing():
+    asked = result(job("a", fingerprint="e1"), (0.9, 0.1))
+
+    copied = asked.copied_to(job("b", fingerprint="e2"))
+
+    assert asked.can_be_copied
+    assert not replace(asked, job=job("a", fingerprint="e0")).can_be_copied  # its video has been replaced
+    assert (copied.job.job_id, copied.label, copied.answer.probabilities) == ("b", "no", (0.9, 0.1))
+    assert (copied.provenance.fingerprint, copied.copied_from) == ("e2", "a")
+    assert (copied.answer.prompt_tokens, copied.answer.inference_ms, copied.provenance.decode_ms) == (0, 0, 0)
+    assert copied.provenance.keyframes_in_file == asked.provenance.keyframes_in_file
 
 
 @pytest.mark.parametrize("text", ["most", "any", "any:", ""])

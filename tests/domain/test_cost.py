@@ -78,6 +78,7 @@ def test_a_run_that_asks_nothing_costs_nothing():
     got = cost({"audit": 30}, jobs=0)
 
     assert (got.loaded_ms, got.held_ms, got.jobs_per_s, got.jobs_per_hour_held, got.busy, got.waits) == (0,) * 5 + ([],)
+    assert got.cpu_hours == cost(WALL_MS, gpus=1).cpu_hours == 0
 
 
 def test_sums_are_the_same_in_every_process():

@@ -2,6 +2,7 @@
 
 from reelabel.segment import Segment
 from tasks.domain.job import View
+from tests.results.rows import job
 
 
 def test_views_have_equal_names_only_if_they_show_the_same():
@@ -15,3 +16,8 @@ def test_views_have_equal_names_only_if_they_show_the_same():
 
     assert View("a.mp4").name == "a.mp4"
     assert len({view.name for view in views}) == len(views) == 48
+
+
+def test_frames_are_compared_with_each_choice_before_the_question_or_with_it_alone():
+    assert job("a", prompt="Which?", choices=("red", "blue")).texts == ("red Which?", "blue Which?")
+    assert job("a", prompt="Which?", choices=()).texts == ("Which?",)

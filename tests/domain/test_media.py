@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tasks.domain import Medium
+from tasks.domain import ONE_VIDEO, MediaCounts, Medium
 from tasks.domain.job import join_fingerprints, split_fingerprint
 from tasks.domain.outcome import merge_media
 from tests.results.rows import PROVENANCE
@@ -38,3 +38,13 @@ def test_keyframes_of_any_video_make_a_job_one_of_keyframes(samplers, sampler):
 def test_the_version_of_each_is_known_if_that_of_all_was(fingerprint, found):
     assert split_fingerprint(fingerprint, 2) == found
     assert split_fingerprint("e1", 1) == ["e1"]
+
+
+def test_the_most_that_a_question_shows_is_counted_by_kind():
+    counts = MediaCounts.of(MEDIA)
+
+    assert (counts, str(counts)) == (MediaCounts(videos=3, images=1), "3 videos and 1 image")
+    assert counts.larger(MediaCounts(videos=1, images=2)) == MediaCounts(videos=3, images=2)
+    assert counts.are_several
+    assert not MediaCounts.of(MEDIA[:1]).are_several
+    assert (MediaCounts.of(MEDIA[:1]), str(ONE_VIDEO)) == (ONE_VIDEO, "1 video")

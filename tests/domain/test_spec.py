@@ -2,6 +2,7 @@ import json
 from dataclasses import fields
 
 import pytest
+from pydantic import ValidationError
 
 from infra.settings import SamplingSettings
 from reelabel.errors import InvalidOptionError
@@ -20,6 +21,24 @@ def test_options_left_at_their_default_are_not_serialised():
 
 def test_the_id_of_a_keyframes_spec_is_stable():
     assert RunSpec(model=ModelIdentity(name="m")).spec_id == "95a56f15d2f2da6c"
+
+
+@pytest.mark.parametrize(
+    ("name", "accepted", "refused"),
+    [
+        ("permutations", (1, 26), (0, 27)),
+        ("max_tokens", (1,), (0,)),
+        ("video_pruning_rate", (0.01, 0.99), (0, 1)),
+        ("chunk_s", (1,), (0.99,)),
+        ("once_per_duplicate", (0.5, 1), (0.49, 1.01)),
+    ],
+)
+def test_options_have_bounds(name, accepted, refused):
+    for value in accepted:
+        assert getattr(RunSpec(model=ModelIdentity(name="m"), **{name: value}), name) == value
+    for value in refused:
+        with pytest.raises(ValidationError):
+            RunSpec(model=ModelIdentity(name="m"), **{name: value})
 
 
 def test_a_spec_that_was_copied_and_changed_has_its_own_id():

@@ -82,6 +82,7 @@ def test_a_losing_task_is_not_hidden_by_the_others():
     [counting_loss] = proof.unproven(0.02)
     assert counting_loss.jobs == 300
     assert counting_loss.at_least > 0.01
+    assert prove_margin(sample.take(counting), 0.02).tasks == ()  # of one task alone, it is the loss of all
 
 
 def test_no_margin_is_proven_lossless():

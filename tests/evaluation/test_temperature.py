@@ -95,8 +95,9 @@ def test_a_bin_includes_its_upper_edge():
     assert expected_calibration_error(np.array([0.68, 0.65]), right_and_wrong) == pytest.approx((0.32 + 0.65) / 2)
 
 
-def test_the_lowest_bins_are_apart():
+def test_the_lowest_and_the_highest_bins_are_apart():
     assert expected_calibration_error(np.array([0.05, 0.1]), np.array([True, False])) == pytest.approx((0.95 + 0.1) / 2)
+    assert expected_calibration_error(np.array([0.9, 0.99]), np.array([True, False])) == pytest.approx((0.1 + 0.99) / 2)
 
 
 def test_overconfidence_is_detected_and_corrected_on_held_out_jobs():
@@ -111,11 +112,12 @@ def test_overconfidence_is_detected_and_corrected_on_held_out_jobs():
 
 
 def test_a_temperature_that_makes_held_out_answers_worse_is_refused():
-    # Each half is answered as the other is not: fitted on all nothing is gained, held out it is worse.
-    first, second = KnownAnswers.of([([0.8, 0.2], 0, str(number)) for number in range(60)]).halves()
+    # One half is right more often than its probabilities say, the other less: each half's temperature harms the other.
+    first, second = KnownAnswers.of([([0.8, 0.2], 0, str(number)) for number in range(80)]).halves()
+    wrong = [np.arange(40) % every == 0 for every in (8, 2)]
     known = KnownAnswers(
         logs=np.concatenate([first.logs, second.logs]),
-        truths=np.concatenate([first.truths, np.arange(len(second.truths)) % 4 > 0]).astype(np.int64),
+        truths=np.concatenate(wrong).astype(np.int64),
         videos=np.concatenate([first.videos, second.videos]),
     )
 

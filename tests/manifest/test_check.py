@@ -4,7 +4,7 @@ import pytest
 from infra.errors import ManifestError
 from infra.settings import StoreSettings
 from reelabel.sources.object_store import ObjectStore
-from tasks.manifest.check import check_manifest
+from tasks.manifest.check import check_manifest, check_row
 from tasks.manifest.digests import rows_to_jobs
 from tasks.manifest.location import dataset_name, stat_manifest_files
 from tasks.manifest.table import open_jobs, read_jobs
@@ -22,6 +22,18 @@ def rows(**changed):
 
 def test_a_valid_manifest_has_no_faults():
     assert check_manifest(rows(answer=["yes", None, "no"], task=["t"] * 3)) == []
+
+
+def test_a_row_alone_is_checked_by_the_rules_of_a_manifest():
+    row = {"job_id": "a", "video_uri": "s3://b", "prompt": " ", "choices": ["x", "x"], "end_s": -1.0, "template": "?"}
+
+    broken, of_video = (check_row(row, questions=questions) for questions in (True, False))
+
+    told = check_manifest(pl.DataFrame([row]))
+    assert [sentence.partition(" 1 row")[0] for sentence in told] == broken
+    assert of_video == [rule for rule in broken if rule.startswith(("video_uri", "end_s"))]
+    assert (len(broken), len(of_video)) == (5, 2)
+    assert check_row(row | {"video_uri": "a.mp4", "end_s": None}, questions=False) == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,18 @@ from reelabel.errors import ConfigurationError
 from tasks.database.tables import PLAN
 from tasks.database.tables import SPEC as SPEC_TABLE
 from tasks.plans.lease import Work, claim, finish
-from tasks.plans.plan import close_plan, find_shared_plan, open_plans, plan_state, planning_lock, sum_shard_reports
+from tasks.plans.plan import (
+    PlanState,
+    close_plan,
+    count_extracted,
+    done_shards,
+    find_shared_plan,
+    is_drained,
+    open_plans,
+    plan_state,
+    planning_lock,
+    sum_shard_reports,
+)
 from tasks.results.runs import lock_dataset
 from tests.results.rows import SCOPE
 
@@ -54,13 +65,40 @@ def test_a_plan_is_valid_if_the_session_that_held_the_lock_was_lost(db, make_pla
 
 
 def test_jobs_are_left_until_their_shard_is_done(db, make_plan):
-    plan = make_plan(shards=2)
+    plan, other = make_plan(shards=2), make_plan(shards=1)
 
-    for work, state, left in ((Work.EXTRACT, "extracted", 200), (Work.INFER, "done", 100)):
+    for work, state, left, done in ((Work.EXTRACT, "extracted", 200, []), (Work.INFER, "done", 100, [0])):
         lease = claim(db, plan.plan_id, work, holder="here", lease_s=600)
         with db.begin() as connection:
             finish(connection, lease, state=state)
         assert plan_state(db, plan.plan_id).jobs_left == left
+        assert (done_shards(db, plan.plan_id), count_extracted(db, plan.plan_id)) == (done, 1 - len(done))
+    assert not is_drained(db, plan.plan_id)
+    assert (done_shards(db, other.plan_id), count_extracted(db, other.plan_id)) == ([], 0)
+
+
+NO_SHARDS = dict.fromkeys(PlanState.__slots__, 0)
+
+
+@pytest.mark.parametrize(
+    ("shards", "status", "idle"),
+    [
+        ({"planned": 2}, "waiting for a worker: no shard is leased", ["extract", "infer"]),
+        ({"planned": 1, "done": 1}, "waiting for a worker: no shard is leased", ["extract"]),
+        ({"planned": 1, "extracted": 1}, "waiting for a worker: no shard is leased", ["infer"]),
+        ({"planned": 1, "extracted": 2, "extracting": 1}, "2 extracted shards waiting for an engine", ["infer"]),
+        ({"planned": 2, "inferring": 1}, "engine waiting for extraction", ["extract"]),
+        ({"planned": 2, "extracted": 1, "inferring": 1}, "", []),
+        ({"planned": 1, "extracting": 1}, "", []),
+        ({"done": 2, "failed": 1}, "", []),
+    ],
+)
+def test_a_plan_says_what_it_waits_for(shards, status, idle):
+    leased = shards.get("extracting", 0) + shards.get("inferring", 0)
+
+    state = PlanState(**NO_SHARDS | {"leased": leased} | shards)
+
+    assert (state.status, state.idle_stages, state.is_drained) == (status, idle, "done" in shards and not idle)
 
 
 def test_open_plans_are_listed_oldest_first(db, make_plan):

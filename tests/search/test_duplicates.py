@@ -4,8 +4,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tasks.search.duplicates import find_duplicates, similarity
-from tests.search.conftest import SIZE
+from infra.settings import Settings
+from reelabel.seal import NO_KEY
+from tasks.embedding.vector_file import VectorCache
+from tasks.search.duplicates import find_duplicates, group_duplicates, similarity
+from tests.search.conftest import MODEL, SIZE
 
 
 def unit(vectors):
@@ -139,3 +142,23 @@ def test_vectors_come_from_the_index_of_this_machine_video_by_video(world, rng):
     assert [len(videos[number]) for number in range(len(videos))] == [6, 6, 6, 0]
     assert np.abs(videos[0] - one).max() < 1e-3  # stored as 16-bit floats
     assert grouped(find_duplicates(videos, least=0.9)) == [[0, 2]]
+
+
+def test_files_are_grouped_by_their_keys_and_one_that_cannot_be_read_is_told(world, rng, tmp_path):
+    world.cache = VectorCache(objects=world.objects, root_uri=world.root, seal=NO_KEY)
+    one = scenes(rng)
+    first, _, copy, broken = (
+        world.add(f"{name}.mp4", vectors) for name, vectors in zip("abcd", (one, scenes(rng), one, one), strict=True)
+    )
+    [info] = (info for info in world.objects.list(world.root) if broken in info.uri)
+    world.objects.replace(info.uri, b"no vectors")
+    settings, told, warned = Settings(home=tmp_path, store=world.settings), [], []
+
+    for _ in range(2):
+        found = group_duplicates(settings, MODEL, world.table(), least=0.9, note=told.append, warn=warned.append)
+        assert found.select("group", "key").rows() == [(0, first), (0, copy)]
+
+    assert found["similarity"].to_list() == pytest.approx([1, 1], abs=1e-3)
+    assert all(each.startswith(f"1 embedding file cannot be read, such as {broken}: ") for each in warned)
+    assert len(warned) == 2
+    assert told[:3] == ["Opening the index", "Indexing 4 new videos", "Comparing videos: 4 of 4"]

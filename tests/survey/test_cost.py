@@ -21,7 +21,7 @@ def reader():
         yield VideoReader(objects=ObjectStore(), pool=pool, limits=Limits())
 
 
-@pytest.mark.parametrize("segment", [WHOLE, Segment(2.0, 9.0)])
+@pytest.mark.parametrize("segment", [WHOLE, Segment(2.0, 9.0), Segment(2.0, 2.4)])
 @pytest.mark.parametrize("sampler", ["keyframes", "uniform", "fps", "auto"])
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv"])
 def test_the_frames_to_decode_are_those_that_a_run_decodes(name, sampler, segment, make_clip, reader):
@@ -36,6 +36,22 @@ def test_the_frames_to_decode_are_those_that_a_run_decodes(name, sampler, segmen
         assert (cost.frames, cost.stored) == (decoded.cost.frames_decoded, len(decoded.unique))
     else:
         assert decoded.cost.frames_decoded * 0.9 <= cost.frames <= decoded.cost.frames_decoded * 2
+
+
+def test_a_dense_sampler_decodes_each_frame_from_its_keyframe(make_clip, reader):
+    path = make_clip("clip.mp4", frames=240, gop=30)
+
+    cost = cost_of(Clip(uri=str(path)), reader.look(str(path)), Sampling(sampler="uniform", num_frames=6))
+
+    runs = [(0, 0), (30, 47), (90, 95), (120, 143), (180, 191), (210, 239)]
+    assert (cost.frames, cost.stored) == (sum(last + 1 - first for first, last in runs), 6)
+
+
+def test_of_a_short_segment_a_rate_shows_as_many_frames_as_fit(make_clip, reader):
+    path = make_clip("clip.mp4", frames=240, gop=30)
+    clip = Clip(uri=str(path), segment=Segment(2.0, 2.4))
+
+    assert cost_of(clip, reader.look(str(path)), Sampling(sampler="uniform", fps=5)).stored == 2
 
 
 @pytest.mark.parametrize("sampler", ["keyframes", "uniform"])

@@ -44,3 +44,14 @@ def test_an_interval_contains_what_was_seen(found):
 
 def test_one_clip_of_many_tells_no_total():
     assert estimate_total([5.0], 100) is None
+
+
+def test_the_standard_error_is_that_of_a_sample_of_few_clips():
+    share, total = estimate_share(10, 50, 99), estimate_total([1.0, 2.0, 3.0], 6)
+
+    # Wilson's interval of 20 of 100 (scipy.stats.binomtest), as exact as 10 of 50 if all are 99.
+    assert (share.value, share.low, share.high) == pytest.approx((99 * 0.2, 99 * 0.13336691, 99 * 0.28882920))
+    # 6 times the mean, with a variance of 1 and half of the clips seen.
+    assert (total.value, total.low, total.high) == pytest.approx((12, 12 - 4.80091, 12 + 4.80091), rel=1e-5)
+    assert estimate_total([5.0, 0.0], 3).low == 5
+    assert estimate_total([], 0) is None

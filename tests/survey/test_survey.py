@@ -5,14 +5,17 @@ import re
 import struct
 import tarfile
 from dataclasses import replace
+from pathlib import Path
 
+import av
 import pytest
 
 from infra.errors import ManifestError
 from infra.settings import Settings
+from reelabel.coverage import DOCS_PAGE
 from reelabel.sampling.options import Sampling
 from reelabel.sources.opened import RANGES_MIN_BYTES
-from tasks.survey.describe import amount, headlines
+from tasks.survey.describe import amount, headlines, size, title
 from tasks.survey.page import render
 from tasks.survey.take import SurveyOptions, take_survey
 from tests.clips import write_clip
@@ -45,7 +48,8 @@ def taken(tmp_path_factory):
         {"video_uri": str(many[0]), "task": "still", "start_s": 1.0, "end_s": 3.0},
         *({"video_uri": str(path), "task": "odd"} for path in broken),
     )
-    return take_survey(manifest, Settings(home=folder, extract={"processes": 1}), AUTO, SurveyOptions())
+    settings = Settings(home=folder, extract={"processes": 1}, cost={"per_cpu_hour": 3.6})
+    return take_survey(manifest, settings, AUTO, SurveyOptions())
 
 
 @pytest.fixture
@@ -62,13 +66,62 @@ def test_a_survey_tells_what_keyframes_show_and_stops_at_no_broken_file(survey):
     by_task = {group.task: group for group in survey.groups}
     assert by_task["motion"].one_keyframe.value == by_task["motion"].dense.value == 2
     assert by_task["odd"].failed.value == 3
-    assert "2 of 8 clips have one keyframe: answers about anything later are guesses." in headlines(survey)
+
+
+def test_the_headlines_tell_how_many_clips_have_what_and_nothing_of_what_none_has(survey):
+    *lines, unusable = headlines(replace(survey, took_s=2.0))
+
+    assert lines == [
+        "All 8 clips were looked at, in 2.0 s.",
+        "2 of 8 clips have one keyframe: answers about anything later are guesses.",
+        "2 of 8 clips may not be covered by their keyframes: 2 one_keyframe, 2 long_gap, 2 low_coverage.",
+        f"auto would send 2 to the dense sampler; see {DOCS_PAGE}.",
+    ]
+    assert unusable.startswith("Cannot be used, as far as their indexes tell: 1 video_")
+    assert title(survey).endswith("jobs.parquet: 8 jobs on 7 videos in 8 clips")
+
+
+def test_a_table_tells_what_a_run_on_the_surveyed_clips_costs(survey):
+    frames, read, stored = (each.value for each in (survey.frames, survey.read_bytes, survey.cache_bytes))
+
+    table = dict(amount(survey))
+
+    assert table["sampler"] == "auto, 4 frames"
+    assert (table["dense sampler"], table["frames to decode"]) == ("2 clips", f"{frames:.0f}")
+    assert (table["bytes to read"], table["cache"], table["that last"]) == (size(read), size(stored), "16.0 s")
+    assert table["measured"].startswith("on 5 clips decoded here: ")
+    assert "chunks" not in table
 
 
 def test_a_survey_measures_this_machine_on_the_manifests_own_clips(survey):
-    assert survey.rates.clips == 5
+    rates = survey.rates
+    assert rates.clips == 5
+    assert survey.extract_s.value == pytest.approx(rates.extract_s(survey.frames.value, survey.read_bytes.value))
     assert survey.extract_s.value > 0
-    assert survey.cache_bytes.value > 0
+    assert survey.extract_cost.value == pytest.approx(survey.extract_s.value * 3.6 / 3600)
+    assert survey.cache_bytes.value == pytest.approx(5 * 4 * rates.bytes_per_frame)
+
+
+def test_a_survey_sums_each_video_once_whatever_its_clips(survey):
+    folder = Path(survey.manifest).parent
+
+    assert survey.length_s.value == pytest.approx(4 * 4.0)  # of five clips
+    assert survey.size_bytes.value == sum(
+        path.stat().st_size for kind in ("one-*", "many.*") for path in folder.glob(kind)
+    )
+
+
+def test_figures_are_distributed_over_clips_and_those_of_videos_over_videos(survey):
+    found = json.loads(survey.to_json())["distributions"]
+    keyframes, _, cover, lengths, sizes = found
+
+    assert [sum(each["counts"]) for each in found] == [5, 5, 5, 4, 4]
+    assert (keyframes["counts"][0], keyframes["counts"][-1], keyframes["quantiles"]) == (2, 2, [1, 1, 5, 8, 8])
+    assert (keyframes["edges"][0], keyframes["edges"][-1]) == pytest.approx((1, 8))
+    assert (cover["edges"][0], cover["edges"][-1], cover["counts"][3], cover["counts"][-1]) == (0, 1, 2, 3)
+    assert [each["is_log"] for each in found] == [True, True, False, True, True]
+    assert lengths["quantiles"] == [4.0] * 5
+    assert sizes["unit"] == "bytes"
 
 
 def test_a_sample_gives_intervals_around_what_is_true(make_clip, write_manifest, settings):
@@ -104,9 +157,10 @@ def test_videos_in_an_archive_on_s3_are_surveyed_as_any_other(make_clip, write_m
     objects.replace(uri, (tmp_path / "shard.tar").read_bytes())
     manifest = write_manifest(*({"video_uri": f"{uri}#{name}"} for name in ("a.mp4", "b.mp4", "c.mp4")))
 
-    found = take_survey(manifest, settings, Sampling(), QUICK)
+    found = take_survey(manifest, settings, Sampling(), SurveyOptions())
 
     assert found.one_keyframe.clips.value == 1
+    assert found.rates.fetch_ms_per_byte > 0
     assert [(share.name, share.seen) for share in found.failed] == [("video_missing", 1)]
 
 
@@ -122,6 +176,24 @@ def test_a_survey_of_videos_whose_indexes_are_cached_reads_nothing_of_them(
 
     assert (first.seen, again.seen) == (1, 1)
     assert first.bytes_read > 0 == again.bytes_read
+
+
+def test_of_a_large_video_a_run_reads_the_index_and_the_frames_it_decodes(make_clip, write_manifest, settings, objects):
+    uri, clip = f"{settings.store.uri}/long.mp4", make_clip(frames=48, gop=12)
+    padding = struct.pack(">I4s", 8 + RANGES_MIN_BYTES, b"free") + bytes(RANGES_MIN_BYTES)
+    objects.replace(uri, clip.read_bytes() + padding)
+    manifest, index_bytes = write_manifest({"video_uri": uri}), 32 * 1024
+    with av.open(str(clip)) as container:
+        sizes = [packet.size for packet in container.demux(video=0) if packet.is_keyframe]
+
+    keyframes, dense = (
+        take_survey(manifest, settings, Sampling(sampler=sampler, num_frames=4), QUICK)
+        for sampler in ("keyframes", "uniform")
+    )
+
+    assert keyframes.read_bytes.value == index_bytes + sum(sizes)
+    whole = clip.stat().st_size + len(padding)
+    assert dense.read_bytes.value == index_bytes + int(whole * dense.frames.value / 48)
 
 
 def test_a_survey_of_chunks_counts_them_and_their_frames(make_clip, write_manifest, settings):

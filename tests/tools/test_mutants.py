@@ -15,7 +15,7 @@ def show(frames: int = 3, *, wanted: bool = True) -> str:
     """Text, and 1 more."""
     assert frames > 0
     _LOG.info("%s", 1)
-    for each in range(frames):
+    for each, _ in zip(range(frames), field(repr=False, init=False), strict=True):
         if each and (wanted
                      or each >= 7):
             continue
@@ -32,6 +32,7 @@ def test_faults_are_written_where_code_decides_or_does_something():
     assert changes == [
         (6, "3", "(3 + 1)"),
         (6, "True", "False"),
+        (10, "False", "True"),
         (11, "and", "or"),
         (12, "or", "and"),
         (12, ">=", ">"),

@@ -133,8 +133,9 @@ class VideoFiles:
 
 
 def suffix_of(name: str) -> str:
-    """Return the suffix of a name, in lower case and without its dot."""
-    return name.rpartition("/")[2].rpartition(".")[2].lower()
+    """Return the suffix of a name, in lower case and without its dot; empty if it has none."""
+    stem, _, suffix = name.rpartition("/")[2].rpartition(".")
+    return suffix.lower() if stem else ""
 
 
 def is_video(name: str) -> bool:

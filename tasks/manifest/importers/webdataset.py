@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reelabel.errors import VideoError
 from reelabel.sources.object_info import member_uri, redact_uri
 from tasks.manifest.importers.imported import ImportedRows
-from tasks.manifest.importers.videos import VIDEO_SUFFIXES, suffix_of
+from tasks.manifest.importers.videos import VIDEO_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ class _Sample(NamedTuple):
     @property
     def videos(self) -> list[str]:
         """The endings of its videos."""
-        return [ending for ending in self.members if suffix_of(ending) in VIDEO_SUFFIXES]
+        return [ending for ending in self.members if ending.rpartition(".")[2].lower() in VIDEO_SUFFIXES]
 
 
 def read_webdataset(source: VideoFiles) -> ImportedRows:

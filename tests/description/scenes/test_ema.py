@@ -170,4 +170,5 @@ def test_shots_without_an_embedding_join_the_scene_before():
     found = merge_shots(changes_at(100, 200, 99_000, -5), chunks_of(scenes_of([4])), start_ms=0, end_ms=3_000)
 
     assert found == (Scene(0, 3, 3),)
+    assert merge_shots(changes_at(0, 100, 200, 3_000), chunks_of(scenes_of([4])), start_ms=0, end_ms=3_000) == found
     assert merge_shots(changes_at(10), (), start_ms=0, end_ms=0) == ()

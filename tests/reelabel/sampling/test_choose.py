@@ -5,7 +5,7 @@ import pytest
 
 from reelabel.errors import NoFramesError, SamplingRefusedError
 from reelabel.index import NO_PTS, VideoIndex, VideoInfo
-from reelabel.sampling.choose import choose
+from reelabel.sampling.choose import Instants, Positions, choose
 from reelabel.sampling.options import Sampling
 from reelabel.segment import Segment
 
@@ -45,6 +45,7 @@ def test_keyframes_are_picked_evenly_and_repeat_where_there_are_fewer():
 
     assert few == [0, 36]
     assert (sorted(set(many)), len(many)) == ([0, 12, 24, 36], 6)
+    assert not choose(index_of(), Sampling()).is_empty
 
 
 def test_a_segment_is_sampled_as_a_video_of_its_own():
@@ -55,13 +56,21 @@ def test_a_segment_is_sampled_as_a_video_of_its_own():
 
     assert (got.places - 10).tolist() == alone.places.tolist()
     assert (got.starts_s, got.is_empty) == (3.0, False)
-    assert alone.starts_s is None
+    assert (alone.starts_s, alone.is_empty) == (None, False)
+
+
+def test_a_rate_counts_by_the_length_of_the_frames_that_there_are():
+    sparse = Sampling(sampler="uniform", num_frames=-1, fps=1)
+
+    assert choose(index_of(), sparse).places.tolist() == [0, 13, 26, 39]
+    assert choose(index_of(), sparse, Segment(1.0, 2.95)).places.tolist() == [10, 29]
 
 
 def test_keyframes_of_a_segment_lie_in_it():
     got = choose(index_of(), Sampling(num_frames=-1), Segment(1.0, 2.5))
 
     assert (got.places.tolist(), got.starts_s) == ([12, 24], 3.0)
+    assert choose(index_of(), Sampling(), Segment(None, 1.5)).starts_s == 2.0
 
 
 @pytest.mark.parametrize(("sampling", "place"), [(UNIFORM, 39), (Sampling(), 36)])
@@ -108,3 +117,34 @@ def test_a_segment_of_a_video_without_times_is_refused(sampling):
 def test_a_video_without_frames_is_refused():
     with pytest.raises(NoFramesError):
         choose(VideoIndex(info=VideoInfo(), kind="decode", lists="frames"), UNIFORM)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "segment", "places"),
+    [
+        pytest.param((39, 0, 0), Segment(), [39, 0, 0], id="in any order, with repeats"),
+        pytest.param((-1, -40), Segment(), [39, 0], id="from the end"),
+        pytest.param((0, 9, -1), Segment(1.0, 1.9), [10, 19, 19], id="of a segment"),
+    ],
+)
+def test_positions_are_those_of_the_linear_decode_or_in_a_segment(numbers, segment, places):
+    got = choose(index_of(), Sampling(), segment, wanted=Positions(numbers))
+
+    assert got.places.tolist() == places
+
+
+@pytest.mark.parametrize(("numbers", "missing"), [((0, 40), 40), ((0, -41), -41)])
+def test_a_position_that_no_frame_has_is_refused_or_clipped(numbers, missing):
+    with pytest.raises(SamplingRefusedError, match=f"There is no frame {missing}: the video has 40, numbered .* to 39"):
+        choose(index_of(), Sampling(), wanted=Positions(numbers))
+    assert choose(index_of(), Sampling(), wanted=Positions(numbers, clips=True)).places.tolist() == [0]
+    with pytest.raises(SamplingRefusedError):
+        choose(index_of(), Sampling(), wanted=Positions(numbers[1:], clips=True))
+
+
+def test_at_an_instant_the_frame_is_shown_that_began_last():
+    index, seconds = index_of(), (99, 0, 0.09, 0.09995, 0.1, 0.19)
+
+    assert choose(index, Sampling(), wanted=Instants(seconds)).places.tolist() == [39, 0, 0, 1, 1, 1]
+    with pytest.raises(SamplingRefusedError, match="ask for frames by their positions"):
+        choose(index_of(times=False, kind="decode"), Sampling(), wanted=Instants(seconds))

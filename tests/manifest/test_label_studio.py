@@ -1,0 +1,85 @@
+"""Answers of reviewers in Label Studio become known answers of the jobs that they reviewed."""
+
+import json
+
+import polars as pl
+import pytest
+
+from infra.errors import ManifestError
+from reelabel.sources.object_store import ObjectStore
+from tasks.manifest.importers.label_studio import read_label_studio
+
+PARTS = [{"type": "video_url", "video_url": {"url": "s3://b/m.mp4"}}, {"type": "text", "text": "Which?"}]
+MESSAGES = json.dumps([{"role": "user", "content": PARTS}])
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return a function that reads an export of tasks on jobs of one video, of two, and of messages."""
+    pl.DataFrame(
+        {
+            "job_id": ["one", "two", "asked"],
+            "video_uri": ["s3://b/a.mp4", None, None],
+            "video_uris": [None, ["s3://b/a.mp4", "s3://b/b.mp4"], None],
+            "prompt": ["Which?", "Which?", None],
+            "messages": [None, None, MESSAGES],
+            "choices": [["red", "blue"]] * 3,
+            "start_s": [1.5, None, None],
+        }
+    ).write_parquet(tmp_path / "jobs.parquet")
+
+    def read(*tasks):
+        (tmp_path / "export.json").write_text(json.dumps(tasks))
+        return read_label_studio(tmp_path / "export.json", str(tmp_path / "jobs.parquet"), ObjectStore())
+
+    return read
+
+
+def task(job_id, *answers, control="answer", **annotated):
+    results = [[{"from_name": control, "value": {"choices": [answer]}}] for answer in answers]
+    return {"data": {"job_id": job_id}, "annotations": [{"result": result, **annotated} for result in results]}
+
+
+def test_jobs_of_any_kind_are_written_as_they_were_with_the_answer(read):
+    frame = read(task("one", "red"), task("two", "blue", "blue"), task("asked", "red")).valid()
+
+    assert frame["answer"].to_list() == ["red", "blue", "red"]
+    assert frame["video_uri"].to_list() == ["s3://b/a.mp4", None, None]
+    assert frame["video_uris"].to_list() == [None, ["s3://b/a.mp4", "s3://b/b.mp4"], None]
+    assert frame["prompt"].to_list() == ["Which?", "Which?", None]
+    assert [text and json.loads(text) for text in frame["messages"]] == [None, None, json.loads(MESSAGES)]
+    assert frame["start_s"].to_list() == [1.5, None, None]
+
+
+def test_tasks_without_an_answer_are_counted_and_those_without_one_answer_are_rejected(read):
+    found = read(
+        task("one", "red", "blue"),
+        task("other", "red"),
+        task("two"),
+        task("two", "red", was_cancelled=True),
+        task("two", "red", control="remark"),
+        task("asked", "red"),
+        task("asked", "red"),
+    )
+
+    jobs, rejects = found.divided()
+
+    assert jobs.select("job_id", "answer").rows() == [("asked", "red")]
+    assert found.notes == ["Left out 3 tasks without an answer."]
+    disagree, unknown = rejects["reason"].to_list()
+    assert "its reviewers disagree: 'red', 'blue'" in disagree
+    assert "has no such job" in unknown
+
+
+@pytest.mark.parametrize(
+    ("tasks", "fault"),
+    [
+        ([], "is no export of Label Studio"),
+        ([task("one")], "No task of .* has an answer yet"),
+        ([task("one", "red"), {"data": {}, "annotations": []}], "Task 2 of .* is not one of"),
+        ([{"data": {"job_id": "one"}}], "Task 1 of .* is not one of"),
+    ],
+)
+def test_anything_but_an_export_with_answers_is_refused(read, tasks, fault):
+    with pytest.raises(ManifestError, match=fault):
+        read(*tasks)
