@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from sqlalchemy import RowMapping, String, case, cast, func, literal, select, update
-from sqlalchemy.dialects.postgresql import JSONB, insert
+from sqlalchemy.dialects.postgresql import JSONB, distinct_on, insert
 
 from infra.database.connect import database_errors
 from infra.processes import has_ended, own_process
@@ -228,7 +228,7 @@ def require_only_spec(engine: Engine, manifest_uri: str) -> RowMapping:
         select(RUN, SPEC.c.body)
         .join(SPEC, SPEC.c.spec_id == RUN.c.spec_id)
         .where(RUN.c.manifest_uri == manifest_uri)
-        .distinct(RUN.c.dataset, RUN.c.spec_id)
+        .ext(distinct_on(RUN.c.dataset, RUN.c.spec_id))
         .order_by(RUN.c.dataset, RUN.c.spec_id, RUN.c.started_at.desc())
     )
     with database_errors(), engine.connect() as connection:
@@ -359,7 +359,7 @@ def unstarted_manifests(engine: Engine, found: Sequence[ObjectInfo]) -> list[tup
     """
     query = (
         select(ARRIVAL.c.manifest_uri, ARRIVAL.c.fingerprint, ARRIVAL.c.flow_run_id)
-        .distinct(ARRIVAL.c.manifest_uri)
+        .ext(distinct_on(ARRIVAL.c.manifest_uri))
         .where(ARRIVAL.c.manifest_uri == func.any([info.uri for info in found]))
         .order_by(ARRIVAL.c.manifest_uri, ARRIVAL.c.created_at.desc())
     )
