@@ -34,7 +34,7 @@ _DENSE = (
 )
 _SHOWN = ("pts", "time_s", "picks", "deviation_s", "starts_s", "fps", "orientation")
 # What varies from call to call.
-_IGNORED = {"reason", "frames_decoded", "decode_ms", "fetch_ms", "bytes_fetched"}
+_IGNORED = {"note", "frames_decoded", "decode_ms", "fetch_ms", "bytes_fetched"}
 _COMPARED = tuple(each.name for each in fields(Selection) if each.name not in _IGNORED)
 
 

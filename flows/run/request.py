@@ -93,7 +93,7 @@ class ClassifyRequest(ManifestRequest):
     kind: ClassVar[str] = "classify"
 
     once_per_duplicate: float | None = Field(None, ge=0.5, le=1)
-    """Label one of several described videos that are at least this similar (see `reelabel duplicates`), such as 0.95,
+    """Label one of several described videos that are at least this similar, such as 0.95 (see `reelabel duplicates`),
     and copy its answers to the others; if empty, label all."""
     overrides: QuestionOptions = NO_OVERRIDES
     """Model, sampling, prompts and chunks of this run; empty fields take the settings."""

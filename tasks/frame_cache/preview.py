@@ -46,7 +46,7 @@ def frames_as_json(sampled: Frames, thresholds: CoverageThresholds = DEFAULT_THR
         "native_height_px": sampled.selection.native_height_px,
         "rotation_deg": sampled.selection.rotation_deg,
         "method": sampled.method,
-        "reason": sampled.note,
+        "note": sampled.note,
         "dropped_as_similar": sampled.selection.dropped_as_similar,
         "decode_ms": round(sampled.cost.decode_ms, 3),
     }

@@ -192,7 +192,7 @@ def _is_local(info: ObjectInfo) -> bool:
 
 
 def _print_frames(facts: dict[str, Any], *, is_local: bool) -> None:
-    why = f" ({facts['reason']})" if facts["reason"] else ""
+    why = f" ({facts['note']})" if facts["note"] else ""
     print_line(f"{_keyframes_of(facts)}, {facts['duration_s']:.2f} s.")
     print_line(
         f"Decoded {pluralize(facts['frames_decoded'], 'frame')} by {facts['method']}{why} "
