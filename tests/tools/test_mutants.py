@@ -81,7 +81,7 @@ def test_first_come_tests_that_import_a_file_then_its_room_then_those_above(file
 
 
 @pytest.mark.system
-def test_a_fault_is_noticed_by_the_find_tests_it_and_a_harmless_one_is_not(tmp_path):
+def test_a_fault_is_noticed_by_the_tests_beside_it_and_a_harmless_one_is_not(tmp_path):
     copy_checkout(tmp_path)
     file = "tasks/search/codes.py"
     source = (ROOT / file).read_bytes()
