@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from prefect import get_run_logger
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.runtime import flow_run
+from pydantic import Field
 
 from flows.run.artifacts import artifact_errors_logged
 from flows.run.flow_run import name_of_current
@@ -30,8 +31,15 @@ if TYPE_CHECKING:
     from tasks.survey.survey import Survey
 
 
-@run_flow(SurveyRequest, name=lambda: name_of_current("survey"))
-def survey(request: SurveyRequest) -> State[str]:
+class SurveyForm(SurveyRequest):
+    """What the flow is asked for: unlike the command, it shows no progress, so it surveys a sample by default."""
+
+    sample: int | None = Field(2000, ge=2)
+    """Number of random clips to survey; if empty, all."""
+
+
+@run_flow(SurveyForm, name=lambda: name_of_current("survey"))
+def survey(request: SurveyForm) -> State[str]:
     """Read only the indexes of a manifest's videos, and say what a run would show and cost."""
     settings, overrides = load_settings(), QuestionOptions(model=request.model, sampling=request.sampling)
     model_info = backend_of(settings).model_info(overrides.model, settings)

@@ -46,8 +46,6 @@ _DEADLINE = "_TESTS_BEGIN_UNTIL"
 _FIRST_GROUP = "long-waits"
 _LAST = ("tests/benchmarks/", "tests/tools/")
 
-# What collecting makes is kept to the end: looking for garbage in it would take half of the time of collecting.
-gc.disable()
 # Readline sets these in pytest's process and workers inherit them; consoles would keep that width.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
@@ -128,11 +126,15 @@ def _group_of(item: pytest.Item) -> str | None:
     return marker.args[0] if marker else None
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Collect garbage from here on, but of what the tests make."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Look for no garbage in what collecting makes, which is kept to the end: it would take half of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,7 +2,7 @@
 
 Writes one fault at a time into a copy of the checkout, at a random place of the product's code, and runs the tests
 beside that code, those of the fast tier. What passes them all is listed, with its change: a missing test, code that
-does nothing, or a change that means the same.
+does nothing, or a change that means the same. Tests that fail without a fault are left out, and listed.
 """
 
 from __future__ import annotations
@@ -12,23 +12,33 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 from bisect import bisect_right
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import pytest
 import typer
 
+from infra.processes import kill_children
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 ROOT = Path(__file__).parents[1]
 ROOMS = ("reelabel", "engine/reelabel_engine", "flows", "tasks", "infra")
 _TIMEOUT_S = 900
+# What a fault does to tests that pass without it: they fail, or it cannot be imported by them or by a conftest.
+_FAILED = {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED, pytest.ExitCode.USAGE_ERROR}
+_PASSED = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Lt: "<=",
     ast.LtE: "<",
@@ -231,37 +241,58 @@ def copy_checkout(copy: Path) -> None:
         (copy / environment).symlink_to(ROOT / environment)
 
 
-def is_noticed(mutant: Mutant, copy: Path) -> bool:
-    """Tell whether a test beside the fault fails, or does not end in time."""
+def is_noticed(mutant: Mutant, copy: Path, passing: dict[tuple[str, ...], bool]) -> bool:
+    """Tell whether a test beside the fault fails, or does not end in time.
+
+    Args:
+        mutant: The fault.
+        copy: The copy of the checkout to write it into.
+        passing: Whether tests pass without a fault; those not in it are run, and added.
+    """
+    for paths in find_tests(mutant.file, copy / "tests"):
+        tests = tuple(str(path.relative_to(copy)) for path in paths)
+        if tests not in passing:
+            passing[tests] = _run(tests, copy) in _PASSED
+        if passing[tests]:
+            with _written(mutant, copy):
+                ended = _run(tests, copy)
+            if ended is None or ended in _FAILED:
+                return True
+    return False
+
+
+@contextmanager
+def _written(mutant: Mutant, copy: Path) -> Iterator[None]:
     path = copy / mutant.file
     source = path.read_bytes()
     path.write_bytes(mutant.applied(source))
     try:
-        return not all(_pass(tests, copy) for tests in find_tests(mutant.file, copy / "tests"))
+        yield
     finally:
         path.write_bytes(source)
 
 
-def _pass(tests: list[Path], copy: Path) -> bool:
+def _run(tests: tuple[str, ...], copy: Path) -> int | None:
+    """Return pytest's exit status; None if it did not end in time."""
     command = (".venv/bin/python", "-m", "pytest", "-q", "-x", "-n", "0", "-m", "not system", "-p", "no:cacheprovider")
     environment = os.environ | {
         # Before the installed packages, which are those of the checkout itself.
         "PYTHONPATH": os.pathsep.join(map(str, (copy, copy / "engine"))),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    try:
-        run = subprocess.run(  # noqa: S603
-            [*command, *map(str, tests)],
-            cwd=copy,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    return run.returncode in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
+    with subprocess.Popen(  # noqa: S603
+        [*command, *tests],
+        cwd=copy,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        process_group=0,
+    ) as run:
+        try:
+            return run.wait(_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGKILL)
+            return None
 
 
 def choose(count: int, seed: int, rooms: tuple[str, ...] = ROOMS) -> list[Mutant]:
@@ -280,6 +311,7 @@ def main(
     """Write small faults into the code at random; list those that its tests do not notice."""
     tried: dict[str, list[tuple[Mutant, bool]]] = defaultdict(list)
     copies: SimpleQueue[Path] = SimpleQueue()
+    passing: dict[tuple[str, ...], bool] = {}
     with TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(processes) as threads:
         for number in range(processes):
             copy_checkout(copy := Path(folder, str(number)))
@@ -288,7 +320,7 @@ def main(
         def attempt(mutant: Mutant) -> tuple[Mutant, bool]:
             copy = copies.get()
             try:
-                return mutant, is_noticed(mutant, copy)
+                return mutant, is_noticed(mutant, copy, passing)
             finally:
                 copies.put(copy)
 
@@ -299,7 +331,8 @@ def main(
                 tried["/".join(Path(mutant.file).parts[:2])].append((mutant, noticed))
                 typer.echo(f"{number:4} {'noticed' if noticed else 'MISSED '} {mutant}")
         finally:
-            threads.shutdown(cancel_futures=True)
+            threads.shutdown(wait=False, cancel_futures=True)
+            kill_children()  # of an interrupted call
 
     typer.echo("\n| code | faults | noticed |\n|---|--:|--:|")
     tried["all"] = [outcome for outcomes in tried.values() for outcome in outcomes]
@@ -307,6 +340,8 @@ def main(
         share = sum(noticed for _, noticed in outcomes) / len(outcomes)
         typer.echo(f"| {code} | {len(outcomes)} | {share:.0%} |")
     typer.echo("\n".join(["", *sorted(str(mutant) for mutant, noticed in tried["all"] if not noticed)]))
+    for tests in sorted(tests for tests, passed in passing.items() if not passed):
+        typer.echo(f"Left out, as they fail without a fault: {' '.join(tests)}")
 
 
 if __name__ == "__main__":

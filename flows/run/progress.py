@@ -86,8 +86,9 @@ class Progress:
 
     def take_over(self, sums: ShardSums, *, earlier: Mapping[str, float]) -> None:
         """Set the sums to those of a plan's workers plus the tally of earlier plans."""
-        self.tally = Counter(earlier)
-        self.tally.update(sums.tally)
+        tally = Counter(earlier)
+        tally.update(sums.tally)
+        self.tally = tally  # at once, as another thread reads it
         # Usually the same ones as of earlier plans.
         self.engines, self.gpus = max(self.engines, sums.engines), max(self.gpus, sums.gpus)
 

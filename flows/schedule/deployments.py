@@ -111,7 +111,7 @@ def desired_deployments(settings: Settings, pool_types: dict[str, str]) -> list[
         on(watch, "manifests", "limit", **_watch(settings.watch)),
         on(backfill, "by-ids", "limit"),
         on(evaluate, "labelled", "limit"),
-        on(survey, "manifest", "limit", defaults={"sample": 2000}),
+        on(survey, "manifest", "limit"),
         on(maintain, "daily", "limit", schedule=_DAILY, limit=Limit(1, "ENQUEUE")),
     ]
     for flow, pool in ((extract, "cpu"), (infer, "gpu")):

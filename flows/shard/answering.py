@@ -67,7 +67,7 @@ class InferenceContext(AnswerContext):
     Attributes:
         writer: Writes the results of shards.
         gpus: GPUs that the engine holds.
-        min_choice_mass: Median probability of all choices together below which a shard's labels are noise.
+        min_choice_mass: Total probability of all choices, as the median over jobs, below which labels are noise.
     """
 
     writer: ShardWriter

@@ -380,8 +380,8 @@ class ModelSettings(PromptOptions):
     keep_warm_s: float = Field(0, ge=0, le=86400)
     """Seconds for which a run's engine stays loaded for the next run with the same model and settings."""
     min_choice_mass: float = Field(0.01, ge=0, le=1)
-    """A run stops at a shard whose median probability of all choices is lower: its labels are noise; 0 turns this
-    off."""
+    """A run stops at a shard if the total probability of all choices, as the median over its jobs, is lower: its labels
+    are noise; 0 turns this off."""
     max_concurrent_shards: int = Field(3, ge=1, le=16)
     """Shards per engine that read frames, wait for answers or write labels at the same time."""
 

@@ -77,7 +77,7 @@ RUN = Table(
     *required(Text, dataset="Dataset of the run."),
     _spec(comment="Spec of the run; `reelabel.run_spec` lists all, if it was restarted with another."),
     *required(Text, manifest_uri="URI of the manifest."),
-    *required(Text, native_sampler="Sampler that the model was trained with; null if unknown.", default="''"),
+    *required(Text, native_sampler="Sampler that the model was trained with; empty if unknown.", default="''"),
     *required(Text, kind="`classify`, `describe` or `backfill`."),
     *required(Text, state="`running`, `done`, `failed`, `cancelled` or `lost`."),
     *required(Text, message="Reason for the state, or a warning.", default="''"),
@@ -99,7 +99,7 @@ RUN = Table(
         JSONB,
         default="'{}'",
         stage_ms="Milliseconds of work by stage, summed over videos and jobs.",
-        versions="Versions of Reelabel and of its dependencies.",
+        versions="Versions of Reelabel and of its dependencies, and settings of the engine.",
     ),
     *required(Text, host="Machine on which the run was started."),
     *nullable(Text, process="Process of the run, to detect that it was killed."),
@@ -121,7 +121,7 @@ RUN = Table(
     *nullable(
         Double,
         jobs_per_s="Jobs per second while the engine was loaded.",
-        jobs_per_hour_held="Jobs per GPU-hour.",
+        jobs_per_hour_held="Jobs per GPU-hour held, or per engine-hour on CPUs; the start of the engine is included.",
         gpu_hours="GPU-hours from the start of the engines to their end.",
         cpu_hours="Core-hours of processes that fetched and decoded videos, and of engines without a GPU.",
         cost=(

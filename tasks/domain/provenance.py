@@ -20,7 +20,7 @@ class FrameProvenance:
     decode_note: str = column(
         Merge.LAST,
         (
-            "Why a faster method was unavailable, whether the video is truncated, and which cached "
+            "Why a faster method was unavailable, whether the video is cut short, and which cached "
             "files were rewritten; empty if there is nothing to report."
         ),
         default="",

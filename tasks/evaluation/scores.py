@@ -80,8 +80,8 @@ class CandidateScore:
         spec_id: Spec of its results in the database.
         sampling: The spec's sampling, as JSON values: `sampler`, `num_frames` and the others.
         jobs: Jobs with a known answer.
-        labels: Jobs with a label.
-        failures: Jobs that failed.
+        labels: Those of them with a label.
+        failures: Those of them that failed.
         low_mass: Labels with a `choice_mass` below `LOW_CHOICE_MASS`.
         accuracy: Proportion of correct labels; None without labels.
         calibration_error: Expected calibration error, 0 to 1 (`tasks.evaluation.calibration`).

@@ -72,12 +72,12 @@ def test_the_headlines_tell_how_many_clips_have_what_and_nothing_of_what_none_ha
     *lines, unusable = headlines(replace(survey, took_s=2.0))
 
     assert lines == [
-        "All 8 clips were looked at, in 2.0 s.",
+        "All 8 clips were surveyed in 2.0 s.",
         "2 of 8 clips have one keyframe: answers about anything later are guesses.",
         "2 of 8 clips may not be covered by their keyframes: 2 one_keyframe, 2 long_gap, 2 low_coverage.",
         f"auto would send 2 to the dense sampler; see {DOCS_PAGE}.",
     ]
-    assert unusable.startswith("Cannot be used, as far as their indexes tell: 1 video_")
+    assert unusable.startswith("Cannot be used, according to their indexes: 1 video_")
     assert title(survey).endswith("jobs.parquet: 8 jobs on 7 videos in 8 clips")
 
 

@@ -1,9 +1,11 @@
 """Faults that tests are to notice are small, valid, and tried in a copy."""
 
 import ast
+from pathlib import Path
 
 import pytest
 
+from tests.wait import until
 from tools.mutants import ROOT, Mutant, choose, copy_checkout, find_mutants, find_tests, is_noticed
 
 SOURCE = '''"""Text."""
@@ -81,12 +83,55 @@ def test_first_come_tests_that_import_a_file_then_its_room_then_those_above(file
 
 
 @pytest.mark.system
-def test_a_fault_is_noticed_by_the_find_tests_it_and_a_harmless_one_is_not(tmp_path):
+def test_a_fault_is_noticed_by_the_tests_beside_it_and_a_harmless_one_is_not(tmp_path):
     copy_checkout(tmp_path)
     file = "tasks/search/codes.py"
     source = (ROOT / file).read_bytes()
     first = next(one for one in find_mutants(file, source.decode()) if one.after == "None")
+    passing = {}
 
-    assert is_noticed(first, tmp_path)
-    assert not is_noticed(Mutant(file, 1, '"""', '"""Text. ', 0), tmp_path)
+    assert is_noticed(first, tmp_path, passing)
+    assert not is_noticed(Mutant(file, 1, '"""', '"""Text. ', 0), tmp_path, passing)
     assert (tmp_path / file).read_bytes() == source
+    assert set(passing.values()) == {True}
+
+
+@pytest.fixture
+def small_copy(tmp_path):
+    """Make a checkout of one module, `slow`, and one file of tests."""
+
+    def make(test):
+        (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+        (tmp_path / "slow.py").write_text("WAIT_S = 0\n")
+        (tmp_path / "tests").mkdir()
+        (tmp_path / "tests/test_slow.py").write_text(f"import subprocess\nfrom slow import WAIT_S\n\n{test}\n")
+        return tmp_path
+
+    return make
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("after", "is_passing", "noticed"),
+    [("= 0", "True", False), ("= 1", "True", True), ("= 1", "False", False), ("= 1 / 0", "True", True)],
+)
+def test_a_fault_is_noticed_by_tests_that_pass_without_it(small_copy, after, is_passing, noticed):
+    copy, passing = small_copy(f"def test_it(): assert WAIT_S == 0 and {is_passing}"), {}
+
+    assert is_noticed(Mutant("slow.py", 1, "= 0", after, 7), copy, passing) == noticed
+    assert passing == {("tests/test_slow.py",): is_passing == "True"}
+
+
+@pytest.mark.system
+def test_tests_that_do_not_end_notice_a_fault_and_are_killed_with_what_they_started(small_copy, monkeypatch):
+    monkeypatch.setattr("tools.mutants._TIMEOUT_S", 8)
+    copy = small_copy("""
+def test_it():
+    child = subprocess.Popen(["sleep", str(WAIT_S)])
+    open("pid", "w").write(str(child.pid))
+    child.wait()
+""")
+
+    assert is_noticed(Mutant("slow.py", 1, "0", "60", 9), copy, {})
+    executable = Path("/proc", (copy / "pid").read_text(), "exe")
+    until(lambda: not executable.exists())

@@ -180,7 +180,7 @@ def _outcome(known: _Known) -> Iterator[tuple[str | tuple[str, str], ...]]:
             yield (f"Caption: {row['caption']}",)
         return
     if row["copied_from"] is not None:
-        yield (f"Copied from job {row['copied_from']}, whose video is a near-duplicate; this one was not sent.",)
+        yield (f"Copied from job {row['copied_from']}, whose video is a near-duplicate; this one was not asked.",)
     if row["label"] is None:
         yield (_title(row),)
         yield (f"{pluralize(row['output_tokens'], 'token')}, ended by {row['finish_reason']}.",)

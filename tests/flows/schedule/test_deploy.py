@@ -247,7 +247,7 @@ def test_deploying_twice_leaves_the_same_deployments_with_forms(environment, cli
     assert found["classify/nightly"].paused
     assert str(found["classify/nightly"].schedules[0].schedule.cron) == "0 2 * * *"
     assert found["classify/on-demand"].entrypoint == "flows.runs.classify"
-    assert found["survey/manifest"].parameters == {"sample": 2000}
+    assert found["survey/manifest"].parameter_openapi_schema["properties"]["sample"]["default"] == 2000
     for name in ("classify/on-demand", "describe/on-demand"):
         fields = found[name].parameter_openapi_schema["properties"]
         assert "Parquet file of jobs" in fields["manifest"]["description"]
