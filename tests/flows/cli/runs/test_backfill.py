@@ -47,7 +47,7 @@ def test_ids_are_found_in_the_dataset_that_contains_them(backfill, folder):
 
     assert shown.returncode == 1, shown.stderr  # one of the videos is missing
     assert "Would answer 2 jobs on 2 videos of animals." in shown.stdout
-    again = f"reelabel backfill --ids a1,a2 --manifest {folder}/animals.parquet --dataset animals"
+    again = f"reelabel backfill --dataset animals --ids a1,a2 --manifest {folder}/animals.parquet"
     assert shown.stdout.splitlines()[-1] == f"To answer them: {again}"
 
 
