@@ -116,7 +116,7 @@ def _serve_engine(
         leaving = serve(client.connection, engine, lambda *asked: renderers.submit(_in_worker, *asked))
         if leaving is None:
             return
-        client = client.wait_for_next(leaving, model=config.model)
+        client = client.wait_for_next(leaving, model=config.name)
     keep.end()
 
 

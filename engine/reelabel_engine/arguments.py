@@ -65,8 +65,7 @@ def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
 def _adapter(folder: Path) -> dict[str, Any]:
     from reelabel_engine.vllm_api import LORA_RANKS  # noqa: PLC0415 - as torch
 
-    adapter = json.loads((folder / "adapter_config.json").read_text())
-    rank = max([adapter["r"], *(adapter.get("rank_pattern") or {}).values()])
+    rank = json.loads((folder / "adapter_config.json").read_text())["r"]
     return {"enable_lora": True, "max_lora_rank": min((each for each in LORA_RANKS if each >= rank), default=rank)}
 
 

@@ -1,14 +1,15 @@
 """Whether the installed vLLM has all that the engine uses: `python -m reelabel_engine.check` lists what it lacks.
 
-The names are those that `vllm_api` imports; the calls are listed below, as no file declares them.
+The names are those that `vllm_api` imports; the calls and attributes are listed below, as no file declares them.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from importlib import import_module
-from inspect import signature
+from inspect import getsource, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,18 @@ if TYPE_CHECKING:
 
 # Arguments that the engine gives by name or by position, after `self`.
 _CALLS = {
-    "vllm.v1.engine.llm_engine:LLMEngine.add_request": ("request_id", "prompt", "params", "priority"),
+    "vllm.v1.engine.llm_engine:LLMEngine.add_request": (
+        "request_id",
+        "prompt",
+        "params",
+        "lora_request",
+        "priority",
+    ),
     "vllm.v1.engine.llm_engine:LLMEngine.abort_request": ("request_ids",),
+    "vllm.v1.engine.llm_engine:LLMEngine.add_lora": ("lora_request",),
     "vllm.v1.engine.llm_engine:LLMEngine.step": (),
+    "vllm.lora.model_manager:LoRAModelManager.list_adapters": (),
+    "vllm.lora.request:LoRARequest": ("lora_name", "lora_int_id", "lora_path"),
     "vllm:LLM.collective_rpc": ("method",),
     "vllm.engine.arg_utils:EngineArgs.create_engine_config": (),
     "vllm.engine.arg_utils:EngineArgs.create_model_config": (),
@@ -38,14 +48,21 @@ _CALLS = {
         "cache_salt",
     ),
 }
+# Attributes of instances, to which the engine comes from a worker.
+_ATTRIBUTES = (
+    "vllm.v1.worker.lora_model_runner_mixin:LoRAModelRunnerMixin.lora_manager",
+    "vllm.lora.worker_manager:WorkerLoRAManager._adapter_manager",
+    "vllm.lora.model_manager:LoRAModelManager.modules",
+    "vllm.lora.lora_model:LoRAModel.loras",
+)
 
 
 def main() -> None:
     """Print what is missing; the exit code is 1 if anything is."""
-    missing = [*_missing_names(), *_changed_calls()]
+    missing = [*_missing_names(), *_changed_calls(), *_missing_attributes()]
     for each in missing:
         print(each)  # noqa: T201 - what the command is for
-    checked = f"{len({*_imports()})} names and {len(_CALLS)} calls"
+    checked = f"{len({*_imports()})} names, {len(_CALLS)} calls and {len(_ATTRIBUTES)} attributes"
     print(f"vLLM {_version()}: {checked}, {len(missing)} missing or changed")  # noqa: T201
     sys.exit(bool(missing))
 
@@ -58,7 +75,7 @@ def _version() -> str:
 
 def _imports() -> Iterator[tuple[str, str]]:
     for node in ast.parse(Path(__file__).with_name("vllm_api.py").read_text()).body:
-        if isinstance(node, ast.ImportFrom):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("vllm"):
             yield from ((str(node.module), alias.name) for alias in node.names)
 
 
@@ -80,6 +97,18 @@ def _changed_calls() -> Iterator[str]:
         takes_any = any(each.kind is each.VAR_KEYWORD for each in taken.values())
         if lacking := [name for name in wanted if name not in taken and not takes_any]:
             yield f"{path} takes no {', '.join(lacking)}: {', '.join(taken)}"
+
+
+def _missing_attributes() -> Iterator[str]:
+    for path in _ATTRIBUTES:
+        of, _, name = path.rpartition(".")
+        try:
+            source = getsource(_find(of))
+        except (ImportError, AttributeError) as error:
+            yield f"{path}: {error}"
+            continue
+        if not re.search(rf"\bself\.{name}\b[^=\n]*= ", source):
+            yield f"{path} is not set"
 
 
 def _find(path: str) -> Any:  # noqa: ANN401 - a function of vLLM

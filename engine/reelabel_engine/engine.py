@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from importlib.metadata import version
-from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from reelabel.errors import JobError
 from reelabel.text import pluralize
 from reelabel_engine.arguments import PRUNING_METHOD, vllm_arguments
 from reelabel_engine.errors import InferenceError, ModelError, SchemaRefusedError
+from reelabel_engine.fingerprint import fingerprint_folder
 from reelabel_engine.live.scheduler import BATCH, LiveScheduler
 from reelabel_engine.positions import continue_positions
 from reelabel_engine.prompts import ChoiceTokens, score_choices
@@ -69,7 +70,7 @@ class Engine:
             llm.collective_rpc(_enable_pruning)
         llm.collective_rpc(continue_positions)
         self._engine = llm.llm_engine
-        self._adapter = _load_adapter(llm, config.adapter) if config.adapter else None
+        self._adapter = _load_adapter(llm, config) if config.adapter else None
         self.live = _prepare_live(llm, self._adapter) if config.live_sessions else None
         self._max_model_len = int(llm.model_config.max_model_len)
         self._in_flight: dict[str, tuple[RequestRef, EngineRequest]] = {}
@@ -164,15 +165,24 @@ def _require_pairs(config: EngineConfig) -> str:
     return str(found)
 
 
-def _load_adapter(llm: LLM, folder: str) -> LoRARequest:
+def _load_adapter(llm: LLM, config: EngineConfig) -> LoRARequest:
     """Load a LoRA adapter, as the process would not survive one that the first question could not load.
 
     Raises:
-        ModelError: vLLM applies only some of its weights.
+        ModelError: It is another one by now, or vLLM applies only some of its weights.
     """
+    folder = str(config.adapter)
     request = LoRARequest("adapter", 1, folder)
-    llm.llm_engine.add_lora(request)
-    if unused := sorted(set(chain.from_iterable(llm.collective_rpc(_unused_modules)))):
+    try:
+        llm.llm_engine.add_lora(request)
+    finally:  # not before, as it may be written meanwhile
+        if fingerprint_folder(Path(folder)) != config.adapter_fingerprint:
+            raise ModelError(
+                f"Files of the adapter {folder} have changed since it was chosen, so that it is another model; start "
+                "again, or put back the files."
+            )
+    # With pipeline parallelism, each worker has the modules of some layers.
+    if unused := sorted(set.intersection(*llm.collective_rpc(_unused_modules))):
         raise ModelError(
             f"vLLM would leave out {pluralize(len(unused), 'part')} of the adapter, such as {unused[0]}; if they are "
             "of the vision encoder, set enable_tower_connector_lora = true in model.engine_args, else correct "
@@ -181,11 +191,11 @@ def _load_adapter(llm: LLM, folder: str) -> LoRARequest:
     return request
 
 
-def _unused_modules(worker: Any) -> list[str]:  # noqa: ANN401 - vLLM's Worker
+def _unused_modules(worker: Any) -> set[str]:  # noqa: ANN401 - vLLM's Worker
     manager = worker.model_runner.lora_manager._adapter_manager  # noqa: SLF001 - it ignores them without an error
-    return [
+    return {
         name for adapter in manager.list_adapters().values() for name in adapter.loras if name not in manager.modules
-    ]
+    }
 
 
 def _prepare_live(llm: LLM, adapter: LoRARequest | None) -> LiveScheduler:

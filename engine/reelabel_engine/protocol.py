@@ -34,6 +34,7 @@ class EngineConfig:
     model: str  # a folder or hub name
     revision: str | None = None  # hub revision; None is the default branch
     adapter: str | None = None  # folder of a LoRA adapter, which is part of every answer
+    adapter_fingerprint: str = ""  # of that folder; see `fingerprint_folder`
     dtype: str = "auto"  # `auto` or one of vLLM's numeric types
     load_format: Literal["auto", "dummy"] = "auto"  # `dummy`: random weights, to benchmark an architecture
     tensor_parallel_size: int = 1  # GPUs that the model is sharded over
@@ -46,6 +47,11 @@ class EngineConfig:
     chat_template_args: dict[str, Any] = field(default_factory=dict, hash=False)
     engine_args: dict[str, Any] = field(default_factory=dict, hash=False)  # of vLLM, handed to it unchanged
     live_sessions: int = 0  # how many live sessions are open at most; 0 takes none
+
+    @property
+    def name(self) -> str:
+        """What messages call it: the folder or hub name that was chosen."""
+        return self.adapter or self.model
 
     @property
     def shown_videos(self) -> int:
@@ -136,6 +142,11 @@ class EncoderConfig:
     revision: str | None = None  # hub revision; None for a folder
     devices: tuple[str, ...] = ()  # GPUs, as `CUDA_VISIBLE_DEVICES` names them; empty uses what is visible, or the CPU
     batch_frames: int = 128  # frames that the image encoder is given at once
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

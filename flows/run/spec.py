@@ -40,7 +40,7 @@ def make_spec(
     The overrides change the settings, or the spec of an earlier run (`base`); their model is that of `model_info`.
 
     Raises:
-        ConfigurationError: The sampling options conflict.
+        ConfigurationError: The sampling options conflict, or there are engine arguments that have no effect.
         ModelError: The image-text model of a sampler by the question cannot be used.
     """
     identity = model_info.identity.model_copy(update={"dtype": settings.model.dtype})
@@ -74,7 +74,7 @@ def make_spec(
         video_pruning_rate=pruned or None,
         max_tokens=overrides.max_tokens or defaults.max_tokens or DEFAULT_MAX_TOKENS,
         chat_template_args=defaults.chat_template_args,
-        engine_args=_engine_args(defaults, backend),
+        engine_args=_engine_args(defaults, backend, model_info),
         **_chunk_options(base or settings.chunks, overrides.chunks, sampling),
         relevance=_relevance(settings, sampling),
         once_per_duplicate=base.once_per_duplicate if base else None,
@@ -120,10 +120,16 @@ def _chunk_options(usual: RunSpec | ChunkOptions, choice: ChunkOptions, sampling
         raise ConfigurationError(f"There is no chunk rule {rule!r}: {error}.") from None
 
 
-def _engine_args(defaults: RunSpec | ModelSettings, backend: Backend) -> dict[str, JsonValue]:
+def _engine_args(defaults: RunSpec | ModelSettings, backend: Backend, model_info: ModelInfo) -> dict[str, JsonValue]:
     if defaults.engine_args and not backend.takes_engine_args:
         raise ConfigurationError(
             f"The backend {backend.name} takes no model.engine_args, because its server has its own; leave them out."
+        )
+    of_adapters = [name for name in defaults.engine_args if "lora" in name]
+    if of_adapters and not model_info.adapter:
+        raise ConfigurationError(
+            f"model.engine_args has {', '.join(of_adapters)}, but model {model_info.identity.name} is no LoRA adapter; "
+            "leave it out, or set model.name to an adapter's folder."
         )
     return args_of_answers(defaults.engine_args)
 

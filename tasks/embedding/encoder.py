@@ -109,11 +109,9 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
 
     def _checked(self, reply: Vectors, shape: tuple[int, int]) -> Vectors:
         if reply.vectors.shape != shape or reply.vectors.dtype != np.float32:
-            raise ModelError(f"Model {self._config.model} returned no vectors of shape {shape}.")
+            raise ModelError(f"Model {self._config.name} returned no vectors of shape {shape}.")
         if not np.isfinite(reply.vectors).all():
-            raise ModelError(
-                f"Model {self._config.model} returned vectors that are not finite; its weights are faulty."
-            )
+            raise ModelError(f"Model {self._config.name} returned vectors that are not finite; its weights are faulty.")
         return reply
 
 

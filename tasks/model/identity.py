@@ -1,12 +1,8 @@
-"""Identify a model by its name or folder, without loading it; large files are read once, and their digests kept."""
+"""Identify a model by its name or folder, without loading it."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,22 +10,21 @@ from typing import TYPE_CHECKING, Any
 from reelabel.disk import disk_errors, is_full
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
-from reelabel.text import escape_controls, read_error
+from reelabel.text import escape_controls
 from reelabel_engine.environment import cache_folders
 from reelabel_engine.errors import ModelError
+from reelabel_engine.fingerprint import fingerprint_folder
 from tasks.domain import ModelIdentity
+from tasks.model.adapter import ADAPTER_FILE, is_adapter, read_adapter
+from tasks.model.model_files import WITHOUT_CONFIG, read_json, weight_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from infra.settings import Settings
 
 TINY_MODEL = Path(__file__).parents[1] / "demo" / "reelabel-tiny"
 TINY_ENCODER = TINY_MODEL.with_name("reelabel-tiny-siglip")
 
-_ADAPTER_FILE = "adapter_config.json"
 _PROCESSOR_FILES = ("processor_config.json", "video_preprocessor_config.json", "preprocessor_config.json")
-_WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
 # Types of models that vLLM gives images alone, any number of them: they are shown a video's frames as images.
 _IMAGES_ONLY = frozenset(
     {
@@ -51,10 +46,6 @@ _IMAGES_ONLY = frozenset(
     }
 )
 _TOKENIZER_PATTERNS = ("tokenizer.*", "tekken.json", "vocab.*", "*.tiktoken", "*.model")
-_WITHOUT_CONFIG = "name a version that transformers loads, not a checkpoint of OpenCLIP"
-_WHOLE_FILE_BYTES = 64 * 1024**2  # above that, a file is worth a digest that is kept
-_READERS = 8  # of large files, at once
-_HEX_DIGITS = 64  # of a digest
 _MAX_NAME = 100  # of what a model's files name
 # Default limit of one frame: the target of Qwen's video processing, 768 x 28 x 28.
 _MAX_PIXELS = 602_112
@@ -100,7 +91,7 @@ def read_model_info(name: str, *, revision: str | None = None) -> ModelInfo:
             reached, or does not have the model.
     """
     folder = Path(name).expanduser()
-    if (folder / _ADAPTER_FILE).is_file():
+    if is_adapter(folder):
         return _adapter_info(folder.resolve(), revision)
     if folder.is_dir():
         return _folder_info(folder.resolve())
@@ -131,27 +122,30 @@ def require_tokenizer(model_info: ModelInfo) -> None:
 
 
 def _adapter_info(folder: Path, revision: str | None) -> ModelInfo:
-    adapter = _read_json(folder / _ADAPTER_FILE)
-    base, rank = adapter.get("base_model_name_or_path"), adapter.get("r")
-    if adapter.get("peft_type") != "LORA" or not isinstance(rank, int) or not isinstance(base, str):
-        raise ModelError(f"Adapter {folder} is no LoRA adapter of a named model; merge it into the model's folder.")
-    if not (folder / "adapter_model.safetensors").is_file():
-        raise ModelError(f"Adapter {folder} has no adapter_model.safetensors; copy it there.")
+    adapter = read_adapter(folder)
+    # Relative to the adapter, or else to the working directory, as PEFT wrote it.
+    beside = folder / Path(adapter.base).expanduser()
+    base = str(beside) if beside.is_dir() else adapter.base
+    if is_adapter(Path(base).expanduser()):
+        raise ModelError(
+            f"The base_model_name_or_path of adapter {folder} is an adapter, too; merge that one into its model's "
+            "folder, and set base_model_name_or_path to it."
+        )
     try:
-        model_info = read_model_info(base, revision=adapter.get("revision") or revision)
+        model_info = read_model_info(base, revision=adapter.revision or revision)
     except ModelError as error:
-        raise ModelError(f"Adapter {folder} names a base model that cannot be used: {error.message}") from None
-    if model_info.adapter:
-        raise ModelError(f"Adapter {folder} adapts another adapter; merge that into its model's folder.")
+        raise ModelError(
+            f"The base_model_name_or_path of adapter {folder} cannot be used: {escape_controls(error.message)}"
+        ) from None
     identity = ModelIdentity(name=folder.name, fingerprint=fingerprint_folder(folder), base_model=model_info.identity)
     return replace(model_info, identity=identity, adapter=str(folder))
 
 
 def _folder_info(folder: Path) -> ModelInfo:
-    config = _read_json(folder / "config.json")
-    if not any(next(folder.glob(pattern), None) for pattern in _WEIGHT_PATTERNS):
+    config = read_json(folder / "config.json")
+    if not any(weight_files(folder)):
         raise ModelError(f"Model folder {folder} contains no weights (*.safetensors); copy them there.")
-    processors = [_read_json(folder / file) for file in _PROCESSOR_FILES if (folder / file).is_file()]
+    processors = [read_json(folder / file) for file in _PROCESSOR_FILES if (folder / file).is_file()]
     identity = ModelIdentity(name=folder.name, fingerprint=fingerprint_folder(folder))
     return _model_info(identity, str(folder), config, processors)
 
@@ -167,7 +161,12 @@ def _hub_info(name: str, revision: str | None) -> ModelInfo:
         if is_full(error):
             raise
         if isinstance(error, EntryNotFoundError):
-            raise ModelError(f"Model {name} on the hub has no config.json; {_WITHOUT_CONFIG}.") from None
+            if _is_on_hub(name, ADAPTER_FILE, revision):
+                raise ModelError(
+                    f"Model {name} on the hub is an adapter; `hf download {name} --local-dir FOLDER`, and give that "
+                    "folder."
+                ) from None
+            raise ModelError(f"Model {name} on the hub has no config.json; {WITHOUT_CONFIG}.") from None
         raise ModelError(
             f"Cannot reach or find model {name} on the hub ({type(error).__name__}); check the name and the network, "
             "or give a model folder.",
@@ -177,11 +176,11 @@ def _hub_info(name: str, revision: str | None) -> ModelInfo:
     processors = []
     for file in _PROCESSOR_FILES:
         try:
-            processors.append(_read_json(Path(hf_hub_download(name, file, revision=commit))))
+            processors.append(read_json(Path(hf_hub_download(name, file, revision=commit))))
         except (OSError, ValueError) as error:
             if is_full(error):
                 raise
-    return _model_info(ModelIdentity(name=name, revision=commit), name, _read_json(path), processors)
+    return _model_info(ModelIdentity(name=name, revision=commit), name, read_json(path), processors)
 
 
 def _model_info(
@@ -200,43 +199,22 @@ def _model_info(
     )
 
 
+def _is_on_hub(name: str, file: str, revision: str | None) -> bool:
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url  # noqa: PLC0415
+
+    try:
+        get_hf_file_metadata(hf_hub_url(name, file, revision=revision))
+    except Exception:  # noqa: BLE001 - whatever it is, the caller says that a file is missing
+        return False
+    return True
+
+
 def _check_hub(name: str, revision: str | None) -> None:
     """Look once for a model that is not cached: a download would retry for half a minute, and log each attempt."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415
 
     if not isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):
         get_hf_file_metadata(hf_hub_url(name, "config.json", revision=revision))
-
-
-def fingerprint_folder(folder: Path) -> str:
-    """Hash everything in a model folder; large files are read once, see `digest_files`.
-
-    Hidden files and folders are not part of the model: tools keep metadata there.
-    """
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and _is_model_file(path.relative_to(folder)))
-    large = [path for path in files if path.stat().st_size > _WHOLE_FILE_BYTES]
-    digests = dict(zip(large, digest_files(large), strict=True))
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
-        digest.update(digests[path].encode() if path in digests else path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _is_model_file(path: Path) -> bool:
-    return not any(part.startswith(".") or part == "__pycache__" for part in path.parts)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise ModelError(f"Model folder {path.parent} has no {path.name}; {_WITHOUT_CONFIG}.") from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"Cannot read {path}: {read_error(error)}.") from None
-    if not isinstance(value, dict):
-        raise ModelError(f"{path} does not contain a JSON object.")
-    return value
 
 
 def _size_multiple_px(config: dict[str, Any]) -> int:
@@ -277,38 +255,3 @@ def _native(config: dict[str, Any], processors: list[dict[str, Any]]) -> dict[st
         "native_frames": frames if found.uses_num_frames else None,
         "native_doubt": "",
     }
-
-
-def digest_files(paths: Sequence[Path]) -> list[str]:
-    """Return the SHA-256 of each file's content, in hex.
-
-    A digest is kept by the file's path, device, inode, size and times of change, and read again once one of them
-    differs. Where nothing can be kept, every call reads all files.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
-    with ThreadPoolExecutor(_READERS) as threads:
-        return list(threads.map(_digest, paths))
-
-
-def _digest(path: Path) -> str:
-    kept = _place(path)
-    with suppress(OSError):
-        digest = kept.read_text(encoding="ascii", errors="replace")
-        if len(digest) == _HEX_DIGITS and digest.isalnum():
-            return digest
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if _place(path) == kept:  # else it was written meanwhile
-        with suppress(OSError):  # a disk that is full, or no home
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_text(digest, encoding="ascii")  # what is read while it is written is too short
-    return digest
-
-
-def _place(path: Path) -> Path:
-    status = path.stat()
-    seen = (path.resolve(), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111 - may have no home
-    return caches / "reelabel" / "digests" / hashlib.sha256(repr(seen).encode()).hexdigest()

@@ -118,14 +118,14 @@ class ModelProcess(Lifetime, Generic[Config]):
         except TimeoutError:
             full = full_disk(running.folders)
             fault = (
-                f"Model {self._config.model} did not load within {self._start_timeout_s:g} s; "
+                f"Model {self._config.name} did not load within {self._start_timeout_s:g} s; "
                 f"raise model.start_timeout_s, or check the log {self._log_path}."
             )
         except LostError as error:
             if self._is_closed:
                 raise self._closed_error() from None
             full = error.full
-            fault = f"Cannot load model {self._config.model}: {str(error).rstrip('.')}; see the log {self._log_path}."
+            fault = f"Cannot load model {self._config.name}: {str(error).rstrip('.')}; see the log {self._log_path}."
         self._end(running, "the model did not load")
         raise full or ModelError(fault)
 
@@ -171,7 +171,7 @@ class ModelProcess(Lifetime, Generic[Config]):
             self._losses += 1
             _LOG.warning(
                 "Model %s was lost: %s; see the log %s (%d so far).",
-                *(self._config.model, error, self._log_path, self._losses),
+                *(self._config.name, error, self._log_path, self._losses),
                 extra={IS_OUTAGE: True},
             )
         if error.full:

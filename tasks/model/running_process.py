@@ -337,7 +337,7 @@ def _output_file(path: Path, *, as_json: bool) -> Iterator[IO[bytes]]:
 
 def _temporary_places(folder: Path) -> dict[str, str]:
     """Have a process leave its files, such as vLLM's `vllm_dist_*`, in a folder that is removed with it."""
-    indices = {"TMPDIR": str(folder)}
+    variables = {"TMPDIR": str(folder)}
     if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:  # compiled functions are for later processes, too
-        indices["TORCHINDUCTOR_CACHE_DIR"] = str(temporary_root() / f"torchinductor_{os.getuid()}")
-    return indices
+        variables["TORCHINDUCTOR_CACHE_DIR"] = str(temporary_root() / f"torchinductor_{os.getuid()}")
+    return variables

@@ -193,8 +193,10 @@ def vector_at(cache: VectorCache, key: str, time_s: float) -> tuple[npt.NDArray[
     first_ms, last_ms = embeddings.pts_ms[[0, -1]].tolist()
     near_ms = max(_NEAR_MS, embeddings.duration_s * 1e3 - (last_ms - first_ms))
     if time_s * 1e3 > last_ms + near_ms:
-        raise ConfigurationError(f"That video has no frames after {last_ms / 1e3:g} s; name an earlier moment.")
+        raise ConfigurationError(
+            f"That video has no embedded frames after {last_ms / 1e3:g} s; name an earlier moment."
+        )
     if time_s * 1e3 < first_ms - near_ms:  # of a segment
-        raise ConfigurationError(f"That video has no frames before {first_ms / 1e3:g} s; name a later moment.")
+        raise ConfigurationError(f"That video has no embedded frames before {first_ms / 1e3:g} s; name a later moment.")
     nearest = int(np.abs(embeddings.pts_ms - round(time_s * 1000)).argmin())
     return embeddings.vectors[nearest], int(embeddings.pts_ms[nearest])

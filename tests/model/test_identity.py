@@ -1,19 +1,19 @@
-import hashlib
 import json
-import os
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from flows.run.spec import make_spec
 from infra.settings import Settings
 from reelabel_engine.errors import ModelError
+from reelabel_engine.fingerprint import fingerprint_folder
 from tasks.domain import ModelIdentity, RunSpec
 from tasks.embedding.encoder import read_encoder_info
 from tasks.model.engine.vllm_backend import engine_config
-from tasks.model.identity import TINY_MODEL, fingerprint_folder, read_model_info, require_tokenizer
-from tests.model.adapters import make_adapter
+from tasks.model.identity import TINY_MODEL, read_model_info, require_tokenizer
+from tests.model.adapters import make_adapter, read_weights, write_weights
 
 
 @pytest.fixture
@@ -74,67 +74,6 @@ def test_frames_must_fit_patches_only_if_the_model_takes_any_size(folder, vision
     (folder / "config.json").write_text(json.dumps(config | {"vision_config": vision}))
 
     assert read_model_info(str(folder)).size_multiple_px == size_multiple_px
-
-
-def test_a_moved_folder_is_the_same_model(folder, tmp_path):
-    before = fingerprint_folder(folder)
-    moved = folder.rename(tmp_path / "elsewhere")
-
-    assert fingerprint_folder(moved) == before
-
-
-def test_different_weights_are_a_different_model(folder):
-    before = fingerprint_folder(folder)
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
-
-    assert fingerprint_folder(folder) != before
-
-
-@pytest.fixture
-def large_weights(folder, tmp_path, monkeypatch):
-    """The folder's weights, too large to be read each time; digests are kept in a folder of this test."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    weights = folder / "model.safetensors"
-    os.truncate(weights, 70_000_000)
-    return weights
-
-
-@pytest.mark.parametrize("changed_byte", [0, 40_000_001, 69_999_999])
-def test_a_changed_byte_anywhere_in_large_weights_is_a_different_model(folder, large_weights, changed_byte):
-    before = fingerprint_folder(folder)
-
-    with large_weights.open("r+b") as file:
-        file.seek(changed_byte)
-        file.write(b"\xfe")
-
-    assert fingerprint_folder(folder) != before
-
-
-def test_large_weights_are_read_once_and_again_where_nothing_can_be_kept(folder, large_weights, tmp_path, monkeypatch):
-    read, file_digest = [], hashlib.file_digest
-    monkeypatch.setattr(hashlib, "file_digest", lambda file, name: read.append(file.name) or file_digest(file, name))
-    expected = fingerprint_folder(folder)
-
-    assert fingerprint_folder(folder) == expected
-    assert len(read) == 1
-    [kept] = (tmp_path / "caches" / "reelabel" / "digests").iterdir()
-    kept.write_text("damaged")
-    assert fingerprint_folder(folder) == expected
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "config.json"))  # which is no folder
-    assert fingerprint_folder(folder) == expected
-    assert read == [str(large_weights)] * 3
-
-
-def test_notes_that_tools_leave_in_a_models_folder_do_not_change_the_model(folder):
-    before = fingerprint_folder(folder)
-
-    notes = folder / ".cache" / "huggingface" / "download" / "model.safetensors.metadata"
-    notes.parent.mkdir(parents=True)
-    notes.write_text("1764000000.0")
-    (folder / ".gitattributes").write_text("*.safetensors filter=lfs")
-
-    assert fingerprint_folder(folder) == before
 
 
 def test_a_folder_without_weights_is_refused(folder):
@@ -209,29 +148,102 @@ def test_the_card_of_an_adapter_is_that_of_its_base_model_and_names_both(tmp_pat
     assert RunSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
-def test_an_adapter_that_cannot_be_added_is_refused_in_one_sentence(tmp_path):
-    for number, (changed, fault) in enumerate(
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"peft_type": "IA3"}, "is no LoRA adapter of a named model; merge it"),
+        ({"base_model_name_or_path": None}, "is no LoRA adapter of a named model; merge it"),
         (
-            ({"peft_type": "IA3"}, "is no LoRA adapter of a named model; merge it"),
-            ({"base_model_name_or_path": None}, "is no LoRA adapter of a named model; merge it"),
-            (
-                {"base_model_name_or_path": "/gone"},
-                "names a base model that cannot be used: There is no model folder /gone",
-            ),
-            (
-                {"base_model_name_or_path": str(tmp_path / "0")},
-                "names a base model that cannot be used: Adapter .*0 is no",
-            ),
-        )
+            {"base_model_name_or_path": "/gone"},
+            "The base_model_name_or_path of adapter .* There is no model folder /gone",
+        ),
+        ({"base_model_name_or_path": "."}, "The base_model_name_or_path of adapter .* is an adapter, too; merge that"),
+        ({"r": 0}, "has no valid r, lora_alpha and target_modules; correct it"),
+        (
+            {"alpha_pattern": {"q_proj": 8}, "rank_pattern": {"q_proj": 8}},
+            "sets alpha_pattern, rank_pattern, which not",
+        ),
+        ({"init_lora_weights": "pissa"}, "sets init_lora_weights, which not every vLLM applies; merge the adapter"),
+        ({"bias": "all"}, "sets bias, which"),
+        ({"of_the_future": {"a": 1}}, "sets of_the_future, which"),
+    ],
+)
+def test_an_adapter_that_would_not_be_applied_as_configured_is_refused_in_one_sentence(tmp_path, changed, fault):
+    with pytest.raises(ModelError, match=fault):
+        read_model_info(str(make_adapter(tmp_path / "adapter", TINY_MODEL, **changed)))
+
+
+def test_an_adapter_may_state_what_changes_nothing(tmp_path):
+    neutral = {"bias": "none", "init_lora_weights": True, "use_rslora": True, "loftq_config": {}, "use_dora": False}
+    of_training = {"lora_dropout": 0.1, "rank_pattern": {}, "modules_to_save": None, "peft_version": "0.18.0"}
+    adapter = make_adapter(tmp_path / "adapter", TINY_MODEL, **neutral, **of_training)
+    (adapter / "optimizer.pt").touch()
+
+    assert read_model_info(str(adapter)).adapter == str(adapter)
+
+
+@pytest.mark.parametrize(
+    ("file", "fault"),
+    [
+        pytest.param(
+            "non_lora_state_dict.bin", r"outside adapter_model\.safetensors, in non_lora_state_dict\.bin, which"
+        ),
+        pytest.param("model.safetensors", r"has both a model and a LoRA adapter; move adapter_config\.json"),
+    ],
+)
+def test_an_adapter_beside_other_weights_is_refused(tmp_path, file, fault):
+    adapter = make_adapter(tmp_path / "adapter", TINY_MODEL)
+    if file == "model.safetensors":
+        shutil.copytree(TINY_MODEL, adapter, dirs_exist_ok=True)
+    (adapter / file).touch()
+
+    with pytest.raises(ModelError, match=fault):
+        read_model_info(str(adapter))
+
+
+def test_an_adapter_with_weights_that_are_not_of_low_rank_or_none_is_refused(tmp_path):
+    adapter = make_adapter(tmp_path / "adapter", TINY_MODEL)
+    weights = adapter / "adapter_model.safetensors"
+    saved, name = read_weights(weights), "base_model.model.model.embed_tokens.base_layer.weight"
+
+    for content, fault in (
+        (
+            saved | {name: np.zeros((2, 2))},
+            f"has 1 weight besides those of LoRA, such as {name}, which vLLM would leave",
+        ),
+        ({}, "is empty; save the adapter again"),
     ):
-        folder = make_adapter(tmp_path / str(number), TINY_MODEL, **changed)
+        write_weights(weights, content)
         with pytest.raises(ModelError, match=fault):
-            read_model_info(str(folder))
-    nested = make_adapter(tmp_path / "one", TINY_MODEL)
-    with pytest.raises(ModelError, match="adapts another adapter; merge that into its model's folder"):
-        read_model_info(str(make_adapter(tmp_path / "other", TINY_MODEL, base_model_name_or_path=str(nested))))
-    (nested / "adapter_model.safetensors").unlink()
+            read_model_info(str(adapter))
+    for content in (b"", b"[1]", (3).to_bytes(8, "little") + b"[1]", b"\xff" * 20):
+        weights.write_bytes(content)
+        with pytest.raises(ModelError, match=r"Cannot read .* as safetensors; copy it again"):
+            read_model_info(str(adapter))
+    weights.unlink()
     with pytest.raises(ModelError, match=r"has no adapter_model\.safetensors; copy it there"):
-        read_model_info(str(nested))
+        read_model_info(str(adapter))
+
+
+def test_a_base_is_found_beside_the_adapter_or_in_the_working_directory(tmp_path, folder, monkeypatch):
+    base = read_model_info(str(folder))
+    beside = make_adapter(tmp_path / "beside", TINY_MODEL, base_model_name_or_path="../model")
+    here = make_adapter(tmp_path / "here", TINY_MODEL, base_model_name_or_path="./model")
+
+    assert read_model_info(str(beside)).location == base.location
+    monkeypatch.chdir(tmp_path)
+    assert read_model_info(str(here)).identity.base_model == base.identity
+
+
+def test_an_adapter_of_an_adapter_or_of_itself_is_refused(tmp_path):
+    one = make_adapter(tmp_path / "one", TINY_MODEL, base_model_name_or_path=str(tmp_path / "other"))
+    other = make_adapter(tmp_path / "other", TINY_MODEL, base_model_name_or_path=str(one))
+
+    for each in (one, other):
+        with pytest.raises(ModelError, match="is an adapter, too; merge that one into its model's folder"):
+            read_model_info(str(each))
+
+
+def test_an_adapter_is_no_image_text_model(tmp_path):
     with pytest.raises(ModelError, match="is a LoRA adapter; merge it into the model's folder"):
         read_encoder_info(Settings(), str(make_adapter(tmp_path / "encoder", TINY_MODEL)))

@@ -146,7 +146,7 @@ def test_a_moment_after_the_end_is_refused(world, seconds):
     key = world.add("a.mp4", np.eye(32)[:4])
 
     assert vector_at(world.cache, key, 4.5)[1] == 3000
-    with pytest.raises(ConfigurationError, match="no frames after 3 s"):
+    with pytest.raises(ConfigurationError, match="no embedded frames after 3 s"):
         vector_at(world.cache, key, seconds)
 
 
@@ -155,7 +155,7 @@ def test_a_frame_is_near_any_time_that_it_stands_for(world):
     key = world.write("a.mp4", Embeddings(vectors=vectors, pts_ms=np.array([0, 20_000]), duration_s=40.0))
 
     assert vector_at(world.cache, key, 39)[1] == 20_000
-    with pytest.raises(ConfigurationError, match="no frames after 20 s"):
+    with pytest.raises(ConfigurationError, match="no embedded frames after 20 s"):
         vector_at(world.cache, key, 41)
 
 
@@ -164,7 +164,7 @@ def test_a_moment_before_a_segment_is_refused(world):
     key = world.write("a.mp4", Embeddings(vectors=vectors, pts_ms=np.arange(4) * 1000 + 60_000, duration_s=4.0))
 
     assert vector_at(world.cache, key, 56)[1] == 60_000
-    with pytest.raises(ConfigurationError, match="has no frames before 60 s"):
+    with pytest.raises(ConfigurationError, match="has no embedded frames before 60 s"):
         vector_at(world.cache, key, 3)
 
 

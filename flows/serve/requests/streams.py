@@ -50,7 +50,7 @@ class StreamState(NamedTuple):
     """A stream after some parts.
 
     Attributes:
-        parts: Number of parts described.
+        parts: How often a part was described; one that was resent counts again.
         position: Start of the next part.
         last: The last part, which is resent if its answer was lost.
         before_last: Start of the last part.

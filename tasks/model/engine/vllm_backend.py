@@ -50,6 +50,7 @@ def engine_config(
         model=model_info.location,
         revision=model_info.revision,
         adapter=model_info.adapter,
+        adapter_fingerprint=(model_info.adapter and model_info.identity.fingerprint) or "",
         dtype=model.dtype,
         tensor_parallel_size=model.tensor_parallel_size,
         devices=devices,

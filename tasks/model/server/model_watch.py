@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from reelabel.errors import ConfigurationError, JobError
 from reelabel.text import escape_controls
-from tasks.model.identity import fingerprint_folder
+from reelabel_engine.fingerprint import fingerprint_folder
 from tasks.model.server.answers import ReturnedLogprobs, read_logprobs
 
 if TYPE_CHECKING:

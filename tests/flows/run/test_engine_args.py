@@ -8,9 +8,11 @@ from infra.settings import ModelSettings, Settings
 from reelabel.errors import ConfigurationError
 from tasks.model.engine.vllm_backend import engine_config
 from tasks.model.identity import TINY_MODEL, read_model_info
+from tests.model.adapters import make_adapter
 
 ANSWERS = {"quantization": "fp8", "mm_processor_kwargs": {"max_pixels": 4096}}
 PERFORMANCE = {"block_size": 64, "max_model_len": 4096, "pipeline_parallel_size": 2}
+OF_ADAPTERS = {"max_lora_rank": 64, "max_loras": 1, "max_cpu_loras": 1}
 
 
 def settings_of(**model):
@@ -43,6 +45,15 @@ def test_arguments_reach_the_engine_and_those_that_change_answers_the_spec():
     again = make_spec(model_info, settings, base=plain)
     assert again.engine_args == {}
     assert engine_config(model_info, engine_settings(settings, again)).engine_args == PERFORMANCE
+
+
+def test_arguments_of_adapters_need_one_and_its_capacity_is_no_part_of_the_spec(tmp_path):
+    adapter = read_model_info(str(make_adapter(tmp_path / "adapter", TINY_MODEL)))
+
+    spec = make_spec(adapter, settings_of(engine_args=OF_ADAPTERS | {"lora_dtype": "float32"}))
+    assert spec.engine_args == {"lora_dtype": "float32"}
+    with pytest.raises(ConfigurationError, match="has lora_dtype, but model reelabel-tiny is no LoRA adapter; leave"):
+        make_spec(read_model_info(str(TINY_MODEL)), settings_of(engine_args={"lora_dtype": "float32"}))
 
 
 def test_arguments_of_the_chat_template_reach_spec_and_engine():

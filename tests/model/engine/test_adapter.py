@@ -1,5 +1,6 @@
 """LoRA adapters in a real vLLM: answers are those of the merged weights, in live sessions, too."""
 
+import shutil
 from contextlib import contextmanager
 
 import pytest
@@ -55,6 +56,24 @@ def test_an_adapter_answers_as_its_merged_weights_in_live_sessions_too(tmp_path)
     assert shares == pytest.approx(expected, abs=1e-3)
     assert shares != pytest.approx(plain, abs=0.05)
     assert words == expected_words != plain_words
+
+
+def test_a_pipeline_whose_workers_have_some_layers_each_loads_an_adapter(tmp_path, monkeypatch):
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # there may be fewer NUMA nodes than workers
+    adapter = make_adapter(tmp_path / "adapter", TINY_MODEL)
+
+    # vLLM's pipelines on CPUs load, but answer nothing.
+    with loaded(adapter, tmp_path, pipeline_parallel_size=2) as (engine, _):
+        engine.wait_ready()
+
+
+def test_an_adapter_that_was_overwritten_since_it_was_chosen_is_refused(tmp_path):
+    adapter = make_adapter(tmp_path / "adapter", TINY_MODEL)
+    with loaded(adapter, tmp_path) as (engine, _):
+        shutil.rmtree(adapter)
+        make_adapter(adapter, TINY_MODEL, lora_alpha=8)
+        with pytest.raises(ModelError, match=r"Cannot load model .*/adapter: Files of the adapter .* have changed"):
+            engine.wait_ready()
 
 
 def test_an_adapter_of_the_vision_encoder_is_applied_or_refused(tmp_path):

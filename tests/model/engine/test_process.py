@@ -100,6 +100,14 @@ def test_a_model_that_cannot_be_loaded_is_named(make_engine, tmp_path):
     assert engine.pid is None
 
 
+def test_an_adapter_that_cannot_be_loaded_is_named_in_place_of_its_model(make_engine, tmp_path):
+    (tmp_path / "model").write_text("It has no rank.")
+    engine = make_engine(adapter="/checkpoints/mine")
+
+    with pytest.raises(ModelError, match=r"Cannot load model /checkpoints/mine: It has no rank"):
+        engine.wait_ready()
+
+
 def test_a_full_disk_is_not_mistaken_for_a_faulty_model(make_engine, tmp_path):
     (tmp_path / "model").symlink_to("/dev/full")
     engine = make_engine()

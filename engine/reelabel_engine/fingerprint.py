@@ -1,0 +1,71 @@
+"""A hash of the files in a model's folder; large ones are read once, and their digests kept."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_WHOLE_FILE_BYTES = 64 * 1024**2  # above that, a file is worth a digest that is kept
+_READERS = 8  # of large files, at once
+_HEX_DIGITS = 64  # of a digest
+
+
+def fingerprint_folder(folder: Path) -> str:
+    """Hash everything in a model folder; large files are read once, see `_digest_files`.
+
+    Hidden files and folders are not part of the model: tools keep metadata there.
+    """
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and _is_model_file(path.relative_to(folder)))
+    large = [path for path in files if path.stat().st_size > _WHOLE_FILE_BYTES]
+    digests = dict(zip(large, _digest_files(large), strict=True))
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
+        digest.update(digests[path].encode() if path in digests else path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _is_model_file(path: Path) -> bool:
+    return not any(part.startswith(".") or part == "__pycache__" for part in path.parts)
+
+
+def _digest_files(paths: Sequence[Path]) -> list[str]:
+    """Return the SHA-256 of each file's content, in hex.
+
+    A digest is kept by the file's path, device, inode, size and times of change, and read again once one of them
+    differs. Where nothing can be kept, every call reads all files.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    with ThreadPoolExecutor(_READERS) as threads:
+        return list(threads.map(_digest, paths))
+
+
+def _digest(path: Path) -> str:
+    kept = _place(path)
+    with suppress(OSError):
+        digest = kept.read_text(encoding="ascii", errors="replace")
+        if len(digest) == _HEX_DIGITS and digest.isalnum():
+            return digest
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if _place(path) == kept:  # else it was written meanwhile
+        with suppress(OSError):  # a disk that is full, or no home
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(digest, encoding="ascii")  # what is read while it is written is too short
+    return digest
+
+
+def _place(path: Path) -> Path:
+    status = path.stat()
+    seen = (path.resolve(), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111 - may have no home
+    return caches / "reelabel" / "digests" / hashlib.sha256(repr(seen).encode()).hexdigest()

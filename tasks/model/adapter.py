@@ -1,0 +1,126 @@
+"""A LoRA adapter's folder, as PEFT saves it; one is refused if vLLM would not apply all of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING, NamedTuple
+
+from reelabel.text import escape_controls, pluralize
+from reelabel_engine.errors import ModelError
+from tasks.model.model_files import read_json, weight_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ADAPTER_FILE = "adapter_config.json"
+
+_WEIGHTS = "adapter_model.safetensors"
+_LOW_RANK = re.compile(r"\.lora_([AB]\.weight|embedding_[AB])$")  # the weights that are an adapter's
+_MAX_HEADER_BYTES = 100_000_000  # as safetensors allows
+# Every supported vLLM applies these, or they matter only in training, of which the weights are the result.
+_APPLIED = frozenset(
+    {
+        "auto_mapping",
+        "base_model_name_or_path",
+        "eva_config",
+        "exclude_modules",
+        "inference_mode",
+        "layers_pattern",
+        "layers_to_transform",
+        "lora_alpha",
+        "lora_dropout",
+        "megatron_core",  # without megatron_config
+        "peft_type",
+        "peft_version",
+        "qalora_group_size",  # without use_qalora
+        "r",
+        "revision",
+        "target_modules",
+        "task_type",
+        "use_rslora",
+    }
+)
+# Values of others that change nothing, besides null, false and what is empty. Other initial weights change the model's.
+_NEUTRAL = {"bias": ("none",), "init_lora_weights": (True, "eva", "gaussian", "orthogonal")}
+# What a checkpoint of a training has besides the adapter.
+_OF_TRAINING = ("adapter_model.*", "optimizer.*", "rng_state*", "scaler.*", "scheduler.*", "training_args.*")
+
+
+class Adapter(NamedTuple):
+    """What an adapter says about the model that it adapts."""
+
+    base: str  # a folder or hub name
+    revision: str | None  # of the base
+
+
+def is_adapter(folder: Path) -> bool:
+    return (folder / ADAPTER_FILE).is_file()
+
+
+def read_adapter(folder: Path) -> Adapter:
+    """Read an adapter's configuration and the names of its weights.
+
+    Raises:
+        ModelError: A file is missing or cannot be read; or not every supported vLLM would apply all of the adapter.
+    """
+    _require_nothing_else(folder)
+    config = read_json(folder / ADAPTER_FILE)
+    base, rank, alpha = (config.get(name) for name in ("base_model_name_or_path", "r", "lora_alpha"))
+    if config.get("peft_type") != "LORA" or not isinstance(base, str) or not base:
+        raise ModelError(f"Adapter {folder} is no LoRA adapter of a named model; merge it into the model's folder.")
+    if type(rank) is not int or rank < 1 or type(alpha) not in {int, float} or not config.get("target_modules"):
+        raise ModelError(f"{folder / ADAPTER_FILE} has no valid r, lora_alpha and target_modules; correct it.")
+    ignored = [name for name, value in config.items() if not _is_applied(name, value)]
+    if ignored:
+        names = escape_controls(", ".join(sorted(ignored)))
+        raise ModelError(
+            f"{folder / ADAPTER_FILE} sets {names}, which not every vLLM applies; merge the adapter into the model's "
+            "folder."
+        )
+    _require_low_rank(folder)
+    return Adapter(base=base, revision=config.get("revision"))
+
+
+def _is_applied(name: str, value: object) -> bool:
+    return name in _APPLIED or not value or value in _NEUTRAL.get(name, ())
+
+
+def _require_nothing_else(folder: Path) -> None:
+    others = [
+        path.name for path in weight_files(folder) if not any(fnmatch(path.name, pattern) for pattern in _OF_TRAINING)
+    ]
+    if others and (folder / "config.json").is_file():
+        raise ModelError(
+            f"Folder {folder} has both a model and a LoRA adapter; move {ADAPTER_FILE} and {_WEIGHTS} to a folder of "
+            "their own, or delete them if they are merged into the model."
+        )
+    if others:
+        raise ModelError(
+            f"Adapter {folder} has weights outside {_WEIGHTS}, in {escape_controls(min(others))}, which vLLM would "
+            "leave out; merge the adapter into the model's folder."
+        )
+
+
+def _require_low_rank(folder: Path) -> None:
+    names = _weight_names(folder / _WEIGHTS)
+    if not names:
+        raise ModelError(f"{folder / _WEIGHTS} is empty; save the adapter again.")
+    others = sorted(name for name in names if not _LOW_RANK.search(name))
+    if others:
+        raise ModelError(
+            f"{folder / _WEIGHTS} has {pluralize(len(others), 'weight')} besides those of LoRA, such as "
+            f"{escape_controls(others[0])}, which vLLM would leave out; merge the adapter into the model's folder."
+        )
+
+
+def _weight_names(path: Path) -> set[str]:
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")  # of the header
+            return {*json.loads(file.read(min(length, _MAX_HEADER_BYTES))).keys()} - {"__metadata__"}
+    except FileNotFoundError:
+        raise ModelError(f"Adapter {path.parent} has no {path.name}; copy it there.") from None
+    except (OSError, ValueError, AttributeError):
+        raise ModelError(f"Cannot read {path} as safetensors; copy it again.") from None
