@@ -89,7 +89,7 @@ def test_a_hint_works_when_it_is_pasted_into_the_shell_that_showed_it(tmp_path):
         return said.stdout
 
     shown = shell("my\\ tools/reelabel status")
-    [hint] = [line.partition("is stopped: ")[2] for line in shown.splitlines() if "is stopped: " in line]
+    [hint] = [line.partition("stopped services: ")[2] for line in shown.splitlines() if "stopped services: " in line]
 
     assert hint == "'my tools/reelabel' up"
     assert shell(hint.replace(" up", " --version")).startswith("reelabel ")
