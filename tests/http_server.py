@@ -25,7 +25,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class HttpServer(ThreadingHTTPServer):
-    """A server that takes many connections at once, and none of whose threads outlives a test.
+    """A server that takes many connections at once, and whose end waits for none of them.
 
     By default, only five may wait to be accepted; on a busy machine, the kernel would reset some of the others.
     """
@@ -38,15 +38,11 @@ class HttpServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serve(handler, *, tls=None, is_patient=False, **shared):
-    """Run a server in a thread; what is shared is an attribute of it. With `tls`, a context, it is reached by HTTPS.
-
-    A patient one waits at its end for the requests under way; another one leaves them, and their errors, alone.
-    """
+def serve(handler, *, tls=None, **shared):
+    """Run a server in a thread; what is shared is an attribute of it. With `tls`, a context, it is reached by HTTPS."""
     with HttpServer(("127.0.0.1", 0), handler) as server:
-        vars(server).update(shared, daemon_threads=not is_patient)
-        if not is_patient:
-            server.handle_error = lambda *_: None  # of a reader that had enough, or that distrusts the certificate
+        vars(server).update(shared)
+        server.handle_error = lambda *_: None  # of a reader that had enough, or that distrusts the certificate
         if tls:
             server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)

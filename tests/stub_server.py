@@ -67,7 +67,7 @@ def serve_stub(root=str(TINY_MODEL), *, weights=lambda: b"", ending=lambda _argu
     if tls:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(*tls)
-    with serve(_Handler, tls=context, is_patient=True, root=root, weights=weights, ending=ending) as server:
+    with serve(_Handler, tls=context, root=root, weights=weights, ending=ending) as server:
         yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}/v1"
 
 

@@ -150,5 +150,5 @@ def gate(url, answer=lambda _path, _body: None, *, headers=None):
                 self.wfile.write(content)
 
     root = url.removesuffix("/v1")
-    with serve(Passing, is_patient=True) as server:
+    with serve(Passing) as server:
         yield f"{server.url}/v1"
