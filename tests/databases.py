@@ -1,4 +1,4 @@
-"""Migrated databases of tests: to copy a template takes ten times as long as to empty a copy."""
+"""Migrated databases of tests: a copy of the template is emptied and lent again, as to copy it takes longer."""
 
 from __future__ import annotations
 
