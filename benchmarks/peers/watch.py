@@ -73,7 +73,7 @@ def run_script(
         asked: One line for its standard input.
         limit_s: Seconds after which it is killed.
         log_path: File for its standard error.
-        kill_at_rows: Kill it once it tells that so many rows have been answered; 0 lets it end.
+        kill_at_rows: Kill it once it reports this many answered rows; 0 lets it finish.
         variables: Environment variables beside those of all scripts.
         counter: Counts the frames that its processes decode.
     """

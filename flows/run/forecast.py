@@ -44,7 +44,7 @@ class Forecast:
         lines: Sentences on these jobs.
         videos: Sentences on their videos.
         warnings: Those of the run, without final periods.
-        ends_well: Whether it would end with exit code 0, as far as a look at its videos tells.
+        ends_well: Whether it would exit with 0, judging by the videos surveyed.
     """
 
     jobs: int

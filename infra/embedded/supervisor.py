@@ -141,7 +141,7 @@ class Supervisor:
             if writer in self._users:
                 self._users.remove(writer)
                 self._end_if_unused()
-            if not self._end.is_set():  # else the end of this process closes it, and so tells its user of it
+            if not self._end.is_set():  # otherwise it is closed when this process ends, which its user notices
                 self._connections.discard(writer)
                 writer.close()
 

@@ -64,7 +64,7 @@ class Filesystems:
         return b"".join(self._pieces(uri, fingerprint, max_bytes))
 
     def read_range(self, uri: str, *, start: int, size: int, fingerprint: str) -> bytes:  # noqa: ARG002
-        """Read a range of an object, whose version only `stat` tells."""
+        """Read a range of an object; only `stat` knows its version."""
         data = self._call(uri, lambda filesystem, path: filesystem.cat_file(path, start=start, end=start + size))
         if len(data) > size:
             raise RangesIgnoredError(f"{redact_uri(uri)} cannot be read by ranges; download the whole object.")

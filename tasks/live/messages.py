@@ -33,7 +33,7 @@ MAX_STAGES = 64
 MAX_WAITING = 64  # queries of a session
 MAX_MESSAGE_BYTES = 16 * 1024**2  # a frame in base64 is a third longer
 _MAX_NAMED = 80  # characters of a client's own words that a refusal quotes
-_MAX_UNKNOWN = 10  # fields that a client is told of at once
+_MAX_UNKNOWN = 10  # fields reported to a client at once
 _FOREVER_S = 1e9
 
 
@@ -257,7 +257,7 @@ class VideoFrame(_Message):
 class AudioChunk(_Message):
     """Audio: 16-bit little-endian PCM, one channel of 16 kHz; without `data`, it announces a binary message with it.
 
-    It is not acknowledged, as published; an `error` tells of a chunk that is refused.
+    It is not acknowledged, as published; an `error` reports a chunk that is refused.
     """
 
     type: Literal["audio.chunk"]

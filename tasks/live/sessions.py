@@ -103,7 +103,7 @@ class Sessions:
         return session
 
     async def close(self) -> None:
-        """End all sessions, and wait for them, and until their clients have been told."""
+        """End all sessions; wait until they have ended and their clients know."""
         self._is_closed = True
         for session in self._sessions.values():
             session.end("server_stopping")

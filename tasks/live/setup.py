@@ -48,7 +48,7 @@ def check_config(config: SessionConfig, setup: LiveSetup) -> None:
 
 
 def differences(config: SessionConfig, setup: LiveSetup) -> Iterator[Notice]:
-    """Yield what a client is told if its session is otherwise than it asks."""
+    """Yield notices for a client whose session differs from what it requested."""
     served = setup.info.model
     if config.model not in {None, served}:
         text = f"The model {escape_controls(config.model or '')} is not served here; {served} answers."

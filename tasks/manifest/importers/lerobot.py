@@ -30,7 +30,7 @@ _SEGMENT = ("start_s", "end_s")
 def read_lerobot(source: VideoFiles) -> ImportedRows:
     """Make a job of each episode and camera: a segment of an MP4. Its id is `episode-000000/CAMERA`.
 
-    `task` is what the robot was told, unless a column is mapped to it; `--column video_uri=CAMERA` takes one camera.
+    `task` is the robot's instruction, unless a column is mapped to it; `--column video_uri=CAMERA` takes one camera.
 
     Raises:
         ManifestError: It is not a data set of LeRobot 3, or has no such camera.

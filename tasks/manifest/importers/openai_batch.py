@@ -118,7 +118,7 @@ def _schema(body: dict[str, Any]) -> str | None:
 
 
 def _constraints(body: dict[str, Any]) -> dict[str, Any]:
-    """Return what vLLM is told about the form of an answer, by its name now and before."""
+    """Return vLLM's options for the form of an answer, under their current and their older names."""
     now = {f"structured_outputs.{name}": value for name, value in (body.get("structured_outputs") or {}).items()}
     before = {name: value for name, value in body.items() if name.startswith("guided_")}
     return {name: value for name, value in (now | before).items() if value is not None}
