@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import socket
+import struct
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -44,6 +45,12 @@ def has_ended(name: str | None) -> bool:
 
 def _namespace() -> str:
     return f"{_BOOT.read_text().strip()} {(_PROC / 'self/ns/pid').readlink()}"
+
+
+def is_own_peer(connection: socket.socket) -> bool:
+    """Return whether a process of this user listens at the other end of a Unix socket."""
+    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return bool(user == os.geteuid())
 
 
 def is_supported() -> bool:

@@ -11,14 +11,13 @@ import pwd
 import secrets
 import socket
 import stat
-import struct
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from infra.processes import end_marked, is_supported
+from infra.processes import end_marked, is_own_peer, is_supported
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -140,8 +139,7 @@ class Home:
         except OSError:
             connection.close()
             return None
-        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if user != os.geteuid():
+        if not is_own_peer(connection):
             connection.close()
             return None
         return connection

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from infra.processes import is_own_peer
 from reelabel_engine.keep import socket_in
 from reelabel_engine.protocol import EngineInfo, EngineLoaded, decode_reply
 
@@ -107,6 +108,8 @@ def _connect(path: Path, facts: dict[str, Any]) -> KeptEngine | None:
         engine.settimeout(_ANSWER_S)
         with socket_in(temporary) as address:
             engine.connect(address)
+        if not is_own_peer(engine):  # another user has made the folder, once that of a killed engine was removed
+            raise ConnectionRefusedError
         engine.settimeout(None)
         connection = Connection(engine.detach())
         if connection.poll(_ANSWER_S) and isinstance(loaded := decode_reply(connection.recv_bytes()), EngineLoaded):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
+import math
 import os
 import shutil
 import signal
@@ -30,16 +31,24 @@ from reelabel.errors import DiskFullError
 from reelabel.waiting import LOOK_S, raise_if_abandoned
 from reelabel_engine.environment import cache_folders
 from reelabel_engine.protocol import (
+    AskBatch,
     Cancel,
+    EmbedImages,
+    EmbedTexts,
     EncoderLoaded,
     EngineFailure,
     EngineLoaded,
     EngineTimes,
     Keep,
     Kept,
+    LiveDone,
+    LiveQuery,
+    LiveRequest,
     LiveText,
     LoadEncoder,
     LoadEngine,
+    QuestionAnswer,
+    Rejected,
     Reply,
     Request,
     StepReplies,
@@ -59,6 +68,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("reelabel")
 _END_TIMEOUT_S = 10
 _LEAST_WAIT_S = 0.01
+_MAX_BYTES = 256 * 1024**2  # of a reply; the vectors of a batch have some megabytes
 
 
 class LostError(Exception):
@@ -72,8 +82,8 @@ class LostError(Exception):
 class PendingRequest:
     """A request that has not ended; pieces of a text are not counted among its replies."""
 
-    def __init__(self, number: int, count: int) -> None:
-        self.number, self.left = number, count
+    def __init__(self, number: int, request: Request, count: int) -> None:
+        self.number, self.request, self.open = number, request, set(range(count))  # places without a reply
         # Each with its place in a batch; or the error in place of more; and None at the end.
         self.replies: SimpleQueue[tuple[int, Any] | BaseException | None] = SimpleQueue()
 
@@ -102,6 +112,7 @@ class RunningProcess:
         self._numbers = count()
         self._pending: dict[int, PendingRequest] = {}
         self._outbox: SimpleQueue[Request | None] = SimpleQueue()
+        self._load: LoadEngine | LoadEncoder | None = None
         self._threads = [
             threading.Thread(target=target, daemon=True) for target in (self._send_messages, self._receive_messages)
         ]
@@ -144,6 +155,7 @@ class RunningProcess:
             folders=folders,
             **options,
         )
+        running._load = load
         running.post(load)
         return running
 
@@ -182,9 +194,9 @@ class RunningProcess:
                 raise self.lost
             if not self._pending:
                 self.last_reply_s = time.monotonic()
-            request = PendingRequest(next(self._numbers), count)
-            self._pending[request.number] = request
-            self._outbox.put(build(request.number))
+            number = next(self._numbers)
+            request = self._pending[number] = PendingRequest(number, build(number), count)
+            self._outbox.put(request.request)
         return request
 
     def post(self, message: Request) -> None:
@@ -245,10 +257,10 @@ class RunningProcess:
     def _receive_messages(self) -> None:
         reason, full = "its process died", None
         try:
-            while not isinstance(message := decode_reply(self._connection.recv_bytes()), EngineFailure):
+            while not isinstance(message := decode_reply(self._connection.recv_bytes(_MAX_BYTES)), EngineFailure):
                 self._handle(message)
             reason, full = message.message, DiskFullError(message.message) if message.is_disk_full else None
-        except (EOFError, OSError):
+        except (EOFError, ConnectionError):
             pass
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must learn of it
             reason = f"its process sent an invalid message: {error}"
@@ -258,6 +270,7 @@ class RunningProcess:
         self.last_reply_s = time.monotonic()
         match message:
             case EngineLoaded() | EncoderLoaded():
+                _require_reply(self._load, 0, message)
                 if self._is_restart:
                     self._note_times(EngineTimes(restart_ms=(self.last_reply_s - self.began_s) * 1e3))
                 with self._lock:
@@ -272,16 +285,20 @@ class RunningProcess:
             case _:
                 raise TypeError(f"{type(message).__name__} is no reply to a request")
 
-    def _deliver(self, number: int, index: int, reply: Any) -> None:  # noqa: ANN401 - of the kind that the request has
+    def _deliver(self, number: int, index: int, reply: Any) -> None:  # noqa: ANN401 - any
         with self._lock:
-            request = self._pending.get(number)
-            if request is None:  # it was cancelled
+            pending = self._pending.get(number)
+            if pending is None:  # it was cancelled
                 return
-            request.replies.put((index, reply))
-            request.left -= not isinstance(reply, LiveText)
-            if not request.left:
+            if index not in pending.open:
+                raise ValueError(f"a reply in place {index}, which has one or is none")
+            _require_reply(pending.request, index, reply)
+            pending.replies.put((index, reply))
+            if not isinstance(reply, LiveText):
+                pending.open.remove(index)
+            if not pending.open:
                 del self._pending[number]
-                request.replies.put(None)
+                pending.replies.put(None)
 
     def _fail(self, reason: str, full: DiskFullError | None = None) -> None:
         with self._lock:
@@ -318,6 +335,31 @@ class RunningProcess:
         with self._lock:
             if not self._connection.closed:  # by another thread that ends it
                 self._connection.close()
+
+
+def _require_reply(request: Request | None, index: int, reply: Any) -> None:  # noqa: ANN401 - any
+    """Raise ValueError if a reply is none that a request has, or its probabilities are none of the choices."""
+    choices: tuple[str, ...] | None = None
+    match request, reply:
+        case AskBatch(), QuestionAnswer():
+            choices = request.batch.questions[index].choices
+        case LiveRequest(), LiveDone():
+            choices = request.query.choices if request.query else ()
+        case (
+            ((AskBatch() | LiveRequest()), Rejected())
+            | (LiveRequest(query=LiveQuery()), LiveText())
+            | ((EmbedImages() | EmbedTexts()), Vectors())
+            | (Keep(), Kept())
+            | (LoadEngine(), EngineLoaded())
+            | (LoadEncoder(), EncoderLoaded())
+        ):
+            return
+        case _:
+            raise ValueError(f"{type(reply).__name__} in reply to {type(request).__name__}")
+    found = reply.probabilities
+    is_distribution = all(each >= 0 for each in found) and math.isclose(sum(found), bool(choices), abs_tol=1e-3)
+    if len(found) != len(choices) or not is_distribution:
+        raise ValueError(f"{found} as the probabilities of {len(choices)} choices")
 
 
 @contextlib.contextmanager

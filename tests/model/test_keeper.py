@@ -1,20 +1,25 @@
 """An engine that a run leaves to the next one."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+from multiprocessing.connection import Connection
 
 import pytest
 
 from reelabel_engine.errors import ModelError
-from reelabel_engine.protocol import AskBatch, EngineConfig
+from reelabel_engine.keep import socket_in
+from reelabel_engine.protocol import AskBatch, EngineConfig, EngineInfo, EngineLoaded, encode
 from tasks.model.engine.process import EngineProcess
 from tasks.model.keeper import WarmEngines
 from tests import stub_engine
 from tests.model.asked import batch_about, frame_file, question
+from tests.other_user import STRANGER
 from tests.stub_engine import Trigger, answer_to
 from tests.wait import until
 
@@ -217,3 +222,42 @@ def test_a_run_ends_well_where_no_engine_can_be_kept(run, warm):
 
     until(lambda: not runs(pid))
     warm.folder.unlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_an_engine_of_another_user_in_the_folder_of_one_that_was_killed_is_not_asked(warm, tmp_path):
+    """It would be shown every frame, and its answers would be taken."""
+    facts = {"pid": os.getpid(), "temporary": str(tmp_path), "model": "m", "until": time.time() + 60}
+    warm.new_path("key", "all").write_text(json.dumps(facts))
+    with socket.socket(socket.AF_UNIX) as listening:
+        with socket_in(tmp_path) as address:
+            listening.bind(address)
+        info = EngineInfo(device="cpu", gpus=0, max_model_len=8, start_ms=1.0, versions={})
+        impostor = as_listening_user(listening, encode(EngineLoaded(info=info)))
+
+    try:
+        assert warm.take("key", "all") is None
+        assert not [*warm.folder.iterdir()]
+    finally:
+        os.kill(impostor, signal.SIGKILL)
+        os.waitpid(impostor, 0)
+
+
+def as_listening_user(listening, said):
+    """Greet whoever connects, from a process of another user; return its id once it listens."""
+    pid = os.fork()
+    if not pid:
+        try:
+            os.setgid(STRANGER)
+            os.setuid(STRANGER)
+            listening.listen()
+            while True:
+                Connection(listening.accept()[0].detach()).send_bytes(said)
+        finally:
+            os._exit(1)
+    until(lambda: accepts(listening))
+    return pid
+
+
+def accepts(listening):
+    return listening.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
