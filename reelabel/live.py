@@ -82,6 +82,7 @@ class LiveClient:
             async with asyncio.timeout(_OPEN_S):
                 event = await self._next()
         except Exception:  # noqa: BLE001 - what answers otherwise is another server
+            await self.close()
             raise ConfigurationError(f"{self._url} does not serve live sessions.") from None
         if event["type"] != "session.created":
             await self.close()

@@ -101,6 +101,8 @@ def _read_keyframes(file: VideoFile | SparseFile, limits: Limits) -> VideoIndex:
     try:
         return keyframes_of_container(file, limits)
     except (FallbackRequired, VideoUnreadableError) as error:
+        if isinstance(file, SparseFile) and isinstance(file.failure, FallbackRequired):
+            file.failure = None  # the index would have needed most of the file; the header was read before it
         with open_video(file, limits) as opened:
             header = VideoIndex(info=video_info(*opened), kind="container", lists="keyframes", note=str(error))
     if isinstance(file, SparseFile) or file.size_bytes > WHOLE_BYTES:

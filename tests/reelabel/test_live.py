@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from websockets.asyncio.server import serve
 
 from reelabel.errors import ConfigurationError
 from reelabel.live import LiveClient
@@ -97,3 +98,22 @@ def test_a_session_that_cannot_begin_is_one_sentence(server, url, config, says):
 
     with pytest.raises(ConfigurationError, match=says):
         asyncio.run(talk())
+
+
+def test_a_server_of_something_else_is_left():
+    left = asyncio.Event()
+
+    async def answer(socket):
+        await socket.send("not an event")
+        await socket.wait_closed()
+        left.set()
+
+    async def talk():
+        async with serve(answer, "127.0.0.1", 0) as other:
+            client = LiveClient(f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}")
+            with pytest.raises(ConfigurationError, match="does not serve live sessions"):
+                async with client:
+                    pass
+            await asyncio.wait_for(left.wait(), 5)
+
+    asyncio.run(talk())

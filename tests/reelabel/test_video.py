@@ -1,9 +1,12 @@
 """Videos as objects: frames by position, by time, by a sampler, and all of them, from every kind of source."""
 
+import gzip
 import io
 import pickle
 import random
+import subprocess
 import tarfile
+import threading
 from pathlib import Path
 
 import av
@@ -108,6 +111,17 @@ def in_tar(path):
     return f"{archive}#clip.mp4"
 
 
+def in_gzip(path):
+    packed = path.with_suffix(".gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    return gzip.open(packed)
+
+
+def in_open_tar(path):
+    archive = in_tar(path).removesuffix("#clip.mp4")
+    return tarfile.open(archive).extractfile("clip.mp4")
+
+
 LOCAL = {
     "path": Path,
     "text": str,
@@ -120,6 +134,8 @@ LOCAL = {
     "byte source": lambda path: Remote(path.read_bytes()),
     "data uri": lambda path: f"data:video/mp4;base64,{__import__('base64').b64encode(path.read_bytes()).decode()}",
     "member": in_tar,
+    "file that unpacks another": in_gzip,
+    "file within another": in_open_tar,
 }
 
 
@@ -200,6 +216,13 @@ def test_a_file_object_stays_where_it_is_and_open(clip):
         with reelabel.open(file) as video:
             assert video[0].shape == (48, 64, 3)
         assert file.tell() == 17
+
+
+def test_a_pipe_is_refused_in_a_sentence(clip):
+    with subprocess.Popen(["cat", clip], stdout=subprocess.PIPE) as process:
+        with pytest.raises(TypeError, match="The file is not seekable, such as a pipe"):
+            reelabel.open(process.stdout)
+        process.stdout.read()
 
 
 def test_an_index_tells_where_frames_are_without_decoding(clip):
@@ -327,6 +350,18 @@ def test_a_loop_that_occupies_all_processes_says_so_instead_of_waiting_for_itsel
             with pytest.raises(reelabel.ReelabelError, match="occupy all 1 decoding processes"):
                 _ = video[3]
             break
+        assert video[3].shape == (48, 64, 3)
+
+
+def test_a_loop_that_another_thread_ends_occupies_no_process(clip, pool):
+    with pool.open(clip) as video:
+        loop = video.batches(10)
+        next(loop)
+
+        ender = threading.Thread(target=loop.close)
+        ender.start()
+        ender.join()
+
         assert video[3].shape == (48, 64, 3)
 
 

@@ -113,6 +113,12 @@ def test_a_row_about_a_segment_has_the_frames_of_that_segment(preparing, make_cl
     assert got["video_meta"][2][0]["error"] == "The segment from start_s 2.0 to end_s 1.0 is not valid; correct them."
 
 
+def test_a_column_of_small_floats_has_nulls_too(preparing, make_clip):
+    got = preparing()({"video_uri": [str(make_clip())], "start_s": np.array([np.nan], np.float32)})
+
+    assert not got["video_meta"][0][0]["failed"]
+
+
 @pytest.mark.parametrize("start_s", ["soon", True, np.inf])
 def test_a_segment_is_given_by_numbers(preparing, make_clip, start_s):
     got = preparing()({"video_uri": [str(make_clip())], "start_s": [start_s]})
