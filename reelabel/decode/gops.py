@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from reelabel.decode.packets import threads_that_fit
 from reelabel.decode.run_decoder import RunDecoder
 from reelabel.errors import FallbackRequired
-from reelabel.sources.sparse_file import BLOCK_BYTES, ByteRange
+from reelabel.sources.sparse_file import BLOCK_BYTES, ByteRange, merge_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -161,7 +161,8 @@ def needed_ranges(index: VideoIndex, wanted: Int64s) -> list[ByteRange]:
         if following < len(index.pts) and not index.is_keyframe[latest + 1 : following].any():
             rest = _located(index, latest + 1, following - 1)  # of the GOP, if the next one is needed as well
             packets += rest if sum(packet.size for packet in rest) <= _MAX_REST_BYTES else []
-    ranges = _bridged(packets)
+    # Small gaps, such as sound between pictures, cost less than a request of their own.
+    ranges = merge_ranges(sorted(packets), gap_bytes=BLOCK_BYTES)
     if len(ranges) > _MAX_RANGES:
         raise FallbackRequired("the required packets are scattered over the file")
     return ranges
@@ -170,14 +171,3 @@ def needed_ranges(index: VideoIndex, wanted: Int64s) -> list[ByteRange]:
 def _located(index: VideoIndex, first: int, last: int) -> list[ByteRange]:
     rows = slice(first, last + 1)
     return list(map(ByteRange, index.pos[rows].tolist(), index.size[rows].tolist()))
-
-
-def _bridged(packets: Iterable[ByteRange]) -> list[ByteRange]:
-    """Merge ranges with small gaps, such as sound between pictures, which cost less than a request of their own."""
-    ranges: list[ByteRange] = []
-    for packet in sorted(packets):
-        if ranges and packet.start <= ranges[-1].end + BLOCK_BYTES:
-            ranges[-1] = ByteRange(ranges[-1].start, max(ranges[-1].end, packet.end) - ranges[-1].start)
-        else:
-            ranges.append(packet)
-    return ranges
