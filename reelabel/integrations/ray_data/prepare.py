@@ -185,7 +185,7 @@ class PrepareVideo:
         self.close()
 
     def close(self) -> None:
-        """Stop the decoding processes, which otherwise end with this process; another call starts new ones."""
+        """End all reads and the decoding processes, which otherwise end with this process; a call starts new ones."""
         close_worker(self)
 
     def _start(self, row: Mapping[str, Any], worker: PrepareWorker) -> Callable[[], PreparedRow]:
@@ -310,6 +310,7 @@ class PrepareWorker:
                 del self._in_progress[key]
 
     def close(self) -> None:
+        self._objects.cancel()
         self._pool.close()
         self._threads.shutdown(cancel_futures=True)
 

@@ -5,6 +5,7 @@ import inspect
 import json
 import multiprocessing
 import pickle
+import socket
 import struct
 import sys
 import warnings
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from PIL.Image import fromarray
 
+from benchmarks.media.matrix import Cell
 from reelabel import PrepareVideo
 from reelabel.errors import ConfigurationError, SandboxUnavailableError
 from reelabel.extract import extract_local
@@ -96,6 +98,12 @@ def test_sampling_may_be_given_in_ray_datas_terms_or_ours(given, expected):
     sides = {"max_pixels": expected.max_pixels or 602_112, "size_multiple_px": 28}
 
     assert parse_sampling(given) == replace(expected, **sides)
+
+
+def test_times_count_from_the_start_of_a_video_whose_clock_starts_later(preparing):
+    got = preparing()({"video_uri": [Cell("ts", "h264", "start-later").make()]})
+
+    assert got["video_meta"][0][0]["frame_timestamps"][0] == 0
 
 
 def test_a_row_about_a_segment_has_the_frames_of_that_segment(preparing, make_clip):
@@ -473,6 +481,18 @@ def test_a_process_that_is_forked_while_a_thread_starts_decoding_does_not_wait_f
     child.kill()
     assert answers
     assert told.recv() == [""]
+
+
+def test_closing_ends_a_read_of_a_silent_server(preparing):
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as threads:
+        prepare = preparing(timeout_s=300)
+        prepared = threads.submit(prepare, {"video_uri": [f"http://127.0.0.1:{silent.getsockname()[1]}/clip.mp4"]})
+        connection, _ = silent.accept()
+
+        prepare.close()
+
+        assert prepared.result(60)["video_meta"][0][0]["error_type"] == "reading_ended"
+        connection.close()
 
 
 def _tell_of(prepare, batch, tell):
