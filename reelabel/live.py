@@ -230,7 +230,9 @@ class LiveClient:
             )
             await socket.send(json.dumps(first))
         except InvalidStatus as error:
-            raise ConfigurationError(f"{self._url} refuses the connection: {_reason(error)}") from None
+            is_busy = error.response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR  # such as a proxy's 502
+            refusal = _NotThereError if is_busy else ConfigurationError
+            raise refusal(f"{self._url} refuses the connection: {_reason(error)}") from None
         except (OSError, WebSocketException, TimeoutError) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise _NotThereError(

@@ -1,6 +1,7 @@
 """The library's client of live sessions, with a scripted model behind the real server."""
 
 import asyncio
+import json
 
 import pytest
 from websockets.asyncio.server import serve
@@ -117,3 +118,30 @@ def test_a_server_of_something_else_is_left():
             await asyncio.wait_for(left.wait(), 5)
 
     asyncio.run(talk())
+
+
+def test_a_session_is_resumed_though_a_proxy_fails_meanwhile():
+    firsts, statuses = [], iter([None, 502, None])
+
+    def refuse(connection, _):
+        status = next(statuses)
+        return status and connection.respond(status, "Bad Gateway")
+
+    async def answer(socket):
+        firsts.append(json.loads(await socket.recv())["type"])
+        created = {"type": "session.created", "seq": 1, "session_id": "a", "resume_token": "b", "resume_s": 30}
+        await socket.send(json.dumps(created))
+        if len(firsts) > 1:
+            await socket.send(json.dumps({"type": "session.closed", "seq": 2}))
+        await socket.close()
+
+    async def talk():
+        async with serve(answer, "127.0.0.1", 0, process_request=refuse) as server:
+            async with LiveClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as client:
+                events = await events_of(client, "session.closed")
+            return events, client
+
+    events, client = asyncio.run(talk())
+    assert [event["type"] for event in events] == ["session.created", "session.closed"]
+    assert firsts == ["session.config", "session.resume"]
+    assert (client.resumed, client.is_lost) == (1, False)
