@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -193,7 +193,10 @@ def extract(decoder: Decoder, request: Request, progress: Progress) -> Frames:
         request = replace(request, sampling=resolve_auto(request.sampling, is_good=is_good))
     got, is_empty, missing = _take(decoder, request, progress)
     if got.method != "index" and not decoder.ranges:  # report the same keyframe times for every sampler
-        got = _with_listing(got, listed or _try_list_keyframes(decoder))
+        with suppress(FallbackRequired):
+            listed = listed or decoder.list_keyframes()
+        if listed and listed.is_listed:  # else a linear decode has counted them itself
+            got = got.knowing(keyframe_ms=listed.keyframe_ms, first_ms=listed.first_ms)
     with as_video_errors():
         got = _without_similar(_check_request(got, request, is_empty=is_empty), request.sampling)
         got = _check_truncation(got, missing)
@@ -214,13 +217,6 @@ def _list_keyframes(decoder: Decoder, progress: Progress) -> VideoIndex:
         if progress.in_pieces and not progress.is_linear:
             progress.ways, progress.notes = ("decode",), {str(error): None}
     return decoder.list_frames("decode", "frames")
-
-
-def _try_list_keyframes(decoder: Decoder) -> VideoIndex | None:
-    try:
-        return decoder.list_keyframes()
-    except FallbackRequired:
-        return None
 
 
 def _take(decoder: Decoder, request: Request, progress: Progress) -> tuple[Frames, bool, int]:
@@ -357,12 +353,6 @@ def _note(fate: str, frames: list[str]) -> str:
     rest = len(frames) - _NAMED
     named = ", ".join(frames[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
     return f"{pluralize(len(frames), 'broken frame')} {fate}: {named}" if frames else ""
-
-
-def _with_listing(got: Frames, listed: VideoIndex | None) -> Frames:
-    if listed is None or not listed.is_listed:  # a linear decode has counted them itself
-        return got
-    return got.knowing(keyframe_ms=listed.keyframe_ms, first_ms=listed.first_ms)
 
 
 def _with_notes(got: Frames, *notes: str, first: Iterable[str] = ()) -> Frames:

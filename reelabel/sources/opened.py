@@ -169,7 +169,10 @@ class OpenedSource:
 def open_source(source: VideoSource, *, store: ObjectStore | None, limits: Limits) -> OpenedSource:
     """Open what a user names as a video, as `reelabel.open` does; nothing but its size is read."""
     if isinstance(source, str) and (store or not _is_file(source)):
-        return _open_uri(source, store, limits)
+        from reelabel.sources.object_store import ObjectStore  # noqa: PLC0415 - a file needs no store
+
+        objects = store or ObjectStore()
+        return open_object(objects, stat_video(objects, source), limits, min_bytes=RANGES_MIN_BYTES)
     if isinstance(source, str | os.PathLike):
         return _of_file(os.fspath(source), limits, open_video_file(Path(source)))
     if isinstance(source, bytes | bytearray | memoryview):
@@ -192,14 +195,6 @@ def _of_file(name: str, limits: Limits, opened: Any) -> OpenedSource:  # noqa: A
     with ExitStack() as stack:
         file = stack.enter_context(opened)
         return OpenedSource(name=name, limits=limits, is_local=True, file=file, _stack=stack.pop_all())
-
-
-def _open_uri(uri: str, store: ObjectStore | None, limits: Limits) -> OpenedSource:
-    from reelabel.sources.object_store import ObjectStore  # noqa: PLC0415 - a file needs no store
-
-    objects = store or ObjectStore()
-    info = stat_video(objects, uri)
-    return open_object(objects, info, limits, min_bytes=RANGES_MIN_BYTES)
 
 
 def open_object(
