@@ -241,6 +241,16 @@ def test_a_member_lies_within_the_allowed_folders_wherever_links_lead(tmp_path, 
     ).frames.shown.any()
 
 
+def test_a_version_is_found_again_whatever_its_column_is_called():
+    sink = io.BytesIO()
+    parquet.write_table(pa.table({"a#b": [b"clip"]}), sink)
+    store = ObjectStore(StoreSettings(), WebSettings(allow_private=True))
+
+    with serving() as server:
+        uri = f"{server.add('/a.parquet', body=sink.getvalue())}#column=a%23b&row=0"
+        assert store.read(uri, fingerprint=store.stat(uri).fingerprint) == b"clip"
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_replaced_archive_is_not_mixed_with_the_one_that_was_looked_at(form, tmp_path, clip, pool):
     pack, name, member = FORMS[form]
