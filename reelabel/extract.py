@@ -279,7 +279,7 @@ def _choose(decoder: Decoder, request: Request, way: Way, index: VideoIndex) -> 
             return _map_to_decoded(request.choose(announced), announced, index, recovers=recovers)
     chosen = request.choose(index)
     if way in {"container", "packets"} and index.lists == "frames":
-        first = index.keyframe_places[:1]
+        first = index.keyframe_indices[:1]
         if not first.size or chosen.unique[0] < first[0]:  # an edit list hides the keyframe they depend on
             raise FallbackRequired("frames precede the first presented keyframe")
     return chosen, ""
@@ -294,7 +294,7 @@ def _widened(segment: Segment, index: VideoIndex) -> Segment:
 
 
 def _assemble(request: Request, index: VideoIndex, chosen: Chosen, decoded: Decoded, method: Method) -> Frames:
-    picks = np.searchsorted(chosen.unique, chosen.places)
+    picks = np.searchsorted(chosen.unique, chosen.indices)
     selection = Selection(
         pts=decoded.pts,
         time_s=decoded.time_s,
@@ -325,7 +325,7 @@ def _assemble(request: Request, index: VideoIndex, chosen: Chosen, decoded: Deco
 def _map_to_decoded(
     chosen: Chosen, announced: VideoIndex, decoded: VideoIndex, *, recovers: bool
 ) -> tuple[Chosen, str]:
-    """Map places among the announced frames to places among the decoded ones.
+    """Map indices among the announced frames to indices among the decoded ones.
 
     Returns the mapped choice, and a note on the frames that are missing from it; empty if there are none.
     """
@@ -336,7 +336,7 @@ def _map_to_decoded(
     is_found = ends[found] < limits
     if not is_found.any():
         raise NoFramesError("None of the chosen frames can be decoded; the file is probably damaged.")
-    rows = np.searchsorted(unique, chosen.places)
+    rows = np.searchsorted(unique, chosen.indices)
     rows, is_shown = rows[is_found[rows]], is_found[rows]
     instants_s = None if chosen.instants_s is None else chosen.instants_s[is_shown]
     is_replaced = is_found & (ends[found] != targets)
@@ -346,7 +346,7 @@ def _map_to_decoded(
         _note("replaced by the next good one", replaced),
         _note("left out", [str(each) for each in unique[~is_found]]),
     ]
-    return replace(chosen, places=found[rows], instants_s=instants_s), "; ".join(filter(None, notes))
+    return replace(chosen, indices=found[rows], instants_s=instants_s), "; ".join(filter(None, notes))
 
 
 def _note(fate: str, frames: list[str]) -> str:

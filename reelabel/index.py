@@ -171,8 +171,8 @@ class VideoIndex:
         return self.keyframe_s is not None
 
     @property
-    def keyframe_places(self) -> Int64s:
-        """Places of keyframes in `order`, ascending."""
+    def keyframe_indices(self) -> Int64s:
+        """Indices of keyframes in `order`, ascending."""
         return np.flatnonzero(self.is_keyframe[self.order])
 
     @property

@@ -1,6 +1,6 @@
 """Decode chosen frames, each from the keyframe before it.
 
-The one place that turns GOPs into pixels, for files and for ranges of remote ones alike. It is given which frames a
+The only code that turns GOPs into pixels, for files and for ranges of remote ones alike. It is given which frames a
 video has; what it decodes is compared with that, and anything else than the frames announced ends the attempt.
 """
 
@@ -79,7 +79,7 @@ def decode_gops(
     """
     codec, wanted = opened[1].codec_context, canvas.wanted
     pixels, positions = codec.width * codec.height, [info.position for info in wanted]
-    times, keyframes = index.pts[index.order].tolist(), index.keyframe_places.tolist()
+    times, keyframes = index.pts[index.order].tolist(), index.keyframe_indices.tolist()
     spans = spans_to_decode(positions, keyframes)
     threads = threads_that_fit(threads, codec)
     if pixels * sum(last + 1 - first for first, last in spans) < LEAST_SHARED_PIXELS:
@@ -151,12 +151,12 @@ def needed_ranges(index: VideoIndex, wanted: Int64s) -> list[ByteRange]:
     """Return where the packets for the wanted frames are, in few ranges; raise FallbackRequired if that takes many."""
     if not index.size.any():  # read already
         return []
-    places = wanted.tolist()
-    spans = spans_to_decode(places, index.keyframe_places.tolist())
+    indices = wanted.tolist()
+    spans = spans_to_decode(indices, index.keyframe_indices.tolist())
     starts = [int(index.order[first]) for first, _ in spans]
     packets: list[ByteRange] = []
     for (first, last), start, following in zip(spans, starts, [*starts[1:], len(index.pts)], strict=True):
-        latest = max(int(index.order[place]) for place in places if first <= place <= last)
+        latest = max(int(index.order[number]) for number in indices if first <= number <= last)
         packets += _located(index, start, latest)
         if following < len(index.pts) and not index.is_keyframe[latest + 1 : following].any():
             rest = _located(index, latest + 1, following - 1)  # of the GOP, if the next one is needed as well

@@ -86,14 +86,14 @@ class LinearVideo:
         end_s = round(self.index.filled_s(frame_rate(stream)), 3)
         return f"from {end_s:g} s on, the video goes on in another stream (PID {later}), which is not shown"
 
-    def decode(self, places: Int64s, view: View) -> Decoded:
+    def decode(self, indices: Int64s, view: View) -> Decoded:
         """Take some frames, which ascend; raise FallbackRequired if one is another than its packet has announced."""
-        canvas = Canvas(frames_of(self.index, places), view, self._limits, lambda: video_info(*self._decoded))
+        canvas = Canvas(frames_of(self.index, indices), view, self._limits, lambda: video_info(*self._decoded))
         for info in canvas.wanted:
             if not self._reach(info):
                 break
             canvas.draw(info, self._frame)
-        return canvas.finish(self.index.position[places], note=self.note)
+        return canvas.finish(self.index.position[indices], note=self.note)
 
     def _reach(self, info: FrameInfo) -> bool:
         is_announced = self.index.kind == "packets"

@@ -124,7 +124,7 @@ def _read_frames(file: VideoFile | SparseFile, limits: Limits, *, of_any_size: b
 
 
 def _frames_of_container(file: VideoFile | SparseFile, limits: Limits) -> VideoIndex:
-    with open_by_format(file, limits, with_places=True) as video:
+    with open_by_format(file, limits, with_offsets=True) as video:
         index = video.read_frames()
     if index.doubt:
         check_forward(index.pts[index.is_shown], index.is_keyframe[index.is_shown])

@@ -224,10 +224,10 @@ class Web:
 
 
 def _pause_s(retries: Retry, response: BaseHTTPResponse | None) -> float:
-    limited, wished_s = retries.new(backoff_max=_LONGEST_WAIT_S, retry_after_max=_LONGEST_WAIT_S), None
+    limited, requested_s = retries.new(backoff_max=_LONGEST_WAIT_S, retry_after_max=_LONGEST_WAIT_S), None
     with suppress(InvalidHeader, ValueError, OverflowError):  # an invalid Retry-After
-        wished_s = limited.get_retry_after(response) if response else None
-    return wished_s or limited.get_backoff_time()
+        requested_s = limited.get_retry_after(response) if response else None
+    return requested_s or limited.get_backoff_time()
 
 
 class _BusyServers:
