@@ -29,7 +29,7 @@ def once_per_process(make: Callable[_P, _T]) -> Callable[_P, _T]:
 
     def get(*arguments: _P.args, **named: _P.kwargs) -> _T:
         with lock:
-            return kept(*arguments, **named)
+            return kept(*arguments, **named)  # type: ignore[arg-type] # of a function whose arguments can be hashed
 
     os.register_at_fork(after_in_child=renew)
     return get

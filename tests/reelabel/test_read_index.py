@@ -5,6 +5,7 @@ import av
 import numpy as np
 import pytest
 
+from benchmarks.extraction.loaders import FileParts
 from reelabel.decode.read_index import read_index
 from reelabel.errors import FallbackRequired, InvalidReplyError
 from reelabel.index import VideoIndex
@@ -102,18 +103,6 @@ def test_columns_of_other_shapes_are_no_index(make_clip):
         replace(index, size=index.size[:-1])
 
 
-class Held:
-    """A remote video, in memory."""
-
-    max_wait_s = 1.0
-
-    def __init__(self, data):
-        self.data, self.size_bytes = data, len(data)
-
-    def read(self, start, size):
-        return self.data[start : start + size]
-
-
 def test_a_large_remote_recording_without_cues_is_described_and_says_why(tmp_path, monkeypatch):
     monkeypatch.setattr("reelabel.sources.sparse_file.SMALL_BYTES", 0)
     path = tmp_path / "recording.mkv"
@@ -122,7 +111,7 @@ def test_a_large_remote_recording_without_cues_is_described_and_says_why(tmp_pat
         for _ in range(100):
             container.mux(stream.encode(av.VideoFrame(160, 120, "yuv420p")))
 
-    index, ranges = read_index(SparseFile(Held(path.read_bytes())), Limits(), lists="keyframes")
+    index, ranges = read_index(SparseFile(FileParts(path)), Limits(), lists="keyframes")
 
     assert (index.info.codec, index.info.fps, index.is_listed, ranges) == ("rawvideo", 10, False, ())
     assert index.note == "the required ranges cover most of the file"
