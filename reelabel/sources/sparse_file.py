@@ -56,13 +56,10 @@ class ByteRange(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Offset just past the last byte."""
         return self.start + self.size
 
 
 class CachedRange(NamedTuple):
-    """A byte range of a file, with its data."""
-
     start: int
     data: bytes
 

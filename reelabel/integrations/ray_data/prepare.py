@@ -340,7 +340,6 @@ def get_worker(options: PrepareVideo) -> PrepareWorker:
 
 
 def close_worker(options: PrepareVideo) -> None:
-    """Stop this process's worker for some options, if there is one."""
     with _workers_lock:
         worker = _workers.pop((options, os.getpid()), None)
     if worker is not None:
