@@ -8,8 +8,8 @@ import re
 from reelabel.integrations.chat_messages import is_valid_unicode
 from reelabel.text import quoted
 
-# m:ss or h:mm:ss; only these minutes may exceed 59.
-_CLOCK = re.compile(r"\s*(?:(\d+):(?=\d+:))?(\d+):([0-5]?\d(?:[.,]\d+)?)\s*")
+# m:ss or h:mm:ss; only these minutes may exceed 59. A number of hundreds of digits is none that a float can hold.
+_CLOCK = re.compile(r"\s*(?:(\d{1,9}):(?=\d+:))?(\d{1,9}):([0-5]?\d(?:[.,]\d+)?)\s*")
 _MINUTES = 60
 
 

@@ -58,6 +58,10 @@ class ImportedRows:
         """
         try:
             row = read()
+            for name, value in row.items():
+                texts = (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str))
+                if not all(map(is_valid_unicode, texts)):
+                    raise ValueError(f"{name} contains an unpaired surrogate, which is not a valid character")
         except ValueError as error:
             self.reject(place, str(error), job_id=job_id, given=given)
         else:
@@ -66,8 +70,7 @@ class ImportedRows:
 
     def reject(self, place: str, reason: str, *, job_id: object, given: object) -> None:
         """Add a row that cannot be used."""
-        text = "" if job_id is None else str(job_id).encode(errors="backslashreplace").decode()  # of lone surrogates
-        self._unread.append((place, text, f"{reason}.", given))
+        self._unread.append((place, "" if job_id is None else _escaped(str(job_id)), f"{reason}.", given))
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -107,10 +110,15 @@ class ImportedRows:
             for row, job_id, reason in reject_rows(found).rows()
         ]
         cells = [
-            (place, job_id, reason, json.dumps(given, ensure_ascii=False, default=str))
+            (place, job_id, reason, _escaped(json.dumps(given, ensure_ascii=False, default=str)))
             for place, job_id, reason, given in [*self._unread, *rejected]
         ]
         return good, pl.DataFrame(cells, schema=dict.fromkeys(_REJECTED, pl.String), orient="row")
+
+
+def _escaped(text: str) -> str:
+    """Escape unpaired surrogates, which no file can hold."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.errors import ManifestError
 from infra.text_bounds import MAX_OUTPUT_TOKENS
-from reelabel.integrations.chat_messages import is_valid_unicode, parse_messages
+from reelabel.integrations.chat_messages import parse_messages
 from reelabel.text import pluralize, quoted, read_error
 from tasks.domain.spec import DEFAULT_MAX_TOKENS
 from tasks.manifest.importers.imported import ImportedRows
@@ -78,10 +78,7 @@ def _row(request: dict[str, Any], bounds: list[int]) -> dict[str, Any]:
     question, listed = parse_messages(body["messages"]), _listed_choices(body)
     schema = None if listed else _schema(body)
     prompt, choices = (question.prompt, []) if schema else _question(question.prompt, listed)
-    job_id = str(request["custom_id"])
-    if not all(map(is_valid_unicode, [job_id, *choices])):
-        raise ValueError("custom_id or a choice contains an unpaired surrogate, which is not a valid character")
-    row = {"job_id": job_id, "choices": choices or None, "system_prompt": question.system_prompt}
+    row = {"job_id": str(request["custom_id"]), "choices": choices or None, "system_prompt": question.system_prompt}
     row |= {"schema": schema} if schema else {}
     if not (choices or schema) and (unread := _constraints(body)):
         name, value = min(unread.items())

@@ -52,7 +52,6 @@ def read_parquet_videos(source: VideoFiles) -> ImportedRows:
     """
     found = ImportedRows(source=redact_uri(source.uri), columns=source.filled)
     for info in source.files("parquet"):
-        name = source.name_of(info.uri)
         try:
             archive = RangedFile(RemoteArchive(source.objects, info), block_bytes=_BLOCK_BYTES)
             with ParquetTable(archive, uri=redact_uri(info.uri)) as table:
@@ -60,8 +59,6 @@ def read_parquet_videos(source: VideoFiles) -> ImportedRows:
         except (pa.ArrowException, OSError) as error:
             reason = str(error).partition("\n")[0].rstrip(".")
             raise ManifestError(f"Cannot read {redact_uri(info.uri)} as Parquet: {reason}.") from None
-        if not found.rows:
-            found.notes.append(f"{name} has no rows.")
     return found
 
 
@@ -69,6 +66,8 @@ def _add_rows(found: ImportedRows, source: VideoFiles, info: ObjectInfo, table: 
     name = source.name_of(info.uri)
     column = _find_column(source, info, table.file)
     require_columns(redact_uri(info.uri), table.names, source.wanted, layout="this mapping")
+    if not table.file.metadata.num_rows:
+        found.notes.append(f"{name} has no rows.")
     if column.empty:
         found.notes.append(f"{pluralize(column.empty, 'row')} of {name} have no video in column {column.name}.")
     for number, fields in enumerate(_fields_of_rows(table, column, source)):

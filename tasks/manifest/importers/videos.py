@@ -160,7 +160,7 @@ def _value(name: str, fields: Mapping[str, Any], theirs: str) -> Any:  # noqa: A
             raise ValueError(f"{theirs} {quoted(value)} is not a number of seconds")
         return float(value)
     if isinstance(value, list | dict):
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False, default=str)  # Parquet has times in structs
     return str(value)
 
 
