@@ -21,7 +21,7 @@ from reelabel.text import reason_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tasks.evaluation.scores import CandidateScore, Difference, Evaluation, Proportion
+    from tasks.evaluation.scores import CandidateScore, Difference, Estimate, Evaluation
 
 _FORBIDDEN = re.compile(r"[^\w\-. /]")
 _LONGEST_NAME = 200
@@ -146,7 +146,7 @@ def metrics_of(evaluation: Evaluation, spec: CandidateScore) -> dict[str, float]
     return {name: float(value) for name, value in figures.items() if value is not None}
 
 
-def _interval(name: str, found: Proportion | Difference | None) -> dict[str, float]:
+def _interval(name: str, found: Estimate | Difference | None) -> dict[str, float]:
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high} if found else {}
 
 

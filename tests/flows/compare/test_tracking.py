@@ -8,9 +8,9 @@ import pytest
 from flows.compare.tracking import metrics_of, open_experiment
 from infra.processes import free_port
 from reelabel.errors import ConfigurationError
-from tasks.evaluation.scores import CandidateScore, Evaluation, GroupScore, Proportion
+from tasks.evaluation.scores import CandidateScore, Estimate, Evaluation, GroupScore
 
-EVEN = Proportion(value=0.5, low=0.2, high=0.8)
+EVEN = Estimate(value=0.5, low=0.2, high=0.8)
 CANDIDATE = CandidateScore(
     name="keyframes:16",
     spec_id="0123456789abcdef",
