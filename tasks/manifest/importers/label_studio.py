@@ -1,4 +1,4 @@
-"""Answers of reviewers: an export of Label Studio, and the manifest that was asked, become one with known answers."""
+"""Import of reviewers' answers: an export of Label Studio and its manifest become one with known answers."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from reelabel.sources.object_store import ObjectStore
     from tasks.domain import Job
 
-# The control of the labelling interface that has the answer.
+# Name of the control with the answer in the labelling interface.
 ANSWER = "answer"
 
 
 def read_label_studio(export: Path, manifest: str, objects: ObjectStore) -> ImportedRows:
-    """Read an export in Label Studio's format JSON of tasks that `reelabel results --format label-studio` has written.
+    """Read a JSON export of Label Studio, of tasks that `reelabel results --format label-studio` has written.
 
-    Tasks without an answer are left out and counted; those on whose answer reviewers disagree are rejected, as are
-    those of other manifests.
+    Tasks without an answer are left out and counted. Tasks on which reviewers disagree, or whose job is not in the
+    manifest, are rejected.
 
     Raises:
-        ManifestError: The file is no such export, or the manifest cannot be read.
+        ManifestError: The file is not such an export, no task has an answer, or the manifest cannot be read.
     """
     answers, unanswered = _read_answers(export)
     if not answers:
@@ -48,7 +48,7 @@ def read_label_studio(export: Path, manifest: str, objects: ObjectStore) -> Impo
 
 
 def _read_answers(export: Path) -> tuple[dict[str, tuple[str, list[str]]], int]:
-    """Return where each answered job is in an export, and its answers; also the number of tasks without any."""
+    """Return the place and the distinct answers of each answered job, and the number of tasks without an answer."""
     tasks = read_json(export)
     if not (isinstance(tasks, list) and tasks):
         raise ManifestError(f"{export} is no export of Label Studio: export the project as JSON.")
@@ -71,7 +71,6 @@ def _read_answers(export: Path) -> tuple[dict[str, tuple[str, list[str]]], int]:
 
 
 def _answers(annotations: list[Any]) -> list[str]:
-    """Return the answers that reviewers gave to a task, each once."""
     results = (
         result
         for annotation in annotations
@@ -96,12 +95,7 @@ def _answered(job: Job | None, answers: list[str], manifest: str) -> dict[str, A
         raise ValueError(f"{manifest} has no such job")
     if len(answers) > 1:
         raise ValueError(f"its reviewers disagree: {', '.join(map(quoted, answers))}")
-    return _row(job) | {"answer": answers[0]}
-
-
-def _row(job: Job) -> dict[str, Any]:
-    """Return a job's row in its manifest."""
-    cells = {name: getattr(job, name, None) for name in COLUMNS}
+    cells = {name: getattr(job, name, None) for name in COLUMNS} | {"answer": answers[0]}
     if job.messages is not None:
         cells |= dict.fromkeys(REPLACED["messages"])
     elif job.media:

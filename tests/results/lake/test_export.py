@@ -291,6 +291,31 @@ def test_a_run_that_was_thought_lost_and_went_on_is_exported_at_its_end(db, loca
     assert local.export() == 3
 
 
+def test_a_slow_export_of_rows_that_have_changed_is_made_again(db, local, monkeypatch):
+    key = labelled(db, "d", "a", "b", state="lost")
+    tables = {"parquet": export.ParquetFiles, "delta": export.DeltaTables, "iceberg": export.IcebergTables}
+    kind = tables[local.settings.export_format]
+    write, went_on = kind.write, []
+
+    def write_slowly(lake, table, parts, **facts):
+        parts = iter([*parts])
+        if not went_on:
+            went_on.append(True)
+            record_heartbeat(db, key.run_id)
+            ShardWriter(db, key).write([result(job("c"))], [])
+            close_run(db, key.run_id, state="done", message="")
+            assert local.export() == 3
+        return write(lake, table, parts, **facts)
+
+    monkeypatch.setattr(kind, "write", write_slowly)
+
+    local.export()
+
+    assert local.rows()["job_id"].to_list() == ["a", "b", "c"]
+    assert (local.listed(key)["rows"], local.listed(key)["state"]) == (3, "done")
+    assert local.export() == 0
+
+
 def test_the_list_of_a_run_has_no_signature_of_its_manifest(db, local):
     key = RunKey(run_id=uuid4(), dataset="d", spec_id=SPEC.spec_id, host="h")
     signed = "https://user:word@h/jobs.parquet?X-Amz-Signature=abcdef"
