@@ -6,8 +6,9 @@ import math
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +17,7 @@ import numpy as np
 
 from infra.errors import EngineLostError
 from reelabel.errors import ReelabelError
+from reelabel.waiting import LOOK_S, raise_if_abandoned, working_until
 from reelabel_engine.errors import InferenceError
 
 if TYPE_CHECKING:
@@ -48,10 +50,10 @@ class FrameBatcher:
     _waiting: deque[_Waiting] = field(default_factory=deque, init=False, repr=False)
     _counted_until_s: float = field(default=-math.inf, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
-    _semaphore: threading.Semaphore = field(init=False, repr=False)
+    _senders: ThreadPoolExecutor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._semaphore = threading.Semaphore(_REQUESTS_PER_PROCESS * self.encoder.processes)
+        self._senders = ThreadPoolExecutor(_REQUESTS_PER_PROCESS * self.encoder.processes, "embed")
 
     def start(self) -> None:
         self.encoder.start()
@@ -63,14 +65,21 @@ class FrameBatcher:
             InferenceError: Only these frames crash the encoder.
             EngineLostError: Other frames crash it as well, or it hangs.
             ModelError: It cannot be reloaded.
+            AbandonedError: Nobody waits for these frames any more.
         """
         done: Future[EmbeddedFrames] = Future()
         with self._lock:
             self._waiting.append((frames, done))
-        with self._semaphore:
-            while not done.done() and (group := self._take()):
+        self._senders.submit(copy_context().run, self._send)
+        while not wait([done], LOOK_S).done:
+            raise_if_abandoned()
+        return done.result()
+
+    def _send(self) -> None:
+        # A caller that leaves must not end a request that has frames of others.
+        with working_until(lambda: False):
+            if group := self._take():
                 self._answer(group)
-        return done.result()  # part of a request that another thread sends
 
     def _take(self) -> list[_Waiting]:
         with self._lock:
