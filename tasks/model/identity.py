@@ -16,7 +16,7 @@ from reelabel_engine.errors import ModelError
 from reelabel_engine.fingerprint import fingerprint_folder
 from tasks.domain import ModelIdentity
 from tasks.model.adapter import ADAPTER_FILE, is_adapter, read_adapter
-from tasks.model.model_files import WITHOUT_CONFIG, read_json, weight_files
+from tasks.model.model_files import WITHOUT_CONFIG, local_path, read_json, weight_files
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -90,7 +90,7 @@ def read_model_info(name: str, *, revision: str | None = None) -> ModelInfo:
         ModelError: The folder is missing, or has no readable configuration or no weights; or the hub cannot be
             reached, or does not have the model.
     """
-    folder = Path(name).expanduser()
+    folder = local_path(name)
     if is_adapter(folder):
         return _adapter_info(folder.resolve(), revision)
     if folder.is_dir():
@@ -124,9 +124,9 @@ def require_tokenizer(model_info: ModelInfo) -> None:
 def _adapter_info(folder: Path, revision: str | None) -> ModelInfo:
     adapter = read_adapter(folder)
     # Relative to the adapter, or else to the working directory, as PEFT wrote it.
-    beside = folder / Path(adapter.base).expanduser()
+    beside = folder / local_path(adapter.base)
     base = str(beside) if beside.is_dir() else adapter.base
-    if is_adapter(Path(base).expanduser()):
+    if is_adapter(local_path(base)):
         raise ModelError(
             f"The base_model_name_or_path of adapter {folder} is an adapter, too; merge that one into its model's "
             "folder, and set base_model_name_or_path to it."

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reelabel.text import read_error
@@ -10,11 +12,15 @@ from reelabel_engine.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 WITHOUT_CONFIG = "name a version that transformers loads, not a checkpoint of OpenCLIP"
 
 _WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
+
+
+def local_path(name: str) -> Path:
+    """Return the path that a name stands for if it is one; `~` of an unknown user stays as it is."""
+    return Path(os.path.expanduser(name))  # noqa: PTH111 - `Path.expanduser` raises for an unknown user
 
 
 def weight_files(folder: Path) -> Iterator[Path]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from reelabel.errors import ConfigurationError, JobError
 from reelabel.text import escape_controls
 from reelabel_engine.fingerprint import fingerprint_folder
+from tasks.model.model_files import local_path
 from tasks.model.server.answers import ReturnedLogprobs, read_logprobs
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def require_named(root: str | None, named: str) -> None:
     """
     if root is None or root == named:
         return
-    theirs, ours = Path(root).expanduser(), Path(named).expanduser()
+    theirs, ours = local_path(root), local_path(named)
     if theirs.is_dir() and ours.is_dir():
         is_other = not theirs.samefile(ours) and fingerprint_folder(theirs) != fingerprint_folder(ours)
     else:
