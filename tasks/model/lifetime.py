@@ -10,7 +10,11 @@ class Lifetime(ABC):
     """Starts on entry to a `with` block, and closes on exit."""
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()  # a part of it may have started, as some engines of a pool
+            raise
         return self
 
     def __exit__(self, *_raised: object) -> None:

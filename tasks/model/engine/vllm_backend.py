@@ -228,9 +228,17 @@ def _check_vllm(settings: Settings) -> Check:
         return Check(name="vllm", ok=False, detail=error.code, advice=error.message)
     # In the engine's own environment: only there can vLLM be imported on a CPU build of torch.
     command = [python.path, "-P", "-c", _IMPORT]
-    found = subprocess.run(  # noqa: S603 - our own command
-        command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-    )
+    try:
+        found = subprocess.run(  # noqa: S603 - our own command
+            command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Check(
+            name="vllm",
+            ok=False,
+            detail=f"not imported within {_TIMEOUT_S} s",
+            advice="The disk of its environment is slow, or a GPU hangs; see nvidia-smi and `dmesg`, then try again.",
+        )
     if not found.returncode:
         return Check(name="vllm", ok=True, detail=f"{found.stdout}, in {python.path}")
     last_line = (found.stderr.strip().splitlines() or ["no error output"])[-1]
