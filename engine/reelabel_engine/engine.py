@@ -28,7 +28,6 @@ from reelabel_engine.protocol import (
     RequestRef,
 )
 from reelabel_engine.renderer import EngineRequest, table_length, translate_vllm_error
-from reelabel_engine.scoring import scoring_parameters, writing_parameters
 from reelabel_engine.vllm_api import (
     LLM,
     MULTIMODAL_REGISTRY,
@@ -40,6 +39,8 @@ from reelabel_engine.vllm_api import (
     VLLMValidationError,
     current_platform,
     get_model_cls,
+    scoring_parameters,
+    writing_parameters,
 )
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reelabel_engine.protocol import EncoderConfig, EngineConfig
 
 ENGINE = "reelabel-engine"
-CPU_SITE = Path(__file__).parent / "cpu_site"
+TORCHVISION_SHIM = Path(__file__).parent / "torchvision_shim"
 
 # GPUs are numbered as by nvidia-smi, also for CUDA, which would otherwise begin with the fastest.
 NUMBERED_BY_DRIVER = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
@@ -190,7 +190,7 @@ def _environment(config: EngineConfig | EncoderConfig) -> dict[str, str]:
 def _make_torchvision_importable(environment: dict[str, str]) -> None:
     """Let PyPI's torchvision, which is linked to CUDA, be imported beside a CPU build of torch."""
     inherited = os.environ.get("PYTHONPATH")
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CPU_SITE), inherited]))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TORCHVISION_SHIM), inherited]))
 
 
 def cache_folders(environment: Mapping[str, str]) -> list[Path]:

@@ -10,7 +10,7 @@ from infra.doctor import Check
 from reelabel.errors import ConfigurationError, ReelabelError
 from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Rejected
 from tasks.domain import ONE_VIDEO, Answer, MediaCounts, RunSpec
-from tasks.model.lifetime import Lifetime
+from tasks.model.pool import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,15 @@ from reelabel_engine.environment import cache_folders
 from reelabel_engine.errors import ModelError
 from reelabel_engine.fingerprint import fingerprint_folder
 from tasks.domain import ModelIdentity
-from tasks.model.adapter import ADAPTER_FILE, is_adapter, read_adapter
-from tasks.model.model_files import WITHOUT_CONFIG, local_path, read_json, weight_files
+from tasks.model.adapter import (
+    ADAPTER_FILE,
+    WITHOUT_CONFIG,
+    is_adapter,
+    local_path,
+    read_adapter,
+    read_json,
+    weight_files,
+)
 
 if TYPE_CHECKING:
     from infra.settings import Settings

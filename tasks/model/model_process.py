@@ -13,7 +13,7 @@ from infra.logs import IS_OUTAGE
 from reelabel.disk import full_disk
 from reelabel_engine.errors import ModelError
 from reelabel_engine.protocol import EncoderConfig, EngineConfig, EngineTimes, LoadEncoder, LoadEngine
-from tasks.model.lifetime import Lifetime
+from tasks.model.pool import Lifetime
 from tasks.model.running_process import LostError, RunningProcess
 
 if TYPE_CHECKING:

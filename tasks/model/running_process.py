@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from typing import IO
 
-    from tasks.model.keeper import AdoptedProcess, KeptEngine
+    from tasks.model.warm_engines import AdoptedProcess, KeptEngine
 
 
 _LOG = logging.getLogger("reelabel")

@@ -14,13 +14,14 @@ from reelabel_engine.positions import positions_per_s, time_indexes
 from reelabel_engine.prompts import score_choices
 from reelabel_engine.protocol import LiveDone, LiveReply, LiveRequest, LiveText, Rejected, RequestRef
 from reelabel_engine.renderer import translate_vllm_error
-from reelabel_engine.scoring import scoring_parameters, writing_parameters
 from reelabel_engine.vllm_api import (
     MultiModalKwargsItems,
     PlaceholderRange,
     RequestOutputKind,
     VLLMValidationError,
     mm_input,
+    scoring_parameters,
+    writing_parameters,
 )
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from reelabel.errors import JobError
 from reelabel.unexpected import failing_alone
 from reelabel_engine import PROTOCOL
 from reelabel_engine.environment import cache_folders, engine_environment, find_python
-from reelabel_engine.errors import InferenceError
+from reelabel_engine.errors import InferenceError, ModelError
 from reelabel_engine.protocol import (
     AskBatch,
     Batch,
@@ -21,10 +22,13 @@ from reelabel_engine.protocol import (
     EngineInfo,
     EngineTimes,
     LoadEngine,
+    PreviewRequest,
     Question,
     QuestionReply,
     Rejected,
+    RenderedPrompt,
     check,
+    decode_reply,
     encode,
 )
 from tasks.domain import Answer
@@ -33,8 +37,10 @@ from tasks.model.prompts.words import read_words
 from tasks.model.running_process import RunningProcess
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tasks.model.backend import Reply
-    from tasks.model.keeper import WarmEngines
+    from tasks.model.warm_engines import WarmEngines
 
 _LOG = logging.getLogger("reelabel")
 # Variables that differ between runs, and change nothing of what an engine loads; its GPUs are in the name of the file.
@@ -97,17 +103,12 @@ class EngineProcess(ModelProcess[EngineConfig]):
 
     def close(self) -> None:
         with self._lock:
-            running = self._running
-            if self._warm and self._warm.keep_s and running:
-                self._is_closed, self._running = True, None
-            else:
-                running = None
-        is_left = False
+            self._is_closed = True
+            running = self._running if self._warm and self._warm.keep_s else None
         try:
-            is_left = running is not None and self._leave(running)
+            if running and self._leave(running):
+                self._running = None
         finally:
-            if running and not is_left:
-                running.end("it was closed")
             super().close()
 
     def _leave(self, running: RunningProcess) -> bool:
@@ -187,3 +188,31 @@ def _reply_of(question: Question, reply: QuestionReply) -> Reply:
         preprocess_ms=reply.preprocess_ms,
         inference_ms=reply.inference_ms,
     )
+
+
+def preview_prompt(request: PreviewRequest, *, timeout_s: float, python: Path | None = None) -> RenderedPrompt:
+    """Render a question in a process that loads no weights; most of the seconds allowed go into importing vLLM.
+
+    Raises:
+        ConfigurationError: vLLM is not installed.
+        ModelError: The model's processor cannot be loaded, or not within the timeout.
+    """
+    found, model = find_python(python), request.config.model
+    try:
+        finished = subprocess.run(  # noqa: S603 - our own module
+            [found.path, "-P", "-m", "reelabel_engine.once"],
+            input=encode(request),
+            env=engine_environment(request.config, found),
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ModelError(
+            f"The processor of {model} did not load within {timeout_s:g} s; raise model.start_timeout_s."
+        ) from None
+    rendered = decode_reply(finished.stdout) if finished.stdout and not finished.returncode else None
+    if not isinstance(rendered, RenderedPrompt):
+        lines = finished.stderr.decode(errors="replace").strip().splitlines()
+        raise ModelError(f"Cannot load the processor of {model}: {(lines or ['its process died'])[-1]}")
+    return rendered

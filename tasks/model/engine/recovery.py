@@ -11,7 +11,7 @@ from reelabel_engine.protocol import Batch, EngineInfo, EngineTimes, Question, Q
 from tasks.domain import Answer
 from tasks.model.backend import InferenceBackend, Reply
 from tasks.model.probe_video import probe_video
-from tasks.model.turns import Turns
+from tasks.model.shared_lock import SharedLock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ class RecoveringEngine(InferenceBackend):
     def __init__(self, engine: EngineProcess, *, crashing: CrashingQuestions | None = None) -> None:
         self._engine = engine
         self._crashing = crashing or CrashingQuestions()
-        self._turns = Turns()
+        self._engine_lock = SharedLock()
         self._known_good: Batch | None = None
         self._crashes = 0
 
@@ -80,7 +80,7 @@ class RecoveringEngine(InferenceBackend):
         pairs = list(zip(batch.questions, _jobs_of(batch.questions), strict=True))
         if not any(self._crashing.reject(batch, question, job) for question, job in pairs):
             try:
-                with self._turns.shared():
+                with self._engine_lock.shared():
                     replies = self._engine.answer(batch)
             except EngineLostError:
                 pass
@@ -90,7 +90,7 @@ class RecoveringEngine(InferenceBackend):
         return [self._answer_alone(batch, question, job) for question, job in pairs]
 
     def _answer_alone(self, batch: Batch, question: Question, job: Question) -> Reply:
-        with self._turns.alone():
+        with self._engine_lock.exclusive():
             if rejected := self._crashing.reject(batch, question, job):
                 return rejected
             for _ in range(_CRASHES_PER_QUESTION):

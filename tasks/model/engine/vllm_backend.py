@@ -20,9 +20,9 @@ from tasks.model.engine.live.model import EngineLiveModel
 from tasks.model.engine.process import EngineProcess
 from tasks.model.engine.recovery import CrashingQuestions, RecoveringEngine
 from tasks.model.identity import ModelInfo, max_frame_pixels, read_model_info, require_tokenizer
-from tasks.model.keeper import WarmEngines
 from tasks.model.pool import Pool
 from tasks.model.prompts.thinking import render_ending, require_answer_first
+from tasks.model.warm_engines import WarmEngines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -211,7 +211,7 @@ class EnginePool(Pool[InferenceBackend], InferenceBackend):
         )
 
     def answer(self, batch: Batch) -> list[Reply]:
-        return self._ask(lambda engine: engine.answer(batch))
+        return self._request(lambda engine: engine.answer(batch))
 
 
 def _answering(processes: Sequence[EngineProcess]) -> InferenceBackend:

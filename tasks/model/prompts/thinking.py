@@ -63,7 +63,7 @@ def render_ending(model_info: ModelInfo, arguments: Mapping[str, Any]) -> str | 
             rendered = environment.from_string(template).render(
                 **{"messages": messages, "add_generation_prompt": True, **arguments}
             )
-        except Exception:  # noqa: BLE001 - a template is code, and may raise anything; the engine will report it
+        except Exception:  # noqa: BLE001, S112 - a template may raise anything; the engine reports it
             continue
         _, question, ending = rendered.rpartition(QUESTION)
         if question:

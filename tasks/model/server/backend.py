@@ -30,7 +30,7 @@ from tasks.model.server.capabilities import completion_body, detect_capabilities
 from tasks.model.server.client import ServerClient
 from tasks.model.server.frame_transport import EncodedFrames, encode_media
 from tasks.model.server.model_watch import ModelWatch, require_named
-from tasks.model.turns import Turns
+from tasks.model.shared_lock import SharedLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -141,7 +141,7 @@ class ServerBackend(InferenceBackend):
         self._uses_server_tokenizer = encode is None
         self._encode = encode or lru_cache(_CACHED_TEXTS)(self._client.tokenize)
         self._batch_clock, self._request_clock = SharedClock(), SharedClock()
-        self._turns = Turns()
+        self._server_lock = SharedLock()
         self._lock = threading.Lock()
         self._ready: _Ready | None = None
         self._closed = Future[None]()
@@ -175,7 +175,7 @@ class ServerBackend(InferenceBackend):
         ready, asking = self._get_ready(), _Asking()
         lost = self._client.connections_lost
         ready.watch.confirm_if_due()
-        with self._turns.alone() if batch.is_alone else self._turns.shared(), self._batch_clock.share():
+        with self._server_lock.exclusive() if batch.is_alone else self._server_lock.shared(), self._batch_clock.share():
             if batch.is_alone:
                 self._client.reach()  # else it would be blamed for what another one has done
             for asking.attempts in _split_attempts(self._settings.max_attempts):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from reelabel.errors import ConfigurationError, JobError
 from reelabel.text import escape_controls
 from reelabel_engine.fingerprint import fingerprint_folder
-from tasks.model.model_files import local_path
+from tasks.model.adapter import local_path
 from tasks.model.server.answers import ReturnedLogprobs, read_logprobs
 
 if TYPE_CHECKING:
