@@ -69,7 +69,7 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
     restarted and the request repeated, once per request.
     """
 
-    called = "The encoder"
+    noun = "The encoder"
     processes = 1
     images_embedded = 0
     loaded: EncoderInfo | None = None
@@ -79,7 +79,7 @@ class EncoderProcess(ModelProcess[EncoderConfig]):
         return self._start(python, LoadEncoder(config=self._config), encoder_environment(self._config))
 
     def info(self) -> EncoderInfo:
-        info: EncoderInfo = self._ready(self._ensure_running())
+        info: EncoderInfo = self._wait_loaded(self._ensure_running())
         self.loaded = info
         return info
 

@@ -22,7 +22,7 @@ _WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
 _WEIGHTS = "adapter_model.safetensors"
 _LOW_RANK = re.compile(r"\.lora_([AB]\.weight|embedding_[AB])$")  # the weights that are an adapter's
 _MAX_HEADER_BYTES = 100_000_000  # as safetensors allows
-# Every supported vLLM applies these, or they matter only in training, of which the weights are the result.
+# Every supported vLLM applies these, or they matter in training alone.
 _APPLIED = frozenset(
     {
         "auto_mapping",
@@ -45,9 +45,9 @@ _APPLIED = frozenset(
         "use_rslora",
     }
 )
-# Values of others that change nothing, besides null, false and what is empty. Other initial weights change the model's.
+# Values of others that change nothing, besides null, false and empty ones. Other initial weights change the model's.
 _NEUTRAL = {"bias": ("none",), "init_lora_weights": (True, "eva", "gaussian", "orthogonal")}
-# What a checkpoint of a training has besides the adapter.
+# Files of a training checkpoint besides the adapter.
 _OF_TRAINING = ("adapter_model.*", "optimizer.*", "rng_state*", "scaler.*", "scheduler.*", "training_args.*")
 
 
@@ -80,7 +80,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class Adapter(NamedTuple):
-    """What an adapter says about the model that it adapts."""
+    """The model that an adapter adapts."""
 
     base: str  # a folder or hub name
     revision: str | None  # of the base

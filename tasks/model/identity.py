@@ -1,4 +1,4 @@
-"""Identify a model by its name or folder, without loading it."""
+"""Identifies a model by its name or folder, without loading it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _WHOLE_VIDEO_LIMIT = frozenset({"Qwen3VLVideoProcessor", "Glm4vVideoProcessor", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """What must be known about a model before frames are extracted for it."""
+    """The facts about a model that extraction and the spec depend on."""
 
     identity: ModelIdentity  # part of the spec
     location: str  # what the engine loads: a folder or a hub name; empty if the backend loads no files
@@ -120,7 +120,7 @@ def model_file(model_info: ModelInfo, name: str) -> Path:
 
 
 def require_tokenizer(model_info: ModelInfo) -> None:
-    """Raise a ModelError if a model folder has no tokenizer; whether one on the hub has is seen as it is loaded."""
+    """Raise a ModelError if a model folder has no tokenizer; one on the hub is checked when it is loaded."""
     folder = Path(model_info.location)
     if folder.is_dir() and not any(next(folder.glob(pattern), None) for pattern in _TOKENIZER_PATTERNS):
         raise ModelError(
@@ -217,7 +217,7 @@ def _is_on_hub(name: str, file: str, revision: str | None) -> bool:
 
 
 def _check_hub(name: str, revision: str | None) -> None:
-    """Look once for a model that is not cached: a download would retry for half a minute, and log each attempt."""
+    """Request the metadata of a model that is not cached: a download would retry for half a minute, and log that."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415
 
     if not isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):

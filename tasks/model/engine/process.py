@@ -1,4 +1,4 @@
-"""The engine as the flow sees it: a child process that loads once and answers several batches at a time."""
+"""An engine in a child process, which loads the model once and answers several batches at a time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tasks.model.warm_engines import WarmEngines
 
 _LOG = logging.getLogger("reelabel")
-# Variables that differ between runs, and change nothing of what an engine loads; its GPUs are in the name of the file.
+# Variables that do not change what an engine loads; its GPUs are in the name of the file.
 _HARMLESS = re.compile(
     r"(PREFECT|REELABEL|SSH|XDG|PYTEST|OTEL)_|(_|SHLVL|PWD|OLDPWD|COLUMNS|LINES|TERM|TMPDIR|CUDA_VISIBLE_DEVICES)$"
 )
@@ -57,7 +57,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
     the others are rendered.
     """
 
-    called = "The engine"
+    noun = "The engine"
     times = EngineTimes()
 
     def __init__(
@@ -72,8 +72,8 @@ class EngineProcess(ModelProcess[EngineConfig]):
 
         Args:
             config: What to load.
-            warm: Where an engine is taken from, and kept once it is closed; None always starts and ends one.
-            fingerprint: Tells versions of the model, and numbers of engines, apart.
+            warm: The kept engines, from which one is taken and to which it is left; None starts and ends one each time.
+            fingerprint: Distinguishes versions of the model and numbers of engines.
             options: As of `ModelProcess`.
         """
         super().__init__(config, **options)
@@ -127,14 +127,14 @@ class EngineProcess(ModelProcess[EngineConfig]):
 
     def wait_ready(self) -> EngineInfo:
         """Wait until a process has loaded the model, starting one if none runs."""
-        info: EngineInfo = self._ready(self.ensure_running())
+        info: EngineInfo = self._wait_loaded(self.ensure_running())
         return info
 
     def answer(self, batch: Batch) -> list[Reply]:
         """Answer a batch; replies are in the order of its questions. Raises as `ask`. Thread-safe."""
         failures = {index: failure for index, each in enumerate(batch.questions) if (failure := _failure_of(each))}
         asked = tuple(each for index, each in enumerate(batch.questions) if index not in failures)
-        # The other orders of a question are questions of the batch themselves.
+        # Other orders of a question's choices are questions of the batch themselves.
         sent = batch.only(tuple(replace(each, permutations=()) for each in asked))
         found = self.ask(lambda number: AskBatch(number=number, batch=sent), count=len(asked)) if asked else []
         replies = iter(map(_reply_of, asked, found))
@@ -151,7 +151,7 @@ class EngineProcess(ModelProcess[EngineConfig]):
         # One that never loaded would not load the next time either.
         if running.lost is None or running.info.exception():
             return running
-        self._lose(running, running.lost)
+        self._end_lost(running, running.lost)
         return self._ensure_running()
 
     def _note_times(self, times: EngineTimes) -> None:

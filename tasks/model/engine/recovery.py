@@ -1,4 +1,4 @@
-"""Restart an engine that crashes, and find the question that crashes it."""
+"""Restarts an engine that crashes, and finds the question that crashes it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CrashingQuestions:
         self._by_frames[_frames_key(batch, job)].add(job)
 
     def reject(self, batch: Batch, question: Question, job: Question) -> Rejected | None:
-        """Return the failure of a question that must not be asked again; None if it may be asked."""
+        """Return the failure of a question that must not be asked again; None for any other."""
         crashing = self._by_frames.get(_frames_key(batch, job), ()) if self._by_frames else ()
         if job in crashing:
             other_order = "" if question is job else " with its choices in another order"
@@ -45,7 +45,7 @@ class CrashingQuestions:
 
 
 def _frames_key(batch: Batch, job: Question) -> tuple[tuple[QuestionMedium, ...], int]:
-    """Identify frames, since another run may show others of the same video; Python hashes bytes only once."""
+    """Identify the frames shown: another run may show others of the same video. Python hashes bytes only once."""
     return job.shown, hash(tuple(batch.frame_files[each.file_id] for each in job.shown))
 
 
@@ -117,7 +117,7 @@ class RecoveringEngine(InferenceBackend):
         return replies
 
     def _note(self, batch: Batch, replies: Sequence[Reply]) -> None:
-        """Remember that the model has answered a question; it may survive the probe, and crash on every real frame."""
+        """Remember a question that the model has answered: it may survive the probe, and crash on every real frame."""
         answered = (each for each, reply in zip(batch.questions, replies, strict=True) if isinstance(reply, Answer))
         question = next(answered, _PROBE)
         if question is not _PROBE:

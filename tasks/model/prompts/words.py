@@ -1,4 +1,4 @@
-"""Answers in words: what the model wrote, as text or as the JSON that the job's schema asks for."""
+"""Answers in words: text, or JSON by the job's schema."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-# Of a response, streamed or not. A label has some thousand, speech about 4 MiB a minute.
+# Of a response, streamed or not. A label takes a few thousand, speech about 4 MiB a minute.
 _MAX_BYTES = 16 * 1024**2
 
 
