@@ -30,15 +30,10 @@ _MOST_LOGIT = 700.0  # its exponential is still finite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitScale:
-    """Turns a cosine into a logit, as in the model's training.
+    """Turns a cosine into a logit, as in the model's training."""
 
-    Attributes:
-        scale: Factor of the cosine, already exponentiated.
-        bias: Added to it; None if the model has none, like CLIP, whose logits are only comparable among texts.
-    """
-
-    scale: float
-    bias: float | None = None
+    scale: float  # factor of the cosine, already exponentiated
+    bias: float | None = None  # added to it; None if the model has none, like CLIP, whose logits compare only texts
 
     def probability(self, cosine: float) -> float | None:
         """Return the probability that a text fits (SigLIP's sigmoid); None for a model without a bias."""
@@ -50,15 +45,10 @@ class LogitScale:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TextBank:
-    """Texts with their vectors.
-
-    Attributes:
-        texts: K texts.
-        vectors: L2-normalised; shape (K, D), float32.
-    """
+    """K texts with their vectors."""
 
     texts: tuple[str, ...] = field(repr=False)
-    vectors: npt.NDArray[np.float32] = field(repr=False)
+    vectors: npt.NDArray[np.float32] = field(repr=False)  # L2-normalised; shape (K, D), float32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,32 +62,20 @@ class ScoredText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkDescription:
-    """Tags and caption of a chunk; without frames, it has none.
-
-    Attributes:
-        frames: Number of its frames.
-        tags: The best tags, best first.
-        caption: The best caption.
-    """
+    """Tags and caption of a chunk; without frames, it has none."""
 
     chunk: Chunk
-    frames: int
-    tags: tuple[ScoredText, ...] = ()
+    frames: int  # number of its frames
+    tags: tuple[ScoredText, ...] = ()  # best first
     caption: ScoredText | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """Tags and captions of a video and its chunks.
+    """Tags and captions of a video and its chunks."""
 
-    Attributes:
-        tags: The best tags over the video, best first.
-        caption: The best caption over the video; None without frames, or without a bank of captions.
-        chunks: The chunks, in order.
-    """
-
-    tags: tuple[ScoredText, ...]
-    caption: ScoredText | None
+    tags: tuple[ScoredText, ...]  # best first
+    caption: ScoredText | None  # None without frames, or without a bank of captions
     chunks: tuple[ChunkDescription, ...]
 
 
@@ -121,7 +99,7 @@ def describe_chunks(
         logits: The model's scale and bias.
 
     Raises:
-        ValueError: A bank's vectors have a different size.
+        ValueError: A bank's vectors have another size.
     """
     size = chunks[0].vectors.shape[1]
     for bank in (tags, captions):

@@ -37,17 +37,11 @@ class FrameVectors(Protocol):
 
 
 class Duplicate(NamedTuple):
-    """A video of a group.
+    """A video of a group."""
 
-    Attributes:
-        group: Number of its group, from 0.
-        video: Number of the video.
-        similarity: Similarity to the first video of its group.
-    """
-
-    group: int
+    group: int  # from 0
     video: int
-    similarity: float
+    similarity: float  # to the first video of its group
 
 
 def similarity(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> float:
@@ -100,15 +94,10 @@ def find_duplicates(
 
 
 class _Groups:
-    """The groups of the videos so far, each by itself at first.
-
-    Attributes:
-        of: Number of the group of each video.
-        members: Videos of each group.
-    """
+    """The groups of the videos so far; at first, each video is a group."""
 
     def __init__(self, videos: FrameVectors, least: float) -> None:
-        self.of = np.arange(len(videos))
+        self.of = np.arange(len(videos))  # number of the group of each video
         self.members = {number: [number] for number in range(len(videos))}
         self._videos = videos
         self._least = least
@@ -158,8 +147,8 @@ def group_duplicates(
     Args:
         settings: Locations of the index and the files.
         model: The model of the files.
-        files: Their keys, and hashes that distinguish versions of videos, as in `FILES`.
-        least: Minimum similarity.
+        files: With the columns of `FILES`.
+        least: As in `find_duplicates`.
         cliques: As in `find_duplicates`.
         note: Called with the current step.
         warn: Called with a clause on files that cannot be read.
