@@ -73,7 +73,7 @@ def find_python(chosen: Path | None = None, *, needs: str = "vLLM") -> EnginePyt
         needs: `vLLM`; or `transformers`, with torch and torchvision, which is enough for the encoder.
 
     Raises:
-        ConfigurationError: There is none, or it has not what is needed, or speaks another protocol.
+        ConfigurationError: There is none, or it lacks what is needed, or has another protocol.
     """
     beside = Path(sys.prefix).parent / _BESIDE / "bin" / "python"
     if chosen is None:
@@ -114,7 +114,7 @@ def _install(python: str) -> str:
 
 @cache
 def _probe(path: str) -> EnginePython:
-    """Ask a Python for what it has installed.
+    """Query what a Python has installed.
 
     Raises:
         ConfigurationError: It cannot be run, has no `reelabel_engine`, or one of another protocol.

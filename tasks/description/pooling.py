@@ -117,8 +117,7 @@ def describe_chunks(
     ]
     described = _describe_each(chunks, iter(found))
     if method == "published":
-        parts = [vectors[row : row + 1] for row in range(len(filled))]
-        best_tags, best_caption = _published(parts, tags=tags.vectors, captions=captions.vectors, top_k=top_k)
+        best_tags, best_caption = _published(tag_scores, caption_scores, top_k=top_k)
         return Description(
             tags=tuple(pick.scored(tags, index, score) for index, score in best_tags),
             caption=pick.scored(captions, *best_caption) if best_caption else None,
@@ -136,28 +135,24 @@ def describe_chunks(
 
 
 def _published(
-    vectors: Sequence[npt.NDArray[np.float32]],
-    *,
-    tags: npt.NDArray[np.float32],
-    captions: npt.NDArray[np.float32],
-    top_k: int = 5,
+    tags: npt.NDArray[np.float32], captions: npt.NDArray[np.float32], *, top_k: int
 ) -> tuple[list[tuple[int, float]], tuple[int, float] | None]:
-    """Return index and score of the best tags, and of the best caption, exactly as the published method does.
+    """Return index and score of the best tags, and of the best caption, as the published method does.
 
     Source: Anyscale's tutorial of video analysis on Ray Serve. A tag's score is the mean over only those chunks that
     list it among their best, which favours rare tags; the caption is the best one of any chunk.
+
+    Args:
+        tags: Scores of the tags by chunk; shape (C, K).
+        captions: Scores of the captions by chunk; shape (C, L).
+        top_k: Tags per chunk and per video.
     """
     by_tag: defaultdict[int, list[float]] = defaultdict(list)
-    best: tuple[int, float] | None = None
-    for frames in vectors:
-        pooled = normalize(frames.mean(axis=0))
-        scores = tags @ pooled
-        for index in np.argsort(-scores, kind="stable")[:top_k].tolist():
+    for scores in tags:
+        for index in rank(scores, top_k):
             by_tag[index].append(float(scores[index]))
-        fits = captions @ pooled
-        if fits.size and (best is None or fits.max() > best[1]):
-            best = int(fits.argmax()), float(fits.max())
     means = sorted(((index, float(np.mean(scores))) for index, scores in by_tag.items()), key=lambda tag: -tag[1])
+    best = (int(captions.argmax()) % captions.shape[1], float(captions.max())) if captions.size else None
     return means[:top_k], best
 
 

@@ -8,7 +8,6 @@ import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
-from contextvars import copy_context
 from dataclasses import dataclass, field
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from infra.errors import EngineLostError
+from infra.logs import in_context
 from reelabel.errors import ReelabelError
 from reelabel.waiting import LOOK_S, raise_if_abandoned, working_until
 from reelabel_engine.errors import InferenceError
@@ -70,7 +70,7 @@ class FrameBatcher:
         done: Future[EmbeddedFrames] = Future()
         with self._lock:
             self._waiting.append((frames, done))
-        self._senders.submit(copy_context().run, self._send)
+        self._senders.submit(in_context(self._send))
         while not wait([done], LOOK_S).done:
             raise_if_abandoned()
         return done.result()
