@@ -19,6 +19,7 @@ from infra.logs import in_context
 from reelabel.errors import ReelabelError
 from reelabel.waiting import LOOK_S, raise_if_abandoned, working_until
 from reelabel_engine.errors import InferenceError
+from tasks.model.shared_lock import SharedLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +51,7 @@ class FrameBatcher:
     _waiting: deque[_Waiting] = field(default_factory=deque, init=False, repr=False)
     _counted_until_s: float = field(default=-math.inf, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _encoder_lock: SharedLock = field(default_factory=SharedLock, init=False, repr=False)
     _senders: ThreadPoolExecutor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -89,7 +91,7 @@ class FrameBatcher:
 
     def _answer(self, group: list[_Waiting]) -> None:
         try:
-            with self.charge():
+            with self._encoder_lock.shared(), self.charge():
                 vectors, embed_ms = self._embed([frames for frames, _ in group])
             ends = np.cumsum([len(frames) for frames, _ in group])
             shares = [
@@ -114,7 +116,8 @@ class FrameBatcher:
                 done.set_exception(hopeless)
                 continue
             try:
-                done.set_result(self._embed_alone(frames))
+                with self._encoder_lock.exclusive():  # another video that crashes it would take this one with it
+                    done.set_result(self._embed_alone(frames))
             except BaseException as error:  # noqa: BLE001 - raised in the waiting threads
                 is_its_own = isinstance(error, InferenceError) or _is_unexpected(error)
                 hopeless = None if is_its_own else error

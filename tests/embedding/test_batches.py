@@ -1,7 +1,7 @@
 """Threads that embed frames share requests, and only the video that kills the encoder fails."""
 
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from threading import Condition, Event
 
 import numpy as np
 import pytest
@@ -111,6 +111,41 @@ def test_a_caller_that_leaves_takes_no_other_caller_with_it():
 
     assert encoder.requests == [[1], [2, 2]]
     assert staying.result().vectors.argmax(axis=1).tolist() == [1, 1]
+
+
+class QueueingEncoder(ColourEncoder):
+    """Has requests in a queue: one that kills its process takes the one behind it along."""
+
+    def __init__(self):
+        super().__init__()
+        self.changed, self.deaths, self.queued = Condition(), 0, 0
+
+    def embed_images(self, videos):
+        with self.changed:
+            try:
+                found = super().embed_images(videos)
+            except EngineLostError:
+                self.changed.wait_for(lambda: self.queued, timeout=0.5)
+                self.deaths, self.queued = self.deaths + 1, 0
+                self.changed.notify_all()
+                raise
+            before = self.deaths
+            self.queued += 1
+            self.changed.notify_all()
+            if self.changed.wait_for(lambda: self.deaths > before, timeout=0.5):
+                raise EngineLostError("The encoder failed: its process died.")
+            self.queued -= 1
+        return found
+
+
+def test_a_video_that_is_lost_with_another_one_is_not_at_fault():
+    batcher = FrameBatcher(encoder=QueueingEncoder(), batch_frames=2)
+
+    with ThreadPoolExecutor(2) as threads:
+        white, red = (threads.submit(batcher.embed, frames(2, colour)) for colour in (255, (200, 0, 0)))
+
+    assert isinstance(white.exception(), InferenceError)
+    assert red.result().vectors.argmax(axis=1).tolist() == [0, 0]
 
 
 def test_encoder_that_die_on_anything_are_nobodys_fault():
