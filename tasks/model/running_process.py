@@ -125,18 +125,24 @@ class RunningProcess:
         fcntl.flock(lock, fcntl.LOCK_SH)  # inherited: what is not locked by a living process is removed by later runs
         environment = environment | _temporary_variables(temporary)
         connection, theirs = Pipe()
-        with _output_file(log_path, as_json=log_as_json) as log:
-            process = subprocess.Popen(  # noqa: S603 - our own command
-                [*command, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                pass_fds=(theirs.fileno(), lock),
-                start_new_session=True,
-            )
-        theirs.close()
-        os.close(lock)
+        try:
+            with _output_file(log_path, as_json=log_as_json) as log:
+                process = subprocess.Popen(  # noqa: S603 - our own command
+                    [*command, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    pass_fds=(theirs.fileno(), lock),
+                    start_new_session=True,
+                )
+        except BaseException:
+            connection.close()
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        finally:
+            theirs.close()
+            os.close(lock)
         folders = [log_path.parent, *cache_folders(environment)]
         running = cls(process, connection, temporary=temporary, folders=folders, **options)
         running.post(load)
