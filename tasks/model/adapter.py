@@ -56,6 +56,11 @@ def local_path(name: str) -> Path:
     return Path(os.path.expanduser(name))  # noqa: PTH111 - `Path.expanduser` raises for an unknown user
 
 
+def is_folder(path: Path) -> bool:
+    """Return whether a path is a folder that this user may look up."""
+    return os.path.isdir(path)  # noqa: PTH112 - `Path.is_dir` raises if it may not
+
+
 def weight_files(folder: Path) -> Iterator[Path]:
     """Yield the files that may have weights, by their names."""
     for pattern in _WEIGHT_PATTERNS:

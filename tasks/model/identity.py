@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from reelabel.disk import disk_errors, is_full
 from reelabel.sampling.options import estimate_frames
 from reelabel.sampling.registry import native_sampler
-from reelabel.text import escape_controls
+from reelabel.text import escape_controls, read_error
 from reelabel_engine.environment import cache_folders
 from reelabel_engine.errors import ModelError
 from reelabel_engine.fingerprint import fingerprint_folder
@@ -98,10 +98,13 @@ def read_model_info(name: str, *, revision: str | None = None) -> ModelInfo:
             reached, or does not have the model.
     """
     folder = local_path(name)
-    if is_adapter(folder):
-        return _adapter_info(folder.resolve(), revision)
-    if folder.is_dir():
-        return _folder_info(folder.resolve())
+    try:
+        if is_adapter(folder):
+            return _adapter_info(folder.resolve(), revision)
+        if folder.is_dir():
+            return _folder_info(folder.resolve())
+    except OSError as error:
+        raise ModelError(f"Cannot read model folder {folder}: {read_error(error)}.") from None
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise ModelError(
             f"There is no model folder {folder}; give a folder, or a hub name such as 'Qwen/Qwen2.5-VL-7B-Instruct'."

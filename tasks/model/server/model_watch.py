@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from reelabel.errors import ConfigurationError, JobError
 from reelabel.text import escape_controls
 from reelabel_engine.fingerprint import fingerprint_folder
-from tasks.model.adapter import local_path
+from tasks.model.adapter import is_folder, local_path
 from tasks.model.server.answers import ReturnedLogprobs, read_logprobs
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def require_named(root: str | None, named: str) -> None:
     if root is None or root == named:
         return
     theirs, ours = local_path(root), local_path(named)
-    if theirs.is_dir() and ours.is_dir():
+    if is_folder(theirs) and is_folder(ours):
         is_other = not theirs.samefile(ours) and fingerprint_folder(theirs) != fingerprint_folder(ours)
     else:
         is_other = _is_hub_name(root) and _is_hub_name(named) and root.lower() != named.lower()
@@ -151,7 +151,7 @@ def require_named(root: str | None, named: str) -> None:
 
 
 def _is_hub_name(name: str) -> bool:
-    return name.count("/") == 1 and not name.startswith(("/", ".", "~")) and not Path(name).is_dir()
+    return name.count("/") == 1 and not name.startswith(("/", ".", "~")) and not is_folder(Path(name))
 
 
 def _facts(model: ServedModel, version: str | None) -> dict[str, Any]:
