@@ -102,7 +102,7 @@ def measure_candidate(requests: Requests, candidate: Candidate, cores: frozenset
     if cores and not candidate.is_async:
         os.sched_setaffinity(0, cores)  # before any thread starts
     from reelabel_engine.arguments import vllm_arguments  # noqa: PLC0415 - after binding the cores
-    from reelabel_engine.scoring import scoring_parameters  # noqa: PLC0415
+    from reelabel_engine.vllm_api import scoring_parameters  # noqa: PLC0415
 
     began = time.perf_counter()
     overridden = vllm_arguments(requests.config) | candidate.arguments
@@ -128,7 +128,7 @@ def measure_scoring(requests: Requests) -> list[dict[str, Any]]:
     from vllm import SamplingParams  # noqa: PLC0415 - slow to import
 
     from reelabel_engine.arguments import vllm_arguments  # noqa: PLC0415
-    from reelabel_engine.scoring import scoring_parameters  # noqa: PLC0415
+    from reelabel_engine.vllm_api import scoring_parameters  # noqa: PLC0415
 
     engine = SteppedEngine(vllm_arguments(requests.config))
     prompts, tokens = _render(requests)

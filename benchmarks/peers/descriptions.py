@@ -12,7 +12,7 @@ import polars as pl
 from benchmarks.peers.cases import Case, count_faults
 from benchmarks.peers.questions import LENGTH_S, make_clips
 from benchmarks.peers.scripts.job import DescriptionJob
-from reelabel_engine.environment import CPU_SITE
+from reelabel_engine.environment import TORCHVISION_SHIM
 from tasks.demo.actors import SHAPES
 from tasks.demo.captions import SHAPE_BANK
 from tasks.demo.clips import FPS
@@ -94,7 +94,7 @@ class DescriptionVideos:
 
     def environment(self) -> dict[str, str]:
         """Return the variables with which every script runs: they let torchvision be imported beside a CPU's torch."""
-        return {"PYTHONPATH": str(CPU_SITE), "TOKENIZERS_PARALLELISM": "false"}
+        return {"PYTHONPATH": str(TORCHVISION_SHIM), "TOKENIZERS_PARALLELISM": "false"}
 
     def _job(self, case: DescriptionCase, bench: Bench, folder: str) -> DescriptionJob:
         table = Path(folder) / "videos.parquet"

@@ -44,7 +44,7 @@ from reelabel_engine.protocol import EngineTimes
 from tasks.embedding.encoder import open_encoder, read_encoder_info
 from tasks.frame_cache.pool import decode_pool
 from tasks.model.backend import InferenceBackend, backend_of
-from tasks.model.lifetime import Lifetime
+from tasks.model.pool import Lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

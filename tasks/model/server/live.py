@@ -1,7 +1,7 @@
-"""The model of live sessions behind a server; see `tasks.live.model.LiveModel`.
+"""Answers live sessions by a server; see `tasks.live.model.LiveModel`.
 
-A server's API has no session: each question carries all that it sees, frames as images in their order and the audio
-among them, and nothing is read before it is asked.
+A server's API has no sessions: each question carries all that it sees, frames as images and the audio among them, and
+nothing is prefilled.
 """
 
 from __future__ import annotations
