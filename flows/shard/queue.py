@@ -278,10 +278,10 @@ class ServedPlans:
         )
 
     def plans(self) -> list[Plan]:
-        """List the open plans to serve, oldest first; skip those whose spec this version cannot read."""
+        """List the open plans to serve, oldest first; skip those that a worker of this version cannot process."""
         plans = open_plans(self.database)
         if self.plan_id is None:
-            return [plan for plan in plans if self._is_readable(plan)]
+            return [plan for plan in plans if self._can_process(plan)]
         return [plan for plan in plans if plan.plan_id == self.plan_id]
 
     def has_ended(self, idle_timeout_s: float) -> bool:
@@ -290,10 +290,20 @@ class ServedPlans:
         return is_over or idle_timeout_s >= self.idle_timeout_s
 
     def spec_of(self, plan: Plan) -> RunSpec:
-        """Return the spec of a plan."""
-        return retry_outage(_read_spec, self.database, plan.spec_id)
+        """Return the spec of a plan.
 
-    def _is_readable(self, plan: Plan) -> bool:
+        Raises:
+            ConfigurationError: This version cannot read it, or only the plan's own run can extract by it.
+        """
+        spec = retry_outage(_read_spec, self.database, plan.spec_id)
+        if spec.relevance:
+            raise ConfigurationError(
+                f"The sampler {spec.sampling.sampler} of plan {plan.plan_id} needs an image-text model, which only its "
+                "own run loads; leave this plan to it."
+            )
+        return spec
+
+    def _can_process(self, plan: Plan) -> bool:
         if plan.kind == "describe" or retry_outage(describes, self.database, plan.spec_id):
             return False  # its run describes its videos itself
         try:
