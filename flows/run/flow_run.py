@@ -19,7 +19,7 @@ from flows.run.names import run_name
 from infra.database.connect import connected
 from infra.errors import ManifestError
 from infra.settings import load_settings
-from reelabel.errors import ObjectError, ReelabelError
+from reelabel.errors import ReelabelError
 from reelabel.sources.object_store import ObjectStore
 from tasks.manifest.location import dataset_name, fill_date_placeholders, has_date_placeholders, nightly_dataset
 from tasks.plans.plan import plan_dataset
@@ -125,9 +125,9 @@ def write_error_file(manifest: str, settings: Settings) -> Iterator[None]:
     except ManifestError as error:
         try:
             objects.replace(uri, f"{error.message}\n".encode())
-        except (ObjectError, OSError) as refused:
+        except ReelabelError as refused:
             get_run_logger().warning("%s was not written: %s", uri, refused)
         raise
-    with suppress(ObjectError):
+    with suppress(ReelabelError):  # there is none, or this login may only read manifests
         objects.stat(uri)
         objects.remove(uri)
