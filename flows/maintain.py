@@ -10,7 +10,7 @@ from prefect import get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterEndTime, FlowRunFilterTags
 
-from flows.run.flow_run import name_of_current
+from flows.run.flow_run import delete_flow_run, name_of_current
 from flows.run.names import TAG
 from flows.run.request import FlowRequest
 from flows.run.result import completed_state
@@ -69,7 +69,7 @@ def remove_flow_runs(client: SyncPrefectClient, *, ended_before: datetime, dry_r
         found += len(page)
         if not dry_run:
             for flow_run in page:
-                client.delete_flow_run(flow_run.id)
+                delete_flow_run(client, flow_run)
         if len(page) < _PAGE:
             return found
 

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from prefect import get_run_logger
 from prefect.client.orchestration import get_client
+from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run
 
 from flows.run.names import run_name
@@ -26,6 +27,9 @@ from tasks.plans.plan import plan_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
 
     from flows.run.request import ManifestRequest
     from infra.settings import Settings
@@ -98,6 +102,12 @@ def name_of_worker(stage: str) -> str:
     plan = flow_run.parameters.get("plan")
     about = _dataset_of(plan) or f"plan {plan}" if plan else "every plan"
     return run_name(stage, about, _started_at(), where=f"{socket.gethostname()}/{os.getpid()}")
+
+
+def delete_flow_run(client: SyncPrefectClient, run: FlowRun) -> None:
+    """Delete a flow run, unless another process has done so."""
+    with suppress(ObjectNotFound):
+        client.delete_flow_run(run.id)
 
 
 def _started_at() -> datetime:
