@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _PAGE = 200
 _FLOW_RUNS_KEPT = timedelta(days=90)
-# Plans that have ended, or that no worker works on, and lists of ids that backfills have written.
+# Plans that have ended or that no worker processes, and the lists of ids that backfills have written.
 _PLANS_KEPT = timedelta(days=7)
 
 
@@ -75,8 +75,6 @@ def remove_flow_runs(client: SyncPrefectClient, *, ended_before: datetime, dry_r
 
 
 class MaintainRequest(FlowRequest):
-    """What `maintain` is asked for."""
-
     dry_run: bool = False
     """Report what would be removed, and remove nothing."""
 

@@ -108,7 +108,6 @@ class IdleAlarm:
     _since_s: dict[Work, float] = field(default_factory=dict)
 
     def check(self, state: PlanState) -> None:
-        """Warn by the current state of the plan."""
         now_s = time.monotonic()
         self._since_s = {stage: self._since_s.get(stage, now_s) for stage in state.idle_stages}
         for stage, since_s in self._since_s.items():
@@ -148,12 +147,12 @@ class _Flows:
 
     def start(self) -> None:
         """Start flow runs up to `count`, replacing those that have ended."""
-        self._ids = [self._start_one(f"{self.key}/{self.deployment}/{place}") for place in range(self.count)]
+        self._ids = [self._start_one(f"{self.key}/{self.deployment}/{number}") for number in range(self.count)]
         if self._ids:
             get_run_logger().info("Started %s flow runs of %s.", self.count, self.deployment)
 
     def start_again(self) -> None:
-        """Start flow runs in place of those that have ended, if all have; later, while Prefect does not answer."""
+        """Start new flow runs once all have ended; if Prefect does not answer, leave that to the next call."""
         try:
             if self.have_ended():
                 self.start()
@@ -163,7 +162,7 @@ class _Flows:
             )
 
     def have_ended(self) -> bool:
-        """Return whether none is running or about to be restarted; those that were deleted are not."""
+        """Return whether none is running or about to be restarted; deleted ones have ended."""
         with get_client(sync_client=True) as client:
             runs = [_find(client, flow_run_id) for flow_run_id in self._ids]
         states = [run.state for run in runs if run]

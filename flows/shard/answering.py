@@ -1,4 +1,4 @@
-"""What inference on a shard needs, and what it has found so far; questions through outages of a server."""
+"""Contexts and outcomes of inference on a shard, and batches that outlast outages of a server."""
 
 from __future__ import annotations
 
@@ -35,13 +35,12 @@ _MEANING_LABELS = 8  # fewer may be odd questions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerContext:
-    """What answering jobs needs besides the jobs.
+    """The model, the frames and the limits by which jobs are answered.
 
     Attributes:
         batch_bytes: Maximum frame bytes in one group of a shard.
         extractor: Has extracted what is read, and prepares the dense views of escalated jobs.
         escalate_below: Margin below which jobs are escalated; None escalates none.
-        profile: Wall-clock profile.
     """
 
     spec: RunSpec
@@ -62,7 +61,7 @@ class AnswerContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceContext(AnswerContext):
-    """What inference of a run needs besides the shard.
+    """Also writes rows, for a run.
 
     Attributes:
         writer: Writes the results of shards.
@@ -124,7 +123,7 @@ class ShardOutcome:
 
     Attributes:
         arrived: Number of views of the shard's stream that `videos` counts.
-        second: What has been found about escalated jobs, until it is merged.
+        second: Outcomes of escalated jobs, until they are merged.
     """
 
     index: int
@@ -156,25 +155,25 @@ def answer_through_outages(backend: InferenceBackend, batch: Batch) -> list[Repl
     ends, outages = Counter[int](), 0
     waiting = deque([tuple(range(len(batch.questions)))])
     while waiting:
-        places = waiting.popleft()
-        is_alone = places[0] in faults
-        asked = replace(batch.only(tuple(batch.questions[place] for place in places)), is_alone=is_alone)
+        indexes = waiting.popleft()
+        is_alone = indexes[0] in faults
+        asked = replace(batch.only(tuple(batch.questions[index] for index in indexes)), is_alone=is_alone)
         try:
             received = dict(enumerate(backend.answer(asked)))
         except ServerUnavailableError as error:
             retry_outage(backend.wait_ready)
             received = dict(error.replies)
             for at, found in error.faults.items():
-                faults[places[at]] += found
-            ends[places[0]] += is_alone and bool(error.faults)
-            if ends[places[0]] == _ENDS_PER_QUESTION:
-                received = {0: Rejected.of(ServerFailedError.after(faults[places[0]]))}
+                faults[indexes[at]] += found
+            ends[indexes[0]] += is_alone and bool(error.faults)
+            if ends[indexes[0]] == _ENDS_PER_QUESTION:
+                received = {0: Rejected.of(ServerFailedError.after(faults[indexes[0]]))}
             outages = 0 if received else outages + 1
             if outages > _MAX_OUTAGES:
                 raise
-        replies |= {places[at]: reply for at, reply in received.items()}
-        rest = [place for place in places if place not in replies]
-        if together := tuple(place for place in rest if place not in faults):
+        replies |= {indexes[at]: reply for at, reply in received.items()}
+        rest = [index for index in indexes if index not in replies]
+        if together := tuple(index for index in rest if index not in faults):
             waiting.appendleft(together)
-        waiting.extend((place,) for place in rest if place in faults)
-    return [replies[place] for place in range(len(batch.questions))]
+        waiting.extend((index,) for index in rest if index in faults)
+    return [replies[index] for index in range(len(batch.questions))]

@@ -74,7 +74,6 @@ class _Arrivals:
     """Views as they arrive, and what jobs show that is complete by then."""
 
     def __init__(self, shown: Iterable[Shown]) -> None:
-        """Start with no view of what jobs show."""
         self.complete: deque[Shown] = deque()
         self._outcomes: dict[View, ExtractedVideo | JobError] = {}
         self._missing: dict[Shown, int] = {}
@@ -85,7 +84,6 @@ class _Arrivals:
                 self._waiting.setdefault(view, []).append(views)
 
     def add(self, ready: Mapping[View, ExtractedVideo | JobError]) -> None:
-        """Add views."""
         self._outcomes |= ready
         for views in chain.from_iterable(self._waiting.pop(view, ()) for view in ready):
             self._missing[views] -= 1

@@ -50,15 +50,13 @@ def _without_budget() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasedShard:
-    """A shard and its lease."""
-
     plan: Plan
     lease: Lease
     shard: Shard = field(repr=False)
 
 
 def shard_logged(leased: LeasedShard, stage: str | None) -> AbstractContextManager[None]:
-    """Say in the log lines of the body which shard they are about, and which stage, unless both or neither.
+    """Add a shard and its stage to the log lines of the body; None is both stages.
 
     Its run is that of the context, or else the one that made its plan.
     """
@@ -66,12 +64,11 @@ def shard_logged(leased: LeasedShard, stage: str | None) -> AbstractContextManag
 
 
 def index_logged(plan_id: UUID, run_id: UUID, index: int, *, stage: str | None) -> AbstractContextManager[None]:
-    """Say the same of a shard that was not read yet."""
+    """Do the same for a shard that was not read yet."""
     return logged(run=log_fields().get("run", run_id), plan=plan_id, shard=index, stage=stage)
 
 
 def make_lease_keeper(database: Engine, settings: Settings) -> LeaseKeeper:
-    """Return the keeper of this process's leases."""
     holder = holder_name(socket.gethostname(), own_process())
     return LeaseKeeper(database, holder=holder, lease_s=settings.shard.lease_s)
 
@@ -264,7 +261,6 @@ class ServedPlans:
         seal: Seal,
         max_pending: int | None = None,
     ) -> ShardQueue:
-        """Return a queue of the shards of the served plans."""
         return ShardQueue(
             keeper=keeper,
             objects=objects,
