@@ -29,7 +29,7 @@ from infra.program import option_words
 from reelabel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["Run", "backfill", "classify", "describe", "results"]
 
@@ -179,7 +179,7 @@ def _run(name: str, source: str | None, options: Mapping[str, object], settings:
     """
     with tempfile.TemporaryDirectory(prefix="reelabel-") as folder:
         id_file = Path(folder) / "id"
-        words = [*option_words({**options, "id_file": str(id_file)})]
+        words = [*_words(options), "--id-file", str(id_file)]
         for setting, value in (settings or {}).items():
             words += ["--set", f"{setting}={value if isinstance(value, str) else json.dumps(value)}"]
         code, said = _follow([*_COMMAND, name, *words, *(["--", source] if source is not None else [])])
@@ -187,6 +187,16 @@ def _run(name: str, source: str | None, options: Mapping[str, object], settings:
     if code not in {0, _DONE_WITH_FAILURES} or run_id is None or (code and _ERROR.match(said)):
         raise _error(code, said)
     return Run(id=run_id, ok=code == 0)
+
+
+def _words(options: Mapping[str, object]) -> Iterator[str]:
+    """Write options as on a command line; those that a setting may turn on can be turned off by False."""
+    yield from option_words(options)
+    if turned_off := [name for name, value in options.items() if value is False]:
+        from infra.settings import SamplingOptions  # noqa: PLC0415 - slow to import
+
+        sampling = SamplingOptions(**dict.fromkeys(SamplingOptions.model_fields.keys() & turned_off, False))
+        yield from option_words({"sampling": sampling})
 
 
 def _follow(command: Sequence[str]) -> tuple[int, str]:

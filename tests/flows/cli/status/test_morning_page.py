@@ -191,6 +191,11 @@ REPEATED = [
         "reelabel classify m.parquet --model 'a b' --num-frames 4 --force",
     ),
     (
+        "classify",
+        {"manifest": "m.parquet", "overrides": {"prompts": {"examples": ""}, "sampling": {"frame_recovery": False}}},
+        "reelabel classify m.parquet --no-frame-recovery --examples ''",
+    ),
+    (
         "describe",
         {"manifest": "m.parquet", "options": {"tags": "t.txt"}, "keep_going": True},
         "reelabel describe m.parquet --tags t.txt --keep-going",
