@@ -95,14 +95,14 @@ def stop(home: Path) -> None:
 
 
 def status(home: Path) -> list[ServiceStatus]:
-    folder = Home(home)
-    found = _state(folder).get("services", {})
+    """Describe the services of a home folder, which need not exist."""
+    found = _state(Home(home)).get("services", {}) if home.exists() else {}
     return [
         ServiceStatus(
             name=name,
             pid=found[name]["pid"] if name in found else None,
             address=f"127.0.0.1:{found[name]['port']}" if name in found and name != ServiceName.WORKER else None,
-            log=folder.log(name),
+            log=home.absolute() / "logs" / f"{name}.log",
         )
         for name in ServiceName
     ]
