@@ -84,8 +84,8 @@ def classify(
         ConfigurationError: A setting, an option or the manifest is wrong; nothing was answered.
         RunFailedError: The run stopped; the same call continues it.
     """
-    asked = {"prompt": prompt, "choices": None if choices is None else json.dumps([*choices], ensure_ascii=False)}
-    return _run("classify", _manifest(source, dataset), {"dataset": dataset} | asked | options, settings)
+    question = {"prompt": prompt, "choices": None if choices is None else json.dumps([*choices], ensure_ascii=False)}
+    return _run("classify", _manifest(source, dataset), {"dataset": dataset} | question | options, settings)
 
 
 def describe(
@@ -182,10 +182,10 @@ def _run(name: str, source: str | None, options: Mapping[str, object], settings:
         words = [*_words(options), "--id-file", str(id_file)]
         for setting, value in (settings or {}).items():
             words += ["--set", f"{setting}={value if isinstance(value, str) else json.dumps(value)}"]
-        code, said = _follow([*_COMMAND, name, *words, *(["--", source] if source is not None else [])])
+        code, printed = _follow([*_COMMAND, name, *words, *(["--", source] if source is not None else [])])
         run_id = id_file.read_text().strip() if id_file.exists() else None
-    if code not in {0, _DONE_WITH_FAILURES} or run_id is None or (code and _ERROR.match(said)):
-        raise _error(code, said)
+    if code not in {0, _DONE_WITH_FAILURES} or run_id is None or (code and _ERROR.match(printed)):
+        raise _error(code, printed)
     return Run(id=run_id, ok=code == 0)
 
 
@@ -252,11 +252,11 @@ def _copying(lines: Any, target: Any, kept: list[str]) -> threading.Thread:  # n
     return thread
 
 
-def _error(code: int, said: str) -> Exception:
+def _error(code: int, printed: str) -> Exception:
     """Return the error that a command has printed."""
-    if found := _ERROR.match(said):
+    if found := _ERROR.match(printed):
         message = found[1]
     else:
-        message = _FRAME.sub(" ", said.rpartition("--help' for help.")[2]).replace(" Error ", " ", 1)
+        message = _FRAME.sub(" ", printed.rpartition("--help' for help.")[2]).replace(" Error ", " ", 1)
     kind = ConfigurationError if code == _WRONG_USE else RunFailedError
     return kind(" ".join(message.split()) or f"The command ended with exit code {code}.")

@@ -153,9 +153,9 @@ class Progress:
         if not engines_ms:
             return own_ms
         own_ms.pop(RunPhase.ELSEWHERE, None)
-        # Another run that works on the plan includes its own setup and audit, which are not ours.
-        theirs = engines_ms.keys() - {RunPhase.SETUP, RunPhase.ELSEWHERE, RunPhase.AUDIT}
-        return own_ms | {part: engines_ms[part] / self.engines for part in theirs}
+        # Another run that works on the plan reports its own setup and audit as well.
+        remote = engines_ms.keys() - {RunPhase.SETUP, RunPhase.ELSEWHERE, RunPhase.AUDIT}
+        return own_ms | {part: engines_ms[part] / self.engines for part in remote}
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of the run's row."""

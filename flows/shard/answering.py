@@ -55,7 +55,7 @@ class AnswerContext:
         return {}
 
     def ask(self, batch: Batch) -> list[Reply]:
-        """Answer a batch, as `InferenceBackend.answer`: outside of a run, nobody waits for a server."""
+        """Answer a batch, as `InferenceBackend.answer`: outside of a run, without a wait for a server."""
         return self.backend.answer(batch)
 
 
@@ -142,10 +142,10 @@ class ShardOutcome:
 
 
 def answer_through_outages(backend: InferenceBackend, batch: Batch) -> list[Reply]:
-    """Answer a batch; if the server becomes unavailable, wait for it, and ask again only what it has not answered.
+    """Answer a batch; if the server becomes unavailable, wait for it, and resend only the unanswered questions.
 
-    A question without a reply may be what ends the server. It is asked again alone, and fails if that ends the server
-    twice, since the server then answers others again.
+    A question without a reply may be what ends the server. It is resent alone, and fails if the server ends twice, as
+    the server then answers the other questions.
 
     Raises:
         TransientError: As `InferenceBackend.answer`, or the server stays unavailable.

@@ -167,7 +167,7 @@ def _extract_and_infer(
     shard, stream = Shard(index=shard_outcome.index, jobs=jobs), FrameStream()
     with context.profile.doing(RunPhase.DECODE), ThreadPoolExecutor(_MAX_CONCURRENT_READS) as workers:
         stream.end(extract_views(shard, views, context.extractor, workers=workers, stream=stream))
-    # What it finds goes into the same lists; the views that have arrived are of a stream of its own.
+    # Its outcomes go into the same lists; the views that have arrived are those of its own stream.
     infer_views(stream, by_views, context, replace(shard_outcome, arrived=0))
 
 

@@ -177,7 +177,7 @@ class ShardQueue:
             if waiting >= self.max_pending:
                 self._is_paused = True
                 return None
-        # If the response to a claim is lost, nobody renews the lease, and another worker gets the shard.
+        # If the response to a claim is lost, no one renews the lease, and another worker gets the shard.
         while lease := retry_outage(self.keeper.claim, plan.plan_id, self.work):
             with index_logged(plan.plan_id, plan.run_id, lease.shard_index, stage=self._stage):
                 if lease.attempts >= MAX_ATTEMPTS:

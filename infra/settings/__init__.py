@@ -405,7 +405,7 @@ class ServerSettings(SettingsSection):
     --trust-request-mm-kwargs) send exact pixels and times; auto uses the first of them that works. images sends no
     times, and leads to different labels."""
     audio_input: bool = False
-    """The server accepts audio, so live sessions send it theirs."""
+    """The server accepts audio, which live sessions then send."""
     voice: str | None = Field(None, min_length=1, max_length=100)
     """The server's voice, such as alloy, unless a live session names another speaker; if empty, it answers in text."""
     ca_file: AbsolutePath | None = None
