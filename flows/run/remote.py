@@ -75,13 +75,13 @@ def execute_remotely(
         artifact.update(progress.jobs_ended)
 
     with progress.profile.doing(RunPhase.ELSEWHERE), _dropped_if_stopped(run, plan), artifact:
-        extract_flows.start()
-        infer_flows.start()  # at the same time, since the model takes a while to load
+        extract_flows.start_if_ended()
+        infer_flows.start_if_ended()  # at the same time, since the model takes a while to load
         while not (state := retry_outage(plan_state, database, plan.plan_id)).is_drained:
             # Flows may have reached their idle timeout before there was work for them.
             for flows, shards in ((extract_flows, state.planned), (infer_flows, state.extracted)):
                 if shards:
-                    flows.start_again()
+                    flows.start_if_ended()
             alarm.check(state)
             show()
             if progress.is_over_budget() and plan.run_id == run_id:  # else its workers go on
@@ -151,8 +151,8 @@ class _Flows:
         if self._ids:
             get_run_logger().info("Started %s flow runs of %s.", self.count, self.deployment)
 
-    def start_again(self) -> None:
-        """Start new flow runs once all have ended; if Prefect does not answer, leave that to the next call."""
+    def start_if_ended(self) -> None:
+        """Start flow runs if there are none, or all have ended; if Prefect does not answer, the next call does."""
         try:
             if self.have_ended():
                 self.start()
