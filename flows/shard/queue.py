@@ -167,6 +167,10 @@ class ShardQueue:
             self._failures_in_row = 0
             return result
 
+    def retry_with_files(self, plan: Plan, work: Callable[[], Result]) -> Result:
+        """Read or write files of a plan; see `retry_faults`."""
+        return retry_faults(work, {TransientError: partial(self.objects.check_reachable, [plan.plan_uri])})
+
     @property
     def _stage(self) -> str | None:
         return None if self.work is Work.BOTH else self.work.value
@@ -189,7 +193,7 @@ class ShardQueue:
     def _read(self, plan: Plan, lease: Lease) -> Shard | None:
         try:
             read = partial(read_shard, self.objects, plan.plan_uri, lease.shard_index, seal=self.seal)
-            return retry_faults(read, {TransientError: partial(self.objects.check_reachable, [plan.plan_uri])})
+            return self.retry_with_files(plan, read)
         except PlanLostError as error:
             retry_outage(close_plan, self.database, plan.plan_id, state="dropped")
             if not self.skip_lost_plans:
