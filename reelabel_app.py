@@ -113,7 +113,7 @@ def backfill(ids: Iterable[str] = (), *, settings: Mapping[str, object] | None =
     with tempfile.TemporaryDirectory(prefix="reelabel-") as folder:
         if named:
             ids_file = Path(folder) / "ids.txt"
-            ids_file.write_text("".join(f"{each}\n" for each in named))
+            ids_file.write_text("".join(f"{each}\n" for each in named), encoding="utf-8")
             options["ids_file"] = str(ids_file)
         return _run("backfill", None, options, settings)
 
