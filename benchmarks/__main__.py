@@ -11,7 +11,7 @@ import typer
 
 from benchmarks.harness import flow_services, progress, show
 from flows.cli.command_group import ReelabelGroup
-from infra.proxies import go_around_proxies
+from infra.proxies import bypass_proxies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -606,7 +606,7 @@ def whole_numbers(text: str, option: str) -> tuple[int, ...]:
 
 def main() -> None:
     """Run a benchmark."""
-    go_around_proxies()
+    bypass_proxies()
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     app()
 

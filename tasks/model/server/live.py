@@ -62,7 +62,7 @@ class ServerLiveModel:
             size_multiple_px=self._model_info.size_multiple_px,
             max_frame_px=self._max_frame_px,
             takes_audio=self._settings.audio_input,
-            produces_speech=self._settings.speech_output,
+            produces_speech=self._settings.voice is not None,
             versions={},
         )
 

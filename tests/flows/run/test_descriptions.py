@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.run.descriptions import resolve_descriptions, resolve_request
+from flows.run.descriptions import prepare_descriptions, resolve_request
 from flows.run.request import BackfillRequest, DescribeRequest, QuestionOptions
 from infra.settings import DescribeOptions, SamplingOptions, Settings
 from reelabel.errors import ConfigurationError
@@ -106,7 +106,7 @@ def test_a_dry_run_opens_no_encoder(settings, monkeypatch):
     base = resolve(settings)
     request, profile = BackfillRequest(manifest="m"), WallClockProfile()
 
-    with resolve_descriptions(request, here, None, None, profile, base=base) as prepared:
+    with prepare_descriptions(request, here, None, None, profile, base=base, dry_run=True) as prepared:
         assert prepared.spec == base
 
 

@@ -21,7 +21,7 @@ from flows.schedule.catch_up import ScheduledRun, find_scheduled_runs, start_sch
 from flows.schedule.deploy import deploy_flows
 from infra.database.connect import connected
 from infra.embedded import export
-from infra.settings import NightlySettings
+from infra.settings import DescribeSettings, NightlySettings
 from reelabel.errors import ConfigurationError
 from reelabel.sources.object_store import ObjectStore
 from tasks.results.runs import close_run, open_run
@@ -100,6 +100,13 @@ def test_a_schedule_fires_and_a_night_without_a_manifest_ends_well(client, deplo
 def test_an_invalid_schedule_is_refused(deploy, nightly, said):
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         deploy(**nightly)
+
+
+def test_a_missing_manifest_of_descriptions_is_refused_as_well(prefect_services, prefect_api):  # noqa: ARG001
+    settings = prefect_services.model_copy(update={"describe": DescribeSettings(nightly_manifest="/gone.parquet")})
+
+    with pytest.raises(ConfigurationError, match=r"There is no manifest at /gone\.parquet; correct its name"):
+        deploy_flows(settings, dry_run=True)
 
 
 def test_a_missing_manifest_can_be_deployed_on_request(deploy, folder, prefect_services):

@@ -66,7 +66,7 @@ def test_what_a_question_sees_is_sent_in_order_and_answered_in_pieces(make):
 
 
 def test_speech_is_passed_on_beside_its_text(make):
-    model = make(speech_output=True, voice="echo")
+    model = make(voice="echo")
     events, answer = ask(model, produces_speech=True)
     said = [event.data for event in events if isinstance(event, Speech)]
 
@@ -145,7 +145,7 @@ def test_a_wrong_key_is_told_when_the_service_starts(make):
 def test_info_says_what_the_settings_say(make):
     assert [(info.takes_audio, info.produces_speech) for info in (make().wait_ready(),)] == [(False, False)]
     assert make(audio_input=True).wait_ready().takes_audio
-    assert make(speech_output=True).wait_ready().produces_speech
+    assert make(voice="echo").wait_ready().produces_speech
     assert make().prefill([seen()]) is None
 
 

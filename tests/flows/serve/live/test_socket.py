@@ -50,7 +50,7 @@ def speaking_url():
     model_info = read_model_info(str(TINY_MODEL))
     with ExitStack() as stack:
         server = stack.enter_context(serve_stub())
-        settings = ServerSettings(url=server, api_key=SecretStr(KEY), audio_input=True, speech_output=True)
+        settings = ServerSettings(url=server, api_key=SecretStr(KEY), audio_input=True, voice="alloy")
         model = stack.enter_context(closing(ServerLiveModel(settings, model_info, max_frame_px=5000, encode=encoder())))
         yield stack.enter_context(served(model, model.wait_ready()))
 
