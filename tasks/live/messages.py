@@ -81,7 +81,7 @@ class ProtocolError(ReelabelError):
 
 
 class _Message(BaseModel):
-    """What a client sends. Fields of newer protocols are ignored, with a notice: see `unknown_fields`."""
+    """What a client sends. Fields of newer protocols are ignored, with a notice: see `pop_unknown_fields`."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
@@ -378,12 +378,15 @@ ClientMessage: TypeAlias = Annotated[
 CLIENT_MESSAGES: TypeAdapter[ClientMessage] = TypeAdapter(ClientMessage)
 
 
-def unknown_fields(message: ClientMessage) -> list[str]:
-    """Return the names of fields that mean nothing here, as far as there are few."""
-    extra = [f"{message.type}.{name}" for name in message.model_extra or ()]
+def pop_unknown_fields(message: ClientMessage) -> list[str]:
+    """Remove the fields that mean nothing here, which may be large; return the names of the first ones."""
+    parts: list[tuple[str, BaseModel]] = [(message.type, message)]
     if isinstance(message, SessionConfig | VideoQuery) and message.sampling:
-        extra += [f"{message.type}.sampling.{name}" for name in message.sampling.model_extra or ()]
-    return [_quote(name) for name in extra[:_MAX_UNKNOWN]]
+        parts.append((f"{message.type}.sampling", message.sampling))
+    names = [f"{of}.{name}" for of, part in parts for name in part.model_extra or ()]
+    for _, part in parts:
+        (part.model_extra or {}).clear()
+    return [_quote(name) for name in names[:_MAX_UNKNOWN]]
 
 
 def parse_message(text: str | bytes) -> ClientMessage:

@@ -178,8 +178,9 @@ class FramePairs:
         """
         alone = self.alone
         if alone is not None and alone.images.shape[1:] == image.shape:
+            pair = FramePair(images=np.stack([alone.images[0], image]), times_s=(alone.times_s[0], time_s))
             self.alone = None
-            return (FramePair(images=np.stack([alone.images[0], image]), times_s=(alone.times_s[0], time_s)),)
+            return (pair,)
         self.alone = FramePair(images=np.stack([image, image]), times_s=(time_s, time_s), frames=1)
         return () if alone is None else (alone,)
 
