@@ -224,9 +224,9 @@ class Queries:
         self._events.send(done)
         self._events.send(events.TextDone(query=done.query, text=done.text))
         if is_cancelled:
-            metrics.question_ends("cancelled")
+            metrics.count_question("cancelled")
             return
-        metrics.question_ends("answered", done.first_token_ms)
+        metrics.count_question("answered", done.first_token_ms)
         if not pending.query.choices:
             self._turns.append((pending.query.text, done.text))
         if pending.standing:
@@ -253,7 +253,7 @@ class Queries:
     def _send_error(self, pending: PendingQuery, error: ProtocolError) -> None:
         if pending.number is None:
             pending.number = self._next_number()
-        metrics.question_ends(error.code)
+        metrics.count_question(error.code)
         self._events.send(events.ErrorEvent.of(error, query=pending.number, query_id=pending.query.query_id))
 
     async def _ask_model(self, pending: PendingQuery, visible: Visible) -> events.ResponseDone:

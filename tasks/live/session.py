@@ -75,7 +75,7 @@ class Session:
         self._replaced: asyncio.Event | None = None  # of the connection
         self._is_alone, self._is_ending, self._has_more = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._is_alone.set()
-        self._ignored: set[str] = set()  # unknown fields that the client knows to be ignored
+        self._ignored: set[str] = set()  # unknown fields that have been reported
         self._announced: messages.VideoFrame | messages.AudioChunk | None = None
         self._is_done = self._is_too_long = False
         self._threshold = config.frame_filter_threshold if config.enable_frame_filter else None
@@ -131,7 +131,7 @@ class Session:
 
     def handle(self, received: str | bytes) -> None:
         message = None
-        with self._refusing("message", lambda refused: self.refuse(refused, message)):
+        with self._refusing("message", lambda error: self.refuse(error, message)):
             if isinstance(received, bytes):
                 self.receive_data(received)
             else:
@@ -144,8 +144,8 @@ class Session:
         """Pass any error on as a refusal: also a defect of the session must not end it."""
         try:
             yield
-        except ProtocolError as refused:
-            refuse(refused)
+        except ProtocolError as error:
+            refuse(error)
         except TransientError as error:
             refuse(ProtocolError(error.message, code="unavailable"))
         except Exception:  # noqa: BLE001 - whatever it is
@@ -170,11 +170,11 @@ class Session:
                     code="unexpected_message",
                 )
             case messages.VideoDone() if self._is_done:
-                pass  # sent again, as its client cannot know whether it arrived
+                pass  # sent again after its connection was lost
             case _:
                 self._require_open()
                 self._forget_announced()
-                self._take(message)
+                self._accept(message)
 
     def receive_data(self, data: bytes) -> None:
         self._last_message_s = time.monotonic()
@@ -182,15 +182,16 @@ class Session:
         announced = self._announced or messages.VideoFrame(type="video.frame")
         self._announced = None
         if isinstance(announced, messages.AudioChunk):
-            self._take_audio(data, announced.time_s)
+            self._accept_audio(data, announced.time_s)
         else:
-            self._take_frame(data, announced)
+            self._accept_frame(data, announced)
 
-    def refuse(self, refused: ProtocolError, message: messages.ClientMessage | None = None) -> None:
-        """Report that a message was refused; end the session if the error is fatal."""
+    def refuse(self, error: ProtocolError, message: messages.ClientMessage | None = None) -> None:
+        """Report why a message is refused; end the session if the error is fatal."""
         query_id = message.query_id if isinstance(message, messages.VideoQuery) else None
-        self.events.send(events.ErrorEvent.of(refused, query_id=query_id))
-        if refused.is_fatal:
+        frame_id = message.frame_id if isinstance(message, messages.VideoFrame) else None
+        self.events.send(events.ErrorEvent.of(error, query_id=query_id, frame_id=frame_id))
+        if error.is_fatal:
             self.end("limit")
 
     def stats(self) -> events.SessionStats:
@@ -228,34 +229,34 @@ class Session:
                 )
             )
 
-    def _take(
+    def _accept(
         self, message: messages.VideoFrame | messages.AudioChunk | messages.VideoQuery | messages.VideoDone
     ) -> None:
         match message:
-            case messages.VideoFrame() | messages.AudioChunk() if message.data is None:
+            case messages.VideoFrame(data=str(data)):
+                picture = messages.decode_base64(data, of="video.frame")
+                self._accept_frame(picture, message.model_copy(update={"data": None}))
+            case messages.AudioChunk(data=str(data)):
+                self._accept_audio(messages.decode_base64(data, of="audio.chunk"), message.time_s)
+            case messages.VideoFrame() | messages.AudioChunk():
                 self._announced = message
-            case messages.VideoFrame():
-                data = _decoded(message.data, of="video.frame")
-                self._take_frame(data, message.model_copy(update={"data": None}))
-            case messages.AudioChunk():
-                self._take_audio(_decoded(message.data, of="audio.chunk"), message.time_s)
             case messages.VideoQuery() if not self._queries.is_repeated(message):
                 if message.audio_data:
-                    self._take_audio(_decoded(message.audio_data, of="audio_data"), None)
+                    self._accept_audio(messages.decode_base64(message.audio_data, of="audio_data"), None)
                     message = message.model_copy(update={"audio_data": None})
                 self._inbox.put(self._queries.admit(message, arrived_s=self._last_message_s))
             case messages.VideoDone():
                 self._is_done = True
                 self._inbox.put(message)
 
-    def _take_audio(self, data: bytes, time_s: float | None) -> None:
+    def _accept_audio(self, data: bytes, time_s: float | None) -> None:
         samples = read_samples(data, self._setup.info)
         self._bytes += len(data)
         self._samples += len(samples)
         if self._config.use_audio_in_video:
             self._inbox.put(Audio(samples=samples, time_s=time_s, arrived_s=self._last_message_s))
 
-    def _take_frame(self, data: bytes, announced: messages.VideoFrame) -> None:
+    def _accept_frame(self, data: bytes, announced: messages.VideoFrame) -> None:
         frame = Frame(
             number=self._frames,
             data=data,
@@ -298,7 +299,7 @@ class Session:
 
     # The tasks
 
-    async def run(self, on_end: Callable[[], None] = lambda: None) -> None:
+    async def run(self, on_end: Callable[[], None]) -> None:
         """Do the work of the session until it ends; call `on_end` before `session.closed` is sent."""
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -311,7 +312,8 @@ class Session:
             self._send_error("internal", "The session failed; the server's log says why.")
             self.end("error")
         await in_thread(self._setup.model.close_session, self.session_id)
-        await self._record_end()
+        if self._record:
+            await self._record_end(self._record)
         metrics.SESSIONS.add(-1)
         on_end()
         self.events.send(events.SessionClosed(reason=self.ending or "error"))
@@ -322,14 +324,12 @@ class Session:
         self.ending = self.ending or reason
         self._is_ending.set()
 
-    async def _record_end(self) -> None:
+    async def _record_end(self, record: SessionRecord) -> None:
         assert self.ending
-        if self._record is None:
-            return
         stats = self.stats()
         try:
             await in_thread(
-                self._record.close,
+                record.close,
                 reason=self.ending,
                 frames_received=stats.frames,
                 frames_similar=stats.similar,
@@ -338,7 +338,7 @@ class Session:
             )
         except ReelabelError as error:
             _LOG.warning("The end of the live session %s will be recorded later: %s", self.session_id, error.message)
-        except Exception:  # noqa: BLE001 - its client is told of its end all the same
+        except Exception:  # noqa: BLE001 - its client is notified all the same
             _LOG.exception("The end of the live session %s cannot be recorded", self.session_id)
 
     async def _watch_deadlines(self) -> None:
@@ -442,9 +442,9 @@ class Session:
         elif has_more:
             self._has_more.set()
 
-    def _refuse_frame(self, frame: Frame, refused: ProtocolError) -> None:
+    def _refuse_frame(self, frame: Frame, error: ProtocolError) -> None:
         self._count("refused")
-        self.events.send(events.ErrorEvent.of(refused, frame=frame.number, frame_id=frame.announced.frame_id))
+        self.events.send(events.ErrorEvent.of(error, frame=frame.number, frame_id=frame.announced.frame_id))
 
     def _acknowledge(
         self,
@@ -503,7 +503,3 @@ class Session:
 
     def _prefill_part(self, goal: list[Prefix]) -> bool:
         return bool(goal) and self._setup.model.prefill(goal) is not None
-
-
-def _decoded(data: str | None, *, of: str) -> bytes:
-    return messages.decode_base64(data or "", what=f"The data of {of}")

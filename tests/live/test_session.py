@@ -205,6 +205,13 @@ def test_a_frame_that_cannot_be_read_is_named_and_the_session_goes_on(begin, dat
     assert client.exchange({"type": "session.stats"}, "session.stats")["refused"] == 1
 
 
+def test_a_frame_whose_data_cannot_be_decoded_is_named(begin):
+    client = start(begin)
+    client.session.handle('{"type": "video.frame", "frame_id": "a", "data": "no base64!"}')
+    error = client.last("error")
+    assert (error["code"], error["frame_id"]) == ("invalid_message", "a")
+
+
 def test_no_frame_is_dropped_while_the_model_is_behind_and_a_query_sees_all(begin):
     model = ScriptedModel()
     model.may_read.clear()
