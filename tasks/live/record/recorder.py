@@ -61,7 +61,7 @@ class Recorder:
         for thread in self._threads:
             thread.start()
 
-    def open_session(self, session_id: str, config: SessionConfig, info: LiveInfo) -> SessionRecord:
+    def open_session(self, session_id: str, config: SessionConfig, *, info: LiveInfo) -> SessionRecord:
         """Write the row of a new session. Raises as `open`."""
         left_out = {"type", "sampling", "sampling_params_list", "persistent", *(config.model_extra or ())}
         values = config.model_dump(mode="json", exclude_none=True, exclude=left_out)
