@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tasks.live.events import EndReason, FrameStatus
-    from tasks.live.model import Prefix
     from tasks.live.record.recorder import SessionRecord
 
 _LOG = logging.getLogger(__name__)
@@ -69,12 +68,13 @@ class Session:
         self.session_id, self.token = session_id, token
         self.events = EventLog()
         self.ending: EndReason | None = None
+        self.is_alone = asyncio.Event()  # set while it has no connection
+        self.is_alone.set()
         self._config, self._setup, self._record = config, setup, record
         self._began_s = self._last_message_s = time.monotonic()
         self._lost_s: float | None = None  # when the connection was lost
         self._replaced: asyncio.Event | None = None  # of the connection
-        self._is_alone, self._is_ending, self._has_more = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._is_alone.set()
+        self._is_ending, self._has_more = asyncio.Event(), asyncio.Event()
         self._ignored: set[str] = set()  # unknown fields that have been reported
         self._announced: messages.VideoFrame | messages.AudioChunk | None = None
         self._is_done = self._is_too_long = False
@@ -82,7 +82,7 @@ class Session:
         self._cells: npt.NDArray[np.float64] | None = None  # of the last kept frame
         self._counts: Counter[str] = Counter()  # of frames, by status
         self._frames = self._bytes = self._pixels = self._samples = 0  # received
-        self._inbox, self._window = Inbox(), FrameWindow(session_id, config)
+        self.inbox, self._window = Inbox(), FrameWindow(session_id, config)
         self._engine = EngineStatus(self.events)
         self._queries = Queries(session_id, config, setup, events=self.events, engine=self._engine, record=record)
         setup.model.open(session_id)
@@ -151,9 +151,6 @@ class Session:
         except Exception:  # noqa: BLE001 - whatever it is
             _LOG.exception("The %s of the live session %s failed", what, self.session_id)
             refuse(ProtocolError(f"The {what} failed; the server's log says why.", code="internal"))
-
-    async def wait_for_room(self) -> None:
-        await self._inbox.wait_for_room()
 
     def receive(self, message: messages.ClientMessage) -> None:
         self._last_message_s = time.monotonic()
@@ -244,17 +241,17 @@ class Session:
                 if message.audio_data:
                     self._accept_audio(messages.decode_base64(message.audio_data, of="audio_data"), None)
                     message = message.model_copy(update={"audio_data": None})
-                self._inbox.put(self._queries.admit(message, arrived_s=self._last_message_s))
+                self.inbox.put(self._queries.admit(message, arrived_s=self._last_message_s))
             case messages.VideoDone():
                 self._is_done = True
-                self._inbox.put(message)
+                self.inbox.put(message)
 
     def _accept_audio(self, data: bytes, time_s: float | None) -> None:
         samples = read_samples(data, self._setup.info)
         self._bytes += len(data)
         self._samples += len(samples)
         if self._config.use_audio_in_video:
-            self._inbox.put(Audio(samples=samples, time_s=time_s, arrived_s=self._last_message_s))
+            self.inbox.put(Audio(samples=samples, time_s=time_s, arrived_s=self._last_message_s))
 
     def _accept_frame(self, data: bytes, announced: messages.VideoFrame) -> None:
         frame = Frame(
@@ -270,7 +267,7 @@ class Session:
             text = f"The frame has {len(data):,} bytes; {MAX_FRAME_BYTES:,} are allowed."
             self._refuse_frame(frame, ProtocolError(text, code="frame_too_large"))
         else:
-            self._inbox.put(frame)
+            self.inbox.put(frame)
 
     # The connection
 
@@ -280,7 +277,7 @@ class Session:
             self._replaced.set()
         self._replaced = replaced = asyncio.Event()
         self._lost_s, self._last_message_s, self._announced = None, time.monotonic(), None
-        self._is_alone.clear()
+        self.is_alone.clear()
         return replaced
 
     def disconnect(self, replaced: asyncio.Event) -> None:
@@ -288,10 +285,7 @@ class Session:
         if self._replaced is replaced:
             self._replaced = self._announced = None
             self._lost_s = time.monotonic()
-            self._is_alone.set()
-
-    async def wait_alone(self) -> None:
-        await self._is_alone.wait()
+            self.is_alone.set()
 
     def note_lost(self, missed: int) -> None:
         text = f"{pluralize(missed, 'event')} before these are no longer kept."
@@ -351,6 +345,7 @@ class Session:
 
     def check_time(self) -> None:
         now_s, lost_s = time.monotonic(), self._lost_s
+        idle_since_s = max(self._last_message_s, self._queries.ended_s)
         if self.ending:
             return
         if lost_s is not None and now_s - lost_s > self._setup.settings.resume_s:
@@ -358,16 +353,11 @@ class Session:
         elif now_s - self._began_s > _TOTAL_S:
             self._send_error("limit_reached", f"The session has lasted {_TOTAL_S:g} seconds, which is the limit.")
             self.end("total_time")
-        elif not self._inbox.is_empty:
+        elif not self.inbox.is_empty:
             self._last_message_s = now_s  # its client may be waiting for room to send more
-        elif self._is_idle(now_s):
+        elif lost_s is None and not self._queries.waiting and now_s - idle_since_s > _IDLE_S:
             self._send_error("idle_timeout", f"Nothing was received for {_IDLE_S:g} seconds.")
             self.end("idle")
-
-    def _is_idle(self, now_s: float) -> bool:
-        since_s = max(self._last_message_s, self._queries.ended_s)
-        is_waiting = self._lost_s is None and not self._queries.waiting
-        return is_waiting and now_s - since_s > _IDLE_S
 
     def _send_error(self, code: messages.ErrorCode, message: str) -> None:
         self.events.send(events.ErrorEvent(code=code, message=message))
@@ -379,7 +369,7 @@ class Session:
 
     async def _ingest(self) -> None:
         """Process messages strictly in order; this never waits for the model."""
-        while not isinstance(arrival := await self._inbox.get(), messages.VideoDone):
+        while not isinstance(arrival := await self.inbox.get(), messages.VideoDone):
             match arrival:
                 case Frame():
                     with self._refusing("frame", partial(self._refuse_frame, arrival)):
@@ -486,7 +476,9 @@ class Session:
             self._has_more.clear()
             began_s = time.monotonic()
             try:
-                while await in_thread(self._prefill_part, self._window.goal):
+                while goal := self._window.goal:
+                    if await in_thread(self._setup.model.prefill, goal) is None:
+                        break
                     self._engine.back()
                     metrics.PREFILL.record(time.monotonic() - began_s)
                     began_s = time.monotonic()
@@ -500,6 +492,3 @@ class Session:
                     self._send_error("prompt_too_long", f"{error.message} Configure a smaller window.")
             except Exception:  # noqa: BLE001 - the frames are kept all the same
                 _LOG.exception("The frames of the live session %s could not be prefilled", self.session_id)
-
-    def _prefill_part(self, goal: list[Prefix]) -> bool:
-        return bool(goal) and self._setup.model.prefill(goal) is not None

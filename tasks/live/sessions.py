@@ -89,7 +89,7 @@ class Sessions:
         if self._is_closed:
             session.end("server_stopping")
         await session.run(on_end=partial(self._forget, session_id))
-        await session.wait_alone()
+        await session.is_alone.wait()
 
     def _forget(self, session_id: str) -> None:
         del self._sessions[session_id]

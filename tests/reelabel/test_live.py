@@ -84,7 +84,7 @@ def test_a_standing_question_goes_on_after_a_lost_connection(server):
 
 
 def test_the_connection_to_another_server_is_closed(monkeypatch):
-    monkeypatch.setattr("reelabel.live._OPEN_S", 0.2)
+    monkeypatch.setattr("reelabel.live._OPEN_S", 2)
 
     async def talk():
         is_closed = asyncio.Event()

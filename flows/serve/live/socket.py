@@ -158,7 +158,7 @@ async def _receive_all(websocket: WebSocket, session: Session) -> None:
     while True:
         session.handle(await _receive(websocket))
         await asyncio.sleep(0)  # others take turns with a client that sends without pause
-        await session.wait_for_room()
+        await session.inbox.wait_for_room()
 
 
 async def _send_all(websocket: WebSocket, session: Session, sent: int, replaced: asyncio.Event) -> None:

@@ -292,15 +292,11 @@ class Classifier:
 
 def _shard_of(job: Job, spec: RunSpec) -> Shard:
     if spec.chunk_rule:
-        _require_choice(spec.chunk_rule, job.choices)
+        choice = choice_of(spec.chunk_rule)
+        if choice is not None and choice not in job.choices:
+            raise invalid(f"chunk_rule: {spec.chunk_rule} names none of the choices.")
         job = replace(job, chunk_s=spec.chunk_s)
     return Shard(index=0, jobs=(job,))
-
-
-def _require_choice(rule: str, choices: tuple[str, ...]) -> None:
-    wanted = choice_of(rule)
-    if wanted is not None and wanted not in choices:
-        raise invalid(f"chunk_rule: {rule} names none of the choices.")
 
 
 def classify_router(work: Work[ClassifyRequest, ClassifyAnswer]) -> APIRouter:
