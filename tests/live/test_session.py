@@ -3,17 +3,19 @@
 import asyncio
 import io
 import json
+import threading
 import time
+import tracemalloc
 
 import pytest
 from PIL import Image
 
 from reelabel.errors import DecodersLostError
 from reelabel_engine.errors import InferenceError, PromptTooLongError
+from tasks.live.frame_window import window_rule
 from tasks.live.inbox import Frame, Inbox
 from tasks.live.media import FrameReader
 from tasks.live.messages import ProtocolError, SessionConfig, VideoFrame
-from tasks.live.setup import window_rule
 from tests.live.client import Client, ask, config, frame, picture, send_frames, start
 from tests.live.scripted_model import ScriptedModel
 from tests.wait import until
@@ -203,6 +205,13 @@ def test_a_frame_that_cannot_be_read_is_named_and_the_session_goes_on(begin, dat
     assert client.exchange({"type": "session.stats"}, "session.stats")["refused"] == 1
 
 
+def test_a_frame_whose_data_cannot_be_decoded_is_named(begin):
+    client = start(begin)
+    client.session.handle('{"type": "video.frame", "frame_id": "a", "data": "no base64!"}')
+    error = client.last("error")
+    assert (error["code"], error["frame_id"]) == ("invalid_message", "a")
+
+
 def test_no_frame_is_dropped_while_the_model_is_behind_and_a_query_sees_all(begin):
     model = ScriptedModel()
     model.may_read.clear()
@@ -230,6 +239,34 @@ def test_a_session_is_full_while_32_mib_of_frames_wait():
         await waiting
 
     asyncio.run(fill_and_empty())
+
+
+def test_a_session_is_full_of_frames_without_content_as_well():
+    async def fill():
+        inbox = Inbox()
+        announced = VideoFrame(type="video.frame")
+        for number in range(40_000):
+            inbox.put(Frame(number=number, data=b"", announced=announced, arrived_s=0.0, received_ms=0.0))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(inbox.wait_for_room(), 0.01)
+
+    asyncio.run(fill())
+
+
+def test_frames_that_wait_hold_no_more_than_their_pictures(begin, monkeypatch):
+    may_decode, read = threading.Event(), FrameReader.read
+    monkeypatch.setattr(FrameReader, "read", lambda reader, data: may_decode.wait() and read(reader, data))
+    client = start(begin)
+    message = json.dumps(frame(0, ignored="x" * 2**20))
+    tracemalloc.start()
+    try:
+        for _ in range(16):
+            client.session.handle(message)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        may_decode.set()
+    assert held_bytes < 2**21
 
 
 def test_a_query_does_not_wait_for_the_model_to_read_and_sees_the_frame_before_it(begin):

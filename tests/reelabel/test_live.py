@@ -84,6 +84,26 @@ def test_a_standing_question_goes_on_after_a_lost_connection(server):
     assert numbers == sorted(set(numbers))
 
 
+def test_the_connection_to_another_server_is_closed(monkeypatch):
+    monkeypatch.setattr("reelabel.live._OPEN_S", 2)
+
+    async def talk():
+        is_closed = asyncio.Event()
+
+        async def say_nothing(connection):
+            await connection.wait_closed()
+            is_closed.set()
+
+        async with serve(say_nothing, "127.0.0.1", 0) as other:
+            port = other.sockets[0].getsockname()[1]
+            with pytest.raises(ConfigurationError, match="does not serve live sessions"):
+                async with LiveClient(f"http://127.0.0.1:{port}"):
+                    pass
+            await asyncio.wait_for(is_closed.wait(), 20)
+
+    asyncio.run(talk())
+
+
 @pytest.mark.parametrize(
     ("url", "config", "says"),
     [
