@@ -22,10 +22,10 @@ from tasks.frame_cache.pool import video_store
 from tasks.manifest.importers.benchmarks import read_mvbench, read_nextqa, read_streamingbench, read_videomme
 from tasks.manifest.importers.csv_rows import import_csv, read_mapped
 from tasks.manifest.importers.imported import QuestionFiles
-from tasks.manifest.importers.label_studio import read_label_studio
 from tasks.manifest.importers.lerobot import read_lerobot
 from tasks.manifest.importers.openai_batch import import_openai_batch
 from tasks.manifest.importers.parquet_videos import read_parquet_videos
+from tasks.manifest.importers.reviewed import read_fiftyone, read_label_studio
 from tasks.manifest.importers.videos import VideoFiles, read_folder
 from tasks.manifest.importers.webdataset import read_webdataset
 from tasks.manifest.rejects import REJECTED_FILE, rejected_csv
@@ -45,7 +45,10 @@ LAYOUTS: dict[str, Callable[[QuestionFiles], ImportedRows]] = {
     "streamingbench": read_streamingbench,
     "csv": read_mapped,
 }
-REVIEW_LAYOUT = "label-studio"
+REVIEW_LAYOUTS: dict[str, Callable[[Path, str, ObjectStore], ImportedRows]] = {
+    "label-studio": read_label_studio,
+    "fiftyone": read_fiftyone,
+}
 VIDEO_LAYOUTS: dict[str, Callable[[VideoFiles], ImportedRows]] = {
     "webdataset": read_webdataset,
     "parquet": read_parquet_videos,
@@ -56,7 +59,7 @@ VIDEO_LAYOUTS: dict[str, Callable[[VideoFiles], ImportedRows]] = {
 _TAKEN: dict[str | None, frozenset[str]] = {
     None: frozenset({"column"}),
     **dict.fromkeys(LAYOUTS, frozenset({"videos", "video_map", "column"})),
-    REVIEW_LAYOUT: frozenset({"manifest"}),
+    **dict.fromkeys(REVIEW_LAYOUTS, frozenset({"manifest"})),
     **dict.fromkeys(VIDEO_LAYOUTS, frozenset({"prompt", "choices", "column"})),
 }
 
@@ -67,14 +70,14 @@ class ImportOptions(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     layout: str | None = None
-    """nextqa, mvbench, videomme, streamingbench, label-studio for reviewers' answers, or csv for choices in several
-    columns; webdataset, parquet, lerobot or folder for videos."""
+    """nextqa, mvbench, videomme, streamingbench, csv for choices in several columns; label-studio or fiftyone for
+    reviewers' answers; webdataset, parquet, lerobot or folder for videos."""
     videos: str | None = None
     """With --layout: folder or s3:// prefix of the videos; defaults to the source's folder."""
     video_map: str | None = None
     """With --layout: JSON file that maps video names to paths."""
     manifest: str | None = None
-    """With --layout label-studio: the manifest whose labels were reviewed."""
+    """With --layout label-studio or fiftyone: the manifest whose labels were reviewed."""
     column: tuple[str, ...] = ()
     prompt: str | None = None
     """For videos: the question about each."""
@@ -99,10 +102,10 @@ def read_source(path: str, options: ImportOptions, objects: ObjectStore | None =
             raise ConfigurationError(f"--{name.replace('_', '-')} is for --layout {takers}; leave it out.")
     if layout is None:
         return _read_by_name(path, columns)
-    if layout == REVIEW_LAYOUT:
+    if layout in REVIEW_LAYOUTS:
         if not options.manifest:
             raise ConfigurationError(f"--layout {layout} needs --manifest: the manifest whose labels were reviewed.")
-        return read_label_studio(Path(path), absolute_uri(options.manifest), objects or ObjectStore())
+        return REVIEW_LAYOUTS[layout](Path(path), absolute_uri(options.manifest), objects or ObjectStore())
     if layout in VIDEO_LAYOUTS:
         videos = VideoFiles(
             uri=absolute_uri(path),

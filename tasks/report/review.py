@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reelabel.errors import ConfigurationError
 from tasks.domain.job import MAX_MEDIA
-from tasks.manifest.importers.label_studio import ANSWER
+from tasks.manifest.importers.reviewed import ANSWER
 from tasks.report.jobs import least_certain, load_jobs
 
 if TYPE_CHECKING:

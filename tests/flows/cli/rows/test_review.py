@@ -3,12 +3,22 @@
 import base64
 import io
 import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
 
 import polars as pl
 import pytest
 from PIL import Image
 
+from infra.processes import free_port
 from tests.clips import write_clip
+
+ROOT = Path(__file__).parents[4]
 
 IMPORT = ("manifest", "import", "--layout", "label-studio", "--manifest")
 
@@ -123,6 +133,64 @@ def test_samples_are_written_to_a_new_folder_alone(reelabel, samples):
     assert (samples / "samples.json").read_bytes() == before
 
 
+_REVIEWERS = """
+from urllib.request import urlopen
+
+import fiftyone as fo
+
+def review(session):
+    assert b"FiftyOne" in urlopen(session.url).read()
+    assert [[sample.frame for sample in group] for group in session.view.iter_dynamic_groups()] == SHOWN
+    for job_id, answer in ANSWERS.items():
+        sample = session.dataset.match({"job_id": job_id}).last()
+        sample["ground_truth"] = fo.Classification(label=answer)
+        sample.save()
+
+fo.Session.wait = review
+"""
+
+
+@pytest.fixture(scope="module")
+def fiftyone_python(tmp_path_factory):
+    """A Python with FiftyOne, beside all that the application has."""
+    folder = tmp_path_factory.mktemp("fiftyone")
+    venv.create(folder / "venv")
+    [site] = (folder / "venv" / "lib").glob("python*/site-packages")
+    (site / "application.pth").write_text(sysconfig.get_path("purelib"))
+    python = folder / "venv" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "-r", Path(__file__).with_name("fiftyone.txt")], check=True, timeout=500)
+    return python
+
+
+@pytest.mark.system
+def test_answers_given_in_fiftyone_become_a_manifest(reelabel, manifest, samples, tasks, fiftyone_python, tmp_path):
+    page = (ROOT / "docs" / "results.md").read_text()
+    [documented] = re.findall(r"```python\n(import fiftyone as fo\n.*?)```", page, re.DOTALL)
+    answers = {"whole": "blue", "part": "square"}
+    given = f"ANSWERS = {answers}\nSHOWN = {[[*range(len(task['data']['frames']))] for task in tasks]}\n"
+    (tmp_path / "script.py").write_text(given + _REVIEWERS + documented)
+    private = {"HOME": str(tmp_path), "FIFTYONE_DATABASE_DIR": str(tmp_path / "mongo"), "FIFTYONE_DO_NOT_TRACK": "1"}
+    app = {"FIFTYONE_DEFAULT_APP_ADDRESS": "127.0.0.1", "FIFTYONE_DEFAULT_APP_PORT": str(free_port())}
+    reviewed = subprocess.run(
+        [fiftyone_python, tmp_path / "script.py"],
+        cwd=samples.parent,
+        env=os.environ | private | app,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert reviewed.returncode == 0, reviewed.stderr
+
+    source, target = str(samples.parent / "reviewed" / "samples.json"), str(tmp_path / "reviewed.parquet")
+    imported = reelabel("manifest", "import", source, target, "--layout", "fiftyone", "--manifest", str(manifest))
+
+    assert imported.returncode == 0, imported.stderr
+    assert "Left out 1 job without an answer." in imported.stdout
+    assert dict(pl.read_parquet(target).select("job_id", "answer").iter_rows()) == answers
+
+
 def test_answers_become_a_manifest_whose_jobs_keep_their_labels(reelabel, manifest, tasks, tmp_path):
     labels = {task["data"]["job_id"]: task["predictions"][0]["result"][0]["value"]["choices"][0] for task in tasks}
     export = [reviewed(task, None, labels[task["data"]["job_id"]]) for task in tasks]
@@ -157,7 +225,7 @@ def test_disagreement_and_missing_answers_cost_their_tasks_alone(reelabel, manif
     assert "Left out 1 task without an answer." in imported.stdout
     assert pl.read_parquet(tmp_path / "some.parquet")["job_id"].to_list() == [second["data"]["job_id"]]
     rejected = (tmp_path / "rejected.csv").read_text()
-    assert "its reviewers disagree" in rejected
+    assert "it has different answers" in rejected
     assert "neither" in rejected
     assert "has no such job" in rejected
 
@@ -222,7 +290,11 @@ def test_options_of_results_that_do_not_fit_are_refused(reelabel, options):
     ("options", "message"),
     [
         (["--layout", "label-studio"], "needs --manifest"),
-        (["--layout", "csv", "--manifest", "jobs.parquet"], "--manifest is for --layout label-studio; leave it out."),
+        (["--layout", "fiftyone"], "needs --manifest"),
+        (
+            ["--layout", "csv", "--manifest", "jobs.parquet"],
+            "--manifest is for --layout label-studio, fiftyone; leave it out.",
+        ),
         (
             ["--layout", "label-studio", "--manifest", "jobs.parquet", "--videos", "/v"],
             "--videos is for --layout nextqa, mvbench, videomme, streamingbench, csv; leave it out.",

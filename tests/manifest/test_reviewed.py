@@ -1,4 +1,4 @@
-"""Answers of reviewers in Label Studio become known answers of the jobs that they reviewed."""
+"""Answers of reviewers in Label Studio and FiftyOne become known answers of the jobs that they reviewed."""
 
 import json
 
@@ -7,15 +7,15 @@ import pytest
 
 from infra.errors import ManifestError
 from reelabel.sources.object_store import ObjectStore
-from tasks.manifest.importers.label_studio import read_label_studio
+from tasks.manifest.importers.reviewed import read_fiftyone, read_label_studio
 
 PARTS = [{"type": "video_url", "video_url": {"url": "s3://b/m.mp4"}}, {"type": "text", "text": "Which?"}]
 MESSAGES = json.dumps([{"role": "user", "content": PARTS}])
 
 
 @pytest.fixture
-def read(tmp_path):
-    """Return a function that reads an export of tasks on jobs of one video, of two, and of messages."""
+def manifest(tmp_path):
+    """A manifest with jobs of one video, of two, and of messages; the first has an answer."""
     pl.DataFrame(
         {
             "job_id": ["one", "two", "asked"],
@@ -25,14 +25,33 @@ def read(tmp_path):
             "messages": [None, None, MESSAGES],
             "choices": [["red", "blue"]] * 3,
             "start_s": [1.5, None, None],
+            "answer": ["red", None, None],
         }
     ).write_parquet(tmp_path / "jobs.parquet")
+    return tmp_path / "jobs.parquet"
+
+
+@pytest.fixture
+def read(tmp_path, manifest):
+    """Return a function that reads an export of tasks."""
 
     def read(*tasks):
         (tmp_path / "export.json").write_text(json.dumps(tasks))
-        return read_label_studio(tmp_path / "export.json", str(tmp_path / "jobs.parquet"), ObjectStore())
+        return read_label_studio(tmp_path / "export.json", str(manifest), ObjectStore())
 
     return read
+
+
+@pytest.fixture
+def read_samples(tmp_path, manifest):
+    """Return a function that reads an export of samples, each given as a job's id and its answer."""
+
+    def read_samples(*frames):
+        samples = [{"job_id": job_id, "ground_truth": answer and {"label": answer}} for job_id, answer in frames]
+        (tmp_path / "samples.json").write_text(json.dumps({"samples": samples}))
+        return read_fiftyone(tmp_path / "samples.json", str(manifest), ObjectStore())
+
+    return read_samples
 
 
 def task(job_id, *answers, control="answer", **annotated):
@@ -67,7 +86,7 @@ def test_tasks_without_an_answer_are_counted_and_those_without_one_answer_are_re
     assert jobs.select("job_id", "answer").rows() == [("asked", "red")]
     assert found.notes == ["Left out 3 tasks without an answer."]
     disagree, unknown = rejects["reason"].to_list()
-    assert "its reviewers disagree: 'red', 'blue'" in disagree
+    assert "it has different answers: 'red', 'blue'" in disagree
     assert "has no such job" in unknown
 
 
@@ -75,7 +94,7 @@ def test_tasks_without_an_answer_are_counted_and_those_without_one_answer_are_re
     ("tasks", "fault"),
     [
         ([], "is no export of Label Studio"),
-        ([task("one")], "No task of .* has an answer yet"),
+        ([task("one")], "No job of .* has an answer yet"),
         ([task("one", "red"), {"data": {}, "annotations": []}], "Task 2 of .* is not one of"),
         ([{"data": {"job_id": "one"}}], "Task 1 of .* is not one of"),
     ],
@@ -83,3 +102,47 @@ def test_tasks_without_an_answer_are_counted_and_those_without_one_answer_are_re
 def test_anything_but_an_export_with_answers_is_refused(read, tasks, fault):
     with pytest.raises(ManifestError, match=fault):
         read(*tasks)
+
+
+def test_one_answered_frame_is_enough_and_the_answer_of_the_manifest_contradicts_no_other(read_samples):
+    found = read_samples(
+        ("one", "red"),
+        ("one", "blue"),
+        ("one", "red"),
+        ("two", None),
+        ("two", "blue"),
+        ("asked", None),
+        ("other", "red"),
+    )
+
+    jobs, rejects = found.divided()
+
+    assert jobs.select("job_id", "answer").rows() == [("one", "blue"), ("two", "blue")]
+    assert found.notes == ["Left out 1 job without an answer."]
+    [unknown] = rejects["reason"].to_list()
+    assert "has no such job" in unknown
+
+
+def test_frames_of_a_job_with_different_answers_are_rejected(read_samples):
+    found = read_samples(("one", "red"), ("two", "red"), ("two", "blue"))
+
+    jobs, rejects = found.divided()
+
+    assert jobs.select("job_id", "answer").rows() == [("one", "red")]
+    assert "it has different answers: 'red', 'blue'" in rejects["reason"].item()
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("[]", "is no samples.json of FiftyOne"),
+        ('{"samples": []}', "is no samples.json of FiftyOne"),
+        ('{"samples": [{"job_id": "one", "ground_truth": {"label": "red"}}, 5]}', "Sample 2 of .* is not one of"),
+        ('{"samples": [{"job_id": "one", "ground_truth": 5}]}', "No job of .* has an answer yet"),
+    ],
+)
+def test_anything_but_samples_with_answers_is_refused(tmp_path, manifest, content, fault):
+    (tmp_path / "samples.json").write_text(content)
+
+    with pytest.raises(ManifestError, match=fault):
+        read_fiftyone(tmp_path / "samples.json", str(manifest), ObjectStore())
