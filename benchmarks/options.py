@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,6 +16,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON."
 Folder = Annotated[
     Path, typer.Option("--folder", help="Folder for generated clips and models; an hour of video takes 2 GB.")
 ]
+Model = Annotated[Literal["tiny", "100m"], typer.Option(help="Model that answers.")]
 Rounds = Annotated[int, typer.Option(min=1, max=1000, help="Measured repetitions; the median is reported.")]
 
 

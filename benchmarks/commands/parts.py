@@ -124,8 +124,10 @@ def engine(
     """Measure the engine alone."""
     from benchmarks.engine import sweep  # noqa: PLC0415
 
+    names = known_names(model or ("tiny,100m" if part == "settings" else "tiny"), MODELS, "--model")
+    if part != "settings" and len(names) > 1:
+        raise typer.BadParameter("Only settings are swept for several models; name one.", param_hint="--model")
     if part == "settings":
-        names = known_names(model or "tiny,100m", MODELS, "--model")
         tables, facts = sweep.settings(names, folder, requests=requests, rounds=rounds or 3)
         show(tables, facts=facts, as_json=json)
         return
@@ -134,11 +136,11 @@ def engine(
         if part == "words":
             from benchmarks.engine import words  # noqa: PLC0415
 
-            tables, targets = words.compare(model or "tiny", folder, requests=requests, rounds=rounds or 5)
+            tables, targets = words.compare(names[0], folder, requests=requests, rounds=rounds or 5)
         elif part == "questions":
-            tables = sweep.questions(model or "tiny", folder, frames=frames, rounds=rounds or 15)
+            tables = sweep.questions(names[0], folder, frames=frames, rounds=rounds or 15)
         else:
-            tables = sweep.scoring(model or "tiny", folder, requests=requests, rounds=rounds or 15)
+            tables = sweep.scoring(names[0], folder, requests=requests, rounds=rounds or 15)
     show(tables, targets=targets, as_json=json)
 
 

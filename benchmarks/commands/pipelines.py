@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from benchmarks.harness import flow_services, progress, show
-from benchmarks.options import FOLDER, MODELS, AsJson, Folder, Rounds, known_names, whole_numbers
+from benchmarks.options import FOLDER, MODELS, AsJson, Folder, Model, Rounds, known_names, whole_numbers
 
 _MOST_QUESTIONS = 3  # about one clip
 
@@ -88,7 +88,7 @@ def pipeline(  # noqa: PLR0913 - a command's options
 
 
 def live(
-    model: Annotated[str, typer.Option(help="tiny or 100m.")] = "100m",
+    model: Model = "100m",
     frames: Annotated[str, typer.Option(help="Frames of history, comma-separated, even numbers.")] = "8,32,128,512",
     folder: Folder = FOLDER,
     rounds: Rounds = 5,
@@ -118,7 +118,7 @@ def serve(  # noqa: PLR0913 - a command's options
     requests: Annotated[
         int, typer.Option(min=8, max=10_000, help="Requests per number of clients; the first half is discarded.")
     ] = 400,
-    model: Annotated[str, typer.Option(help="tiny or 100m.")] = "tiny",
+    model: Model = "tiny",
     folder: Folder = FOLDER,
     *,
     url: Annotated[
@@ -135,7 +135,7 @@ def serve(  # noqa: PLR0913 - a command's options
 
     Exits with 1 if a target is missed.
     """
-    counts, name = whole_numbers(concurrency, "--concurrency"), known_names(model, MODELS, "--model")[0]
+    counts = whole_numbers(concurrency, "--concurrency")
     if url:
         from benchmarks.serve.client import Service  # noqa: PLC0415
         from benchmarks.serve.measure import measure_address  # noqa: PLC0415
@@ -147,7 +147,9 @@ def serve(  # noqa: PLR0913 - a command's options
     with flow_services() as settings, progress() as update:
         from benchmarks.serve.measure import measure_serve  # noqa: PLC0415 - once Prefect is configured
 
-        tables, targets = measure_serve(settings, folder, counts, requests=requests, model=name, warm=warm, show=update)
+        tables, targets = measure_serve(
+            settings, folder, counts, requests=requests, model=model, warm=warm, show=update
+        )
     raise typer.Exit(show(tables, targets=targets, as_json=json))
 
 

@@ -6,12 +6,12 @@ import json
 import sys
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from benchmarks.harness import about
 from benchmarks.peers.environment import peer_python
 from benchmarks.peers.watch import Run, run_script
 from reelabel.cores import usable_cores
@@ -165,7 +165,7 @@ class Bench:
                 python = pythons[peer.name]
                 if not able or isinstance(python, ReelabelError):
                     continue
-                say = partial(_say, on_run, f"{peer.name}, round {number} of {self.rounds}")
+                say = about(f"{peer.name}, round {number} of {self.rounds}", on_run)
                 for case, each in self._follow(peer, able, python, job=job, say=say):
                     done[peer.name, case].append(each)
                     why[peer.name, case] = "" if case.kill_at_rows else each.run.error
@@ -238,10 +238,6 @@ def pythons_of(peers: Iterable[Peer], folder: Path) -> dict[str, Path | str | Re
         except ReelabelError as error:
             found[peer.name] = error
     return found
-
-
-def _say(on_run: Callable[[str], None], who: str, text: str) -> None:
-    on_run(f"{who}: {text}")
 
 
 def _unavailable(python: Path | str | ReelabelError) -> str:
