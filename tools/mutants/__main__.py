@@ -106,7 +106,7 @@ class Trials:
         return ended("MISSED")
 
     def _is_due_to_fault(self, session: Session, tests: list[str], run: Callable[..., Session]) -> bool:
-        """Tell whether what failed passes without the fault; much faster, if it was the time that ended it."""
+        """Return whether what failed passes without the fault; much faster, if it was the time that ended it."""
         again = (session.test,) if session.test else (*tests, "--collect-only")
         if again not in self._without_fault:
             self._without_fault[again] = run(again, within_s=self._seconds)
