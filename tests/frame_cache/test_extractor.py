@@ -33,7 +33,7 @@ from reelabel.segment import Segment
 from reelabel.sources import web
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.extractor import KeyedLocks
-from tests.clips import blank_packet
+from tests.clips import LONG, blank_packet
 from tests.factories import make_extractor
 from tests.frame_files import encoding_of
 from tests.reelabel.sources.web_server import serving
@@ -422,7 +422,7 @@ class TestAuto:
         self, preparer, make_clip, store_settings, gop, sampler, decoded
     ):
         uri = f"{store_settings.uri}/clip.mp4"
-        data = make_clip(size=(160, 120), frames=240, gop=gop, qp="1").read_bytes()
+        data = make_clip(**LONG | {"b_frames": 0, "gop": gop}).read_bytes()
         objects = ObjectStore(store_settings)
         objects.replace(uri, data)
 

@@ -33,7 +33,7 @@ from tasks.frame_cache.pool import current_fingerprints
 from tasks.model.server.backend import ServerBackend
 from tasks.plans.lease import Lease
 from tasks.results.write import RunKey
-from tests.clips import make_clip
+from tests.clips import LONG, make_clip
 from tests.factories import ANSWER, CHOICES, make_extractor, make_job
 from tests.flows.shard.shards import extract, make_context
 from tests.stub_server import encoder, serve_stub
@@ -248,7 +248,7 @@ def test_a_frame_file_that_is_gone_with_its_video_fails_its_jobs_only(extractor,
 
 
 def test_ranges_that_cannot_be_decoded_any_more_fail_their_jobs_with_the_version_of_the_video(extractor, make_clip):
-    clip = make_clip(size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")
+    clip = make_clip(**LONG)
     job = make_job(clip)
     views, stream, outcome = group_by_views([job], SPEC.sampling), FrameStream(), ShardOutcome(index=0)
     packed = replace(extractor, pixel_encoding="sparse")

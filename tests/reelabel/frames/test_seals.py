@@ -16,6 +16,7 @@ from reelabel.seal import NO_KEY, Seal, embed_seal
 from reelabel.sources.index_keys import SCHEMA_VERSION, index_key
 from reelabel.sources.object_store import ObjectStore
 from tasks.frame_cache.extractor import FrameExtractor
+from tests.clips import LONG
 from tests.frame_files import frame_file_of, reversed_frames
 from tests.reelabel.frames.rewrite import rewrite
 
@@ -168,9 +169,9 @@ def test_after_a_change_of_key_every_file_is_made_again_once(open_extractor, sto
 @pytest.mark.parametrize("store", ["s3"], indirect=True)  # videos in folders have no index files
 def test_an_index_file_of_another_video_is_made_again(open_extractor, store, make_clip, seal):
     extractor = open_extractor(seal, ranges_min_bytes=1)
-    large = {"size": (160, 120), "gop": 24, "qp": "1"}
     first, other = (
-        upload(store, make_clip(name, frames=frames, **large)) for name, frames in (("a.mp4", 240), ("b.mp4", 264))
+        upload(store, make_clip(name, **LONG | {"b_frames": 0, "frames": frames}))
+        for name, frames in (("a.mp4", 240), ("b.mp4", 264))
     )
     keys = []
     for uri in (first, other):
