@@ -49,10 +49,12 @@ def labelled(db, dataset, *names, state="done"):
 
 
 def run_elsewhere(function, db, lake, argument):
-    """Run a function of `other_process` in one; returns its exit code."""
+    """Run a function of `other_process` in one, forked by a server that has imported it; returns its exit code."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([other_process.__name__])
     url = db.url.render_as_string(hide_password=False)
-    arguments = (url, lake.store, lake.settings, argument)
-    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
+    arguments = (dict(os.environ), function, url, lake.store, lake.settings, argument)
+    process = context.Process(target=other_process.run_in, args=arguments)
     process.start()
     process.join()
     return process.exitcode
