@@ -44,7 +44,7 @@ def preparer(tmp_path, pool):
     return make_extractor(tmp_path, pool)
 
 
-def test_a_picked_frame_that_is_missing_is_told_now_and_from_the_cache(preparer, make_clip):
+def test_a_picked_frame_that_is_missing_is_reported_now_and_from_the_cache(preparer, make_clip):
     path = make_clip("clip.mkv", gop=1, codec="mjpeg", pix_fmt="yuvj420p")
     blank_packet(path, 20)
     every = replace(preparer, sampling=Sampling(sampler="uniform", num_frames=48))
@@ -171,7 +171,7 @@ def test_frames_that_an_earlier_version_has_decoded_are_extracted_again(preparer
     assert now.identity.key != before.identity.key
 
 
-def test_a_damaged_frame_file_is_made_again(preparer, make_clip):
+def test_a_damaged_frame_file_is_regenerated(preparer, make_clip):
     uri = str(make_clip())
     asked = preparer.prepare(uri).identity
     path = Path(preparer.cache.uri_of(asked.key).removeprefix("file://"))

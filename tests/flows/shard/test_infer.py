@@ -212,7 +212,7 @@ def swapped(uri, other):
 
 
 @pytest.mark.parametrize("damage", [swapped, lambda uri, _: Path(uri).unlink()], ids=["swapped", "removed"])
-def test_a_frame_file_that_changes_between_extraction_and_inference_is_made_again(extractor, make_clip, damage):
+def test_a_frame_file_that_changes_between_extraction_and_inference_is_regenerated(extractor, make_clip, damage):
     clips = [make_clip(name=f"{number}.mp4", frames=48 + number) for number in range(2)]
     jobs = [make_job(clip) for clip in clips]
     (views, stream), engine, outcome = extract(extractor, jobs), Looking(), ShardOutcome(index=0)
@@ -352,7 +352,7 @@ def test_a_server_that_stays_away_is_waited_for_and_then_ends_the_shard(extracto
     assert caught.value.retries_exhausted
 
 
-def test_a_shard_whose_choices_the_model_does_not_mean_ends_the_run_unless_it_is_told_otherwise(extractor):
+def test_a_shard_whose_choices_the_model_does_not_mean_ends_the_run_unless_told_otherwise(extractor):
     def results(mass, count=8):
         answer = replace(ANSWER, choice_mass=mass)
         return [JobResult(job=None, answer=answer, provenance=None, shard_index=0) for _ in range(count)]

@@ -421,7 +421,7 @@ def test_an_unusable_server_is_explained_with_the_setting_to_change(stub_server,
         make_backend(**{"url": stub_server} | settings).wait_ready()
 
 
-def test_an_address_without_v1_is_told_from_a_server_without_an_api(stub_server, make_backend):
+def test_an_address_without_v1_is_distinguished_from_a_server_without_an_api(stub_server, make_backend):
     def answers(path, _body):
         return None if path.startswith("/v1/") else (404, "Not Found")
 

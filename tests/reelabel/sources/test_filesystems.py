@@ -193,7 +193,7 @@ def test_a_server_without_ranges_is_read_whole(store, http):
     assert store.read_part(info.uri, start=5, size=10, fingerprint=info.fingerprint) == DATA[5:15]
 
 
-def test_an_object_whose_versions_cannot_be_told_apart_is_refused(store, http):
+def test_an_object_whose_versions_cannot_be_distinguished_is_refused(store, http):
     with pytest.raises(ConfigurationError, match="neither a version nor a time"):
         store.stat(f"{http}/timeless.bin")
 

@@ -175,9 +175,7 @@ def test_a_folder_is_read_by_its_partitions(db, objects, store_settings, tmp_pat
     assert rows["date"].dtype == pl.Date
 
 
-def test_an_attempt_that_failed_is_made_again_and_leaves_no_file_behind(
-    db, objects, store_settings, target, monkeypatch
-):
+def test_a_failed_attempt_is_retried_and_leaves_no_file_behind(db, objects, store_settings, target, monkeypatch):
     lake = Lake(db, objects, store_settings, target, "parquet")
     key = labelled(db, "d", "a", "b", "c")
     monkeypatch.setattr(parquet, "_FILE_BYTES", 1)
@@ -321,7 +319,9 @@ def test_descriptions_are_a_table_of_their_own(db, local):
 
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 @pytest.mark.parametrize("other", ["d", "e"])
-def test_a_commit_that_meets_another_is_made_again(db, objects, store_settings, tmp_path, monkeypatch, form, other):
+def test_a_commit_that_conflicts_with_another_is_retried(
+    db, objects, store_settings, tmp_path, monkeypatch, form, other
+):
     lake = Lake(db, objects, store_settings, f"file://{tmp_path}/lake", form)
     labelled(db, "d", "first")
     labelled(db, "e", "first of another")

@@ -168,7 +168,7 @@ def test_questions_with_choices_are_asked_every_so_many_seconds(server, video, c
     assert [line.split("  ")[1] for line in said] == ["Dark?", "Red?", "Dark?", "Red?"]
 
 
-def test_a_question_without_an_answer_is_told_and_counts(server, video, capsys):
+def test_a_question_without_an_answer_is_reported_and_counts(server, video, capsys):
     server.model.fails_with = ConfigurationError("The model is at fault.")
     try:
         assert run_live(options(video, server.url, limit_s=0.5)) == 1
@@ -342,7 +342,7 @@ def test_no_audio_is_sent_where_none_is_heard_wanted_or_there(request, capsys, t
     assert not any(isinstance(item, AudioSpan) for item in server.model.asked[-1][0].items)
 
 
-def test_audio_that_is_wanted_and_cannot_be_heard_is_told_in_a_sentence(server, hearing, video, sounding):
+def test_audio_that_is_wanted_and_cannot_be_heard_is_reported_in_a_sentence(server, hearing, video, sounding):
     with pytest.raises(ConfigurationError, match=r"^The model scripted accepts no audio; leave out --audio, or load"):
         run_live(options(sounding, server.url, audio=True))
     with pytest.raises(ConfigurationError, match=r"^The source has no audio; leave out --audio\.$"):
@@ -389,12 +389,12 @@ def test_a_playlist_from_elsewhere_cannot_name_files_of_this_machine(tmp_path, v
         ("rtsp://127.0.0.1:1/stream", "cannot be opened .*Connection refused"),
     ],
 )
-def test_a_source_that_cannot_be_used_is_told_in_a_sentence(source, message):
+def test_a_source_that_cannot_be_used_is_reported_in_a_sentence(source, message):
     with pytest.raises(ConfigurationError, match=message):
         Source(source, fps=2)
 
 
-def test_a_source_that_may_not_be_read_is_told_in_a_sentence(tmp_path):
+def test_a_source_that_may_not_be_read_is_reported_in_a_sentence(tmp_path):
     folder = tmp_path / "hidden"
     folder.mkdir(mode=0)
     is_root = os.geteuid() == 0
@@ -422,7 +422,7 @@ except source.ConfigurationError as error:
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler builds what stands in for a webcam")
-def test_a_webcam_is_a_source_and_one_that_stalls_or_is_unplugged_is_told(tmp_path):
+def test_a_webcam_is_a_source_and_one_that_stalls_or_is_unplugged_is_reported(tmp_path):
     driver = tmp_path / "webcam.so"
     code = Path(__file__).with_name("webcam.c")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", driver, code, "-ldl"], check=True)
@@ -445,7 +445,7 @@ def test_a_webcam_is_a_source_and_one_that_stalls_or_is_unplugged_is_told(tmp_pa
     assert {line.split()[1] for line in (*stalled[:-1], *gone[:-1])} == {"True"}
 
 
-def test_a_server_that_is_not_there_or_something_else_is_told_in_a_sentence(video, tmp_path):
+def test_a_server_that_is_not_there_or_something_else_is_reported_in_a_sentence(video, tmp_path):
     with pytest.raises(ConfigurationError, match=r"No live sessions are served at ws://127\.0\.0\.1:1/.*--url"):
         run_live(options(video, "http://127.0.0.1:1"))
     with (
@@ -494,7 +494,7 @@ def test_ctrl_c_ends_the_session_and_prints_what_became_of_it(server, tmp_path):
     assert "answered: first token after" in rest
 
 
-def test_a_server_that_does_not_come_back_is_told(video, capsys):
+def test_a_server_that_does_not_come_back_is_reported(video, capsys):
     with live_server(settings=Settings(live=LiveSettings(resume_s=1))) as server:
         threading.Timer(0.7, server.end).start()
 
