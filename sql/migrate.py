@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,13 +47,13 @@ def downgrade(url: str, revision: str = "base") -> None:
 
 
 def head() -> str:
-    revision = ScriptDirectory.from_config(_config(None)).get_current_head()
+    revision = _scripts().get_current_head()
     assert revision is not None
     return revision
 
 
 def revisions() -> frozenset[str]:
-    return frozenset(script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions())
+    return frozenset(script.revision for script in _scripts().walk_revisions())
 
 
 def current(connection: sqlalchemy.Connection) -> str | None:
@@ -85,6 +86,12 @@ def _connected(url: str) -> Iterator[sqlalchemy.Connection]:
             yield connection
     finally:
         engine.dispose()
+
+
+@cache
+def _scripts() -> ScriptDirectory:
+    """Return the migrations, which are compiled when they are read."""
+    return ScriptDirectory.from_config(_config(None))
 
 
 def _config(connection: sqlalchemy.Connection | None) -> Config:

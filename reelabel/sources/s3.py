@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import ssl
 from contextlib import closing, contextmanager, suppress
+from dataclasses import fields
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -95,7 +96,8 @@ _T = TypeVar("_T")
 
 class S3:
     def __init__(self, settings: S3Options, buckets: frozenset[str], cancellation: Cancellation) -> None:
-        self._settings = settings
+        # Without the fields of a subclass, such as a prefix: stores that differ in them alone share a client.
+        self._settings = S3Options(**{field.name: getattr(settings, field.name) for field in fields(S3Options)})
         self._buckets = buckets
         self._cancellation = cancellation
 

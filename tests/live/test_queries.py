@@ -118,7 +118,7 @@ def test_a_new_question_interrupts_those_before_it(begin):
     assert client.last("response.done")["query_id"] == "c"
 
 
-def test_nothing_to_cancel_is_told(begin):
+def test_nothing_to_cancel_is_reported(begin):
     client = start(begin)
     for more in ({}, {"query_id": "x"}):
         notice = client.exchange({"type": "response.cancel", **more}, "session.notice")

@@ -115,7 +115,7 @@ def test_a_frame_from_before_the_last_kept_one_comes_too_late(begin):
     assert ask(client)["text"] == "0 1"
 
 
-def test_frames_of_one_millisecond_are_told_apart_by_their_times(begin):
+def test_frames_of_one_millisecond_are_distinguished_by_their_times(begin):
     """Else a question asked between two of them could not be asked again about the one that it saw."""
     client = start(begin)
     times_s = (5.0, 5.0, 5.0004, 5.002, 5.0, 5.5)
@@ -134,7 +134,7 @@ def test_binary_messages_are_frames_announced_or_not(begin):
     assert client.last("video.frame.ack")["frame_id"] == "b"
 
 
-def test_a_frame_that_was_announced_and_did_not_follow_is_told(begin):
+def test_a_frame_that_was_announced_and_did_not_follow_is_reported(begin):
     client = start(begin)
     client.send({"type": "video.frame", "frame_id": "a"})
     client.send(frame(0))
@@ -442,7 +442,7 @@ def test_an_engine_that_is_lost_again_and_again_gives_the_query_up(begin):
         (RuntimeError("a defect"), "internal"),
     ],
 )
-def test_a_query_that_fails_is_told_and_the_next_is_answered(begin, error, code):
+def test_a_query_that_fails_is_reported_and_the_next_is_answered(begin, error, code):
     model = ScriptedModel()
     model.fails_with = error
     client = start(begin, model)
@@ -466,7 +466,7 @@ def test_frames_that_do_not_fit_into_the_model_are_told_once(begin):
     assert errors[0]["message"].endswith("Configure a smaller window.")
 
 
-def test_a_frame_without_a_decoder_is_told(begin, monkeypatch):
+def test_a_frame_without_a_decoder_is_reported(begin, monkeypatch):
     def lose(_reader, _data):
         raise DecodersLostError("Decoding processes keep being killed.")
 

@@ -53,7 +53,7 @@ def test_faults_are_written_where_code_decides_or_does_something():
 
 
 def test_a_file_with_a_fault_is_still_python():
-    for mutant in choose(200, seed=1):
+    for mutant in choose(200, seed=1, rooms=("reelabel/containers", "infra")):
         source = (ROOT / mutant.file).read_bytes()
         changed = mutant.applied(source)
         assert changed != source
@@ -61,7 +61,9 @@ def test_a_file_with_a_fault_is_still_python():
 
 
 def test_the_same_seed_chooses_the_same_faults():
-    assert choose(5, seed=2, rooms=("infra",)) == choose(5, seed=2, rooms=("infra",)) != choose(5, seed=3)
+    first, again, other = (choose(5, seed=seed, rooms=("infra",)) for seed in (2, 2, 3))
+
+    assert first == again != other
 
 
 @pytest.mark.parametrize(

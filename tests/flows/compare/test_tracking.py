@@ -45,13 +45,12 @@ def evaluation(*tasks, others=(), **changes):
 
 
 @pytest.fixture
-def client(tmp_path, monkeypatch):
+def client(mlflow_uri, monkeypatch):
     """MLflow in a database, where its variable says."""
     import mlflow  # noqa: PLC0415 - in the one worker process that runs these tests, not in all
 
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    return mlflow.MlflowClient(uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_uri)
+    return mlflow.MlflowClient(mlflow_uri)
 
 
 @pytest.mark.parametrize("end", ["", "/"])

@@ -73,7 +73,7 @@ def test_a_bank_is_known_by_its_texts_wherever_it_lies(settings, tmp_path):
         ({"scene_method": "emma"}, "Unknown scene method emma; did you mean ema?"),
     ],
 )
-def test_what_cannot_be_used_is_told(settings, options, sentence):
+def test_what_cannot_be_used_is_reported(settings, options, sentence):
     with pytest.raises(ConfigurationError, match=sentence):
         resolve(settings, **options)
 

@@ -73,7 +73,7 @@ def completed(client):
 
 
 @pytest.mark.system
-def test_a_schedule_fires_and_a_night_without_a_manifest_ends_well(client, deploy, folder):
+def test_a_schedule_fires_and_a_scheduled_run_without_a_manifest_succeeds(client, deploy, folder):
     zone = "Pacific/Kiritimati"  # where it is tomorrow already
     manifest = folder + "/dt={scheduled_date}/*.parquet"
 
@@ -215,7 +215,7 @@ def test_a_range_of_days_excludes_the_moment_after_its_last_day(client, deploy, 
 
 
 @pytest.mark.usefixtures("idle_worker")
-def test_a_missed_night_is_not_started_again_before_its_run_has_ended(client, deploy, engine, folder, prefect_services):
+def test_a_missed_run_is_not_started_again_before_its_run_has_ended(client, deploy, engine, folder, prefect_services):
     objects = ObjectStore(prefect_services.store)
     day = datetime.now(UTC).date() - timedelta(days=1)
     objects.replace(f"{folder}/{day}.parquet", b"a manifest")
@@ -233,7 +233,7 @@ def test_a_missed_night_is_not_started_again_before_its_run_has_ended(client, de
 
 
 @pytest.mark.usefixtures("idle_worker")
-def test_a_night_in_an_hour_that_comes_twice_is_not_started_again(client, deploy, engine, folder, prefect_services):
+def test_a_run_in_an_hour_that_occurs_twice_is_not_started_again(client, deploy, engine, folder, prefect_services):
     objects = ObjectStore(prefect_services.store)
     day = date(2025, 10, 26)  # when clocks were set back from three to two
     objects.replace(f"{folder}/{day}.parquet", b"a manifest")

@@ -74,7 +74,7 @@ def away():
     raise StoreUnavailableError("The store is away.")
 
 
-def test_a_shard_that_comes_to_nothing_is_given_up_and_the_others_go_on(db, planned, source_of):
+def test_a_shard_that_keeps_failing_is_given_up_and_the_others_go_on(db, planned, source_of):
     plan, tries = planned(3), 0
     source = source_of(plan)
     for leased in source:
@@ -90,7 +90,7 @@ def test_a_shard_that_comes_to_nothing_is_given_up_and_the_others_go_on(db, plan
     assert (state.done, state.failed, state.jobs_left) == (2, 1, 100)
 
 
-def test_where_shard_after_shard_comes_to_nothing_the_cause_is_told(db, planned, source_of):
+def test_where_shard_after_shard_fails_the_cause_is_reported(db, planned, source_of):
     plan = planned(9)
     source = source_of(plan)
 

@@ -89,7 +89,7 @@ def test_a_template_is_found_in_any_file_that_may_have_it(model_info_of, file):
         ("I think so.", None),
     ],
 )
-def test_tags_of_thoughts_are_told_from_text(text, tag):
+def test_tags_of_thoughts_are_distinguished_from_text(text, tag):
     assert find_open_tag(text) == tag
 
 

@@ -92,7 +92,7 @@ def test_a_query_with_choices_has_the_probabilities_of_the_servers_logprobs(make
         (Spoken.HALF_A_SAMPLE, "3 bytes, which are no whole samples"),
     ],
 )
-def test_an_answer_that_is_none_is_told_in_a_sentence(make, text, words):
+def test_an_answer_that_is_none_is_reported_in_a_sentence(make, text, words):
     with pytest.raises(InferenceError, match=words):
         ask(make(), text, produces_speech=True)
 
@@ -137,7 +137,7 @@ def test_a_session_that_ended_is_refused(make):
         ask(model)
 
 
-def test_a_wrong_key_is_told_when_the_service_starts(make):
+def test_a_wrong_key_is_reported_when_the_service_starts(make):
     with pytest.raises(ConfigurationError, match="rejects the API key"):
         make(api_key="wrong")
 

@@ -36,7 +36,7 @@ from reelabel.sources.members import Member, MemberIndex, decode_members, encode
 from reelabel.sources.object_store import ObjectStore
 from reelabel.sources.opened import stat_video
 from tasks.frame_cache.extractor import FrameExtractor
-from tests.clips import write_clip
+from tests.clips import LONG, write_clip
 from tests.reelabel.sources.web_server import serving
 
 NOISE = random.Random(4).randbytes(300_000)
@@ -46,7 +46,7 @@ SAMPLING = Sampling(num_frames=4)
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
     path = tmp_path_factory.mktemp("clip") / "clip.mp4"
-    return write_clip(path, size=(160, 120), frames=240, gop=24, b_frames=2, qp="2")
+    return write_clip(path, **LONG)
 
 
 @pytest.fixture(scope="module")

@@ -65,14 +65,14 @@ def test_frames_equal_those_of_extract_and_other_columns_are_kept(preparing, mak
         pytest.param({"fps": 60, "max_frames": 48}, "", id="every frame"),
     ],
 )
-def test_a_rate_that_would_be_too_many_frames_is_told_in_its_row(preparing, make_clip, sampling, note):
+def test_a_rate_that_would_be_too_many_frames_is_reported_in_its_row(preparing, make_clip, sampling, note):
     [[meta]] = preparing(sampling=sampling)({"video_uri": [str(make_clip())]})["video_meta"]
 
     assert meta["decode_note"].startswith(note)
     assert bool(meta["decode_note"]) == bool(note)
 
 
-def test_a_picked_frame_that_is_missing_is_told_in_its_row(preparing, make_clip):
+def test_a_picked_frame_that_is_missing_is_reported_in_its_row(preparing, make_clip):
     path = make_clip("clip.mkv", gop=1, codec="mjpeg", pix_fmt="yuvj420p")
     blank_packet(path, 20)
 
@@ -207,7 +207,7 @@ def test_a_uri_that_is_empty_is_a_failure(preparing, column):
         assert meta["error"] == f"{column}: empty; give a path, a URI, or the bytes of a video."
 
 
-def test_how_far_each_frame_is_from_the_instant_it_was_chosen_for_is_told(preparing, make_clip):
+def test_how_far_each_frame_is_from_the_instant_it_was_chosen_for_is_reported(preparing, make_clip):
     path = make_clip()
     expected = extract_local(path, sampling=parse_sampling({"fps": 5}), limits=Limits())
 

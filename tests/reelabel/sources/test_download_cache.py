@@ -76,7 +76,7 @@ def test_a_kept_copy_that_many_want_is_made_once(server, objects, tmp_path):
     assert len(server.requests("/video")) == 2
 
 
-def test_a_truncated_copy_is_made_again(server, objects, tmp_path):
+def test_a_truncated_copy_is_regenerated(server, objects, tmp_path):
     info = objects.stat(server.add("/video", body=BODY))
     copies = DownloadCache(folder=tmp_path)
     with copies.local_copy(StoredSource(objects, info), max_bytes=len(BODY)) as copy:

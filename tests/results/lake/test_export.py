@@ -49,10 +49,12 @@ def labelled(db, dataset, *names, state="done"):
 
 
 def run_elsewhere(function, db, lake, argument):
-    """Run a function of `other_process` in one; returns its exit code."""
+    """Run a function of `other_process` in one, forked by a server that has imported it; returns its exit code."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([other_process.__name__])
     url = db.url.render_as_string(hide_password=False)
-    arguments = (url, lake.store, lake.settings, argument)
-    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
+    arguments = (dict(os.environ), function, url, lake.store, lake.settings, argument)
+    process = context.Process(target=other_process.run_in, args=arguments)
     process.start()
     process.join()
     return process.exitcode
@@ -173,9 +175,7 @@ def test_a_folder_is_read_by_its_partitions(db, objects, store_settings, tmp_pat
     assert rows["date"].dtype == pl.Date
 
 
-def test_an_attempt_that_failed_is_made_again_and_leaves_no_file_behind(
-    db, objects, store_settings, target, monkeypatch
-):
+def test_a_failed_attempt_is_retried_and_leaves_no_file_behind(db, objects, store_settings, target, monkeypatch):
     lake = Lake(db, objects, store_settings, target, "parquet")
     key = labelled(db, "d", "a", "b", "c")
     monkeypatch.setattr(parquet, "_FILE_BYTES", 1)
@@ -344,7 +344,9 @@ def test_descriptions_are_a_table_of_their_own(db, local):
 
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 @pytest.mark.parametrize("other", ["d", "e"])
-def test_a_commit_that_meets_another_is_made_again(db, objects, store_settings, tmp_path, monkeypatch, form, other):
+def test_a_commit_that_conflicts_with_another_is_retried(
+    db, objects, store_settings, tmp_path, monkeypatch, form, other
+):
     lake = Lake(db, objects, store_settings, f"file://{tmp_path}/lake", form)
     labelled(db, "d", "first")
     labelled(db, "e", "first of another")

@@ -145,7 +145,7 @@ def test_a_first_message_that_begins_no_session_ends_the_connection(url, first, 
         ({"type": "session.config"}, "unexpected_message"),
     ],
 )
-def test_a_bad_message_is_told_and_the_session_goes_on(url, message, code):
+def test_a_bad_message_is_reported_and_the_session_goes_on(url, message, code):
     with Client(url, {}) as client:
         client.send(message)
         assert client.last("error")["code"] == code
